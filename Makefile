@@ -1,0 +1,60 @@
+# Everything runs from here; `make` alone lists the targets. PYTHON=... chooses the interpreter.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: setup run test check fmt bench bench-claims docs lock clean help servers bench-setup
+
+PYTHON ?= python3
+export PYTHON
+BIN := .venv/bin
+CODE := $(wildcard src tests bench tools)
+# More arguments for pytest: make test PYTEST_ARGS="tests/unit -k leases"
+PYTEST_ARGS ?=
+
+setup: ## create .venv with the locked requirements (again only when they changed)
+	@tools/setup.sh .venv requirements/dev.txt
+
+run: setup ## see it work: a small fleet on an embedded store
+	@$(BIN)/leasehold demo
+
+test: servers check ## everything that must hold: check, then all tests
+	@$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+
+check: setup ## lint, format, types, layers
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/mypy $(CODE)
+	@$(BIN)/lint-imports
+
+fmt: setup ## format, and fix what can be fixed safely
+	@$(BIN)/ruff check --fix-only $(CODE)
+	@$(BIN)/ruff format $(CODE)
+
+bench: bench-claims ## all benchmarks
+
+bench-claims: bench-setup ## claim rates beside peers and the machine's limit
+	@.venv-bench/bin/python -m bench.claims
+
+docs: setup ## write the generated pages again
+	@$(BIN)/python -m tools.docs
+
+lock: ## resolve requirements/*.in to hashed requirements/*.txt
+	@$(PYTHON) -m venv .venv-lock
+	@.venv-lock/bin/python -m pip --quiet install uv
+	@for name in dev bench; do \
+		.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+			--upgrade pyproject.toml --extra postgres requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## remove everything that make created
+	@rm -rf .venv .venv-bench .venv-lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+		bench/out dist
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+servers:
+	@tools/setup.sh .venv requirements/dev.txt postgres
+
+bench-setup:
+	@tools/setup.sh .venv-bench requirements/bench.txt postgres redis

@@ -1,0 +1,262 @@
+"""Claim rates: Leasehold beside its peers and beside what the machine can do, in one run, as one table and a file.
+
+Machines are noisy, so what is compared is measured in turns, several rounds, and the middle ratio counts. Every figure
+is jobs per second of claim + settle, durable (fsync on), unless its name says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import leasehold.stores
+from bench import history, limits, load
+from bench.peers import procrastinate_locks, redis_recipe
+from leasehold.core.jobs import Job
+from tests.servers import PostgresServer, new_database, postgres_server, start_redis
+
+PROFILES = 2_000
+JOBS_EACH = 10
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+SECONDS = float(os.environ.get("BENCH_SECONDS", "4"))
+FINISHED = int(os.environ.get("BENCH_FINISHED", "1000000"))
+OUT = Path("bench/out/claims.json")
+PROCESSES = (1, 2, 4)
+# Not /tmp: where that is memory, fsync costs nothing.
+ON_DISK = Path("/var/tmp")  # noqa: S108 - folders inside it are made private
+
+
+@dataclass
+class Report:
+    """Rows of the table and the ratios, as they come in."""
+
+    rows: list[tuple[str, float, str]] = field(default_factory=list)
+    ratios: dict[str, float] = field(default_factory=dict)
+
+    def row(self, name: str, rate: float, note: str = "") -> None:
+        self.rows.append((name, rate, note))
+        print(f"  {name:<62} {rate:>12,.1f}  {note}", flush=True)
+
+    def ratio(self, name: str, value: float) -> None:
+        self.ratios[name] = round(value, 3)
+
+    def save(self) -> None:
+        OUT.parent.mkdir(parents=True, exist_ok=True)
+        figures = [{"name": name, "value": round(value, 1), "note": note} for name, value, note in self.rows]
+        OUT.write_text(json.dumps({"ratios": self.ratios, "figures": figures}, indent=2) + "\n")
+
+
+def in_turns(*measures: Callable[[], float]) -> list[list[float]]:
+    """Each measure once per round, in turns; the figures of each."""
+    figures: list[list[float]] = [[] for _ in measures]
+    for _ in range(ROUNDS):
+        for measure, taken in zip(measures, figures, strict=True):
+            taken.append(measure())
+    return figures
+
+
+def middle_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+class PostgresBench:
+    """The PostgreSQL part. Worlds are databases, each filled once and filled up again as rounds empty it."""
+
+    def __init__(self, server: PostgresServer, report: Report) -> None:
+        self._server = server
+        self._report = report
+
+    def world(self, blocked: int = 0, jobs_each: int = JOBS_EACH) -> str:
+        url = new_database(self._server)
+        self.submitted = asyncio.run(load.make_world(url, PROFILES, jobs_each, blocked))
+        return url
+
+    def limit(self, *, same_rows: bool, pipelined: bool = False) -> float:
+        where = (self._server.host, self._server.port, "postgres", "postgres", min(SECONDS, 3.0))
+        if same_rows:
+            return limits.postgres_two_commits_same_rows(*where, pipelined=pipelined)
+        return limits.postgres_two_commits(*where)
+
+    def rate(self, url: str, workers: int, batch: int, processes: int = 1) -> float:
+        return load.run_workers(url, workers, batch, SECONDS, processes).per_second
+
+    def best_processes(self, url: str, workers: int, batch: int) -> int:
+        """How many processes to spread the workers over: the peers choose their best spread too."""
+        tried = {p: load.run_workers(url, workers, batch, 2.0, p).per_second for p in PROCESSES if p <= workers}
+        return max(tried, key=lambda p: tried[p])
+
+    def run(self) -> None:
+        report = self._report
+        worlds = [self.world() for _ in range(2)]
+        ours, bare, rows, piped = in_turns(
+            lambda: self.rate(worlds[0], 1, 1),
+            lambda: self.limit(same_rows=False),
+            lambda: self.limit(same_rows=True),
+            lambda: self.limit(same_rows=True, pipelined=True),
+        )
+        one = median(ours)
+        report.row("PostgreSQL, 1 worker × 1", one)
+        report.row(
+            "  limit: pgbench, two commits a job, the same rows",
+            median(rows),
+            "what one_by_one_to_limit divides by",
+        )
+        report.row("  limit: the same, each commit's statements pipelined", median(piped))
+        report.row("  limit: pgbench, two commits a job, one row each", median(bare))
+        report.ratio("one_by_one_to_limit", middle_ratio(ours, rows))
+        report.ratio("one_by_one_to_pipelined_limit", middle_ratio(ours, piped))
+        report.ratio("one_by_one_to_bare_limit", middle_ratio(ours, bare))
+        report.row("PostgreSQL, submit in batches", self.submitted.per_second, self.submitted.setup)
+        report.ratio("submit_to_one_by_one", self.submitted.per_second / one)
+        self._batches(worlds[1], rows)
+        self._beside_procrastinate()
+        self._blocked()
+
+    def _batches(self, url: str, limit: Sequence[float]) -> None:
+        spread = self.best_processes(url, 4, 16)
+        sixteen = [self.rate(self.world(), 4, 16, spread) for _ in range(ROUNDS)]
+        self._report.row("PostgreSQL, 4 workers × 16", median(sixteen), f"{spread} process(es)")
+        self._report.ratio("batch16_to_limit", median(sixteen) / median(limit))
+
+    def _beside_procrastinate(self) -> None:
+        report, url = self._report, self.world()
+        spread = self.best_processes(url, 8, 1)
+        eight = median(self.rate(self.world(), 8, 1, spread) for _ in range(ROUNDS))
+        peer = procrastinate_locks.run(new_database(self._server), PROFILES, JOBS_EACH, 8, 0, 60.0)
+        report.row("PostgreSQL, 8 workers × 1", eight, f"{spread} process(es)")
+        report.row("  procrastinate with lock, 8 workers", peer.jobs_per_s, peer.setup)
+        report.ratio("eight_workers_to_procrastinate", eight / peer.jobs_per_s)
+        ours = median(self.rate(self.world(blocked=20_000), 8, 1, spread) for _ in range(ROUNDS))
+        theirs = procrastinate_locks.run(new_database(self._server), PROFILES, JOBS_EACH, 8, 20_000, 10.0)
+        report.row("PostgreSQL, 8 workers × 1, 20,000 blocked", ours, f"{spread} process(es)")
+        report.row("  procrastinate, 8 workers, 20,000 blocked", theirs.jobs_per_s, theirs.setup)
+        report.ratio("blocked_20k_to_procrastinate", ours / theirs.jobs_per_s)
+
+    def _blocked(self) -> None:
+        free, held = self.world(jobs_each=2 * JOBS_EACH), self.world(blocked=100_000, jobs_each=2 * JOBS_EACH)
+        none, many = in_turns(lambda: self.rate(free, 1, 1), lambda: self.rate(held, 1, 1))
+        self._report.row("PostgreSQL, 1 × 1, none blocked", median(none))
+        self._report.row("PostgreSQL, 1 × 1, 100,000 blocked behind one profile", median(many))
+        self._report.ratio("blocked_100k_to_none", middle_ratio(many, none))
+
+    def long_past(self) -> float:
+        """A million finished and 100,000 queued jobs against an empty past."""
+        young, old = self.world(jobs_each=50), self.world(jobs_each=50)
+        load.run_workers(old, 1, 1, 0.5, 1)
+        history.add_to_postgres(old, FINISHED, PROFILES)
+        none, many = in_turns(lambda: self.rate(young, 1, 1), lambda: self.rate(old, 1, 1))
+        self._report.row(
+            f"PostgreSQL, 1 × 1, {FINISHED:,} finished behind it",
+            median(many),
+            f"{median(none):,.1f} without",
+        )
+        self._report.row("  ms to list a page of 100 jobs (worst filter)", asyncio.run(slowest_list(old)))
+        return middle_ratio(many, none)
+
+
+class SqliteBench:
+    """The SQLite part: one file per world."""
+
+    def __init__(self, folder: Path, report: Report) -> None:
+        self._folder = folder
+        self._report = report
+        self._made = 0
+
+    def world(self, jobs_each: int = JOBS_EACH, blocked: int = 0) -> str:
+        self._made += 1
+        url = f"sqlite:///{self._folder / f'{self._made}.db'}"
+        self.submitted = asyncio.run(load.make_world(url, PROFILES, jobs_each, blocked))
+        return url
+
+    def rate(self, url: str, workers: int, batch: int, processes: int = 1) -> float:
+        return load.run_workers(url, workers, batch, SECONDS, processes).per_second
+
+    def run(self) -> None:
+        report, url = self._report, self.world()
+        ours, rows, bare, batches = in_turns(
+            lambda: self.rate(url, 1, 1),
+            lambda: limits.sqlite_two_commits_same_rows(self._folder / "rows.db", 3_000),
+            lambda: limits.sqlite_two_commits(self._folder / "bare.db", 4_000),
+            lambda: self.rate(self.world(), 1, 16),
+        )
+        report.row("SQLite (FULL), 1 worker × 1", median(ours))
+        report.row(
+            "  limit: two commits a job, the same rows",
+            median(rows),
+            "what sqlite_one_by_one_to_limit divides by",
+        )
+        report.row("  limit: two commits a job, one row each", median(bare))
+        report.row("SQLite (FULL), 1 worker × 16", median(batches))
+        report.row("SQLite (FULL), submit in batches", self.submitted.per_second, self.submitted.setup)
+        report.row("SQLite (FULL), 8 workers × 1", self.rate(self.world(), 8, 1))
+        report.row("SQLite (FULL), 1 × 1, 100,000 blocked", self.rate(self.world(blocked=100_000), 1, 1))
+        report.ratio("sqlite_one_by_one_to_limit", middle_ratio(ours, rows))
+        report.ratio("sqlite_one_by_one_to_bare_limit", middle_ratio(ours, bare))
+        report.ratio("sqlite_batch_to_one_by_one", middle_ratio(batches, ours))
+
+    def long_past(self) -> float:
+        young, old = self.world(jobs_each=50), self.world(jobs_each=50)
+        load.run_workers(old, 1, 1, 0.5, 1)
+        history.add_to_sqlite(Path(old.removeprefix("sqlite:///")), FINISHED, PROFILES)
+        none, many = in_turns(lambda: self.rate(young, 1, 1), lambda: self.rate(old, 1, 1))
+        self._report.row(
+            f"SQLite, 1 × 1, {FINISHED:,} finished behind it", median(many), f"{median(none):,.1f} without"
+        )
+        self._report.row("  ms to list a page of 100 jobs (worst filter)", asyncio.run(slowest_list(old)))
+        return middle_ratio(many, none)
+
+
+async def slowest_list(url: str) -> float:
+    """Milliseconds for a page of jobs, the slowest of the usual filters, each the middle of five tries."""
+    store = await leasehold.stores.open_store(url)
+    try:
+        slowest = 0.0
+        for where in ({}, {"state": "completed"}, {"state": "queued"}, {"profile_id": "profile_00007"}):
+            tries = []
+            for _ in range(5):
+                started = time.perf_counter()
+                await store.find(Job, where, most=100)
+                tries.append((time.perf_counter() - started) * 1_000)
+            slowest = max(slowest, median(tries))
+        return slowest
+    finally:
+        await store.close()
+
+
+def redis_peer(folder: Path, report: Report) -> None:
+    """The SET NX + requeue recipe, not durable, for comparison."""
+    with start_redis(folder) as url:
+        free = redis_recipe.run(url, PROFILES, JOBS_EACH, 8, 0, 10.0)
+        blocked = redis_recipe.run(url, PROFILES, JOBS_EACH, 8, 20_000, 10.0)
+    report.row("Redis SET NX + requeue (not durable), 8 workers", free.jobs_per_s, free.setup)
+    report.row("  the same, 20,000 blocked among 20,000 open", blocked.jobs_per_s, blocked.setup)
+
+
+def main() -> None:
+    report = Report()
+    print(f"jobs/s of claim + settle, {PROFILES:,} profiles × {JOBS_EACH} jobs, {ROUNDS} rounds of {SECONDS:g} s\n")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lh-bench-", dir=ON_DISK)))
+        server = stack.enter_context(postgres_server(parent=ON_DISK))
+        postgres, sqlite = PostgresBench(server, report), SqliteBench(folder, report)
+        sqlite.run()
+        postgres.run()
+        redis_peer(folder, report)
+        report.ratio("million_finished_to_empty", min(postgres.long_past(), sqlite.long_past()))
+    report.save()
+    print("\nratios")
+    for name, value in sorted(report.ratios.items()):
+        print(f"  {name:<40} {value:>9.3f}")
+    print(f"\nwritten to {OUT}")
+
+
+if __name__ == "__main__":
+    main()

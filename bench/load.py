@@ -1,0 +1,162 @@
+"""The load: a fleet of profiles with jobs, and workers that claim and settle as fast as they can.
+
+A worker is a loop that holds at most `batch` jobs: it settles what it has and claims the next at the same moment, as
+the runtime's workers do. Loops are spread evenly over processes; measuring starts when all are connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import leasehold.stores
+from leasehold.core.accounts import Account
+from leasehold.core.fleet import Fleet
+from leasehold.core.ids import AccountId, ProfileId, WorkerId
+from leasehold.core.jobs import JobSpec
+from leasehold.core.leases import Purpose
+from leasehold.core.profiles import Profile
+from leasehold.core.settle import Browser, EndFacts, Ending
+from leasehold.core.workers import WorkerReport
+from leasehold.ports import MOST_IN_BATCH, ClaimRequest, LeaseRequest, Store
+
+TASK = "sync_orders"
+HELD = "held"
+PAYLOAD = {"shop_id": "acme_vn", "day": "2026-01-31"}
+CLOSED = EndFacts(browser=Browser.CLOSED, final_url="https://shop.example/orders")
+SUBMITTERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many jobs went through, in how long, and how the workers were spread."""
+
+    jobs: int
+    seconds: float
+    setup: str
+
+    @property
+    def per_second(self) -> float:
+        return self.jobs / self.seconds
+
+
+async def make_world(url: str, profiles: int, jobs_per_profile: int, blocked: int) -> Rate:
+    """A store with a fleet and jobs; `blocked` more of them wait behind one leased profile. Gives the submit rate."""
+    await leasehold.stores.migrate(url)
+    store = await leasehold.stores.open_store(url)
+    try:
+        names = [f"profile_{n:05}" for n in range(profiles)]
+        await store.apply(_fleet([*names, HELD]), actor="bench")
+        await _report(store)
+        if blocked:
+            request = LeaseRequest(
+                profile_id=ProfileId(HELD),
+                worker_id=WorkerId("holder"),
+                incarnation="holder",
+                purpose=Purpose.API,
+            )
+            await store.acquire(request)
+            await _submit(store, [_spec(HELD)] * blocked)
+        # Round-robin, as jobs of many accounts come in.
+        return await _submit(store, [_spec(name) for _ in range(jobs_per_profile) for name in names])
+    finally:
+        await store.close()
+
+
+def _fleet(names: Sequence[str]) -> Fleet:
+    return Fleet(
+        accounts={name: Account(account_id=AccountId(name)) for name in names},
+        profiles={name: Profile(profile_id=ProfileId(name), account_id=AccountId(name)) for name in names},
+    )
+
+
+def _spec(profile: str) -> JobSpec:
+    return JobSpec(task=TASK, profile_id=ProfileId(profile), payload=PAYLOAD)
+
+
+async def _report(store: Store) -> None:
+    await store.report(WorkerReport(worker_id=WorkerId("bench"), incarnation="bench", pool="default", tasks=(TASK,)))
+
+
+async def _submit(store: Store, specs: Sequence[JobSpec]) -> Rate:
+    batches = [specs[i : i + MOST_IN_BATCH] for i in range(0, len(specs), MOST_IN_BATCH)]
+    started = time.perf_counter()
+
+    async def submitter(first: int) -> None:
+        for batch in batches[first::SUBMITTERS]:
+            await store.submit(batch)
+
+    await asyncio.gather(*(submitter(n) for n in range(SUBMITTERS)))
+    return Rate(len(specs), time.perf_counter() - started, f"{SUBMITTERS} submitters, batches of {MOST_IN_BATCH}")
+
+
+def run_workers(url: str, workers: int, batch: int, seconds: float, processes: int) -> Rate:
+    """Let the workers run for a while (or until no job is left) and count the jobs they settled."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.load", url, str(workers // processes), str(batch), str(seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(processes)
+    ]
+    for child in children:
+        _line(child)
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    answers = [json.loads(_line(child)) for child in children]
+    for child in children:
+        child.communicate()
+    return Rate(
+        jobs=sum(answer["jobs"] for answer in answers),
+        seconds=max(answer["seconds"] for answer in answers),
+        setup=f"{processes} process{'es' if processes > 1 else ''} × {workers // processes}",
+    )
+
+
+def _line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a bench worker died (exit {child.wait()})")
+    return line
+
+
+async def _work(url: str, workers: int, batch: int, seconds: float) -> None:
+    store = await leasehold.stores.open_store(url)
+    try:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        started = time.perf_counter()
+        until = started + seconds
+        counts = await asyncio.gather(*(_loop(store, n, batch, until) for n in range(workers)))
+        print(json.dumps({"jobs": sum(counts), "seconds": time.perf_counter() - started}), flush=True)
+    finally:
+        await store.close()
+
+
+async def _loop(store: Store, number: int, batch: int, until: float) -> int:
+    name = f"bench-{number}"
+    request = ClaimRequest(worker_id=WorkerId(name), incarnation=name, tasks=(TASK,), most=batch)
+    done = 0
+    grants = await store.claim(request)
+    while grants:
+        endings = [Ending(ref=grant.lease.ref, facts=CLOSED) for grant in grants]
+        if time.perf_counter() >= until:
+            settled, grants = await store.settle(endings), []
+        else:
+            settled, grants = await asyncio.gather(store.settle(endings), store.claim(request))
+        done += sum(1 for answer in settled if answer.refused is None)
+    return done
+
+
+if __name__ == "__main__":
+    asyncio.run(_work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

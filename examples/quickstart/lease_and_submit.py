@@ -1,0 +1,24 @@
+"""Submit a job, then use one profile under a lease. See README.md; first: `leasehold apply fleet.yaml`."""
+
+import asyncio
+
+from leasehold import connect
+
+
+async def main() -> None:
+    async with connect() as client:  # $LEASEHOLD_STORE, else sqlite:///leasehold.db
+        submitted = await client.submit("sync_orders", account="store_us_018", payload={"day": "2026-01-31"})
+        print((await client.why(job=submitted.job.job_id)).headline)
+
+        async with client.lease("store_us_018") as lease:  # renews itself until the block ends
+            print(f"lease {lease.lease.lease_id}, fencing token {lease.token}")
+            # Here your Playwright code opens lease.grant.profile.user_data_dir and does its work.
+            await lease.checkpoint("dashboard_open", url="https://shop.example/dashboard")
+            async with lease.mutating("submit_order"):  # to vanish in here quarantines the profile
+                lease.check()  # raises LeaseLost once the profile must not be touched any more
+            lease.closed(final_url="https://shop.example/orders")  # the browser is closed, and was there
+            settled = await lease.release(output={"orders": 3})
+        print(f"profile store_us_018 is {settled.profile_state}")
+
+
+asyncio.run(main())

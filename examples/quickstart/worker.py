@@ -1,0 +1,74 @@
+"""A worker by hand: report, claim, renew, run, settle, until there is nothing to do.
+
+`python worker.py --die` is killed in the middle of its first job, to show what happens then.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import replace
+
+from leasehold import Client, Fail, LeaseLost, connect
+from leasehold.core.settle import Browser, EndFacts, Ending
+from leasehold.core.workers import WorkerReport
+from leasehold.ports import ClaimRequest, Grant
+from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.heartbeat import Heartbeat, Hold
+from leasehold.stores import open_store
+
+TASKS = ("sync_orders",)
+
+
+async def work() -> None:
+    async with connect() as client:
+        name, process = client.worker_id, f"{client.worker_id}-{os.urandom(4).hex()}"
+        policy = client.config.policy
+        heartbeat = Heartbeat(lambda: open_store(client.config.store, policy=policy), policy.timing)
+        report = WorkerReport(worker_id=name, incarnation=process, pool="default", tasks=TASKS)
+        request = ClaimRequest(worker_id=name, incarnation=process, tasks=TASKS)
+        try:
+            while True:
+                await client.store.report(report)  # also frees jobs that waited for a worker of this task
+                sent_at = boot_time()  # the lease is counted from when it was asked for
+                grants = await client.store.claim(request)
+                if not grants:
+                    print("nothing to do")
+                    return
+                for grant in grants:
+                    await run(client, grant, heartbeat.hold(grant.lease, sent_at, print))
+        finally:
+            await asyncio.to_thread(heartbeat.close)
+            await client.store.report(replace(report, stopping=True))
+
+
+async def run(client: Client, grant: Grant, hold: Hold) -> None:
+    """One job, from its lease to its ending."""
+    ref = grant.lease.ref
+    try:
+        ending = Ending(ref=ref, output=await task(client, grant, hold), facts=EndFacts(browser=Browser.NONE))
+    except LeaseLost as lost:
+        print(lost)  # the profile is somebody else's business now: nothing to settle
+        return
+    except Fail as fail:
+        facts = EndFacts(browser=Browser.NONE)
+        ending = Ending(ref=ref, reason=fail.reason, message=fail.detail, facts=facts)
+    except Exception as error:
+        # EndFacts() is full of doubt, so the profile leaves the rotation.
+        ending = Ending(ref=ref, reason="TASK_ERROR", message=type(error).__name__, facts=EndFacts())
+    (settled,) = await client.store.settle([ending])
+    print(f"lease {settled.lease_id}: job {settled.job_state}, profile {settled.profile_state}")
+
+
+async def task(client: Client, grant: Grant, hold: Hold) -> dict[str, object]:
+    """What the job is about. Yours drives a browser here."""
+    print(f"lease {grant.lease.lease_id}: attempt {grant.job.attempt if grant.job else 1}")
+    hold.check()
+    await client.store.checkpoint(grant.lease.ref, "dashboard_open", url="https://shop.example/dashboard")
+    if "--die" in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"orders": 3}
+
+
+if __name__ == "__main__":
+    asyncio.run(work())

@@ -1,0 +1,128 @@
+"""`leasehold reviews`: the human inbox; list, show, decide.
+
+A decision is made on the version of the record that the open review was about: if anybody else decided in the
+meantime, this one is refused.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from leasehold.cli.answers import View, answer_page, answer_record
+from leasehold.cli.decisions import answer_decided
+from leasehold.cli.options import actor, filters, given, note, noun, output, paging
+from leasehold.cli.session import with_store
+from leasehold.cli.table import ID_WIDTH, Column
+from leasehold.core.decisions import ACTIONS, Action, Decision, Review, Target
+from leasehold.core.jobs import Job
+from leasehold.core.profiles import Lane
+from leasehold.errors import Conflict, InputError
+
+if TYPE_CHECKING:
+    from leasehold.ports import Decided, Store
+
+OPEN: Final = {"open": "1"}
+DECISIONS: Final = (
+    Action.CLEAR,
+    Action.QUARANTINE,
+    Action.REVIEW,
+    Action.DISABLE,
+    Action.REQUEUE,
+    Action.CANCEL,
+    Action.APPROVE,
+)
+
+VIEW = View(
+    kind=Review,
+    plural="reviews",
+    columns=(
+        Column[Review]("REVIEW", "review_id"),
+        Column[Review]("OF", "target"),
+        Column[Review]("PROFILE", "profile_id", spare=1),
+        Column[Review]("JOB", "job_id", spare=8, least=ID_WIDTH),
+        Column[Review]("OPENED", "opened_at", spare=5),
+        Column[Review]("SUMMARY", "summary", spare=3, least=30),
+        Column[Review]("DECIDED", "decided_at", spare=4),
+        Column[Review]("DECISION", "decision", spare=2),
+        Column[Review]("BY", "actor", spare=6),
+        Column[Review]("NOTE", "note", spare=7, least=20),
+    ),
+    empty="nothing waits for a person",
+)
+
+command = noun("reviews", "Reviews: profiles and jobs that wait for a person.")
+
+
+def record_id(review: Review) -> str:
+    """What the review is about."""
+    return review.job_id if review.target is Target.JOB and review.job_id else review.profile_id
+
+
+@command.command("list")
+@filters(account="account_id", profile="profile_id")
+@click.option("--all", "with_decided", is_flag=True, help="Those that were decided, too.")
+@paging
+@output
+def list_reviews(
+    store: str | None, limit: int, after: str | None, as_json: bool, with_decided: bool, **where: str | None
+) -> None:
+    """List what waits for a person."""
+    always = {} if with_decided else OPEN
+    answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json, always=always)
+
+
+@command.command("show")
+@click.argument("review_id", metavar="ID")
+@output
+def show_review(review_id: str, store: str | None, as_json: bool) -> None:
+    """Show one review in full."""
+    answer_record(Review, review_id, url=store, as_json=as_json)
+
+
+@command.command("decide")
+@click.argument("review_id", metavar="ID")
+@click.argument("action", type=click.Choice([str(action) for action in DECISIONS]))
+@note
+@actor
+@output
+def decide_review(review_id: str, action: str, note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Decide a review.
+
+    Of a profile: clear, quarantine, review or disable. Of a job: requeue, cancel or approve.
+    """
+    decision, decided = with_store(store, lambda opened: decide_in(opened, review_id, Action(action), note, by))
+    answer_decided(decision, decided, as_json=as_json)
+
+
+async def decide_in(
+    store: "Store", review_id: str, action: Action, note: str, actor: str
+) -> "tuple[Decision, Decided]":
+    """Decide about the review's record as it was while the review was open."""
+    review = await store.get(Review, review_id)
+    _check_fits(review, action)
+    target_id = record_id(review)
+    record = await store.get(Job, target_id) if review.target is Target.JOB else await store.get(Lane, target_id)
+    # Open also after the version was read: then the version is of the very state that the review is about.
+    _check_open(await store.get(Review, review_id))
+    decision = Decision(
+        target=review.target, id=target_id, action=action, note=note, actor=actor, version=record.version
+    )
+    return decision, await store.decide(decision)
+
+
+def _check_fits(review: Review, action: Action) -> None:
+    if action in ACTIONS[review.target]:
+        return
+    fitting = [str(known) for known in DECISIONS if known in ACTIONS[review.target]]
+    raise InputError(
+        f"review {review.review_id} is about {review.target} {record_id(review)}: cannot {action} it; "
+        f"one can {', '.join(fitting)}"
+    )
+
+
+def _check_open(review: Review) -> None:
+    if review.decided_at is not None:
+        raise Conflict(
+            f"review {review.review_id} was decided already: {review.decision or 'settled'} "
+            f"by {review.actor or 'Leasehold'}{f' ({review.note})' if review.note else ''}"
+        )

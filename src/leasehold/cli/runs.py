@@ -1,0 +1,51 @@
+"""`leasehold runs`: attempts of jobs, and manual and API uses of profiles; list, show.
+
+A run is also what a lease leaves behind; `leases` shows the same thing from its other side.
+"""
+
+from typing import Final
+
+import click
+
+from leasehold.cli.answers import View, answer_page, answer_record
+from leasehold.cli.options import filters, given, noun, output, paging
+from leasehold.cli.table import Column
+from leasehold.core.leases import Run, RunResult
+
+FIRST: Final = ("run_id", "result", "stop_reason", "message")
+
+VIEW = View(
+    kind=Run,
+    plural="runs",
+    columns=(
+        Column[Run]("RUN", "run_id"),
+        Column[Run]("RESULT", "result", state=True),
+        Column[Run]("STOPPED BY", "stop_reason", spare=2),
+        Column[Run]("TASK", lambda run: run.task or f"({run.purpose})", spare=3),
+        Column[Run]("PROFILE", "profile_id", spare=1),
+        Column[Run]("WORKER", "worker_id", spare=6),
+        Column[Run]("STARTED", "acquired_at", spare=4),
+        Column[Run]("ENDED", "ended_at", spare=5),
+        Column[Run]("MESSAGE", "message", spare=7, least=20),
+    ),
+    empty="a run begins when a worker takes a job, or somebody leases a profile",
+)
+
+command = noun("runs", "Runs: attempts of jobs, and manual and API uses of profiles.")
+
+
+@command.command("list")
+@filters(job="job_id", profile="profile_id", worker="worker_id", result=("result", RunResult))
+@paging
+@output
+def list_runs(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
+    """List runs, newest first."""
+    answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json)
+
+
+@command.command("show")
+@click.argument("run_id", metavar="ID")
+@output
+def show_run(run_id: str, store: str | None, as_json: bool) -> None:
+    """Show one run: environment, ending, evidence, timings."""
+    answer_record(Run, run_id, url=store, as_json=as_json, first=FIRST)

@@ -1,0 +1,57 @@
+"""An open store for the time of one command. The only place of the command line that opens one.
+
+asyncio and the stores are imported here, when a command really runs: `--help` must not pay for them.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from leasehold.config import Config
+    from leasehold.ports import Store
+
+T = TypeVar("T")
+
+
+def settings(url: str | None) -> "Config":
+    """The settings in force; `--store` wins over the environment."""
+    from leasehold import config
+
+    return config.load(store=url) if url else config.load()
+
+
+def with_store(url: str | None, work: "Callable[[Store], Awaitable[T]]", *, make: bool = False) -> T:
+    """Open the store, do the work, close it. What the work raises comes through.
+
+    Only with `make` a SQLite file comes into being: a mistyped path must not look like an empty store.
+    """
+    import asyncio
+
+    from leasehold.stores import open_store
+
+    config = settings(url)
+    if not make:
+        _check_exists(config.store)
+
+    async def run() -> T:
+        store = await open_store(config.store, policy=config.policy)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def _check_exists(url: str) -> None:
+    from pathlib import Path
+
+    from leasehold.errors import StoreUnavailable
+    from leasehold.stores import split
+
+    kind, place = split(url)
+    if kind == "sqlite" and not Path(place).exists():
+        raise StoreUnavailable(
+            f"there is no store at {Path(place).absolute()}; make it with 'leasehold apply FLEET_FILE', "
+            "or name another with --store"
+        )

@@ -1,0 +1,266 @@
+"""Leasehold for programs: submit jobs, lease a profile, look at everything.
+
+async with connect("sqlite:///leasehold.db") as client:
+    await client.submit("sync_orders", account="store_us_018", payload={"day": "2026-01-31"})
+    async with client.lease("store_us_018") as lease:
+        ...
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from leasehold import config as settings
+from leasehold.core.ids import ProfileId, WorkerId
+from leasehold.core.leases import Lease, LeaseStatus, Mode, Purpose
+from leasehold.core.profiles import ReleasePolicy
+from leasehold.core.settle import Browser, EndFacts, Ending
+from leasehold.core.why import Why, explain
+from leasehold.errors import Conflict, Fail, InputError, LeaseLost, ProfileBusy
+from leasehold.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
+from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.heartbeat import Heartbeat, Hold
+from leasehold.stores import open_store
+from leasehold.wire import parse_jobs
+
+T = TypeVar("T")
+
+ASK_AGAIN = timedelta(seconds=1)
+
+
+@asynccontextmanager
+async def connect(store: str | None = None, **overrides: str | float) -> AsyncIterator["Client"]:
+    """Open a store by URL (or LEASEHOLD_STORE, or ./leasehold.db). Settings may be given by name."""
+    if store is not None:
+        overrides["store"] = store
+    config = settings.load(**overrides)
+    opened = await open_store(config.store, policy=config.policy)
+    client = Client(opened, config)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+class Client:
+    """One program's view of a store. `store` is the whole port, for what has no shorthand here."""
+
+    def __init__(self, store: Store, config: settings.Config) -> None:
+        self.store = store
+        self.config = config
+        self.worker_id = WorkerId(f"{socket.gethostname()}-{os.getpid()}"[:128])
+        self._incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"
+        self._heartbeat = Heartbeat(
+            lambda: open_store(self.config.store, policy=self.config.policy), config.policy.timing
+        )
+
+    async def close(self) -> None:
+        """Stop renewing and close the store."""
+        await asyncio.to_thread(self._heartbeat.close)
+        await self.store.close()
+
+    async def submit(
+        self,
+        task: str | Mapping[str, Any],
+        *,
+        account: str | None = None,
+        profile: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> Submitted:
+        """Submit one job: a task name with fields, or a whole job as a mapping. See docs/reference/job.schema.json."""
+        if isinstance(task, str):
+            job: dict[str, Any] = {"task": task, **fields}
+            job |= {
+                k: v
+                for k, v in (("account_id", account), ("profile_id", profile), ("payload", payload))
+                if v is not None
+            }
+        elif fields or account or profile or payload:
+            raise InputError("give either a whole job or a task name with fields, not both")
+        else:
+            job = dict(task)
+        return (await self.submit_many([job]))[0]
+
+    async def submit_many(self, jobs: Sequence[Mapping[str, Any]]) -> list[Submitted]:
+        """Submit up to 1,000 jobs, all or none."""
+        return await self.store.submit(parse_jobs(list(jobs)))
+
+    def lease(
+        self,
+        profile: str,
+        *,
+        purpose: Purpose | str = Purpose.API,
+        mode: Mode | str = Mode.EXCLUSIVE,
+        ttl: timedelta | None = None,
+        release_policy: ReleasePolicy | str | None = None,
+        wait: timedelta | None = None,
+        worker_id: str | None = None,
+    ) -> "HeldLease":
+        """A lease of one profile, as a context manager. With `wait`, asks again until it is free or time is up."""
+        request = LeaseRequest(
+            profile_id=ProfileId(profile),
+            worker_id=WorkerId(worker_id) if worker_id else self.worker_id,
+            incarnation=self._incarnation,
+            purpose=Purpose(purpose),
+            mode=Mode(mode),
+            ttl=ttl,
+            release_policy=ReleasePolicy(release_policy) if release_policy else None,
+        )
+        return HeldLease(self, self._heartbeat, request, wait or timedelta(0))
+
+    async def why(self, *, job: str | None = None, profile: str | None = None) -> Why:
+        """Why a job does not run, or a profile is not available, in sentences."""
+        return explain(await self.store.why(job_id=job, profile_id=profile))
+
+    async def get(self, kind: type[T], record_id: str) -> T:
+        """One record by id: `await client.get(Job, job_id)`."""
+        return await self.store.get(kind, record_id)
+
+    async def find(self, kind: type[T], *, after: str | None = None, most: int = 100, **where: str) -> Page[T]:
+        """A page of records: `await client.find(Job, state="blocked", account_id="store_us_018")`."""
+        return await self.store.find(kind, where, after=after, most=most)
+
+
+class HeldLease:
+    """A lease while it is held: renewed by itself, released with an outcome at the end.
+
+    Leaving the block normally, or with `Fail`, is an ending that explains itself. Any other exception is not, unless
+    `closed` was called: the profile then leaves the rotation until a rule or a person has dealt with it.
+    """
+
+    def __init__(self, client: Client, heartbeat: Heartbeat, request: LeaseRequest, wait: timedelta) -> None:
+        self._store = client.store
+        self._heartbeat = heartbeat
+        self._request = request
+        self._wait = wait
+        self._grant: Grant | None = None
+        self._hold: Hold | None = None
+        self._closed: EndFacts | None = None
+        self._last_url: str | None = None
+        self._settled: Settled | None = None
+        self._lost_event = asyncio.Event()
+
+    @property
+    def grant(self) -> Grant:
+        """The lease with its profile, account and proxy. Only inside the block."""
+        if self._grant is None:
+            raise Conflict(f"profile {self._request.profile_id} is not leased yet: use 'async with'")
+        return self._grant
+
+    @property
+    def lease(self) -> Lease:
+        return self.grant.lease
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it to whatever should refuse a late writer."""
+        return self.lease.token
+
+    @property
+    def settled(self) -> Settled | None:
+        """What became of the profile, once released."""
+        return self._settled
+
+    async def __aenter__(self) -> Self:
+        until = boot_time() + self._wait.total_seconds()
+        while True:
+            sent_at = boot_time()
+            try:
+                self._grant = await self._store.acquire(self._request)
+                break
+            except ProfileBusy:
+                if boot_time() >= until:
+                    raise
+                pause = min(ASK_AGAIN.total_seconds(), max(0.0, until - boot_time()))
+                await self._store.wait("", timedelta(seconds=pause))
+        loop = asyncio.get_running_loop()
+
+        def tell(_why: str) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._lost_event.set)
+
+        self._hold = self._heartbeat.hold(self._grant.lease, sent_at, tell)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._settled is not None:
+            return
+        try:
+            if error is None:
+                await self.release()
+            elif isinstance(error, Fail):
+                await self.release(error.reason, error.detail)
+            else:
+                unexplained = EndFacts(browser=Browser.NOT_PROVEN, final_url=self._last_url)
+                await self._end("TASK_ERROR", type(error).__name__, self._closed or unexplained, None)
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+
+    def check(self) -> None:
+        """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
+        if self._hold is None:
+            raise Conflict(f"profile {self._request.profile_id} is not leased")
+        self._hold.check()
+
+    async def lost(self) -> str:
+        """Wait until the lease is lost, and say why. For a task that watches over another."""
+        await self._lost_event.wait()
+        return self._hold.lost or "" if self._hold else ""
+
+    async def checkpoint(self, step: str, *, url: str | None = None) -> None:
+        """Record the last safe step: where another run could start over without harm."""
+        self.check()
+        await self._store.checkpoint(self.lease.ref, step, url=url)
+        self._last_url = url or self._last_url
+
+    @asynccontextmanager
+    async def mutating(self, name: str) -> AsyncIterator[None]:
+        """A section that changes something for good. Vanishing inside it quarantines the profile.
+
+        The section is left only if the block ends normally: after an exception nobody knows what was submitted.
+        """
+        self.check()
+        await self._store.enter_section(self.lease.ref, name)
+        yield
+        self.check()
+        await self._store.leave_section(self.lease.ref, name)
+
+    def closed(self, *, final_url: str | None = None) -> None:
+        """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
+        browser = Browser.CLOSED if final_url is not None else Browser.NONE
+        self._closed = EndFacts(browser=browser, final_url=final_url)
+
+    async def release(
+        self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
+    ) -> Settled:
+        """End the run: completed, or stopped for a reason. Raises LeaseLost if the lease is not ours any more."""
+        return await self._end(reason, message, self._closed or EndFacts(browser=Browser.NONE), output)
+
+    async def _end(
+        self, reason: str | None, message: str, facts: EndFacts, output: Mapping[str, object] | None
+    ) -> Settled:
+        if self._hold is None:
+            raise Conflict(f"profile {self._request.profile_id} is not leased")
+        self._hold.status = LeaseStatus.RELEASING
+        ending = Ending(ref=self.lease.ref, reason=reason, message=message, facts=facts, output=output)
+        try:
+            (settled,) = await self._store.settle([ending])
+        finally:
+            self._heartbeat.drop(self._hold)
+        self._settled = settled
+        if settled.refused is not None:
+            raise LeaseLost(
+                f"lease {settled.lease_id}: {settled.refused}; the ending was not accepted, and profile "
+                f"{self.lease.profile_id} is left to its release policy"
+            )
+        return settled

@@ -1,0 +1,182 @@
+"""Every setting in one table: name, default, unit, one line of documentation.
+
+A setting is read from the environment as LEASEHOLD_<NAME>; the docs' table is generated from SETTINGS.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from leasehold.core.jobs import Backoff
+from leasehold.core.leases import Timing
+from leasehold.core.policy import Policy, Retention
+from leasehold.errors import InputError, Problem
+
+PREFIX: Final = "LEASEHOLD_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One knob. `default` None means 'off' or 'none'; `least` and `most` bound a number."""
+
+    name: str
+    default: str | float | None
+    unit: str
+    doc: str
+    least: float = 0.0
+    most: float = 1e9
+
+
+SETTINGS: Final = (
+    Setting(
+        "store",
+        "sqlite:///leasehold.db",
+        "URL",
+        "where leases and jobs live: sqlite:///FILE or postgresql://…",
+    ),
+    Setting("lease_ttl", 60.0, "seconds", "how long a lease lasts without a heartbeat", 1),
+    Setting("renew_every", 15.0, "seconds", "how often a holder renews", 0.05),
+    Setting(
+        "holder_stops_after",
+        40.0,
+        "seconds",
+        "a holder stops itself this long after its last acknowledged renewal",
+        0.1,
+    ),
+    Setting(
+        "lock_delay",
+        15.0,
+        "seconds",
+        "how long after an expiry a profile may be recovered at the earliest",
+        0,
+    ),
+    Setting("sweep_every", 5.0, "seconds", "how often expired leases and due jobs are looked for", 0.05),
+    Setting(
+        "poll_every",
+        2.0,
+        "seconds",
+        "the longest a worker waits before it asks again, whatever it was told",
+        0.05,
+    ),
+    Setting(
+        "worker_ttl",
+        90.0,
+        "seconds",
+        "a worker that has not reported for this long does not count as there",
+        1,
+    ),
+    Setting("long_run", 600.0, "seconds", "from here on a holder counts as a long run in conflict reports", 1),
+    Setting("backoff_first", 10.0, "seconds", "delay before the second attempt", 0),
+    Setting("backoff_factor", 2.0, "factor", "each further delay is this many times the one before", 1, 100),
+    Setting("backoff_most", 900.0, "seconds", "the longest delay between attempts", 0),
+    Setting(
+        "clock_tolerance",
+        5.0,
+        "seconds",
+        "how far the store's clock may stray from a sweeper's before expiry pauses",
+        0.1,
+    ),
+    Setting("strict_tasks", 0.0, "0 or 1", "refuse jobs whose task no worker of the pool has ever offered", 0, 1),
+    Setting(
+        "keep_jobs",
+        30.0,
+        "days",
+        "finished jobs and their runs are deleted after this; 0 keeps them for ever",
+        0,
+    ),
+    Setting("keep_events", 90.0, "days", "events are deleted after this; 0 keeps them for ever", 0),
+)
+
+_BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The settings in force, parsed."""
+
+    store: str
+    policy: Policy
+    retention: Retention
+    sweep_every: timedelta
+    poll_every: timedelta
+    clock_tolerance: timedelta
+
+
+def load(environ: Mapping[str, str] | None = None, /, **overrides: str | float) -> Config:
+    """Settings from the environment, then from keyword arguments. Every wrong one is named at once."""
+    environ = os.environ if environ is None else environ
+    problems: list[Problem] = []
+    values: dict[str, str | float | None] = {}
+    for setting in SETTINGS:
+        raw = overrides.get(setting.name, environ.get(PREFIX + setting.name.upper()))
+        values[setting.name] = _parse(setting, raw, problems)
+    unknown = [name for name in overrides if name not in _BY_NAME]
+    problems += [Problem(name, f"no such setting; there are: {', '.join(_BY_NAME)}") for name in unknown]
+    renew, stop, ttl = (_number(values, name) for name in ("renew_every", "holder_stops_after", "lease_ttl"))
+    if not problems and not renew < stop < ttl:
+        problems.append(
+            Problem(
+                PREFIX + "HOLDER_STOPS_AFTER",
+                "must lie between renew_every and lease_ttl: a holder must stop itself before its lease can end",
+            )
+        )
+    if problems:
+        raise InputError("a setting is wrong", problems)
+    return _config(values)
+
+
+def _parse(setting: Setting, raw: str | float | None, problems: list[Problem]) -> str | float | None:
+    if raw is None or isinstance(setting.default, str):
+        return setting.default if raw is None else str(raw)
+    try:
+        number = float(raw)
+    except ValueError:
+        number = float("nan")
+    if not setting.least <= number <= setting.most:
+        problems.append(
+            Problem(
+                PREFIX + setting.name.upper(),
+                f"{raw!r} is not a number ({setting.unit}) from {setting.least:g} to {setting.most:g}",
+            )
+        )
+        return setting.default
+    return number
+
+
+def _number(values: Mapping[str, str | float | None], name: str) -> float:
+    return float(values[name] or 0.0)
+
+
+def _config(values: Mapping[str, str | float | None]) -> Config:
+    def seconds(name: str) -> timedelta:
+        return timedelta(seconds=_number(values, name))
+
+    def days(name: str) -> timedelta | None:
+        return timedelta(days=_number(values, name)) or None
+
+    policy = Policy(
+        timing=Timing(
+            ttl=seconds("lease_ttl"),
+            renew_every=seconds("renew_every"),
+            holder_stops_after=seconds("holder_stops_after"),
+            lock_delay=seconds("lock_delay"),
+        ),
+        backoff=Backoff(
+            first=seconds("backoff_first"),
+            factor=_number(values, "backoff_factor"),
+            most=seconds("backoff_most"),
+        ),
+        long_run=seconds("long_run"),
+        worker_ttl=seconds("worker_ttl"),
+        strict_tasks=bool(_number(values, "strict_tasks")),
+    )
+    return Config(
+        store=str(values["store"]),
+        policy=policy,
+        retention=Retention(jobs=days("keep_jobs"), events=days("keep_events")),
+        sweep_every=seconds("sweep_every"),
+        poll_every=seconds("poll_every"),
+        clock_tolerance=seconds("clock_tolerance"),
+    )

@@ -1,0 +1,217 @@
+"""`why`: one screen that says why a job does not run or a profile is not available, and what happens next.
+
+Pure: the store gathers `WhyFacts` at one moment, this module turns them into sentences.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from leasehold.core.accounts import Account, Limit, Proxy
+from leasehold.core.decisions import Review
+from leasehold.core.jobs import FINAL, Job, JobState
+from leasehold.core.leases import Lease, Run
+from leasehold.core.profiles import Lane, Profile, ProfileState, ReleasePolicy
+from leasehold.core.readiness import NEXT_STEP, Blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyFacts:
+    """Everything that bears on one job or profile, read at one moment."""
+
+    now: datetime
+    job: Job | None
+    profile: Profile
+    account: Account
+    proxy: Proxy | None
+    lane: Lane
+    holders: tuple[Lease, ...]
+    key_holders: tuple[Lease, ...]
+    unresolved: tuple[Lease, ...]
+    ahead: int
+    waiting: int
+    limit: Limit | None
+    pool_leases: int
+    last_run: Run | None
+    reviews: tuple[Review, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The answer: a headline, the facts behind it, what happens by itself, and what a person can do."""
+
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    next: tuple[str, ...]
+    can: tuple[str, ...]
+
+
+def explain(facts: WhyFacts) -> Why:
+    """The answer for the job if the facts are about one, else for the profile."""
+    return _explain_job(facts, facts.job) if facts.job is not None else _explain_profile(facts)
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """'12 s ago', '3 min ago', '2 h ago', 'in 5 s': what a person reads fastest."""
+    seconds = (now - then).total_seconds()
+    text = span(timedelta(seconds=abs(seconds)))
+    return f"{text} ago" if seconds >= 0 else f"in {text}"
+
+
+def span(length: timedelta) -> str:
+    seconds = int(length.total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _explain_job(facts: WhyFacts, job: Job) -> Why:
+    lines: list[tuple[str, str]] = [
+        ("task", f"{job.task}, attempt {job.attempt} of {job.max_attempts}, priority {job.priority}"),
+        ("profile", f"{job.profile_id} of account {job.account_id}: {facts.lane.state}"),
+    ]
+    if facts.lane.state_reason and facts.lane.state is not ProfileState.AVAILABLE:
+        lines.append(("because", facts.lane.state_reason))
+    if job.detail:
+        lines.append(("detail", job.detail))
+    if job.losses:
+        lines.append(("lost workers", str(job.losses)))
+    lines += _holder_lines(facts)
+    if job.blocked_reason == Blocked.CAPACITY and facts.limit:
+        taken = f"{facts.pool_leases} of {facts.limit.max_leases} leases of pool {job.pool} are taken"
+        lines.append(("pool", taken))
+    if job.state in FINAL and job.finished_at:
+        lines.append(("finished", ago(job.finished_at, facts.now)))
+    headline, next_step, commands = _job_story(facts, job)
+    return Why(
+        headline=f"job {job.job_id} {headline}",
+        facts=tuple(lines),
+        next=(next_step,),
+        can=tuple(f"leasehold {command} --note …" for command in commands) + _profile_help(facts, job),
+    )
+
+
+def _job_story(facts: WhyFacts, job: Job) -> tuple[str, str, list[str]]:
+    """Headline, what happens next, and the commands for the job itself."""
+    cancel = f"jobs cancel {job.job_id}"
+    match job.state:
+        case JobState.RUNNING:
+            next_step = "it ends by itself; if its worker vanishes, its lease expires and the profile is resolved"
+            return "is running", next_step, [f"leases revoke {lease.lease_id}" for lease in facts.holders[:1]]
+        case JobState.SCHEDULED:
+            due = ago(job.run_at, facts.now) if job.run_at else "soon"
+            return f"is due {due}", "it enters its profile's queue when it is due", [cancel]
+        case JobState.QUEUED:
+            headline = f"is ready and waits for a worker, {facts.ahead} job(s) of its profile ahead"
+            return headline, "a worker of its pool takes it when it is first in line", [cancel]
+        case JobState.BLOCKED:
+            reason = Blocked(job.blocked_reason) if job.blocked_reason else Blocked.PROFILE_STATE
+            approve = [f"jobs approve {job.job_id}"] if reason is Blocked.APPROVAL else []
+            return f"is {reason}", NEXT_STEP[reason], [*approve, cancel]
+        case JobState.REVIEW:
+            return "waits for a person", "nothing happens by itself", [f"jobs requeue {job.job_id}", cancel]
+        case JobState.DEAD:
+            commands = [f"dlq retry {job.job_id}", f"dlq drop {job.job_id}"]
+            return "is dead: it used up its attempts", "nothing happens by itself", commands
+        case JobState.COMPLETED | JobState.SKIPPED | JobState.CANCELLED:
+            return f"is {job.state}", "nothing: it is over", []
+
+
+def _profile_help(facts: WhyFacts, job: Job) -> tuple[str, ...]:
+    """A job that waits for its profile is helped by helping the profile."""
+    return tuple(_profile_commands(facts)) if job.state in (JobState.BLOCKED, JobState.REVIEW) else ()
+
+
+def _explain_profile(facts: WhyFacts) -> Why:
+    lane, profile = facts.lane, facts.profile
+    lines: list[tuple[str, str]] = [("account", f"{profile.account_id}{' (paused)' if facts.account.paused else ''}")]
+    if facts.account.paused and facts.account.pause_note:
+        lines.append(("paused because", facts.account.pause_note))
+    lines.append(("since", ago(lane.state_at, facts.now)))
+    if lane.state_reason:
+        lines.append(("because", lane.state_reason))
+    lines.append(("waiting jobs", str(facts.waiting)))
+    lines += _holder_lines(facts)
+    if facts.last_run is not None:
+        run = facts.last_run
+        ended = f", {run.result} {ago(run.ended_at, facts.now)}" if run.ended_at else ""
+        lines.append(
+            (
+                "last run",
+                f"{run.run_id} by {run.worker_id}{ended}{f' ({run.stop_reason})' if run.stop_reason else ''}",
+            )
+        )
+    if lane.drain:
+        lines.append(("draining", "a person disabled it; it leaves the rotation when the present lease ends"))
+    nexts, can = _profile_next(facts)
+    return Why(
+        headline=f"profile {profile.profile_id} is {lane.state}",
+        facts=tuple(lines),
+        next=tuple(nexts),
+        can=tuple(can + _profile_commands(facts)),
+    )
+
+
+def _profile_next(facts: WhyFacts) -> tuple[list[str], list[str]]:
+    match facts.lane.state:
+        case ProfileState.AVAILABLE:
+            if facts.account.paused:
+                return ["its jobs wait until the account is resumed"], []
+            if facts.lane.waits_on and facts.key_holders:
+                return [f"its next job starts when run {facts.key_holders[0].run_id} of the same account ends"], []
+            return ["its next job starts as soon as a worker is free" if facts.waiting else "nothing waits for it"], []
+        case ProfileState.LEASED:
+            return ["it is free again when its run ends cleanly; an expiry alone never frees it"], [
+                f"leasehold leases revoke {lease.lease_id} --note …" for lease in facts.holders
+            ]
+        case ProfileState.STALE:
+            return [_resolution_text(lease, facts.now) for lease in facts.unresolved], []
+        case ProfileState.REVIEW_REQUIRED | ProfileState.QUARANTINED:
+            return ["nothing happens by itself: a person decides"], []
+        case ProfileState.DISABLED:
+            return ["nothing happens by itself: a person took it out"], []
+
+
+def _resolution_text(lease: Lease, now: datetime) -> str:
+    if lease.open_section is not None:
+        return f"the next sweep quarantines it: {lease.open_section} was open"
+    match lease.release_policy:
+        case ReleasePolicy.QUARANTINE:
+            return "the next sweep quarantines it (release policy quarantine)"
+        case ReleasePolicy.REVIEW:
+            return "the next sweep sends it to review (release policy review)"
+        case ReleasePolicy.RECOVER:
+            after = (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms)
+            return f"recovery is decided by the first sweep after the lock-delay, {ago(after, now)}"
+
+
+def _holder_lines(facts: WhyFacts) -> list[tuple[str, str]]:
+    lines: list[tuple[str, str]] = []
+    for lease in (*facts.holders, *facts.key_holders):
+        run = f"run {lease.run_id} ({lease.purpose}) of profile {lease.profile_id}, token {lease.token}"
+        step = f"{lease.last_safe_step} ({ago(lease.last_safe_at, facts.now)})" if lease.last_safe_at else "none yet"
+        inside = f"; inside {lease.open_section}" if lease.open_section else ""
+        ends = f"lease ends {ago(lease.expires_at, facts.now)}"
+        lines += [
+            ("holder", f"{lease.worker_id}, {run}, since {ago(lease.acquired_at, facts.now)}"),
+            ("heartbeat", f"{ago(lease.heartbeat_at, facts.now)}; {ends}"),
+            ("last safe step", step + inside),
+        ]
+    return lines
+
+
+def _profile_commands(facts: WhyFacts) -> list[str]:
+    profile_id = facts.profile.profile_id
+    commands = [f"leasehold accounts resume {facts.account.account_id} --note …"] if facts.account.paused else []
+    match facts.lane.state:
+        case ProfileState.REVIEW_REQUIRED:
+            commands += [f"leasehold profiles {a} {profile_id} --note …" for a in ("clear", "quarantine", "disable")]
+        case ProfileState.QUARANTINED:
+            commands += [f"leasehold profiles {a} {profile_id} --note …" for a in ("clear", "review", "disable")]
+        case ProfileState.DISABLED:
+            commands.append(f"leasehold profiles enable {profile_id} --note …")
+        case ProfileState.STALE:
+            commands.append(f"leasehold profiles disable {profile_id} --note …")
+        case ProfileState.AVAILABLE | ProfileState.LEASED:
+            pass
+    return commands

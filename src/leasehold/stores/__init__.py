@@ -1,0 +1,93 @@
+"""Stores by URL: `sqlite:///FILE` or `postgresql://…`. Drivers are imported when their URL is opened."""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from leasehold.core.policy import Policy
+from leasehold.errors import InputError, Problem
+from leasehold.ports import Store, StoreInfo
+
+
+def _same(real: datetime) -> datetime:
+    return real
+
+
+async def open_store(url: str, *, policy: Policy | None = None, clock: Callable[[datetime], datetime] = _same) -> Store:
+    """Open the store behind a URL and check its schema.
+
+    An SQLite file is made and migrated as needed; PostgreSQL is migrated by `leasehold db migrate` alone. `clock`
+    maps the store's real time to the time it acts on: for tests that move time.
+    """
+    kind, place = split(url)
+    policy = policy or Policy()
+    if kind == "sqlite":
+        from leasehold.stores.sql.store import SqlStore
+        from leasehold.stores.sqlite.engine import SqliteEngine
+
+        engine = SqliteEngine(Path(place), clock)
+        try:
+            await engine.open()
+        except BaseException:
+            await engine.close()
+            raise
+        return SqlStore(engine, policy)
+    return await _open_postgres(place, policy, clock)
+
+
+async def _open_postgres(url: str, policy: Policy, clock: Callable[[datetime], datetime]) -> Store:
+    from leasehold.stores.postgres.engine import PostgresEngine
+    from leasehold.stores.sql.store import SqlStore
+
+    engine = PostgresEngine(url, clock)
+    try:
+        await engine.open()
+    except BaseException:
+        await engine.close()
+        raise
+    return SqlStore(engine, policy)
+
+
+async def migrate(url: str) -> StoreInfo:
+    """Bring the store's schema to the newest this program knows."""
+    kind, place = split(url)
+    if kind == "sqlite":
+        store = await open_store(url)
+        try:
+            return await store.check()
+        finally:
+            await store.close()
+    from leasehold.stores.postgres.schema import migrate_url
+
+    return await migrate_url(place)
+
+
+async def inspect(url: str) -> StoreInfo:
+    """What the store says of itself, whatever its schema."""
+    kind, place = split(url)
+    if kind == "sqlite":
+        from leasehold.stores.sqlite.inspect import inspect_file
+
+        return inspect_file(Path(place))
+    from leasehold.stores.postgres.schema import inspect_url
+
+    return await inspect_url(place)
+
+
+def split(url: str) -> tuple[str, str]:
+    """The kind of store that a URL names, and its place."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        return "sqlite", rest[1:]
+    if separator and scheme in ("postgresql", "postgres"):
+        return "postgres", url
+    shown = f"{scheme}://…" if separator else "it"
+    raise InputError(
+        "the store's URL is not usable",
+        [
+            Problem(
+                "store",
+                f"{shown} must be sqlite:///relative.db, sqlite:////absolute/path.db or postgresql://…",
+            )
+        ],
+    )

@@ -1,0 +1,297 @@
+"""Connections and threads of the PostgreSQL store.
+
+A few threads, each with a connection of its own; an operation is one hop and one transaction, its statements sent in
+as few round trips as they allow (pipeline mode). A lost answer to a commit is looked up by transaction id.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.rows import DictRow, dict_row
+
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.ports import StoreInfo
+from leasehold.stores.postgres import schema
+from leasehold.stores.postgres.link import Call, Link, Statement
+from leasehold.stores.postgres.signals import Signals
+from leasehold.stores.sql.codec import Row, dump, from_us
+from leasehold.stores.sql.engine import Params, Tx
+from leasehold.stores.sql.statements import for_postgres, load
+from leasehold.stores.sql.threads import Threads
+
+T = TypeVar("T")
+Connection = psycopg.Connection[DictRow]
+
+WRITERS = 4
+READERS = 2
+MOST_COLLISIONS = 8
+MOST_CUTS = 1
+COMMIT_LOOKUP_SECONDS = 30.0
+
+_CLOCK = Statement(
+    "clock",
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, "
+    "CAST(pg_current_xact_id() AS text) AS xid",
+)
+_CLOCK_READ_ONLY = Statement(
+    "clock_read_only", "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us"
+)
+
+# Hot statements are planned once, for any parameters, and by index: their tables may look empty when first planned.
+_WRITER_OPTIONS = (
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off "
+    "-c enable_mergejoin=off -c jit=off"
+)
+_READER_OPTIONS = "-c plan_cache_mode=force_custom_plan -c default_transaction_read_only=on"
+
+
+class _Statements(dict[str, Statement]):
+    """Statements by name; `a+b` is the pieces a and b put together."""
+
+    def __missing__(self, name: str) -> Statement:
+        text = "\n".join(_TEXTS[piece] for piece in name.split("+"))
+        statement = self[name] = Statement(name, for_postgres(text))
+        return statement
+
+
+_TEXTS = {
+    **load("leasehold.stores.sql", "queries.sql", "finds.sql"),
+    **load("leasehold.stores.postgres", "reads.sql", "writes.sql"),
+}
+_STATEMENTS = _Statements()
+_BEGIN = Statement("begin", "BEGIN")
+_BEGIN_VIEW = Statement("begin_view", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_COMMIT = Statement("commit", "COMMIT")
+_ROLLBACK = Statement("rollback", "ROLLBACK")
+
+
+class _PostgresTx:
+    """One transaction. Pending writes travel with the next read, or with the commit."""
+
+    __slots__ = ("_clock", "_link", "_pending", "begun", "committing", "writes", "xid")
+
+    def __init__(self, link: Link, clock: Callable[[datetime], datetime], *, writes: bool) -> None:
+        self._link = link
+        self._clock = clock
+        self._pending: list[Call] = []
+        self.writes = writes
+        self.begun = False
+        self.committing = False
+        self.xid: str | None = None
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        return self._send([(_STATEMENTS[name], params) for name, params in queries])
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        clock = _CLOCK if self.writes else _CLOCK_READ_ONLY
+        *answers, times = self._send([*((_STATEMENTS[name], params) for name, params in queries), (clock, {})])
+        if self.writes:
+            self.xid = times[0]["xid"]
+        return self._clock(from_us(times[0]["us"])), answers
+
+    def write(self, name: str, rows: Sequence[Params]) -> None:
+        self._pending.append((_STATEMENTS[name], {"rows": dump(rows)}))
+
+    def commit(self) -> None:
+        """Send what is pending, and the commit, in one trip."""
+        if not self.begun and not self._pending:
+            return
+        if self.xid is None and self._pending:
+            self.clock()
+        self.committing = True
+        self._send([(_COMMIT, {})])
+
+    def roll_back(self) -> None:
+        """End the transaction without a trace."""
+        self._pending.clear()
+        if self.begun:
+            self._send([(_ROLLBACK, {})])
+
+    def _send(self, calls: Sequence[Call]) -> list[list[Row]]:
+        before = self._pending if self.begun else [(_BEGIN if self.writes else _BEGIN_VIEW, {}), *self._pending]
+        self._pending = []
+        self.begun = True
+        return self._link.run([*before, *calls])[len(before) :]
+
+
+class PostgresEngine:
+    """Writers, readers, and the signals that wake those who wait."""
+
+    def __init__(self, url: str, clock: Callable[[datetime], datetime] = lambda real: real) -> None:
+        self._url = url
+        self._clock = clock
+        self._pid = os.getpid()
+        self._local = threading.local()
+        self._writers = Threads(WRITERS, "leasehold-pg-writer", self._drop_link)
+        self._readers = Threads(READERS, "leasehold-pg-reader", self._drop_link)
+        self._signals = Signals(lambda: connect(self._url, ""))
+
+    async def open(self) -> None:
+        """Connect once, and refuse a schema that this program does not know."""
+        await self._in(self._readers, self._check)
+
+    def _check(self) -> int:
+        with connect(self._url, "") as connection:
+            return schema.check(connection, self._url)
+
+    async def change(self, operation: Callable[[Tx], T]) -> T:
+        return await self._in(self._writers, lambda: self._change(operation))
+
+    async def view(self, operation: Callable[[Tx], T]) -> T:
+        return await self._in(self._readers, lambda: self._view(operation))
+
+    async def wait(self, timeout: timedelta) -> None:
+        await self._signals.wait(timeout)
+
+    def hint(self) -> None:
+        self._signals.send()
+
+    async def info(self) -> StoreInfo:
+        return await self._in(self._readers, self._info)
+
+    def _info(self) -> StoreInfo:
+        with connect(self._url, "") as connection:
+            return schema.info(connection, self._url, self._clock)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._signals.close)
+        for threads in (self._writers, self._readers):
+            await asyncio.to_thread(threads.close)
+
+    async def _in(self, threads: Threads, work: Callable[[], T]) -> T:
+        if os.getpid() != self._pid:
+            raise StoreError("this store was opened before a fork; open it again in the child process")
+        return await threads.run(work)
+
+    def _link(self, options: str) -> Link:
+        """This thread's connection, made when it is first wanted or when the last one broke."""
+        link: Link | None = getattr(self._local, "link", None)
+        if link is None or link.broken:
+            link = self._local.link = Link(connect(self._url, options))
+        return link
+
+    def _drop_link(self) -> None:
+        link: Link | None = getattr(self._local, "link", None)
+        self._local.link = None
+        if link is not None:
+            with suppress(psycopg.Error):
+                link.close()
+
+    def _change(self, operation: Callable[[Tx], T]) -> T:
+        """Run until it commits. What was rolled back may run again; what was committed never does."""
+        collisions = cuts = 0
+        while True:
+            tx = _PostgresTx(self._link(_WRITER_OPTIONS), self._clock, writes=True)
+            answer: list[T] = []
+            try:
+                answer.append(operation(tx))
+                tx.commit()
+                return answer[0]
+            except (psycopg.OperationalError, psycopg.InterfaceError, pg.UniqueViolation) as error:
+                if _is_cut(error) and tx.committing and tx.xid is not None and self._committed(tx.xid):
+                    self._drop_link()
+                    return answer[0]
+                collisions, cuts = self._after(tx, error, collisions, cuts)
+            except psycopg.Error as error:
+                self._roll_back(tx)
+                raise StoreError(f"PostgreSQL refused: {error}") from error
+            except BaseException:
+                self._roll_back(tx)
+                raise
+
+    def _after(self, tx: _PostgresTx, error: psycopg.Error, collisions: int, cuts: int) -> tuple[int, int]:
+        """Clear up after a transaction that did not commit; raises when it has been tried often enough."""
+        if _is_cut(error):
+            self._drop_link()
+            if cuts >= MOST_CUTS:
+                raise unavailable(self._url, error) from error
+            return collisions, cuts + 1
+        self._roll_back(tx)
+        if collisions >= MOST_COLLISIONS:
+            raise StoreError(f"gave up after {collisions} collisions with other transactions: {error}") from error
+        return collisions + 1, cuts
+
+    def _roll_back(self, tx: _PostgresTx) -> None:
+        try:
+            tx.roll_back()
+        except psycopg.Error:
+            self._drop_link()
+
+    def _committed(self, xid: str) -> bool:
+        """Whether the transaction whose answer was lost had committed. Asked until the server knows."""
+        until = time.monotonic() + COMMIT_LOOKUP_SECONDS
+        while True:
+            try:
+                with connect(self._url, "") as connection:
+                    row = connection.execute("SELECT pg_xact_status(%s::xid8) AS status", (xid,)).fetchone()
+                    status = row["status"] if row else None
+            except (psycopg.OperationalError, StoreUnavailable):
+                status = "in progress"
+            if status != "in progress":
+                return status == "committed"
+            if time.monotonic() > until:
+                raise StoreUnavailable(
+                    f"the answer to commit {xid} was lost and the server cannot be asked; read before doing it again"
+                )
+            time.sleep(0.1)
+
+    def _view(self, operation: Callable[[Tx], T]) -> T:
+        for attempt in range(2):
+            tx = _PostgresTx(self._link(_READER_OPTIONS), self._clock, writes=False)
+            try:
+                result = operation(tx)
+                tx.roll_back()
+                return result
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                self._drop_link()
+                if attempt:
+                    raise unavailable(self._url, error) from error
+            except psycopg.Error as error:
+                self._roll_back(tx)
+                raise StoreError(f"PostgreSQL refused: {error}") from error
+            except BaseException:
+                self._roll_back(tx)
+                raise
+        raise StoreError("unreachable")
+
+
+def _is_cut(error: psycopg.Error) -> bool:
+    """Whether the connection itself broke, and not only the transaction (a deadlock, a key that was taken)."""
+    return not isinstance(error, pg.DeadlockDetected | pg.SerializationFailure | pg.UniqueViolation)
+
+
+def connect(url: str, options: str) -> Connection:
+    """A connection in autocommit mode: transactions are opened by name, and never by accident."""
+    extra: dict[str, Any] = {"options": f"-c search_path={schema.SCHEMA} {options}"}
+    try:
+        connection = psycopg.connect(
+            url,
+            autocommit=True,
+            row_factory=dict_row,
+            connect_timeout=10,
+            application_name="leasehold",
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=30_000,
+            **extra,
+        )
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+        raise unavailable(url, error) from error
+    return connection
+
+
+def unavailable(url: str, error: Exception) -> StoreUnavailable:
+    """The error for a server that cannot be reached, without the password that the URL may hold."""
+    return StoreUnavailable(
+        f"PostgreSQL at {schema.location(url)} cannot be reached: {schema.redact(url, str(error)).strip()}; "
+        "check that it runs and that the URL is right"
+    )

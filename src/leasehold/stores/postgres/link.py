@@ -1,0 +1,141 @@
+"""One connection, spoken to in pipelines: several prepared statements travel together and are answered together.
+
+This is libpq through psycopg's own binding, without cursors and adapters in between: the store knows its few types
+(text, integer, boolean), and what a general driver spends on finding them out would cost more than the statements.
+"""
+
+import select
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import error_from_result
+
+from leasehold.stores.sql.codec import Row, clean
+from leasehold.stores.sql.statements import positional
+
+_EXEC: Final = pq.ExecStatus
+_INTEGERS: Final = frozenset({20, 21, 23})
+_BOOLEAN: Final = 16
+
+
+class Statement:
+    """A statement with numbered parameters, and the names that fill them."""
+
+    __slots__ = ("columns", "loaders", "name", "names", "text")
+
+    def __init__(self, name: str, text: str) -> None:
+        numbered, self.names = positional(text)
+        self.name = name.encode()
+        self.text = numbered.encode()
+        self.columns: list[str] = []
+        self.loaders: list[Callable[[bytes], Any]] = []
+
+    def values(self, params: Mapping[str, Any]) -> list[bytes | None]:
+        return [_encode(params[name]) for name in self.names]
+
+    def rows(self, result: pq.abc.PGresult) -> list[Row]:
+        count = result.ntuples
+        if not count:
+            return []
+        if not self.columns:
+            self.loaders = [_loader(result.ftype(i)) for i in range(result.nfields)]
+            self.columns = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+        get = result.get_value
+        places = list(enumerate(zip(self.columns, self.loaders, strict=True)))
+        return [
+            {column: None if (value := get(row, place)) is None else load(value) for place, (column, load) in places}
+            for row in range(count)
+        ]
+
+
+def _loader(oid: int) -> Callable[[bytes], Any]:
+    if oid in _INTEGERS:
+        return int
+    return b"t".__eq__ if oid == _BOOLEAN else bytes.decode
+
+
+def _encode(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return clean(value).encode()
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    if isinstance(value, list):
+        return clean("{" + ",".join(map(_quote, value)) + "}").encode()
+    return str(value).encode()
+
+
+def _quote(item: str) -> str:
+    escaped = item.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+Call = tuple[Statement, Mapping[str, Any]]
+
+
+class Link:
+    """A connection in pipeline mode. Any failure of the connection itself raises psycopg.OperationalError."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._pg = connection.pgconn
+        self._pg.nonblocking = 1
+        self._pg.enter_pipeline_mode()
+        self._prepared: set[bytes] = set()
+        self._poll = select.poll()
+        self._poll.register(self._pg.socket, select.POLLIN)
+
+    @property
+    def broken(self) -> bool:
+        return self._connection.closed or self._pg.status != pq.ConnStatus.OK
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, calls: Sequence[Call]) -> list[list[Row]]:
+        """Send all, then read all. The first error is raised after the rest has been read off the wire."""
+        # All values first: a value that cannot be sent must not leave half a pipeline behind.
+        ready = [(statement, statement.values(params)) for statement, params in calls]
+        sent: list[tuple[Statement, bool]] = []
+        for statement, values in ready:
+            if statement.name not in self._prepared:
+                self._pg.send_prepare(statement.name, statement.text)
+                self._prepared.add(statement.name)
+                sent.append((statement, False))
+            self._pg.send_query_prepared(statement.name, values)
+            sent.append((statement, True))
+        self._pg.pipeline_sync()
+        answers: list[list[Row]] = []
+        failed: pq.abc.PGresult | None = None
+        for statement, executed in sent:
+            result = self._next_result()
+            if result is None:
+                raise psycopg.OperationalError("the server closed the connection in the middle of an answer")
+            if result.status in (_EXEC.FATAL_ERROR, _EXEC.PIPELINE_ABORTED):
+                failed = failed or (result if result.status == _EXEC.FATAL_ERROR else None)
+                if not executed:
+                    self._prepared.discard(statement.name)
+            elif executed:
+                answers.append(statement.rows(result))
+            self._next_result()
+        sync = self._next_result()
+        if sync is None or sync.status != _EXEC.PIPELINE_SYNC:
+            raise psycopg.OperationalError("the server lost step in a pipeline")
+        if failed is not None:
+            raise error_from_result(failed)
+        return answers
+
+    def _next_result(self) -> pq.abc.PGresult | None:
+        pg = self._pg
+        while pg.is_busy():
+            while pg.flush():
+                self._poll.modify(pg.socket, select.POLLIN | select.POLLOUT)
+                self._poll.poll()
+                pg.consume_input()
+            self._poll.modify(pg.socket, select.POLLIN)
+            self._poll.poll()
+            pg.consume_input()
+        return pg.get_result()

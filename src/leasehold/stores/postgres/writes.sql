@@ -1,0 +1,237 @@
+-- Writes, a whole batch at a time: the rows arrive as one JSON array.
+
+-- name: insert_jobs
+INSERT INTO jobs (
+    job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
+    body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
+    expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
+    on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
+    blocked_reason, detail, losses, approved, dropped, run_id, stop_reason, finished_at, version
+) SELECT
+    job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
+    body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
+    expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
+    on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
+    blocked_reason, detail, losses, approved, dropped, run_id, stop_reason, finished_at, version
+FROM json_populate_recordset(NULL::jobs, :rows);
+
+-- name: update_jobs
+UPDATE jobs t SET
+    state = r.state, blocked_reason = r.blocked_reason, detail = r.detail, attempt = r.attempt,
+    losses = r.losses, approved = r.approved, dropped = r.dropped, run_id = r.run_id,
+    stop_reason = r.stop_reason, run_at = r.run_at, finished_at = r.finished_at, version = r.version
+FROM json_populate_recordset(NULL::jobs, :rows) r
+WHERE t.seq = r.seq;
+
+-- name: insert_lanes
+INSERT INTO lanes (
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
+    verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
+    hold, waits_on
+) SELECT
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
+    verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
+    hold, waits_on
+FROM json_populate_recordset(NULL::lanes, :rows);
+
+-- name: update_lanes
+UPDATE lanes t SET
+    state = r.state, state_reason = r.state_reason, state_at = r.state_at, token = r.token,
+    version = r.version, clean = r.clean, drain = r.drain, verdict = r.verdict,
+    verdict_reason = r.verdict_reason, engine = r.engine, head_job_id = r.head_job_id,
+    head_pool = r.head_pool, head_task = r.head_task, head_priority = r.head_priority,
+    head_shared = r.head_shared, waiting_at = r.waiting_at, hold = r.hold, waits_on = r.waits_on
+FROM json_populate_recordset(NULL::lanes, :rows) r
+WHERE t.profile_id = r.profile_id;
+
+-- name: insert_runs
+INSERT INTO runs (
+    profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
+    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
+    last_safe_step, last_safe_at, last_url, open_section, section_at, release_policy, status, purpose,
+    priority, unresolved, ended_at, run_mode, expected
+) SELECT
+    profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
+    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
+    last_safe_step, last_safe_at, last_url, open_section, section_at, release_policy, status, purpose,
+    priority, unresolved, ended_at, run_mode, expected
+FROM json_populate_recordset(NULL::runs, :rows);
+
+-- name: renew_runs
+UPDATE runs t SET
+    heartbeat_at = r.heartbeat_at, expires_at = r.expires_at, status = r.status
+FROM json_populate_recordset(NULL::runs, :rows) r
+WHERE t.profile_id = r.profile_id AND t.token = r.token;
+
+-- name: step_runs
+UPDATE runs t SET
+    last_safe_step = r.last_safe_step, last_safe_at = r.last_safe_at, last_url = r.last_url,
+    open_section = r.open_section, section_at = r.section_at
+FROM json_populate_recordset(NULL::runs, :rows) r
+WHERE t.profile_id = r.profile_id AND t.token = r.token;
+
+-- name: end_runs
+UPDATE runs t SET
+    status = r.status, ended_at = r.ended_at, unresolved = r.unresolved, open = r.unresolved, result = r.result,
+    stop_reason = r.stop_reason, belongs_to = r.belongs_to, message = r.message,
+    final_url = r.final_url, evidence = r.evidence, output = r.output, actual = r.actual,
+    timings = r.timings
+FROM json_populate_recordset(NULL::runs, :rows) r
+WHERE t.profile_id = r.profile_id AND t.token = r.token;
+
+-- name: insert_events
+INSERT INTO events (
+    at, type, account_id, profile_id, job_id, run_id, worker_id, actor, job_state, profile_state, data
+) SELECT
+    at, type, account_id, profile_id, job_id, run_id, worker_id, actor, job_state, profile_state, data
+FROM json_populate_recordset(NULL::events, :rows);
+
+-- name: insert_reviews
+INSERT INTO reviews (
+    review_id, target, subject, account_id, profile_id, job_id, run_id, reason, summary, opened_at,
+    decided_at, decision, note, actor
+) SELECT
+    review_id, target, subject, account_id, profile_id, job_id, run_id, reason, summary, opened_at,
+    decided_at, decision, note, actor
+FROM json_populate_recordset(NULL::reviews, :rows)
+ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
+
+-- name: insert_deliveries
+INSERT INTO deliveries (
+    delivery_id, job_id, type, url, body, created_at, due_at, attempts, delivered_at
+) SELECT
+    delivery_id, job_id, type, url, body, created_at, due_at, attempts, delivered_at
+FROM json_populate_recordset(NULL::deliveries, :rows);
+
+-- name: put_workers
+INSERT INTO workers (
+    incarnation, worker_id, pool, tasks, concurrency, engine, started_at, heartbeat_at, stopped_at
+) SELECT
+    incarnation, worker_id, pool, tasks, concurrency, engine, started_at, heartbeat_at, stopped_at
+FROM json_populate_recordset(NULL::workers, :rows)
+ON CONFLICT (incarnation) DO UPDATE SET
+    pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
+    engine = excluded.engine, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at;
+
+-- name: insert_tasks
+INSERT INTO tasks (
+    pool, task, first_seen_at
+) SELECT
+    pool, task, first_seen_at
+FROM json_populate_recordset(NULL::tasks, :rows)
+ON CONFLICT (pool, task) DO NOTHING;
+
+-- name: put_accounts
+INSERT INTO accounts (
+    account_id, routing, labels, notes, paused, pause_note, version
+) SELECT
+    account_id, routing, labels, notes, paused, pause_note, version
+FROM json_populate_recordset(NULL::accounts, :rows)
+ON CONFLICT (account_id) DO UPDATE SET
+    routing = excluded.routing, labels = excluded.labels, notes = excluded.notes;
+
+-- name: put_proxies
+INSERT INTO proxies (
+    proxy_id, server, region, credentials
+) SELECT
+    proxy_id, server, region, credentials
+FROM json_populate_recordset(NULL::proxies, :rows)
+ON CONFLICT (proxy_id) DO UPDATE SET
+    server = excluded.server, region = excluded.region, credentials = excluded.credentials;
+
+-- name: put_profiles
+INSERT INTO profiles (
+    profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
+    max_active_runs, disposable, release_policy, manual_use, labels, notes
+) SELECT
+    profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
+    max_active_runs, disposable, release_policy, manual_use, labels, notes
+FROM json_populate_recordset(NULL::profiles, :rows)
+ON CONFLICT (profile_id) DO UPDATE SET
+    account_id = excluded.account_id, pool = excluded.pool, browser = excluded.browser,
+    user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
+    timezone = excluded.timezone, "window" = excluded."window",
+    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable,
+    release_policy = excluded.release_policy, manual_use = excluded.manual_use,
+    labels = excluded.labels, notes = excluded.notes;
+
+-- name: put_limits
+INSERT INTO limits (
+    pool, max_leases
+) SELECT
+    pool, max_leases
+FROM json_populate_recordset(NULL::limits, :rows)
+ON CONFLICT (pool) DO UPDATE SET
+    max_leases = excluded.max_leases;
+
+-- name: resolve_runs
+UPDATE runs t SET
+    unresolved = FALSE,
+    open = FALSE,
+    result = CASE t.result WHEN 'started' THEN 'failed' ELSE t.result END,
+    stop_reason = coalesce(t.stop_reason, r.stop_reason),
+    belongs_to = coalesce(t.belongs_to, r.belongs_to),
+    message = CASE t.message WHEN '' THEN r.message ELSE t.message END,
+    final_url = coalesce(t.final_url, r.final_url),
+    evidence = CASE WHEN r.reported THEN r.evidence ELSE t.evidence END
+FROM json_to_recordset(:rows) AS r (
+    profile_id text, token bigint, stop_reason text, belongs_to text, message text, final_url text,
+    evidence text, reported boolean
+)
+WHERE t.profile_id = r.profile_id AND t.token = r.token;
+
+-- name: close_reviews
+UPDATE reviews t SET decided_at = r.decided_at, decision = r.decision, note = r.note, actor = r.actor
+FROM json_populate_recordset(NULL::reviews, :rows) r
+WHERE t.target = r.target AND t.subject = r.subject AND t.decided_at IS NULL;
+
+-- name: pause_accounts
+UPDATE accounts t SET paused = r.paused, pause_note = r.pause_note, version = t.version + 1
+FROM json_populate_recordset(NULL::accounts, :rows) r
+WHERE t.account_id = r.account_id;
+
+-- name: delete_limit
+DELETE FROM limits t USING json_to_recordset(:rows) AS r (id text) WHERE t.pool = r.id;
+
+-- name: delete_account
+DELETE FROM accounts t USING json_to_recordset(:rows) AS r (id text) WHERE t.account_id = r.id;
+
+-- name: delete_proxy
+DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.proxy_id = r.id;
+
+-- name: delete_profile
+DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
+
+-- name: retire_lanes
+INSERT INTO retired_lanes (profile_id, token, state, state_reason, clean)
+SELECT t.profile_id, t.token, t.state, t.state_reason, t.clean
+FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
+ON CONFLICT (profile_id) DO UPDATE SET
+    token = excluded.token, state = excluded.state, state_reason = excluded.state_reason, clean = excluded.clean;
+
+-- name: delete_lane
+DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
+
+-- name: prune_jobs
+DELETE FROM jobs t USING json_to_recordset(:rows) AS r (seq bigint)
+WHERE t.seq = r.seq;
+
+-- name: prune_job_runs
+DELETE FROM runs t USING json_to_recordset(:rows) AS r (job_id text, profile_id text)
+WHERE t.profile_id = r.profile_id AND t.job_id = r.job_id;
+
+-- name: prune_job_reviews
+DELETE FROM reviews t USING json_to_recordset(:rows) AS r (job_id text, profile_id text)
+WHERE t.profile_id = r.profile_id AND t.job_id = r.job_id;
+
+-- name: prune_job_deliveries
+DELETE FROM deliveries t USING json_to_recordset(:rows) AS r (job_id text)
+WHERE t.job_id = r.job_id;
+
+-- name: prune_events
+DELETE FROM events t USING json_to_recordset(:rows) AS r (seq bigint)
+WHERE t.seq = r.seq;
+
+-- name: prune_runs
+DELETE FROM runs t USING json_to_recordset(:rows) AS r (profile_id text, token bigint)
+WHERE t.profile_id = r.profile_id AND t.token = r.token;

@@ -1,0 +1,378 @@
+"""Granting leases: the next safe jobs for a worker, or one profile for somebody who asks for it.
+
+The one place where capacity is given out. Candidate lanes are locked first, and everything that decides is read
+after that; a lane that turns out not to be safe is held or parked in passing, so that nobody looks at it again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+
+from leasehold.core.accounts import Routing
+from leasehold.core.events import EventType
+from leasehold.core.ids import JobId, RunId, Token, WorkerId
+from leasehold.core.jobs import Job, JobState
+from leasehold.core.leases import Lease, Mode, Purpose, lease_id_of
+from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
+from leasehold.core.readiness import NEXT_STEP, Blocked, job_gate, lane_gate
+from leasehold.core.routing import ROUTING_KEY_LIMIT, is_account_key, routing_key
+from leasehold.errors import NotFound, ProfileBusy
+from leasehold.ports import MOST_IN_BATCH, ClaimRequest, Grant, LeaseRequest
+from leasehold.stores.sql.codec import Row, dump, encoder, evolve
+from leasehold.stores.sql.engine import Context, Tx
+from leasehold.stores.sql.lanes import (
+    Head,
+    Work,
+    facts_of,
+    heads_by_profile,
+    lock,
+    move,
+    next_head,
+    read_job,
+    refresh,
+    save,
+    works_from,
+)
+from leasehold.stores.sql.log import Log
+from leasehold.stores.sql.submitting import change_job
+
+MOST_ROUNDS = 8
+WINDOW = 8
+_write_lease = encoder(Lease)
+
+
+@dataclass(slots=True)
+class _Granting:
+    """What one granting transaction has collected so far."""
+
+    ctx: Context
+    log: Log
+    works: list[Work] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
+    runs: list[dict[str, object]] = field(default_factory=list)
+    jobs: list[dict[str, object]] = field(default_factory=list)
+    keys: dict[str, int] = field(default_factory=dict)
+
+    def save(self, tx: Tx) -> None:
+        if self.runs:
+            tx.write("insert_runs", self.runs)
+        if self.jobs:
+            tx.write("update_jobs", self.jobs)
+        save(tx, self.works)
+        self.log.save(tx)
+
+
+def claim(tx: Tx, ctx: Context, request: ClaimRequest) -> list[Grant]:
+    """Up to `most` jobs with their leases. Rounds go on only while heads had to be put aside."""
+    grants: list[Grant] = []
+    for _ in range(MOST_ROUNDS):
+        wanted = request.most - len(grants)
+        round_grants, again = _claim_round(tx, ctx, request, wanted)
+        grants += round_grants
+        if not again or len(grants) >= request.most:
+            break
+    return grants
+
+
+def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+    """Several claims in one transaction. Those that differ only in how many they want are one look at the lanes."""
+    alike: dict[ClaimRequest, list[int]] = {}
+    for index, request in enumerate(requests):
+        alike.setdefault(evolve(request, most=1), []).append(index)
+    answers: list[list[Grant]] = [[] for _ in requests]
+    for request, indexes in sorted(alike.items(), key=lambda entry: entry[0].pool):
+        wanted = sum(requests[index].most for index in indexes)
+        grants = iter(claim(tx, ctx, evolve(request, most=min(wanted, MOST_IN_BATCH))))
+        for index in indexes:
+            answers[index] = list(islice(grants, requests[index].most))
+    return answers
+
+
+def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int) -> tuple[list[Grant], bool]:
+    """One look at the ready lanes. The second answer: some were put aside, so others may be ready behind them."""
+    lanes = _lock_ready(tx, request, wanted)
+    if not lanes:
+        return [], False
+    ids = [row["profile_id"] for row in lanes]
+    now, (configs, runs, heads, limits) = tx.clock(
+        *facts_of(ids), ("heads", {"ids": ids}), ("pool_limit", {"pool": request.pool})
+    )
+    works = list(works_from(lanes, configs, runs).values())
+    if limits:
+        works = works[: _pool_room(tx, request.pool)]
+    round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=works)
+    free = _lock_keys(tx, works, round_)
+    queue = heads_by_profile(heads)
+    aside = False
+    for work in works:
+        heads_of_lane = queue.get(work.lane.profile_id, [])
+        if work.account.routing is not Routing.PROFILE and work.account.account_id not in free:
+            continue
+        aside |= not _claim_head(round_, work, heads_of_lane, request, now)
+    round_.save(tx)
+    return round_.grants, aside
+
+
+def _lock_ready(tx: Tx, request: ClaimRequest, wanted: int) -> list[Row]:
+    """The best ready lanes that nobody else is taking. Lanes of each task are in an order of their own, so a
+    worker of several tasks looks at the first few of each: some more than it wants, as others may hold them."""
+    common = {"pool": request.pool, "most": wanted, "engine": request.engine}
+    if len(request.tasks) == 1:
+        return tx.read(("lock_ready", {**common, "task": request.tasks[0]}))[0]
+    window = wanted * WINDOW + WINDOW
+    return tx.read(("lock_ready_among", {**common, "tasks": list(request.tasks), "window": window}))[0]
+
+
+def _pool_room(tx: Tx, pool: str) -> int:
+    """How many more leases the pool may hold, with the pool's limit locked until the commit."""
+    (limits,) = tx.read(("lock_pool", {"pool": pool}))
+    (taken,) = tx.read(("pool_leases", {"pool": pool}))
+    return max(0, limits[0]["max_leases"] - taken[0]["leases"]) if limits else len(taken)
+
+
+def _lock_keys(tx: Tx, works: Sequence[Work], round_: _Granting) -> set[str]:
+    """Lock the accounts whose routing is wider than a profile, and count what holds their keys.
+
+    An account that somebody else is deciding about right now is left out: its lanes stay ready for later.
+    """
+    wide = sorted({work.account.account_id for work in works if work.account.routing is not Routing.PROFILE})
+    if not wide:
+        return set()
+    (rows,) = tx.read(("lock_accounts_free", {"ids": wide}))
+    free = [row["account_id"] for row in rows]
+    (counts,) = tx.read(("account_keys", {"accounts": free}))
+    round_.keys.update({row["routing_key"]: row["leases"] for row in counts})
+    return set(free)
+
+
+def _claim_head(
+    round_: _Granting, work: Work, heads: Sequence[tuple[Head, Row]], request: ClaimRequest, now: datetime
+) -> bool:
+    """Grant the lane's head if it is safe; otherwise put the head or the lane aside. False: it was put aside."""
+    if not heads:
+        next_head(work, [], JobId(""), work.lane.waiting_at)
+        return False
+    job = read_job(heads[0][1])
+    if job.job_id != work.lane.head_job_id:
+        next_head(work, heads, JobId(""), work.lane.waiting_at)
+        refresh(work, now)
+        return False
+    block = job_gate(job, work.profile, work.proxy, task_known=True)
+    if block is not None:
+        blocked = evolve(
+            job,
+            state=JobState.BLOCKED,
+            blocked_reason=block.reason,
+            detail=block.detail,
+            version=job.version + 1,
+        )
+        round_.jobs.append(change_job(blocked))
+        round_.log.event(
+            EventType.JOB_BLOCKED, job=job, job_state=JobState.BLOCKED, data={"reason": block.reason.value}
+        )
+        if block.reason is Blocked.APPROVAL:
+            round_.log.review_job(blocked, "approval", f"task {job.task} waits for approval before it runs")
+        next_head(work, heads, job.job_id, work.lane.waiting_at)
+        refresh(work, now)
+        return False
+    key = _key(work, task=job.task, shared=job.shared)
+    if is_account_key(key) and round_.keys.get(key, 0) >= ROUTING_KEY_LIMIT:
+        work.change(hold=Blocked.PROFILE_LEASE, waits_on=key)
+        return False
+    _grant_job(round_, work, job, key, request, now)
+    next_head(work, heads, job.job_id, now)
+    refresh(work, now)
+    return True
+
+
+def _stricter(work: Work, wanted: ReleasePolicy | None) -> ReleasePolicy:
+    """A run may only make the profile's policy stricter, also when that was tightened after it was asked for."""
+    own = work.profile.release_policy
+    return max(own, wanted or own, key=list(ReleasePolicy).index)
+
+
+def _key(work: Work, *, task: str | None, shared: bool) -> str:
+    return routing_key(
+        work.account.routing,
+        account_id=work.account.account_id,
+        profile_id=work.profile.profile_id,
+        task=task,
+        shared=shared,
+    )
+
+
+def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: ClaimRequest, now: datetime) -> None:
+    run_id = RunId(round_.ctx.new_id())
+    job = evolve(
+        queued,
+        state=JobState.RUNNING,
+        attempt=queued.attempt + 1,
+        run_id=run_id,
+        detail="",
+        version=queued.version + 1,
+    )
+    ttl = timedelta(seconds=job.lock_timeout_seconds) if job.lock_timeout_seconds else None
+    lease = _lease(
+        round_.ctx,
+        work,
+        job=job,
+        run_id=run_id,
+        key=key,
+        worker_id=request.worker_id,
+        incarnation=request.incarnation,
+        pool=job.pool,
+        mode=job.mode,
+        purpose=Purpose.JOB,
+        policy=_stricter(work, ReleasePolicy(job.release_policy) if job.release_policy else None),
+        ttl=ttl,
+        now=now,
+    )
+    round_.jobs.append(change_job(job))
+    _record_grant(round_, work, lease, job, now)
+
+
+def _lease(
+    ctx: Context,
+    work: Work,
+    *,
+    job: Job | None,
+    run_id: RunId,
+    key: str,
+    worker_id: WorkerId,
+    incarnation: str,
+    pool: str,
+    mode: Mode,
+    purpose: Purpose,
+    policy: ReleasePolicy,
+    ttl: timedelta | None,
+    now: datetime,
+) -> Lease:
+    timing = ctx.policy.timing if ttl is None else ctx.policy.timing.scaled(ttl)
+    token = Token(work.lane.token + 1)
+    return Lease(
+        lease_id=lease_id_of(work.lane.profile_id, token),
+        profile_id=work.lane.profile_id,
+        account_id=work.lane.account_id,
+        job_id=job.job_id if job else None,
+        run_id=run_id,
+        worker_id=worker_id,
+        incarnation=incarnation,
+        proxy_id=work.profile.proxy_id,
+        pool=pool,
+        routing_key=key,
+        mode=mode,
+        token=token,
+        acquired_at=now,
+        heartbeat_at=now,
+        expires_at=now + timing.ttl,
+        ttl_ms=int(timing.ttl / timedelta(milliseconds=1)),
+        lock_delay_ms=int(timing.lock_delay / timedelta(milliseconds=1)),
+        release_policy=policy,
+        purpose=purpose,
+        priority=job.priority if job else None,
+    )
+
+
+def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, now: datetime) -> None:
+    """The lease's row, the profile's state and the event: all that makes a grant."""
+    expected = {
+        name: value
+        for name, value in (
+            ("proxy_region", job.expected_proxy_region if job else None),
+            ("language", job.expected_language if job else None),
+            ("timezone", job.expected_timezone if job else None),
+        )
+        if value is not None
+    }
+    row = _write_lease(lease)
+    row["task"] = job.task if job else None
+    row["attempt"] = job.attempt if job else 1
+    row["run_mode"] = job.run_mode.value if job else None
+    row["expected"] = dump(expected)
+    round_.runs.append(row)
+    work.open.append(lease)
+    work.change(token=lease.token)
+    move(work, ProfileState.LEASED, Cause.GRANTED, f"run {lease.run_id} by {lease.worker_id}", now)
+    round_.keys[lease.routing_key] = round_.keys.get(lease.routing_key, 0) + 1
+    round_.log.event(
+        EventType.LEASE_GRANTED,
+        lease=lease,
+        job=job,
+        job_state=job.state if job else None,
+        profile_state=ProfileState.LEASED,
+        data={
+            "token": lease.token,
+            "routing_key": lease.routing_key,
+            "purpose": lease.purpose.value,
+            "mode": lease.mode.value,
+            "attempt": job.attempt if job else 1,
+        },
+    )
+    round_.grants.append(Grant(lease=lease, profile=work.profile, account=work.account, proxy=work.proxy, job=job))
+
+
+def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
+    """One profile without a job, under the same limits as a claim."""
+    (owners,) = tx.read(("configs", {"ids": [request.profile_id]}))
+    if not owners:
+        raise NotFound(f"there is no profile {request.profile_id}; see 'leasehold profiles'")
+    if owners[0]["a_routing"] != Routing.PROFILE:
+        tx.read(("lock_accounts", {"ids": [owners[0]["account_id"]]}))
+    now, works, _ = lock(tx, [request.profile_id])
+    work = works[request.profile_id]
+    shared = request.mode is Mode.SHARED
+    key = _key(work, task=None, shared=shared)
+    round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
+    if work.account.routing is not Routing.PROFILE:
+        (counts,) = tx.read(("account_keys", {"accounts": [work.account.account_id]}))
+        round_.keys.update({row["routing_key"]: row["leases"] for row in counts})
+    _check_free(tx, work, round_, key, shared=shared, engine=request.engine)
+    lease = _lease(
+        ctx,
+        work,
+        job=None,
+        run_id=RunId(ctx.new_id()),
+        key=key,
+        worker_id=request.worker_id,
+        incarnation=request.incarnation,
+        pool=work.profile.pool,
+        mode=request.mode,
+        purpose=request.purpose,
+        policy=_stricter(work, request.release_policy),
+        ttl=request.ttl,
+        now=now,
+    )
+    _record_grant(round_, work, lease, None, now)
+    refresh(work, now)
+    round_.save(tx)
+    return round_.grants[0]
+
+
+def _check_free(tx: Tx, work: Work, round_: _Granting, key: str, *, shared: bool, engine: int | None) -> None:
+    lane, live = work.lane, work.live
+    gate = lane_gate(
+        state=lane.state,
+        paused=work.account.paused,
+        profile=work.profile,
+        live=len(live),
+        live_exclusive=sum(1 for lease in live if not (lease.shared or work.profile.disposable)),
+        head_shared=shared,
+        ending=bool(lane.verdict or lane.drain or work.unresolved),
+    )
+    if gate is None and is_account_key(key) and round_.keys.get(key, 0) >= ROUTING_KEY_LIMIT:
+        gate = Blocked.PROFILE_LEASE
+    if gate is None and engine is not None and lane.engine is not None and lane.engine > engine:
+        raise ProfileBusy(
+            f"profile {lane.profile_id} was last opened by browser version {lane.engine}, this one is {engine}: "
+            "PROFILE_NEWER_THAN_BROWSER; upgrade the browser",
+            Blocked.ENVIRONMENT_MISMATCH,
+        )
+    if gate is None:
+        (limits,) = tx.read(("pool_limit", {"pool": work.profile.pool}))
+        if limits and _pool_room(tx, work.profile.pool) == 0:
+            gate = Blocked.CAPACITY
+    if gate is not None:
+        holder = f", held by {live[0].worker_id} (run {live[0].run_id})" if live else ""
+        reason = f": {lane.state_reason}" if lane.state_reason and not live else ""
+        raise ProfileBusy(f"profile {lane.profile_id} is {lane.state}{holder}{reason}: {gate}; {NEXT_STEP[gate]}", gate)

@@ -1,0 +1,66 @@
+"""What a dialect must bring: transactions made of named reads and writes.
+
+Reads of one call travel together and see one another's locks; writes wait until the next read or the commit
+and then go out in order. The statements live in `.sql` files; names are all that Python knows of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from leasehold.core.policy import Policy
+from leasehold.ports import StoreInfo
+from leasehold.stores.sql.codec import Row
+
+T = TypeVar("T")
+Params = Mapping[str, Any]
+
+
+class Tx(Protocol):
+    """One transaction. It commits when the function that got it returns, and rolls back when it raises."""
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        """Run the named queries in order, after all pending writes; one answer each."""
+        ...
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        """The same, with the store's time as of now: after every lock that was taken before."""
+        ...
+
+    def write(self, name: str, rows: Sequence[Params]) -> None:
+        """Apply the named statement to each row. Sent later, in order; never with an empty list."""
+        ...
+
+
+class Engine(Protocol):
+    """Connections and threads of one dialect."""
+
+    async def change(self, operation: Callable[[Tx], T]) -> T:
+        """Run the operation in a write transaction, again if it lost a race, and never twice if it committed."""
+        ...
+
+    async def view(self, operation: Callable[[Tx], T]) -> T:
+        """Run a read-only operation on one consistent snapshot, off the writers' path."""
+        ...
+
+    async def wait(self, timeout: timedelta) -> None:
+        """Return when anything may have changed, at the latest after the timeout."""
+        ...
+
+    def hint(self) -> None:
+        """Somebody may have work now: wake those who wait, soon and at most so often."""
+        ...
+
+    async def info(self) -> StoreInfo: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What operations need besides the transaction: the rules' bounds, fresh ids, and chance."""
+
+    policy: Policy
+    new_id: Callable[[], str]
+    jitter: Callable[[], float]

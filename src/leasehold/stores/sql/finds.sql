@@ -1,0 +1,268 @@
+-- Lists. A list is its base statement, the clause of each filter in use, the clause that continues a page, and its
+-- order; each piece stands here by name, and a list is put together from whole pieces only.
+
+-- name: find_account
+SELECT * FROM accounts t WHERE TRUE
+
+-- name: find_account__after
+AND t.account_id > :after
+
+-- name: find_account__order
+ORDER BY t.account_id LIMIT :most
+
+-- name: find_account__account_id
+AND t.account_id = :account_id
+
+-- name: find_account__paused
+AND t.paused = :paused
+
+-- name: find_profile
+SELECT * FROM profiles t WHERE TRUE
+
+-- name: find_profile__after
+AND t.profile_id > :after
+
+-- name: find_profile__order
+ORDER BY t.profile_id LIMIT :most
+
+-- name: find_profile__profile_id
+AND t.profile_id = :profile_id
+
+-- name: find_profile__account_id
+AND t.account_id = :account_id
+
+-- name: find_profile__pool
+AND t.pool = :pool
+
+-- name: find_lane
+SELECT * FROM lanes t WHERE TRUE
+
+-- name: find_lane__after
+AND t.profile_id > :after
+
+-- name: find_lane__order
+ORDER BY t.profile_id LIMIT :most
+
+-- name: find_lane__profile_id
+AND t.profile_id = :profile_id
+
+-- name: find_lane__account_id
+AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id)
+
+-- name: find_lane__state
+AND t.state = :state
+
+-- name: find_proxy
+SELECT * FROM proxies t WHERE TRUE
+
+-- name: find_proxy__after
+AND t.proxy_id > :after
+
+-- name: find_proxy__order
+ORDER BY t.proxy_id LIMIT :most
+
+-- name: find_proxy__proxy_id
+AND t.proxy_id = :proxy_id
+
+-- name: find_limit
+SELECT * FROM limits t WHERE TRUE
+
+-- name: find_limit__after
+AND t.pool > :after
+
+-- name: find_limit__order
+ORDER BY t.pool LIMIT :most
+
+-- name: find_limit__pool
+AND t.pool = :pool
+
+-- name: find_job
+SELECT * FROM (
+    SELECT j.*,
+           CASE j.state
+               WHEN 'blocked' THEN j.blocked_reason
+               WHEN 'queued' THEN coalesce(
+                   l.hold,
+                   CASE WHEN j.pool IN :full[] THEN 'blocked_by_capacity' END,
+                   CASE WHEN NOT (j.pool || '/' || j.task) IN :offered[] THEN 'blocked_by_no_worker' END
+               )
+           END AS shown_reason
+    FROM jobs j LEFT JOIN lanes l ON l.profile_id = j.profile_id
+) t WHERE TRUE
+
+-- name: find_job__after
+AND t.seq < :after
+
+-- name: find_job__order
+ORDER BY t.seq DESC LIMIT :most
+
+-- name: find_job__job_id
+AND t.job_id = :job_id
+
+-- name: find_job__account_id
+AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id)
+
+-- name: find_job__profile_id
+AND t.profile_id = :profile_id
+
+-- name: find_job__task
+AND t.task = :task
+
+-- name: find_job__pool
+AND t.pool = :pool
+
+-- name: find_job__idempotency_key
+AND t.idempotency_key = :idempotency_key
+
+-- name: find_job__run_id
+AND t.run_id = :run_id
+
+-- name: find_job__dropped
+AND t.dropped = :dropped
+
+-- name: find_job__state
+AND t.state = :state
+
+-- name: find_job__state_running
+AND t.state = 'running' AND t.run_id IN (SELECT r.run_id FROM runs r WHERE r.open)
+
+-- name: find_job__state_queued
+AND t.state = 'queued' AND t.shown_reason IS NULL
+
+-- name: find_job__state_blocked
+AND t.state IN ('queued', 'blocked') AND t.shown_reason IS NOT NULL
+
+-- name: find_job__blocked_reason
+AND t.state IN ('queued', 'blocked') AND t.shown_reason = :blocked_reason
+
+-- name: find_lease
+SELECT * FROM runs t WHERE TRUE
+
+-- name: find_lease__after
+AND t.run_id < :after
+
+-- name: find_lease__order
+ORDER BY t.run_id DESC LIMIT :most
+
+-- name: find_lease__status
+AND t.status = :status
+
+-- name: find_lease__live
+AND t.ended_at IS NULL
+
+-- name: find_lease__lease_id
+AND t.profile_id = :lease_profile AND t.token = :lease_token
+
+-- name: find_lease__profile_id
+AND t.profile_id = :profile_id
+
+-- name: find_lease__account_id
+AND t.account_id = :account_id
+
+-- name: find_lease__job_id
+AND t.profile_id = (SELECT j.profile_id FROM jobs j WHERE j.job_id = :job_id) AND t.job_id = :job_id
+
+-- name: find_lease__run_id
+AND t.run_id = :run_id
+
+-- name: find_lease__worker_id
+AND t.worker_id = :worker_id
+
+-- name: find_lease__pool
+AND t.pool = :pool
+
+-- name: find_lease__result
+AND t.result = :result
+
+-- name: find_lease__task
+AND t.task = :task
+
+-- name: find_event
+SELECT * FROM events t WHERE TRUE
+
+-- name: find_event__after
+AND t.seq < :after
+
+-- name: find_event__since
+AND t.seq > :since
+
+-- name: find_event__order
+ORDER BY t.seq DESC LIMIT :most
+
+-- name: find_event__type
+AND t.type = :type
+
+-- name: find_event__account_id
+AND t.account_id = :account_id
+
+-- name: find_event__profile_id
+AND t.profile_id = :profile_id
+
+-- name: find_event__job_id
+AND t.job_id = :job_id
+
+-- name: find_event__run_id
+AND t.run_id = :run_id
+
+-- name: find_event__worker_id
+AND t.worker_id = :worker_id
+
+-- name: find_review
+SELECT * FROM reviews t WHERE TRUE
+
+-- name: find_review__after
+AND t.review_id < :after
+
+-- name: find_review__order
+ORDER BY t.review_id DESC LIMIT :most
+
+-- name: find_review__review_id
+AND t.review_id = :review_id
+
+-- name: find_review__open
+AND t.decided_at IS NULL
+
+-- name: find_review__target
+AND t.target = :target
+
+-- name: find_review__account_id
+AND t.account_id = :account_id
+
+-- name: find_review__profile_id
+AND t.profile_id = :profile_id
+
+-- name: find_review__job_id
+AND t.job_id = :job_id
+
+-- name: find_worker
+SELECT * FROM workers t WHERE TRUE
+
+-- name: find_worker__after
+AND t.incarnation < :after
+
+-- name: find_worker__order
+ORDER BY t.incarnation DESC LIMIT :most
+
+-- name: find_worker__incarnation
+AND t.incarnation = :incarnation
+
+-- name: find_worker__worker_id
+AND t.worker_id = :worker_id
+
+-- name: find_worker__pool
+AND t.pool = :pool
+
+-- name: find_delivery
+SELECT * FROM deliveries t WHERE TRUE
+
+-- name: find_delivery__after
+AND t.seq < :after
+
+-- name: find_delivery__order
+ORDER BY t.seq DESC LIMIT :most
+
+-- name: find_delivery__delivery_id
+AND t.delivery_id = :delivery_id
+
+-- name: find_delivery__job_id
+AND t.job_id = :job_id

@@ -1,0 +1,94 @@
+"""What the holder of a live lease may write: heartbeats, safe steps, mutating sections."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from leasehold.core.events import EventType
+from leasehold.core.leases import Lease, LeaseRef, LeaseStatus
+from leasehold.errors import Conflict, LeaseLost
+from leasehold.ports import Renewal, Renewed
+from leasehold.stores.sql.codec import encoder, evolve
+from leasehold.stores.sql.engine import Context, Tx
+from leasehold.stores.sql.lanes import leases, refused
+from leasehold.stores.sql.log import Log
+
+_KEY = ("profile_id", "token")
+_renewal_row = encoder(Lease, (*_KEY, "heartbeat_at", "expires_at", "status"))
+_step_row = encoder(Lease, (*_KEY, "last_safe_step", "last_safe_at", "last_url", "open_section", "section_at"))
+
+
+def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
+    """Each live lease ends one TTL from now."""
+    now, held = leases(tx, [renewal.ref for renewal in renewals])
+    log = Log(ctx, now)
+    answers, changed = [], []
+    for renewal in renewals:
+        lease = held.get(renewal.ref.lease_id)
+        why = refused(tx, lease, renewal.ref, now)
+        if lease is None or why is not None:
+            log.refused(renewal.ref, "renew", why or "")
+            answers.append(Renewed(lease_id=renewal.ref.lease_id, refused=why))
+            continue
+        status = LeaseStatus.RELEASING if LeaseStatus.RELEASING in (lease.status, renewal.status) else lease.status
+        expires_at = now + timedelta(milliseconds=lease.ttl_ms)
+        changed.append(_renewal_row(evolve(lease, heartbeat_at=now, expires_at=expires_at, status=status)))
+        answers.append(Renewed(lease_id=lease.lease_id, expires_at=expires_at))
+    if changed:
+        tx.write("renew_runs", changed)
+    log.save(tx)
+    return answers
+
+
+def checkpoint(tx: Tx, ctx: Context, ref: LeaseRef, step: str, url: str | None) -> str | None:
+    """Record a safe step. Answers why it was refused, or None."""
+    lease, log, why = _live(tx, ctx, ref, "checkpoint")
+    if lease is not None and why is None:
+        tx.write(
+            "step_runs",
+            [_step_row(evolve(lease, last_safe_step=step, last_safe_at=log.now, last_url=url or lease.last_url))],
+        )
+        log.event(EventType.CHECKPOINT_SAVED, lease=lease, data={"step": step})
+    log.save(tx)
+    return why
+
+
+def enter_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> str | None:
+    """Open a mutating section; sections do not nest."""
+    lease, log, why = _live(tx, ctx, ref, "enter_section")
+    if lease is not None and why is None:
+        if lease.open_section is not None:
+            raise Conflict(
+                f"run {lease.run_id} is inside mutating section {lease.open_section}: leave it before {name}"
+            )
+        tx.write("step_runs", [_step_row(evolve(lease, open_section=name, section_at=log.now))])
+        log.event(EventType.SECTION_ENTERED, lease=lease, data={"section": name})
+    log.save(tx)
+    return why
+
+
+def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> str | None:
+    """Close the open mutating section."""
+    lease, log, why = _live(tx, ctx, ref, "leave_section")
+    if lease is not None and why is None:
+        if lease.open_section != name:
+            raise Conflict(f"run {lease.run_id} is inside {lease.open_section or 'no section'}, not inside {name}")
+        tx.write("step_runs", [_step_row(evolve(lease, open_section=None, section_at=None))])
+        log.event(EventType.SECTION_LEFT, lease=lease, data={"section": name})
+    log.save(tx)
+    return why
+
+
+def lost(ref: LeaseRef, why: str | None) -> None:
+    """Turn a refusal into the exception that tells a holder to stop."""
+    if why is not None:
+        raise LeaseLost(f"lease {ref.lease_id}: {why}; nothing was written. Stop using profile {ref.profile_id}")
+
+
+def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None, Log, str | None]:
+    now, held = leases(tx, [ref])
+    lease = held.get(ref.lease_id)
+    log = Log(ctx, now)
+    why = refused(tx, lease, ref, now)
+    if why is not None:
+        log.refused(ref, what, why)
+    return lease, log, why

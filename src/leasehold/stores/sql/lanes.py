@@ -1,0 +1,223 @@
+"""A profile under lock, with all that bears on it, and the few ways its lane may change.
+
+Every operation takes the lanes it needs (sorted, so that no two wait for each other), works on `Work`, and saves
+what changed. The lane's row is the one lock of its profile: state, queue and leases move only under it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from leasehold.core.accounts import Account, Proxy
+from leasehold.core.ids import JobId, LeaseId, ProfileId
+from leasehold.core.jobs import Job
+from leasehold.core.leases import Lease, LeaseRef, Mode, refusal
+from leasehold.core.profiles import Cause, Lane, Profile, ProfileState, check_transition
+from leasehold.core.readiness import Blocked, can_share, lane_gate
+from leasehold.stores.sql.codec import Row, amend, decoder, encoder, evolve
+from leasehold.stores.sql.engine import Params, Tx
+
+read_job = decoder(Job)
+read_lane = decoder(Lane)
+read_lease = decoder(Lease)
+read_profile = decoder(Profile)
+read_account = decoder(Account, "a_")
+read_proxy = decoder(Proxy, "x_")
+_write_lane = encoder(Lane)
+
+Configured = tuple[Profile, Account, Proxy | None]
+MOST_KEPT = 20_000
+_KEPT: dict[str, tuple[Row, Configured]] = {}
+
+
+@dataclass(slots=True)
+class Work:
+    """One locked profile: its lane as it will be, and the facts around it. `open` is live or unresolved."""
+
+    lane: Lane
+    profile: Profile
+    account: Account
+    proxy: Proxy | None
+    open: list[Lease]
+    stored: Lane
+
+    def change(self, **fields: object) -> None:
+        """Change the lane as it will be. The first change makes a copy, which nobody else has seen."""
+        if self.lane is self.stored:
+            self.lane = evolve(self.stored, **fields)
+        else:
+            amend(self.lane, **fields)
+
+    @property
+    def live(self) -> list[Lease]:
+        return [lease for lease in self.open if lease.ended_at is None]
+
+    @property
+    def unresolved(self) -> int:
+        return sum(1 for lease in self.open if lease.unresolved)
+
+
+def facts_of(ids: Iterable[str]) -> tuple[tuple[str, Params], tuple[str, Params]]:
+    """The two reads that `works_from` needs, for these profiles."""
+    wanted = {"ids": list(ids)}
+    return ("configs", wanted), ("open_runs", wanted)
+
+
+def works_from(lanes: Iterable[Row], configs: Iterable[Row], runs: Iterable[Row]) -> dict[ProfileId, Work]:
+    """Working sets out of rows, in the order of the lanes."""
+    open_leases: dict[str, list[Lease]] = {}
+    for row in runs:
+        open_leases.setdefault(row["profile_id"], []).append(read_lease(row))
+    config = {row["profile_id"]: row for row in configs}
+    works: dict[ProfileId, Work] = {}
+    for row in lanes:
+        lane = read_lane(row)
+        profile, account, proxy = _configured(config[lane.profile_id])
+        works[lane.profile_id] = Work(
+            lane=lane,
+            profile=profile,
+            account=account,
+            proxy=proxy,
+            open=open_leases.get(lane.profile_id, []),
+            stored=lane,
+        )
+    return works
+
+
+def _configured(row: Row) -> Configured:
+    """The records of a configuration row. It rarely changes, so the last ones are kept while the row is the same."""
+    kept = _KEPT.get(row["profile_id"])
+    if kept is not None and kept[0] == row:
+        return kept[1]
+    proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
+    made = (read_profile(row), read_account(row), proxy)
+    if len(_KEPT) >= MOST_KEPT:
+        _KEPT.clear()
+    _KEPT[row["profile_id"]] = (row, made)
+    return made
+
+
+def lock(
+    tx: Tx, ids: Iterable[str], *queries: tuple[str, Params], waiting: bool = True
+) -> tuple[datetime, dict[ProfileId, Work], list[list[Row]]]:
+    """Lock these profiles (all, or with waiting=False those that nobody holds) and read what bears on them.
+
+    The facts are read after the locks are held: a snapshot from before would show another's old state.
+    """
+    wanted = {"ids": sorted(set(ids))}
+    name = "lock_lanes" if waiting else "lock_lanes_free"
+    now, (lanes, configs, runs, *rest) = tx.clock((name, wanted), *facts_of(wanted["ids"]), *queries)
+    return now, works_from(lanes, configs, runs), rest
+
+
+def leases(tx: Tx, refs: Iterable[LeaseRef]) -> tuple[datetime, dict[LeaseId, Lease]]:
+    """Lock the profiles of these leases, and read those that are live or unresolved."""
+    wanted = {"ids": sorted({ref.profile_id for ref in refs})}
+    now, (_, rows) = tx.clock(("lock_lanes", wanted), ("open_runs", wanted))
+    return now, {row["lease_id"]: read_lease(row) for row in rows}
+
+
+def refused(tx: Tx, lease: Lease | None, ref: LeaseRef, now: datetime) -> str | None:
+    """Why a write under `ref` must be refused. A lease that is not open is looked up, to say how it ended."""
+    if lease is None:
+        (rows,) = tx.read(("run_by_token", {"profile_id": ref.profile_id, "token": ref.token}))
+        lease = read_lease(rows[0]) if rows else None
+    return refusal(lease, ref, now)
+
+
+def save(tx: Tx, works: Iterable[Work]) -> None:
+    """Write the lanes that changed, each with the next version if its state did."""
+    rows = []
+    for work in works:
+        if work.lane is work.stored or work.lane == work.stored:
+            continue
+        row = _write_lane(work.lane)
+        row["version"] = work.stored.version + 1
+        rows.append(row)
+    if rows:
+        tx.write("update_lanes", rows)
+
+
+def move(work: Work, state: ProfileState, cause: Cause, reason: str, now: datetime) -> None:
+    """Change the profile's state, if the table of transitions has it."""
+    if state is work.lane.state:
+        return
+    check_transition(work.lane.profile_id, work.lane.state, state, cause)
+    work.change(state=state, state_reason=reason, state_at=now)
+
+
+def refresh(work: Work, now: datetime) -> None:
+    """Recompute what holds the lane. A lane that becomes ready starts to wait now."""
+    lane = work.lane
+    live = work.live
+    gate = lane_gate(
+        state=lane.state,
+        paused=work.account.paused,
+        profile=work.profile,
+        live=len(live),
+        live_exclusive=sum(1 for lease in live if not can_share(work.profile, shared=lease.shared)),
+        head_shared=lane.head_shared,
+        ending=bool(lane.verdict or lane.drain or work.unresolved),
+    )
+    waits_on = None if gate is not None else lane.waits_on
+    hold = gate or (Blocked.PROFILE_LEASE if waits_on else None)
+    if hold != lane.hold or waits_on != lane.waits_on:
+        waiting_at = now if hold is None else lane.waiting_at
+        work.change(hold=hold, waits_on=waits_on, waiting_at=waiting_at)
+
+
+def unpark(work: Work) -> None:
+    """Look again at a lane that waits for an account's key. It keeps its place: it has waited all along."""
+    if work.lane.waits_on is not None:
+        work.change(waits_on=None, hold=None)
+
+
+def offer(work: Work, job: Job, now: datetime) -> None:
+    """A job enters the lane: it is the head if the lane was empty, or if it is more urgent than the head."""
+    lane = work.lane
+    if lane.head_job_id is None or job.priority > lane.head_priority:
+        _set_head(work, job, now if lane.head_job_id is None else lane.waiting_at)
+
+
+class Head(NamedTuple):
+    """What a lane keeps of the job at its head."""
+
+    job_id: JobId
+    pool: str
+    task: str
+    priority: int
+    shared: bool
+
+
+def heads_by_profile(rows: Iterable[Row]) -> Mapping[str, list[tuple[Head, Row]]]:
+    """The first jobs of each lane, in their order, each with its row: most are only looked at."""
+    grouped: dict[str, list[tuple[Head, Row]]] = {}
+    for row in rows:
+        head = Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)
+        grouped.setdefault(row["profile_id"], []).append((head, row))
+    return grouped
+
+
+def next_head(work: Work, heads: Sequence[tuple[Head, Row]], gone: JobId, waiting_at: datetime) -> None:
+    """The head left the lane: the next of `heads` (the first two of the lane) takes its place.
+
+    A lane that gave a job starts to wait now; one whose head was put aside or cancelled has waited all along.
+    """
+    following = next((head for head, _ in heads if head.job_id != gone), None)
+    if following is not None:
+        _set_head(work, following, waiting_at)
+    else:
+        work.change(head_job_id=None, head_pool=None, head_task=None, head_priority=0, head_shared=False)
+
+
+def _set_head(work: Work, job: Job | Head, waiting_at: datetime) -> None:
+    unpark(work)
+    work.change(
+        head_job_id=job.job_id,
+        head_pool=job.pool,
+        head_task=job.task,
+        head_priority=job.priority,
+        head_shared=job.shared,
+        waiting_at=waiting_at,
+    )

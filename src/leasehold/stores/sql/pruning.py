@@ -1,0 +1,36 @@
+"""Retention: old finished jobs with their runs, and old events, a batch at a time."""
+
+from datetime import datetime, timedelta
+
+from leasehold.core.policy import Retention
+from leasehold.stores.sql.codec import to_us
+from leasehold.stores.sql.engine import Tx
+
+
+def prune(tx: Tx, retention: Retention, most: int) -> int:
+    """Delete a batch of what is past its time. Open jobs, live leases and what waits for a person stay."""
+    now, _ = tx.clock()
+    gone = 0
+    if retention.jobs is not None:
+        gone += _prune_jobs(tx, now, retention.jobs, most)
+    if retention.events is not None:
+        (events,) = tx.read(("old_events", {"before": to_us(now - retention.events), "most": most}))
+        if events:
+            tx.write("prune_events", events)
+        gone += len(events)
+    return gone
+
+
+def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, most: int) -> int:
+    before = to_us(now - keep)
+    jobs, runs = tx.read(
+        ("finished_jobs", {"before": before, "most": most}), ("old_runs", {"before": before, "most": most})
+    )
+    if jobs:
+        of_jobs = [{"job_id": row["job_id"], "profile_id": row["profile_id"]} for row in jobs]
+        for name in ("prune_job_runs", "prune_job_reviews", "prune_job_deliveries"):
+            tx.write(name, of_jobs)
+        tx.write("prune_jobs", [{"seq": row["seq"]} for row in jobs])
+    if runs:
+        tx.write("prune_runs", runs)
+    return len(jobs) + len(runs)

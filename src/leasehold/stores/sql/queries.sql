@@ -1,0 +1,183 @@
+-- Reads that are the same in every dialect. Locks and per-lane look-ups are the dialects' own.
+
+-- name: configs
+SELECT p.*,
+       a.account_id AS a_account_id, a.routing AS a_routing, a.labels AS a_labels, a.notes AS a_notes,
+       a.paused AS a_paused, a.pause_note AS a_pause_note, a.version AS a_version,
+       x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials
+FROM profiles p
+JOIN accounts a ON a.account_id = p.account_id
+LEFT JOIN proxies x ON x.proxy_id = p.proxy_id
+WHERE p.profile_id IN :ids[];
+
+-- name: open_runs
+SELECT * FROM runs
+WHERE profile_id IN :ids[] AND open
+ORDER BY profile_id, token;
+
+-- name: run_by_token
+SELECT * FROM runs WHERE profile_id = :profile_id AND token = :token;
+
+-- name: running_jobs
+SELECT j.* FROM runs r
+JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
+WHERE r.profile_id IN :ids[] AND r.open;
+
+-- name: pool_limit
+SELECT max_leases FROM limits WHERE pool = :pool;
+
+-- name: pool_leases
+SELECT count(*) AS leases FROM runs WHERE pool = :pool AND ended_at IS NULL;
+
+-- name: account_keys
+SELECT routing_key, count(*) AS leases FROM runs
+WHERE account_id IN :accounts[] AND ended_at IS NULL AND routing_key LIKE 'account:%'
+GROUP BY routing_key;
+
+-- name: account_key_holders
+SELECT * FROM runs
+WHERE account_id IN :accounts[] AND ended_at IS NULL AND routing_key LIKE 'account:%'
+ORDER BY acquired_at;
+
+-- name: known_tasks
+SELECT pool, task FROM tasks;
+
+-- name: jobs_by_key
+SELECT * FROM jobs WHERE idempotency_key IN :keys[];
+
+-- name: jobs_by_id
+SELECT * FROM jobs WHERE job_id IN :ids[];
+
+-- name: accounts_among
+SELECT account_id FROM accounts WHERE account_id IN :ids[];
+
+-- name: profiles_among
+SELECT profile_id, account_id FROM profiles WHERE profile_id IN :profiles[]
+UNION
+SELECT profile_id, account_id FROM profiles WHERE account_id IN :accounts[]
+ORDER BY profile_id;
+
+-- name: due_jobs
+SELECT profile_id FROM jobs WHERE state = 'scheduled' AND run_at <= :now ORDER BY run_at LIMIT :most;
+
+-- name: due_jobs_of
+SELECT * FROM jobs
+WHERE state = 'scheduled' AND run_at <= :now AND profile_id IN :ids[]
+ORDER BY run_at, seq LIMIT :most;
+
+-- name: jobs_without_worker
+SELECT profile_id FROM jobs
+WHERE state = 'blocked' AND blocked_reason = 'blocked_by_no_worker' AND pool = :pool AND task IN :tasks[]
+LIMIT :most;
+
+-- name: jobs_without_worker_of
+SELECT * FROM jobs
+WHERE state = 'blocked' AND blocked_reason = 'blocked_by_no_worker' AND pool = :pool AND task IN :tasks[]
+  AND profile_id IN :ids[]
+ORDER BY seq LIMIT :most;
+
+-- name: blocked_jobs
+SELECT * FROM jobs WHERE state = 'blocked' AND profile_id IN :ids[] ORDER BY seq;
+
+-- name: profiles_with_open_jobs
+SELECT DISTINCT profile_id FROM jobs
+WHERE profile_id IN :ids[] AND state NOT IN ('completed', 'dead', 'skipped', 'cancelled');
+
+-- name: expired_runs
+SELECT profile_id FROM runs WHERE ended_at IS NULL AND expires_at <= :now ORDER BY expires_at LIMIT :most;
+
+-- name: unresolved_runs
+SELECT * FROM runs WHERE unresolved ORDER BY ended_at LIMIT :most;
+
+-- name: parked_keys
+SELECT DISTINCT waits_on FROM lanes WHERE waits_on IS NOT NULL LIMIT :most;
+
+-- name: parked_lanes
+SELECT profile_id, waits_on FROM (
+    SELECT profile_id, waits_on,
+           row_number() OVER (
+               PARTITION BY waits_on, head_pool, head_task ORDER BY head_priority DESC, waiting_at, profile_id
+           ) AS place
+    FROM lanes WHERE waits_on IN :keys[]
+) ranked
+WHERE place = 1;
+
+-- name: retired_lanes_of
+SELECT profile_id, token, state, state_reason, clean FROM retired_lanes WHERE profile_id IN :ids[];
+
+-- name: worker
+SELECT incarnation FROM workers WHERE incarnation = :incarnation;
+
+-- name: all_accounts
+SELECT * FROM accounts;
+
+-- name: all_profiles
+SELECT * FROM profiles;
+
+-- name: all_proxies
+SELECT * FROM proxies;
+
+-- name: all_limits
+SELECT * FROM limits;
+
+-- name: live_workers
+SELECT * FROM workers WHERE stopped_at IS NULL AND heartbeat_at > :since;
+
+-- name: full_pools
+SELECT l.pool FROM limits l
+WHERE (SELECT count(*) FROM runs r WHERE r.pool = l.pool AND r.ended_at IS NULL) >= l.max_leases;
+
+-- name: count_jobs
+SELECT state, count(*) AS jobs FROM jobs WHERE state NOT IN ('queued', 'blocked', 'running') GROUP BY state
+UNION ALL
+SELECT 'running' AS state, count(*) AS jobs FROM runs r JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id
+WHERE r.open AND j.state = 'running';
+
+-- name: count_waiting
+SELECT j.state, j.blocked_reason, l.hold, j.pool, j.task, count(*) AS jobs
+FROM jobs j JOIN lanes l ON l.profile_id = j.profile_id
+WHERE j.state IN ('queued', 'blocked')
+GROUP BY j.state, j.blocked_reason, l.hold, j.pool, j.task;
+
+-- name: count_profiles
+SELECT state, count(*) AS profiles FROM lanes GROUP BY state;
+
+-- name: count_leases
+SELECT pool, count(*) AS leases FROM runs WHERE ended_at IS NULL GROUP BY pool;
+
+-- name: count_reviews
+SELECT count(*) AS reviews FROM reviews WHERE decided_at IS NULL;
+
+-- name: lane_of
+SELECT * FROM lanes WHERE profile_id = :profile_id;
+
+-- name: ahead_of
+SELECT count(*) AS jobs FROM (
+    SELECT 1 AS one FROM jobs
+    WHERE profile_id = :profile_id AND state = 'queued'
+      AND (priority > :priority OR (priority = :priority AND seq < :seq))
+    LIMIT 10000
+) ahead;
+
+-- name: waiting_in
+SELECT count(*) AS jobs FROM (
+    SELECT 1 AS one FROM jobs WHERE profile_id = :profile_id AND state IN ('queued', 'blocked') LIMIT 100000
+) waiting;
+
+-- name: last_run
+SELECT * FROM runs WHERE profile_id = :profile_id ORDER BY token DESC LIMIT 1;
+
+-- name: open_reviews_of
+SELECT * FROM reviews WHERE profile_id = :profile_id AND decided_at IS NULL ORDER BY review_id;
+
+-- name: finished_jobs
+SELECT seq, job_id, profile_id FROM jobs
+WHERE state IN ('completed', 'dead', 'skipped', 'cancelled') AND finished_at < :before
+ORDER BY seq LIMIT :most;
+
+-- name: old_events
+SELECT seq FROM events WHERE at < :before ORDER BY seq LIMIT :most;
+
+-- name: old_runs
+SELECT profile_id, token FROM runs
+WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY run_id LIMIT :most;

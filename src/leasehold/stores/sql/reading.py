@@ -1,0 +1,270 @@
+"""Reads for people: one record, a page of them, counts, and the facts behind `why`. Never on the writers' path."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from leasehold.core.accounts import Account, Limit, Proxy
+from leasehold.core.decisions import Review
+from leasehold.core.deliveries import Delivery
+from leasehold.core.events import Event
+from leasehold.core.jobs import Job, JobState
+from leasehold.core.leases import Lease, Run, lease_key
+from leasehold.core.profiles import Lane, Profile
+from leasehold.core.readiness import Blocked
+from leasehold.core.routing import routing_key
+from leasehold.core.why import WhyFacts
+from leasehold.core.workers import Worker
+from leasehold.errors import InputError, NotFound, Problem
+from leasehold.ports import MOST_IN_PAGE, Page, Stats
+from leasehold.stores.sql.codec import Row, decoder, to_us
+from leasehold.stores.sql.engine import Context, Params, Tx
+from leasehold.stores.sql.lanes import read_account, read_job, read_lane, read_lease, read_profile, read_proxy
+
+T = TypeVar("T")
+
+# States whose shown form is not the stored one, or that have an index of their own.
+_SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
+_FLAGS = {"paused", "dropped", "open", "live"}
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """How one kind of record is listed: its statements' prefix, its key, the column that orders it, its filters."""
+
+    prefix: str
+    key: str
+    order: str
+    filters: tuple[str, ...]
+    what: str
+
+
+_RUN_FILTERS = (
+    "status", "live", "lease_id", "profile_id", "account_id", "job_id", "run_id", "worker_id", "pool", "result", "task",
+)  # fmt: skip
+
+_LISTS: Mapping[type, _List] = {
+    Account: _List("find_account", "account_id", "account_id", ("account_id", "paused"), "account"),
+    Profile: _List("find_profile", "profile_id", "profile_id", ("profile_id", "account_id", "pool"), "profile"),
+    Lane: _List("find_lane", "profile_id", "profile_id", ("profile_id", "account_id", "state"), "profile"),
+    Proxy: _List("find_proxy", "proxy_id", "proxy_id", ("proxy_id",), "proxy"),
+    Limit: _List("find_limit", "pool", "pool", ("pool",), "limit of pool"),
+    Job: _List(
+        "find_job",
+        "job_id",
+        "seq",
+        (
+            "job_id",
+            "state",
+            "account_id",
+            "profile_id",
+            "task",
+            "pool",
+            "blocked_reason",
+            "idempotency_key",
+            "run_id",
+            "dropped",
+        ),
+        "job",
+    ),
+    Lease: _List("find_lease", "lease_id", "run_id", _RUN_FILTERS, "lease"),
+    Run: _List("find_lease", "run_id", "run_id", _RUN_FILTERS, "run"),
+    Event: _List(
+        "find_event",
+        "seq",
+        "seq",
+        ("type", "account_id", "profile_id", "job_id", "run_id", "worker_id", "since"),
+        "event",
+    ),
+    Review: _List(
+        "find_review",
+        "review_id",
+        "review_id",
+        ("review_id", "open", "target", "account_id", "profile_id", "job_id"),
+        "review",
+    ),
+    Worker: _List("find_worker", "incarnation", "incarnation", ("incarnation", "worker_id", "pool"), "worker"),
+    Delivery: _List("find_delivery", "delivery_id", "seq", ("delivery_id", "job_id"), "delivery"),
+}
+
+
+def filters_of(kind: type) -> tuple[str, ...]:
+    """The filters that a kind's list has."""
+    return _LISTS[kind].filters
+
+
+def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: str | None, most: int) -> Page[T]:
+    """A page, put together from whole named pieces of SQL."""
+    spec = _LISTS[kind]
+    _check_filters(spec, where, most)
+    params: dict[str, Any] = {"most": most + 1}
+    pieces = [spec.prefix]
+    for name, value in where.items():
+        pieces.append(_piece(spec, name, value, params))
+    if after is not None:
+        params["after"] = _number(after, "after") if spec.order == "seq" else after
+        pieces.append(f"{spec.prefix}__after")
+    pieces.append(f"{spec.prefix}__order")
+    read = cast(Callable[[Row], T], decoder(kind))
+    if kind is Job:
+        params |= _job_facts(tx, ctx)
+        read = cast(Callable[[Row], T], shown_job)
+    (rows,) = tx.read(("+".join(pieces), params))
+    items = [read(row) for row in rows[:most]]
+    return Page(items=items, after=str(rows[most - 1][spec.order]) if len(rows) > most else None)
+
+
+def _check_filters(spec: _List, where: Mapping[str, str], most: int) -> None:
+    problems = [
+        Problem(name, f"a list of {spec.what}s has no such filter; it has: {', '.join(spec.filters)}")
+        for name in where
+        if name not in spec.filters
+    ]
+    if not 1 <= most <= MOST_IN_PAGE:
+        problems.append(Problem("most", f"must be 1 to {MOST_IN_PAGE}"))
+    if problems:
+        raise InputError("the list cannot be made", problems)
+
+
+def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
+    if name == "state" and spec.prefix == "find_job" and value in _SHOWN_STATES:
+        return f"{spec.prefix}__{_SHOWN_STATES[value]}"
+    if name == "lease_id":
+        profile_id, token = lease_key(value) or ("", 0)
+        params |= {"lease_profile": profile_id, "lease_token": token}
+    elif name == "since":
+        params[name] = _number(value, name)
+    else:
+        params[name] = value not in ("", "0", "false") if name in _FLAGS else value
+    return f"{spec.prefix}__{name}"
+
+
+def _number(text: str, name: str) -> int:
+    if not text.isdecimal():
+        raise InputError("the list cannot be made", [Problem(name, "must be a number that an earlier page gave")])
+    return int(text)
+
+
+def _job_facts(tx: Tx, ctx: Context) -> Params:
+    """What a queued job's shown state depends on besides its lane: full pools, and tasks that live workers offer."""
+    now, (full,) = tx.clock(("full_pools", {}))
+    offered = _offered(tx, ctx, now)
+    return {
+        "full": [row["pool"] for row in full],
+        "offered": sorted(f"{pool}/{task}" for pool, task in offered),
+    }
+
+
+def _offered(tx: Tx, ctx: Context, now: datetime) -> set[tuple[str, str]]:
+    (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
+    workers = [decoder(Worker)(row) for row in rows]
+    return {(worker.pool, task) for worker in workers for task in worker.tasks}
+
+
+def shown_job(row: Row) -> Job:
+    """The job as people see it: a queued one that cannot run now is blocked, for its lane's reason."""
+    job = read_job(row)
+    if job.state is JobState.QUEUED and row["shown_reason"] is not None:
+        return replace(job, state=JobState.BLOCKED, blocked_reason=row["shown_reason"])
+    return job
+
+
+def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
+    """One record by its id."""
+    spec = _LISTS[kind]
+    if spec.key not in spec.filters:
+        raise InputError(f"{spec.what}s have no id to get them by")
+    page = find(tx, ctx, kind, {spec.key: record_id}, None, 1)
+    if not page.items:
+        raise NotFound(f"there is no {spec.what} {record_id}")
+    return page.items[0]
+
+
+def stats(tx: Tx, ctx: Context) -> Stats:
+    """Counts of now."""
+    now, (jobs, waiting, profiles, leases, reviews, full) = tx.clock(
+        ("count_jobs", {}),
+        ("count_waiting", {}),
+        ("count_profiles", {}),
+        ("count_leases", {}),
+        ("count_reviews", {}),
+        ("full_pools", {}),
+    )
+    offered = _offered(tx, ctx, now)
+    full_pools = {row["pool"] for row in full}
+    by_state = {row["state"]: row["jobs"] for row in jobs if row["jobs"]}
+    blocked: dict[str, int] = {}
+    for row in waiting:
+        reason = row["blocked_reason"] if row["state"] == "blocked" else row["hold"]
+        if reason is None and row["pool"] in full_pools:
+            reason = Blocked.CAPACITY.value
+        elif reason is None and (row["pool"], row["task"]) not in offered:
+            reason = Blocked.NO_WORKER.value
+        if reason is None:
+            by_state["queued"] = by_state.get("queued", 0) + row["jobs"]
+        else:
+            blocked[reason] = blocked.get(reason, 0) + row["jobs"]
+    if blocked:
+        by_state["blocked"] = sum(blocked.values())
+    return Stats(
+        jobs=by_state,
+        blocked=blocked,
+        profiles={row["state"]: row["profiles"] for row in profiles},
+        leases={row["pool"]: row["leases"] for row in leases},
+        reviews=reviews[0]["reviews"],
+    )
+
+
+def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> WhyFacts:
+    """The facts about one job or profile, read on one snapshot."""
+    job = get(tx, ctx, Job, job_id) if job_id is not None else None
+    wanted = job.profile_id if job else profile_id
+    about: Params = {"profile_id": wanted}
+    now, (lanes, configs, runs, waiting, last, reviews) = tx.clock(
+        ("lane_of", about),
+        ("configs", {"ids": [wanted]}),
+        ("open_runs", {"ids": [wanted]}),
+        ("waiting_in", about),
+        ("last_run", about),
+        ("open_reviews_of", about),
+    )
+    if not lanes:
+        raise NotFound(f"there is no profile {wanted}; see 'leasehold profiles'")
+    profile, account = read_profile(configs[0]), read_account(configs[0])
+    lane = read_lane(lanes[0])
+    leases = [read_lease(row) for row in runs]
+    pool = job.pool if job else profile.pool
+    key = routing_key(
+        account.routing,
+        account_id=account.account_id,
+        profile_id=profile.profile_id,
+        task=job.task if job else lane.head_task,
+        shared=job.shared if job else lane.head_shared,
+    )
+    place = {"profile_id": wanted, "priority": job.priority if job else 0, "seq": job.seq if job else 0}
+    ahead, holders, limits, taken = tx.read(
+        ("ahead_of", place),
+        ("account_key_holders", {"accounts": [account.account_id]}),
+        ("pool_limit", {"pool": pool}),
+        ("pool_leases", {"pool": pool}),
+    )
+    return WhyFacts(
+        now=now,
+        job=job,
+        profile=profile,
+        account=account,
+        proxy=read_proxy(configs[0]) if configs[0]["x_proxy_id"] is not None else None,
+        lane=lane,
+        holders=tuple(lease for lease in leases if lease.ended_at is None),
+        key_holders=tuple(
+            read_lease(row) for row in holders if row["routing_key"] == key and row["profile_id"] != wanted
+        ),
+        unresolved=tuple(lease for lease in leases if lease.unresolved),
+        ahead=ahead[0]["jobs"] if job else 0,
+        waiting=waiting[0]["jobs"],
+        limit=Limit(pool=pool, max_leases=limits[0]["max_leases"]) if limits else None,
+        pool_leases=taken[0]["leases"],
+        last_run=decoder(Run)(last[0]) if last else None,
+        reviews=tuple(decoder(Review)(row) for row in reviews),
+    )

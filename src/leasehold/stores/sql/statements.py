@@ -1,0 +1,48 @@
+"""Named statements out of `.sql` files, turned into a dialect's parameter style.
+
+A file holds `-- name: x` headers, each followed by one statement. Parameters are `:name`; `IN :name[]` takes a
+list. That is all the translation there is: no other text is ever put into a statement.
+"""
+
+import re
+from importlib import resources
+from typing import Final
+
+_NAME: Final = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_LIST: Final = re.compile(r"IN :(\w+)\[\]")
+_PARAM: Final = re.compile(r"(?<![:\w]):(\w+)")
+
+
+def load(package: str, *files: str) -> dict[str, str]:
+    """All statements of the files, as written. Two of one name are a mistake."""
+    statements: dict[str, str] = {}
+    for file in files:
+        parts = _NAME.split(resources.files(package).joinpath(file).read_text(encoding="utf-8"))
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            if name in statements:
+                raise ValueError(f"{package}/{file}: statement {name} is there twice")
+            statements[name] = text.strip().rstrip(";")
+    return statements
+
+
+def for_sqlite(text: str) -> str:
+    """`:name` is SQLite's own style; a list is JSON."""
+    return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", text)
+
+
+def for_postgres(text: str) -> str:
+    """A list is an array."""
+    return _LIST.sub(r"= ANY(:\1)", text)
+
+
+def positional(text: str) -> tuple[str, tuple[str, ...]]:
+    """The statement with `$1, $2, …` for its parameters, and their names in that order."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    return _PARAM.sub(number, text), tuple(names)

@@ -1,0 +1,274 @@
+"""The Store port on top of any SQL engine: each method is one operation, one transaction, one thread hop."""
+
+import random
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar, assert_never
+
+from leasehold.core.decisions import Decision, Target
+from leasehold.core.events import Event
+from leasehold.core.fleet import Change, Fleet
+from leasehold.core.jobs import JobSpec
+from leasehold.core.leases import Lease, LeaseRef
+from leasehold.core.policy import Policy, Retention
+from leasehold.core.settle import Ending
+from leasehold.core.why import WhyFacts
+from leasehold.core.workers import WorkerReport
+from leasehold.errors import InputError, NotFound, Problem, StoreError
+from leasehold.ports import (
+    MOST_IN_BATCH,
+    ClaimRequest,
+    Decided,
+    Grant,
+    LeaseRequest,
+    Page,
+    Renewal,
+    Renewed,
+    Resolution,
+    Settled,
+    Stats,
+    StoreInfo,
+    Submitted,
+)
+from leasehold.stores.sql import (
+    claiming,
+    configuring,
+    deciding,
+    holding,
+    pruning,
+    reading,
+    settling,
+    submitting,
+)
+from leasehold.stores.sql.codec import clean, evolve
+from leasehold.stores.sql.engine import Context, Engine, Tx
+from leasehold.stores.sql.lanes import read_lease
+from leasehold.stores.sql.threads import Batcher
+
+T = TypeVar("T")
+
+MOST_TOGETHER = 64
+
+
+def new_id() -> str:
+    """A UUID of version 7: random, but in the order of time, so that newest-first lists need no other key."""
+    bits = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    bits = bits & ~(0xF000 << 64) | 0x7000 << 64
+    bits = bits & ~(0xC000 << 48) | 0x8000 << 48
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """One call of a worker: endings to settle, or a claim."""
+
+    endings: Sequence[Ending] = ()
+    claim: ClaimRequest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turned:
+    settled: list[Settled]
+    grants: list[Grant]
+
+
+class SqlStore:
+    """A store on SQL. See ports.Store for what each operation guarantees."""
+
+    def __init__(self, engine: Engine, policy: Policy) -> None:
+        self._engine = engine
+        self._ctx = Context(policy=policy, new_id=new_id, jitter=random.random)
+        self._turns: Batcher[_Turn, _Turned] = Batcher(self._turn, MOST_TOGETHER)
+
+    async def check(self) -> StoreInfo:
+        return await self._engine.info()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    async def apply(self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False) -> list[Change]:
+        changes = await self._engine.change(
+            lambda tx: configuring.apply(tx, self._ctx, fleet, actor=actor, prune=prune, dry_run=dry_run)
+        )
+        self._engine.hint()
+        return changes
+
+    async def submit(self, specs: Sequence[JobSpec]) -> list[Submitted]:
+        _check_batch(specs, "jobs")
+        if not specs:
+            return []
+        answers = await self._engine.change(lambda tx: submitting.submit(tx, self._ctx, specs))
+        self._engine.hint()
+        return answers
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        if not 1 <= request.most <= MOST_IN_BATCH or not request.tasks:
+            raise InputError(f"a claim asks for 1 to {MOST_IN_BATCH} jobs of at least one task")
+        return (await self._turns.put(_Turn(claim=request))).grants
+
+    async def _turn(self, turns: Sequence["_Turn"]) -> list["_Turned"]:
+        """What a process settles and claims at one moment shares a commit: a busy worker's usual turn is one."""
+        endings = [ending for turn in turns for ending in turn.endings]
+        requests = [turn.claim for turn in turns if turn.claim is not None]
+
+        def operation(tx: Tx) -> tuple[list[Settled], list[str], list[list[Grant]]]:
+            settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
+            return settled, freed, claiming.claim_all(tx, self._ctx, requests) if requests else []
+
+        settled, freed, granted = await self._engine.change(operation)
+        if endings:
+            await self._wake(freed)
+        next_settled, next_granted = iter(settled), iter(granted)
+        return [
+            _Turned(
+                settled=[next(next_settled) for _ in turn.endings],
+                grants=next(next_granted) if turn.claim is not None else [],
+            )
+            for turn in turns
+        ]
+
+    async def acquire(self, request: LeaseRequest) -> Grant:
+        return await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request))
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
+        _check_batch(renewals, "renewals")
+        if not renewals:
+            return []
+        return await self._engine.change(lambda tx: holding.renew(tx, self._ctx, renewals))
+
+    async def checkpoint(self, ref: LeaseRef, step: str, *, url: str | None = None) -> None:
+        step, url = clean(step), clean(url) if url else None
+        why = await self._engine.change(lambda tx: holding.checkpoint(tx, self._ctx, ref, step, url))
+        holding.lost(ref, why)
+
+    async def enter_section(self, ref: LeaseRef, name: str) -> None:
+        why = await self._engine.change(lambda tx: holding.enter_section(tx, self._ctx, ref, clean(name)))
+        holding.lost(ref, why)
+
+    async def leave_section(self, ref: LeaseRef, name: str) -> None:
+        why = await self._engine.change(lambda tx: holding.leave_section(tx, self._ctx, ref, clean(name)))
+        holding.lost(ref, why)
+
+    async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
+        _check_batch(endings, "endings")
+        if not endings:
+            return []
+        return (await self._turns.put(_Turn(endings=endings))).settled
+
+    async def expire(self, most: int = MOST_IN_BATCH) -> list[Lease]:
+        expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, most))
+        if freed:
+            await self._wake(freed)
+        return expired
+
+    async def unresolved(self, most: int = MOST_IN_BATCH) -> list[Lease]:
+        rows = await self._engine.view(lambda tx: tx.read(("unresolved_runs", {"most": most}))[0])
+        return [read_lease(row) for row in rows]
+
+    async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
+        _check_batch(resolutions, "resolutions")
+        if not resolutions:
+            return []
+        answers = await self._engine.change(lambda tx: settling.resolve(tx, self._ctx, resolutions))
+        self._engine.hint()
+        return answers
+
+    async def promote(self, most: int = MOST_IN_BATCH) -> int:
+        promoted = await self._engine.change(lambda tx: submitting.promote(tx, self._ctx, most))
+        if promoted:
+            self._engine.hint()
+        return promoted
+
+    async def heal(self, most: int = MOST_IN_BATCH) -> int:
+        rows = await self._engine.view(lambda tx: tx.read(("parked_keys", {"most": most}))[0])
+        return await self._wake([row["waits_on"] for row in rows]) if rows else 0
+
+    async def decide(self, decision: Decision) -> Decided:
+        deciding.check(decision)
+        decision = evolve(decision, note=clean(decision.note), actor=clean(decision.actor))
+        match decision.target:
+            case Target.PROFILE:
+                operation = deciding.decide_profile
+            case Target.JOB:
+                operation = deciding.decide_job
+            case Target.ACCOUNT:
+                operation = deciding.decide_account
+            case Target.LEASE:
+                return await self._revoke(decision)
+            case _:
+                assert_never(decision.target)
+        decided = await self._engine.change(lambda tx: operation(tx, self._ctx, decision))
+        self._engine.hint()
+        return decided
+
+    async def _revoke(self, decision: Decision) -> Decided:
+        lease, freed = await self._engine.change(
+            lambda tx: settling.revoke(tx, self._ctx, decision.id, decision.actor, decision.note)
+        )
+        if lease is None:
+            raise NotFound(f"there is no live lease {decision.id}; see 'leasehold leases'")
+        await self._wake(freed)
+        return Decided(state=lease.status, version=0)
+
+    async def report(self, report: WorkerReport) -> None:
+        await self._engine.change(lambda tx: deciding.report(tx, self._ctx, report))
+        moved = MOST_IN_BATCH if report.tasks and not report.stopping else 0
+        while moved == MOST_IN_BATCH:
+            moved = await self._engine.change(
+                lambda tx: submitting.unblock(tx, self._ctx, report.pool, report.tasks, MOST_IN_BATCH)
+            )
+            self._engine.hint()
+
+    async def record(self, event: Event) -> None:
+        await self._engine.change(lambda tx: deciding.record(tx, event))
+
+    async def get(self, kind: type[T], record_id: str) -> T:
+        return await self._engine.view(lambda tx: reading.get(tx, self._ctx, kind, record_id))
+
+    async def find(
+        self,
+        kind: type[T],
+        where: Mapping[str, str] | None = None,
+        *,
+        after: str | None = None,
+        most: int = 100,
+    ) -> Page[T]:
+        return await self._engine.view(lambda tx: reading.find(tx, self._ctx, kind, where or {}, after, most))
+
+    async def stats(self) -> Stats:
+        return await self._engine.view(lambda tx: reading.stats(tx, self._ctx))
+
+    async def why(self, *, job_id: str | None = None, profile_id: str | None = None) -> WhyFacts:
+        if (job_id is None) == (profile_id is None):
+            raise InputError("ask why about a job or about a profile", [Problem("", "give one of job_id, profile_id")])
+        return await self._engine.view(lambda tx: reading.why(tx, self._ctx, job_id, profile_id))
+
+    async def wait(self, pool: str, timeout: timedelta) -> None:  # noqa: ARG002 - the port's; any change wakes all
+        await self._engine.wait(timeout)
+
+    async def prune(self, retention: Retention, most: int = MOST_IN_BATCH) -> int:
+        return await self._engine.change(lambda tx: pruning.prune(tx, retention, most))
+
+    async def _wake(self, keys: Sequence[str]) -> int:
+        """Ready the lanes that waited for these keys, and tell whoever waits for work.
+
+        In a commit of its own, after the one that freed the keys: taking other profiles' locks inside that one
+        could make two of them wait for each other. If it fails, what was committed before still stands, and
+        `heal` finds those lanes.
+        """
+        woken = 0
+        if keys:
+            with suppress(StoreError):
+                woken = await self._engine.change(lambda tx: settling.wake(tx, keys))
+        self._engine.hint()
+        return woken
+
+
+def _check_batch(items: Sequence[object], what: str) -> None:
+    if len(items) > MOST_IN_BATCH:
+        raise InputError("nothing was done", [Problem(what, f"at most {MOST_IN_BATCH} in one call, got {len(items)}")])

@@ -1,0 +1,144 @@
+"""Operations of one process on their way to a database thread and back.
+
+A hop costs about as much as a small statement, so there is one per operation; operations that can share a
+transaction (see `Batcher`) wait for the one under way and then travel together.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from leasehold.errors import StoreNotWritable, StoreUnavailable
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+class Threads:
+    """A few threads that run calls in the order they come. Leaner than an executor: one wake-up each way."""
+
+    def __init__(self, count: int, name: str, at_end: Callable[[], None]) -> None:
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._count = count
+        self._name = name
+        self._at_end = at_end
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run the call in one of the threads."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._idle == 0 and len(self._threads) < self._count:
+            self._add()
+        self._calls.put((work, loop, future))
+        return await future
+
+    def close(self) -> None:
+        """Finish what is under way and end the threads."""
+        self._closed = True
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _add(self) -> None:
+        thread = threading.Thread(target=self._loop, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _loop(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            call = self._calls.get()
+            with self._lock:
+                self._idle -= 1
+            if call is None:
+                self._at_end()
+                return
+            work, loop, future = call
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
+                _tell(loop, future, None, error)
+            else:
+                _tell(loop, future, result, None)
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", result: Any, error: BaseException | None
+) -> None:
+    try:
+        loop.call_soon_threadsafe(_resolve, future, result, error)
+    except RuntimeError:
+        return  # the caller's loop is gone, and the caller with it
+
+
+def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+# After these nothing is tried again: the store is at fault, or nobody knows what was done.
+_ALL_FAIL = (StoreUnavailable, StoreNotWritable, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+
+
+class Batcher(Generic[Item, Answer]):
+    """Items that callers hand in at the same moment, or while a batch is under way, go as one batch.
+
+    Nobody waits for company: the first item goes in the next turn of the loop. Answers keep the order of items.
+    """
+
+    def __init__(self, send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], most: int) -> None:
+        self._send = send
+        self._most = most
+        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def put(self, item: Item) -> Answer:
+        """The answer to this item. If its batch cannot be done, the items are tried one by one: one that is
+        wrong fails alone. If the store failed, each of them did."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = loop.create_task(self._drain())
+        return await future
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                await self._flush(batch)
+        finally:
+            self._task = None
+
+    async def _flush(self, batch: Sequence[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._send([item for item, _ in batch])
+        except BaseException as error:
+            if len(batch) > 1 and not isinstance(error, _ALL_FAIL):
+                for entry in batch:
+                    await self._flush([entry])
+                return
+            for _, future in batch:
+                _resolve(future, None, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                _resolve(future, answer, None)

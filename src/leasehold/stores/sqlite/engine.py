@@ -1,0 +1,239 @@
+"""Connections and threads of the SQLite store.
+
+One writer thread with one connection per process: `BEGIN IMMEDIATE`, a whole transaction per hop. One reader beside
+it. Of all processes on a file, one alone moves the log into the file (see `_Checkpoints`).
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from leasehold.errors import StoreError, StoreNotWritable, StoreUnavailable
+from leasehold.ports import StoreInfo
+from leasehold.stores.sql.codec import Row, clean, dump, from_us
+from leasehold.stores.sql.engine import Params, Tx
+from leasehold.stores.sql.statements import for_sqlite, load
+from leasehold.stores.sql.threads import Threads
+from leasehold.stores.sqlite import schema
+from leasehold.stores.sqlite.checkpoints import Checkpoints
+
+T = TypeVar("T")
+
+BUSY_SECONDS = 30.0
+LOOK_EVERY = timedelta(milliseconds=25)
+STATEMENTS_KEPT = 256
+
+
+class _Statements(dict[str, str]):
+    """Statements by name; `a+b` is the pieces a and b put together."""
+
+    def __missing__(self, name: str) -> str:
+        text = self[name] = "\n".join(self[piece] for piece in name.split("+")) if "+" in name else ""
+        if not text:
+            raise KeyError(name)
+        return text
+
+
+_STATEMENTS = _Statements(
+    {
+        name: for_sqlite(text)
+        for name, text in {
+            **load("leasehold.stores.sql", "queries.sql", "finds.sql"),
+            **load("leasehold.stores.sqlite", "reads.sql", "writes.sql"),
+        }.items()
+    }
+)
+
+
+_COLUMNS: dict[str, list[str]] = {}
+
+
+class _SqliteTx:
+    """One open transaction on one connection."""
+
+    __slots__ = ("_clock", "_cursor")
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime]) -> None:
+        self._cursor = connection.cursor()
+        self._clock = clock
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        return [self._rows(name, params) for name, params in queries]
+
+    def _rows(self, name: str, params: Params) -> list[Row]:
+        cursor = self._cursor.execute(_STATEMENTS[name], _adapt(params))
+        columns = _COLUMNS.get(name) or _COLUMNS.setdefault(name, [column[0] for column in cursor.description])
+        return [dict(zip(columns, row, strict=True)) for row in cursor]
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        answers = self.read(*queries)
+        return self._clock(from_us(time.time_ns() // 1_000)), answers
+
+    def write(self, name: str, rows: Sequence[Params]) -> None:
+        self._cursor.executemany(_STATEMENTS[name], rows)
+
+
+def _adapt(params: Params) -> Params:
+    """Lists become JSON text, and text what can be sent."""
+    for value in params.values():
+        if type(value) is list or (type(value) is str and not value.isascii()):
+            return {name: _adapted(value) for name, value in params.items()}
+    return params
+
+
+def _adapted(value: object) -> object:
+    if type(value) is list:
+        return dump(value)
+    return clean(value) if type(value) is str else value
+
+
+class SqliteEngine:
+    """The writer, the reader and the watch for changes of one SQLite file."""
+
+    def __init__(self, path: Path, clock: Callable[[datetime], datetime] = lambda real: real) -> None:
+        self._path = path
+        self._clock = clock
+        self._pid = os.getpid()
+        self._local = threading.local()
+        self._writer = Threads(1, "leasehold-sqlite-writer", self._close_connection)
+        self._reader = Threads(1, "leasehold-sqlite-reader", self._close_connection)
+        self._checkpoints = Checkpoints(path)
+        self._seen_version = -1
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date."""
+        await self._in(self._writer, lambda: schema.migrate(self._connection(), self._path))
+
+    async def change(self, operation: Callable[[Tx], T]) -> T:
+        return await self._in(self._writer, lambda: self._change(operation))
+
+    async def view(self, operation: Callable[[Tx], T]) -> T:
+        return await self._in(self._reader, lambda: self._view(operation))
+
+    async def wait(self, timeout: timedelta) -> None:
+        """Look at the file's change counter until it moves. Any change counts: to look again costs little."""
+        until = time.monotonic() + timeout.total_seconds()
+        while True:
+            version = await self._in(self._reader, self._data_version)
+            if version != self._seen_version:
+                self._seen_version = version
+                return
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, LOOK_EVERY.total_seconds()))
+
+    def hint(self) -> None:
+        """Nothing to send: whoever waits watches the file."""
+
+    async def info(self) -> StoreInfo:
+        version = await self._in(self._reader, lambda: schema.version(self._connection()))
+        return StoreInfo(
+            kind="sqlite",
+            location=str(self._path),
+            schema=version,
+            newest_schema=schema.NEWEST,
+            now=self._clock(from_us(time.time_ns() // 1_000)),
+            detail=f"SQLite {sqlite3.sqlite_version}, WAL, synchronous FULL",
+        )
+
+    async def close(self) -> None:
+        for threads in (self._writer, self._reader):
+            await asyncio.to_thread(threads.close)
+        self._checkpoints.close()
+
+    async def _in(self, threads: Threads, work: Callable[[], T]) -> T:
+        if os.getpid() != self._pid:
+            raise StoreError("this store was opened before a fork; open it again in the child process")
+        return await threads.run(work)
+
+    def _close_connection(self) -> None:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path)
+        return connection
+
+    def _change(self, operation: Callable[[Tx], T]) -> T:
+        connection = self._connection()
+        with translated(self._path):
+            connection.execute("BEGIN IMMEDIATE")
+        try:
+            with translated(self._path):
+                result = operation(_SqliteTx(connection, self._clock))
+                connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        self._checkpoints.after_commit(connection)
+        return result
+
+    def _view(self, operation: Callable[[Tx], T]) -> T:
+        connection = self._connection()
+        with translated(self._path):
+            connection.execute("BEGIN")
+            try:
+                return operation(_SqliteTx(connection, self._clock))
+            finally:
+                connection.execute("ROLLBACK")
+
+    def _data_version(self) -> int:
+        with translated(self._path):
+            row = self._connection().execute("PRAGMA data_version").fetchone()
+        return int(row[0])
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection with the settings that the store's promises rest on."""
+    schema.check_place(path)
+    with translated(path):
+        connection = sqlite3.connect(
+            path,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=STATEMENTS_KEPT,
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("PRAGMA cache_size = -65536")
+            connection.execute("PRAGMA temp_store = MEMORY")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into the store's, with what to do about them."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translation(path, str(error)) from error
+
+
+def _translation(path: Path, text: str) -> StoreError:
+    if "locked" in text or "busy" in text:
+        return StoreUnavailable(f"{path} was locked for {BUSY_SECONDS:.0f} s by another program; try again")
+    if any(word in text for word in ("readonly", "unable to open", "full", "disk I/O", "permission")):
+        return StoreNotWritable(
+            f"{path} cannot be written ({text}); check the disk's space and the file's owner. Nothing was changed"
+        )
+    if "not a database" in text or "malformed" in text:
+        return StoreError(f"{path} is not a Leasehold store, or it is damaged ({text})")
+    return StoreError(f"{path}: {text}")

@@ -1,0 +1,220 @@
+-- Writes, one row at a time.
+
+-- name: insert_jobs
+INSERT INTO jobs (
+    job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
+    body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
+    expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
+    on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
+    blocked_reason, detail, losses, approved, dropped, run_id, stop_reason, finished_at, version
+) VALUES (
+    :job_id, :account_id, :profile_id, :task, :payload, :pool, :attempt, :max_attempts,
+    :idempotency_key, :body_hash, :priority, :run_at, :mode, :allowed_actions, :expected_proxy_region,
+    :expected_language, :expected_timezone, :proxy_id, :run_mode, :risk_level, :lock_timeout_seconds,
+    :release_policy, :on_conflict, :conflict_delay_seconds, :retry, :callback_url, :created_at, :labels,
+    :notes, :state, :blocked_reason, :detail, :losses, :approved, :dropped, :run_id, :stop_reason,
+    :finished_at, :version
+);
+
+-- name: update_jobs
+UPDATE jobs SET
+    state = :state, blocked_reason = :blocked_reason, detail = :detail, attempt = :attempt,
+    losses = :losses, approved = :approved, dropped = :dropped, run_id = :run_id,
+    stop_reason = :stop_reason, run_at = :run_at, finished_at = :finished_at, version = :version
+WHERE seq = :seq;
+
+-- name: insert_lanes
+INSERT INTO lanes (
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
+    verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
+    hold, waits_on
+) VALUES (
+    :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain,
+    :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
+    :head_shared, :waiting_at, :hold, :waits_on
+);
+
+-- name: update_lanes
+UPDATE lanes SET
+    state = :state, state_reason = :state_reason, state_at = :state_at, token = :token,
+    version = :version, clean = :clean, drain = :drain, verdict = :verdict,
+    verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
+    head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
+    head_shared = :head_shared, waiting_at = :waiting_at, hold = :hold, waits_on = :waits_on
+WHERE profile_id = :profile_id;
+
+-- name: insert_runs
+INSERT INTO runs (
+    profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
+    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
+    last_safe_step, last_safe_at, last_url, open_section, section_at, release_policy, status, purpose,
+    priority, unresolved, ended_at, run_mode, expected
+) VALUES (
+    :profile_id, :token, :lease_id, :run_id, :account_id, :job_id, :task, :attempt, :worker_id,
+    :incarnation, :proxy_id, :pool, :routing_key, :mode, :acquired_at, :heartbeat_at, :expires_at,
+    :ttl_ms, :lock_delay_ms, :last_safe_step, :last_safe_at, :last_url, :open_section, :section_at,
+    :release_policy, :status, :purpose, :priority, :unresolved, :ended_at, :run_mode, :expected
+);
+
+-- name: renew_runs
+UPDATE runs SET
+    heartbeat_at = :heartbeat_at, expires_at = :expires_at, status = :status
+WHERE profile_id = :profile_id AND token = :token;
+
+-- name: step_runs
+UPDATE runs SET
+    last_safe_step = :last_safe_step, last_safe_at = :last_safe_at, last_url = :last_url,
+    open_section = :open_section, section_at = :section_at
+WHERE profile_id = :profile_id AND token = :token;
+
+-- name: end_runs
+UPDATE runs SET
+    status = :status, ended_at = :ended_at, unresolved = :unresolved, open = :unresolved, result = :result,
+    stop_reason = :stop_reason, belongs_to = :belongs_to, message = :message, final_url = :final_url,
+    evidence = :evidence, output = :output, actual = :actual, timings = :timings
+WHERE profile_id = :profile_id AND token = :token;
+
+-- name: insert_events
+INSERT INTO events (
+    at, type, account_id, profile_id, job_id, run_id, worker_id, actor, job_state, profile_state, data
+) VALUES (
+    :at, :type, :account_id, :profile_id, :job_id, :run_id, :worker_id, :actor, :job_state,
+    :profile_state, :data
+);
+
+-- name: insert_reviews
+INSERT INTO reviews (
+    review_id, target, subject, account_id, profile_id, job_id, run_id, reason, summary, opened_at,
+    decided_at, decision, note, actor
+) VALUES (
+    :review_id, :target, :subject, :account_id, :profile_id, :job_id, :run_id, :reason, :summary,
+    :opened_at, :decided_at, :decision, :note, :actor
+)
+ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
+
+-- name: insert_deliveries
+INSERT INTO deliveries (
+    delivery_id, job_id, type, url, body, created_at, due_at, attempts, delivered_at
+) VALUES (
+    :delivery_id, :job_id, :type, :url, :body, :created_at, :due_at, :attempts, :delivered_at
+);
+
+-- name: put_workers
+INSERT INTO workers (
+    incarnation, worker_id, pool, tasks, concurrency, engine, started_at, heartbeat_at, stopped_at
+) VALUES (
+    :incarnation, :worker_id, :pool, :tasks, :concurrency, :engine, :started_at, :heartbeat_at,
+    :stopped_at
+)
+ON CONFLICT (incarnation) DO UPDATE SET
+    pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
+    engine = excluded.engine, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at;
+
+-- name: insert_tasks
+INSERT INTO tasks (
+    pool, task, first_seen_at
+) VALUES (
+    :pool, :task, :first_seen_at
+)
+ON CONFLICT (pool, task) DO NOTHING;
+
+-- name: put_accounts
+INSERT INTO accounts (
+    account_id, routing, labels, notes, paused, pause_note, version
+) VALUES (
+    :account_id, :routing, :labels, :notes, :paused, :pause_note, :version
+)
+ON CONFLICT (account_id) DO UPDATE SET
+    routing = excluded.routing, labels = excluded.labels, notes = excluded.notes;
+
+-- name: put_proxies
+INSERT INTO proxies (
+    proxy_id, server, region, credentials
+) VALUES (
+    :proxy_id, :server, :region, :credentials
+)
+ON CONFLICT (proxy_id) DO UPDATE SET
+    server = excluded.server, region = excluded.region, credentials = excluded.credentials;
+
+-- name: put_profiles
+INSERT INTO profiles (
+    profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
+    max_active_runs, disposable, release_policy, manual_use, labels, notes
+) VALUES (
+    :profile_id, :account_id, :pool, :browser, :user_data_dir, :proxy_id, :language, :timezone, :window,
+    :max_active_runs, :disposable, :release_policy, :manual_use, :labels, :notes
+)
+ON CONFLICT (profile_id) DO UPDATE SET
+    account_id = excluded.account_id, pool = excluded.pool, browser = excluded.browser,
+    user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
+    timezone = excluded.timezone, "window" = excluded."window",
+    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable,
+    release_policy = excluded.release_policy, manual_use = excluded.manual_use,
+    labels = excluded.labels, notes = excluded.notes;
+
+-- name: put_limits
+INSERT INTO limits (
+    pool, max_leases
+) VALUES (
+    :pool, :max_leases
+)
+ON CONFLICT (pool) DO UPDATE SET
+    max_leases = excluded.max_leases;
+
+-- name: resolve_runs
+UPDATE runs SET
+    unresolved = FALSE,
+    open = FALSE,
+    result = CASE result WHEN 'started' THEN 'failed' ELSE result END,
+    stop_reason = coalesce(stop_reason, :stop_reason),
+    belongs_to = coalesce(belongs_to, :belongs_to),
+    message = CASE message WHEN '' THEN :message ELSE message END,
+    final_url = coalesce(final_url, :final_url),
+    evidence = CASE WHEN :reported THEN :evidence ELSE evidence END
+WHERE profile_id = :profile_id AND token = :token;
+
+-- name: close_reviews
+UPDATE reviews SET decided_at = :decided_at, decision = :decision, note = :note, actor = :actor
+WHERE target = :target AND subject = :subject AND decided_at IS NULL;
+
+-- name: pause_accounts
+UPDATE accounts SET paused = :paused, pause_note = :pause_note, version = version + 1 WHERE account_id = :account_id;
+
+-- name: delete_limit
+DELETE FROM limits WHERE pool = :id;
+
+-- name: delete_account
+DELETE FROM accounts WHERE account_id = :id;
+
+-- name: delete_proxy
+DELETE FROM proxies WHERE proxy_id = :id;
+
+-- name: delete_profile
+DELETE FROM profiles WHERE profile_id = :id;
+
+-- name: retire_lanes
+INSERT INTO retired_lanes (profile_id, token, state, state_reason, clean)
+SELECT profile_id, token, state, state_reason, clean FROM lanes WHERE profile_id = :id
+ON CONFLICT (profile_id) DO UPDATE SET
+    token = excluded.token, state = excluded.state, state_reason = excluded.state_reason, clean = excluded.clean;
+
+-- name: delete_lane
+DELETE FROM lanes WHERE profile_id = :id;
+
+-- name: prune_jobs
+DELETE FROM jobs WHERE seq = :seq;
+
+-- name: prune_job_runs
+DELETE FROM runs WHERE profile_id = :profile_id AND job_id = :job_id;
+
+-- name: prune_job_reviews
+DELETE FROM reviews WHERE profile_id = :profile_id AND job_id = :job_id;
+
+-- name: prune_job_deliveries
+DELETE FROM deliveries WHERE job_id = :job_id;
+
+-- name: prune_events
+DELETE FROM events WHERE seq = :seq;
+
+-- name: prune_runs
+DELETE FROM runs WHERE profile_id = :profile_id AND token = :token;

@@ -1,0 +1,214 @@
+"""`leasehold profiles`, `accounts` and `reviews`."""
+
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from leasehold.cli.reviews import decide_in
+from leasehold.core.decisions import Action, Decision, Review, Target
+from leasehold.core.profiles import Lane
+from leasehold.errors import Conflict, VersionConflict
+from leasehold.ports import Store
+from tests.cli.workplace import Workplace
+
+T = TypeVar("T")
+
+
+def test_empty_lists_say_what_to_do(empty: Workplace) -> None:
+    assert "leasehold apply fleet.yaml" in empty.text("profiles")
+    assert "leasehold apply fleet.yaml" in empty.text("accounts")
+    assert empty.text("reviews") == "no reviews: nothing waits for a person\n"
+    for noun in ("profiles", "accounts", "reviews"):
+        assert empty.json(noun) == {"items": [], "after": None}
+
+
+def test_profiles_are_listed_with_their_state(place: Workplace) -> None:
+    place.reviewed_profile()
+    lines = place.text("profiles").splitlines()
+    assert lines[0].split()[:4] == ["PROFILE", "ACCOUNT", "STATE", "SINCE"]
+    assert [line.split()[0] for line in lines[1:]] == ["shop_de_main", "shop_us_main", "twin_a", "twin_b"]
+    assert "the run stopped with LOGIN_REQUIRED" in lines[2]
+    states = {item["profile_id"]: item["state"] for item in place.json("profiles")["items"]}
+    assert states["shop_us_main"] == "review_required"
+    assert states["twin_a"] == "available"
+
+
+def test_profiles_are_filtered_and_paged(place: Workplace) -> None:
+    assert len(place.json("profiles", "--account", "twins")["items"]) == 2
+    assert len(place.json("profiles", "--state", "available")["items"]) == 4
+    assert place.text("profiles", "--state", "stale") == "no profiles match\n"
+    page = place.json("profiles", "--limit", "3")
+    assert [p["profile_id"] for p in place.json("profiles", "--after", page["after"])["items"]] == ["twin_b"]
+
+
+def test_one_profile_with_state_configuration_and_holder(place: Workplace) -> None:
+    grant = place.lease("shop_us_main")
+    text = place.text("profiles", "show", "shop_us_main")
+    assert "now\n" in text
+    assert "configured\n" in text
+    assert "held by\n" in text
+    assert grant.lease.lease_id in text
+    document = place.json("profiles", "show", "shop_us_main")
+    assert document["profile"]["proxy_id"] == "us-1"
+    assert document["lane"]["state"] == "leased"
+    assert [lease["lease_id"] for lease in document["leases"]] == [grant.lease.lease_id]
+
+
+def test_a_person_decides_about_a_profile(place: Workplace) -> None:
+    place.reviewed_profile()
+    for verb, state in (
+        ("quarantine", "quarantined"),
+        ("review", "review_required"),
+        ("disable", "disabled"),
+        ("enable", "review_required"),
+        ("clear", "available"),
+    ):
+        text = place.text("profiles", verb, "shop_us_main", "--note", f"because of {verb}", "--by", "ada")
+        assert text.startswith(f"profile shop_us_main is now {state}")
+        assert place.json("profiles", "show", "shop_us_main")["lane"]["state"] == state
+    events = place.json("events", "--profile", "shop_us_main", "--type", "profile_decided")["items"]
+    assert events[0]["data"]["note"] == "because of clear"
+    assert {event["actor"] for event in events} == {"ada"}
+
+
+def test_disabling_a_profile_in_use_drains_it(place: Workplace) -> None:
+    grant = place.lease("twin_a")
+    text = place.text("profiles", "disable", "twin_a", "--note", "retired")
+    assert text == "profile twin_a is in use: it leaves the rotation when its present lease ends\n"
+    place.end(grant)
+    assert place.json("profiles", "show", "twin_a")["lane"]["state"] == "disabled"
+    assert place.text("profiles", "enable", "twin_a", "--note", "back") == "profile twin_a is now available\n"
+
+
+@pytest.mark.parametrize("verb", ["clear", "quarantine", "review", "enable"])
+def test_a_move_that_does_not_exist_is_a_conflict(place: Workplace, verb: str) -> None:
+    assert "allowed now" in place.fails(4, "profiles", verb, "twin_a", "--note", "x")
+    assert place.json("profiles", "show", "twin_a")["lane"]["state"] == "available"
+
+
+def test_profiles_that_do_not_exist(place: Workplace) -> None:
+    assert "nowhere" in place.fails(3, "profiles", "show", "nowhere")
+    assert "nowhere" in place.fails(3, "profiles", "disable", "nowhere", "--note", "x")
+    place.fails(2, "profiles", "--state", "asleep")
+    place.fails(2, "profiles", "disable", "twin_a")
+
+
+def test_a_decision_on_another_version_is_refused(place: Workplace) -> None:
+    version = place.json("profiles", "show", "twin_a")["lane"]["version"]
+    place.fails(4, "profiles", "disable", "twin_a", "--note", "x", "--if-version", str(version + 7))
+    assert place.json("profiles", "show", "twin_a")["lane"]["version"] == version
+
+
+def test_accounts_are_listed_paused_and_resumed(place: Workplace) -> None:
+    job_id = place.submit()
+    assert place.text("accounts", "pause", "shop_us", "--note", "audit") == "account shop_us is now paused\n"
+    assert "paused  profile" in place.text("accounts")
+    assert "audit" in place.text("accounts")
+    paused = {item["account_id"]: item["paused"] for item in place.json("accounts")["items"]}
+    assert paused == {"shop_us": True, "shop_de": False, "twins": False}
+    assert place.json("jobs", "show", job_id)["blocked_reason"] == "blocked_by_account_pause"
+    assert place.json("accounts", "resume", "shop_us", "--note", "done")["state"] == "active"
+    assert place.json("jobs", "show", job_id)["state"] == "queued"
+    place.fails(3, "accounts", "pause", "nobody", "--note", "x")
+    place.fails(2, "accounts", "pause", "shop_us")
+
+
+def review_of(place: Workplace, target: str) -> str:
+    (review,) = [item for item in place.json("reviews")["items"] if item["target"] == target]
+    review_id: str = review["review_id"]
+    return review_id
+
+
+def test_reviews_are_listed_until_they_are_decided(place: Workplace) -> None:
+    job_id = place.reviewed_profile()
+    text = place.text("reviews")
+    assert "  profile  shop_us_main  " in text
+    assert f"  job      shop_us_main  {job_id}" in text
+    assert {item["target"] for item in place.json("reviews")["items"]} == {"job", "profile"}
+    review_id = review_of(place, "profile")
+    assert "  summary     the run stopped with LOGIN_REQUIRED\n" in place.text("reviews", "show", review_id)
+    assert place.json("reviews", "show", review_id)["target"] == "profile"
+    assert place.text("reviews", "decide", review_id, "clear", "--note", "logged in") == (
+        "profile shop_us_main is now available\n"
+    )
+    assert [item["target"] for item in place.json("reviews")["items"]] == ["job"]
+    decided = {item["review_id"]: item for item in place.json("reviews", "--all")["items"]}[review_id]
+    assert (decided["decision"], decided["note"]) == ("clear", "logged in")
+    assert "logged in" in place.text("reviews", "--all")
+
+
+@pytest.mark.parametrize(("action", "state"), [("requeue", "blocked"), ("cancel", "cancelled")])
+def test_the_review_of_a_job_is_decided(place: Workplace, action: str, state: str) -> None:
+    job_id = place.reviewed_profile()
+    answer = place.json("reviews", "decide", review_of(place, "job"), action, "--note", "x")
+    assert (answer["target"], answer["id"]) == ("job", job_id)
+    assert place.json("jobs", "show", job_id)["state"] == state
+
+
+@pytest.mark.parametrize("action", ["quarantine", "disable"])
+def test_the_review_of_a_profile_is_decided_otherwise(place: Workplace, action: str) -> None:
+    place.reviewed_profile()
+    answer = place.json("reviews", "decide", review_of(place, "profile"), action, "--note", "x")
+    assert answer["state"] == {"quarantine": "quarantined", "disable": "disabled"}[action]
+
+
+def test_an_action_that_does_not_fit_says_which_do(place: Workplace) -> None:
+    place.reviewed_profile()
+    told = place.fails(2, "reviews", "decide", review_of(place, "profile"), "requeue", "--note", "x")
+    assert "clear, quarantine, review, disable" in told
+    told = place.fails(2, "reviews", "decide", review_of(place, "job"), "clear", "--note", "x")
+    assert "requeue, cancel, approve" in told
+    place.fails(2, "reviews", "decide", review_of(place, "job"), "explode", "--note", "x")
+    assert len(place.json("reviews")["items"]) == 2
+
+
+def test_a_review_is_decided_once(place: Workplace) -> None:
+    place.reviewed_profile()
+    review_id = review_of(place, "profile")
+    place.do(lambda store: store.decide(CLEARED))
+    told = place.fails(4, "reviews", "decide", review_id, "clear", "--note", "was second")
+    assert "decided already: clear by bob (was first)" in told
+
+
+class Meddled:
+    """The store, with somebody else who decides at the worst moment: right after the n-th read of a kind."""
+
+    def __init__(self, store: Store, kind: type, reads: int) -> None:
+        self.store, self.kind, self.reads = store, kind, reads
+
+    async def get(self, kind: type[T], record_id: str) -> T:
+        record = await self.store.get(kind, record_id)
+        self.reads -= kind is self.kind
+        if kind is self.kind and self.reads == 0:
+            await self.store.decide(CLEARED)
+        return record
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+CLEARED = Decision(target=Target.PROFILE, id="shop_us_main", action=Action.CLEAR, note="was first", actor="bob")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reads", "refusal"),
+    [(Review, 1, Conflict), (Lane, 1, Conflict), (Review, 2, VersionConflict)],
+    ids=["before the version is read", "before the review is read again", "before the decision"],
+)
+def test_whoever_decides_in_between_wins(place: Workplace, kind: type, reads: int, refusal: type[Exception]) -> None:
+    place.reviewed_profile()
+    review_id = review_of(place, "profile")
+
+    async def decide(store: Store) -> object:
+        meddled = cast(Store, Meddled(store, kind, reads))
+        return await decide_in(meddled, review_id, Action.DISABLE, "was second", "ada")
+
+    with pytest.raises(refusal):
+        place.do(decide)
+    assert place.json("profiles", "show", "shop_us_main")["lane"]["state"] == "available"
+
+
+def test_a_review_that_does_not_exist(place: Workplace) -> None:
+    place.fails(3, "reviews", "decide", "nothing", "clear", "--note", "x")
+    place.fails(2, "reviews", "decide", "nothing", "clear")
+    place.fails(3, "reviews", "show", "nothing")

@@ -1,0 +1,126 @@
+"""`leasehold db` and `sweep`, where the store is looked for, and stores that cannot be used."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from leasehold.core.ids import ProfileId, WorkerId
+from leasehold.ports import LeaseRequest
+from tests.cli.workplace import Workplace, process
+
+
+def test_status_changes_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+    done = process("db", "status", url=url)
+    assert done.returncode == 6, done.stderr
+    assert "does not exist yet" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_migrate_makes_the_tables_and_may_run_again(tmp_path: Path) -> None:
+    place = Workplace(url=f"sqlite:///{tmp_path}/new.db", directory=tmp_path)
+    assert "up to date" in place.text("db", "migrate")
+    assert "up to date" in place.text("db", "migrate")
+    info = place.json("db", "status")
+    assert info["kind"] == "sqlite"
+    assert info["schema"] == info["newest_schema"]
+
+
+def test_the_store_is_named_before_or_after_the_command_or_by_the_environment(place: Workplace, tmp_path: Path) -> None:
+    place.submit()
+    for arguments, url in (
+        (("--store", place.url, "jobs", "--json"), None),
+        (("jobs", "--store", place.url, "--json"), None),
+        (("jobs", "--json"), place.url),
+        (("--store", "sqlite:///elsewhere.db", "jobs", "--store", place.url, "--json"), None),
+    ):
+        done = process(*arguments, url=url, directory=tmp_path)
+        assert '"task": "buy"' in done.stdout, (arguments, done.stderr)
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/x", "nonsense", "sqlite://", "postgresql://127.0.0.1:1/nothing"])
+def test_a_store_that_cannot_be_is_an_error(tmp_path: Path, url: str) -> None:
+    done = process("jobs", url=url, directory=tmp_path)
+    assert done.returncode in (2, 6), done.stderr
+    assert done.stderr.startswith("leasehold: ")
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistyped_path_is_not_an_empty_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tpyo.db"
+    for arguments in (
+        ("jobs",),
+        ("submit", "buy", "--account", "a"),
+        ("dlq", "retry", "--all", "--note", "x"),
+        ("sweep",),
+    ):
+        done = process(*arguments, url=url)
+        assert done.returncode == 6
+        assert "there is no store at" in done.stderr
+        assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_password_is_not_repeated(tmp_path: Path) -> None:
+    for arguments in (("jobs",), ("db", "status"), ("db", "migrate"), ("jobs", "--json")):
+        done = process(*arguments, url="postgresql://ada:s3cret@127.0.0.1:1/nothing", directory=tmp_path)
+        assert done.returncode == 6, done.stderr
+        assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_postgres_is_migrated_by_command_only(postgres_url: str, tmp_path: Path) -> None:
+    place = Workplace(url=postgres_url, directory=tmp_path)
+    assert "leasehold db migrate" in place.fails(6, "jobs")
+    assert "leasehold db migrate" in place.text("db", "status")
+    assert "up to date" in place.text("db", "migrate")
+    place.apply()
+    place.start_worker()
+    job_id = place.submit()
+    assert job_id in place.text("jobs")
+    assert place.json("why", "job", job_id)["headline"].startswith(f"job {job_id} is ready")
+    assert place.text("jobs", "cancel", job_id, "--note", "x") == f"job {job_id} is now cancelled\n"
+
+
+def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes, not a database, and they are longer than a header\n" * 20)
+    before = path.read_bytes()
+    done = process("jobs", url=f"sqlite:///{path}")
+    assert done.returncode == 6, done.stderr
+    assert path.read_bytes() == before
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    done = process("apply", "-", "--yes", url="sqlite:////proc/leasehold.db", input="accounts: {a: {}}")
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.startswith("leasehold: ")
+
+
+def test_the_demo_plays_and_leaves_a_store_to_look_at(tmp_path: Path) -> None:
+    done = process("demo", "--folder", str(tmp_path / "demo"), directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in ("stale_resolved", "\nprofiles\n", "\njobs\n", "\nreviews\n", "quarantined"):
+        assert word in done.stdout
+    url = done.stdout.split("export LEASEHOLD_STORE=")[1].split()[0]
+    assert process("stats", url=url).returncode == 0
+
+
+def test_a_wrong_setting_is_named(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEASEHOLD_LEASE_TTL", "soon")
+    assert "LEASEHOLD_LEASE_TTL" in place.fails(2, "jobs")
+
+
+def test_sweep_does_one_pass(place: Workplace) -> None:
+    assert place.text("sweep") == "nothing to do\n"
+    request = LeaseRequest(
+        profile_id=ProfileId("twin_a"),
+        worker_id=WorkerId("script"),
+        incarnation="i1",
+        ttl=timedelta(milliseconds=1),
+    )
+    place.do(lambda store: store.acquire(request))
+    counts = place.json("sweep")
+    assert counts["expired"] == 1
+    assert place.json("profiles", "show", "twin_a")["lane"]["state"] in ("stale", "quarantined")

@@ -1,0 +1,188 @@
+"""`leasehold submit`: one job by options, many from a file, all or nothing."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from leasehold.ports import MOST_IN_BATCH
+from tests.cli.workplace import Workplace, in_terminal
+
+JOBS = [{"task": "buy", "profile_id": "shop_us_main"}, {"task": "look", "account_id": "shop_de"}]
+
+
+def test_one_job_by_options(place: Workplace) -> None:
+    text = place.text("submit", "buy", "--account", "shop_us", "--priority", "5", "--payload", '{"sku": 7}')
+    (job,) = place.json("jobs")["items"]
+    assert text == f"job {job['job_id']} is queued, profile shop_us_main\n"
+    assert (job["task"], job["priority"]) == ("buy", 5)
+
+
+def test_every_option_arrives(place: Workplace) -> None:
+    (place.directory / "payload.json").write_text('{"sku": 7}')
+    answer = place.json(
+        "submit", "look", "--profile", "twin_a", "--payload", "@payload.json",
+        "--run-at", "2099-01-01T00:00:00Z", "--key", "k-1", "--pool", "slow",
+        "--mode", "shared", "--label", "team=a", "--label", "why=b=c",
+    )  # fmt: skip
+    assert (answer["submitted"], answer["already_handled"]) == (1, 0)
+    job = place.json("jobs", "show", answer["items"][0]["job_id"], "--payload")
+    assert job["payload"] == {"sku": 7}
+    assert job["labels"] == {"team": "a", "why": "b=c"}
+    assert job["run_at"].startswith("2099-01-01T00:00:00")
+    assert (job["state"], job["pool"], job["mode"]) == ("scheduled", "slow", "shared")
+    assert job["idempotency_key"] == "k-1"
+
+
+@pytest.mark.parametrize(("text", "hours"), [("+90s", 0), ("+120m", 2), ("+3h", 3), ("+2d", 48)])
+def test_a_time_may_be_given_from_now(place: Workplace, text: str, hours: int) -> None:
+    job = place.json("jobs", "show", place.submit("--run-at", text))
+    run_at = datetime.fromisoformat(job["run_at"])
+    assert abs(run_at - datetime.now(UTC) - timedelta(hours=hours)) < timedelta(minutes=2)
+
+
+def test_the_same_key_again_gives_the_first_job(place: Workplace) -> None:
+    first = place.submit("--key", "k-1")
+    assert place.text("submit", "buy", "--profile", "shop_us_main", "--key", "k-1") == (
+        f"already handled: key k-1 is job {first}, queued\n"
+    )
+    assert place.json("submit", "buy", "--profile", "shop_us_main", "--key", "k-1")["already_handled"] == 1
+    assert len(place.json("jobs")["items"]) == 1
+
+
+def test_the_same_key_for_another_job_is_a_conflict(place: Workplace) -> None:
+    place.submit("--key", "k-1")
+    assert "k-1" in place.fails(4, "submit", "look", "--profile", "shop_us_main", "--key", "k-1")
+    assert len(place.json("jobs")["items"]) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(JOBS),
+        "\n".join(json.dumps(job) for job in JOBS) + "\n",
+        "\n\n".join(json.dumps(job, indent=2) for job in JOBS),
+        "\ufeff" + json.dumps(JOBS),
+    ],
+    ids=["array", "lines", "objects", "byte order mark"],
+)
+def test_many_jobs_from_a_file_or_stdin(place: Workplace, text: str) -> None:
+    path = place.directory / "jobs.json"
+    path.write_text(text, encoding="utf-8")
+    assert place.text("submit", "--file", str(path)) == "submitted 2 jobs, 0 were already handled\n"
+    assert place.json("submit", "--file", "-", stdin=text)["submitted"] == 2
+    assert len(place.json("jobs")["items"]) == 4
+
+
+def test_more_jobs_than_one_batch_holds(place: Workplace) -> None:
+    number = MOST_IN_BATCH + 200
+    text = json.dumps([{**JOBS[0], "idempotency_key": f"k-{n}"} for n in range(number)])
+    assert place.json("submit", "--file", "-", stdin=text)["submitted"] == number
+    again = place.text("submit", "--file", "-", stdin=text)
+    assert again.startswith(f"submitted 0 jobs, {number:,} were already handled\n  already handled: key k-0 is job ")
+    assert again.endswith(f"  … and {number - 20:,} more\n")
+
+
+def test_a_refusal_in_a_later_batch_says_how_far_it_came(place: Workplace) -> None:
+    jobs = [JOBS[0]] * (MOST_IN_BATCH + 5)
+    jobs[-1] = {"task": "buy", "account_id": "nobody"}
+    result = place.cli("submit", "--file", "-", stdin=json.dumps(jobs))
+    assert result.exit_code == 2
+    assert "jobs 1,001 to 1,005 of 1,005; the 1,000 before them were accepted" in result.stderr
+    assert place.json("stats")["jobs"]["queued"] + place.json("stats")["jobs"].get("blocked", 0) == MOST_IN_BATCH
+
+
+def test_progress_is_shown_on_a_terminal(place: Workplace) -> None:
+    path = place.directory / "jobs.json"
+    path.write_text(json.dumps([JOBS[0]] * (2 * MOST_IN_BATCH)))
+    code, screen = in_terminal("submit", "--file", str(path), url=place.url)
+    assert code == 0
+    assert "\rsubmitted 1,000 of 2,000 jobs" in screen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "name the task"),
+        (("buy",), "account_id or profile_id is required"),
+        (("buy", "--account", "nobody"), "nobody"),
+        (("buy", "--account", "twins"), "twin_a"),
+        (("buy", "--profile", "nowhere"), "nowhere"),
+        (("bad task", "--account", "shop_us"), "task"),
+        (("buy", "--account", "shop_us", "--payload", "{"), "--payload"),
+        (("buy", "--account", "shop_us", "--payload", "[1]"), "payload"),
+        (("buy", "--account", "shop_us", "--payload", '{"a": 1, "a": 2}'), "twice"),
+        (("buy", "--account", "shop_us", "--payload", '{"a": NaN}'), "NaN"),
+        (("buy", "--account", "shop_us", "--payload", "@nowhere.json"), "nowhere.json"),
+        (("buy", "--account", "shop_us", "--priority", "many"), "--priority"),
+        (("buy", "--account", "shop_us", "--priority", "1000000"), "priority"),
+        (("buy", "--account", "shop_us", "--run-at", "tomorrow"), "run_at"),
+        (("buy", "--account", "shop_us", "--run-at", "+5x"), "+90s"),
+        (("buy", "--account", "shop_us", "--run-at", "+9999999999d"), "too far"),
+        (("buy", "--account", "shop_us", "--mode", "loud"), "--mode"),
+        (("buy", "--account", "shop_us", "--label", "nothing"), "NAME=VALUE"),
+        (("buy", "--file", "-"), "--file holds whole jobs"),
+        (("--file", "nowhere.json"), "nowhere.json"),
+    ],
+)
+def test_a_wrong_job_is_refused_and_nothing_is_written(place: Workplace, arguments: tuple[str, ...], told: str) -> None:
+    assert told in place.fails(2, "submit", *arguments)
+    assert place.json("jobs")["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "holds no job"),
+        ("[]", "holds no job"),
+        ("{", "not JSON"),
+        ("[1]", "object"),
+        ('{"task": "buy", "task": "look"}', "twice"),
+        ('{"task": "buy", "profile_id": "twin_a", "priority": NaN}', "NaN"),
+        ('{"task": "buy", "profile_id": "twin_a", "colour": 1}', "colour"),
+        (json.dumps([JOBS[0], {**JOBS[0], "priority": "high"}]), "jobs[1].priority"),
+        (json.dumps([{**JOBS[0], "job_id": "j"}] * 2), "jobs[1].job_id"),
+        (json.dumps([JOBS[0], {**JOBS[0], "account_id": "nobody"}]), "nobody"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_wrong_file_is_refused_whole(place: Workplace, text: str, told: str) -> None:
+    assert told in place.fails(2, "submit", "--file", "-", stdin=text)
+    assert place.json("jobs")["items"] == []
+
+
+def test_a_file_that_is_not_utf8_is_refused(place: Workplace) -> None:
+    path = place.directory / "jobs.json"
+    path.write_bytes(b'{"task": "\xff"}')
+    assert "cannot be read" in place.fails(2, "submit", "--file", str(path))
+
+
+def test_many_faults_are_named_up_to_a_limit(place: Workplace) -> None:
+    told = place.fails(2, "submit", "--file", "-", stdin=json.dumps([{**JOBS[0], "priority": "x"}] * 100))
+    assert told.count("priority") == 20
+    assert "and perhaps more" in told
+
+
+def test_a_blocked_job_says_so(place: Workplace) -> None:
+    job = {"task": "buy", "profile_id": "shop_us_main", "expected_language": "fr"}
+    text = place.text("submit", "--file", "-", stdin=json.dumps(job))
+    assert "is blocked, profile shop_us_main, blocked_by_environment_mismatch" in text
+
+
+def test_a_job_whose_profile_is_taken_says_what_was_decided(place: Workplace) -> None:
+    place.lease("shop_us_main")
+    job = {"task": "buy", "profile_id": "shop_us_main", "on_conflict": "skip"}
+    assert "skip" in place.text("submit", "--file", "-", stdin=json.dumps(job))
+
+
+def test_a_payload_appears_only_when_asked_for(place: Workplace) -> None:
+    job_id = place.submit("--payload", '{"card": "4111"}')
+    for arguments in (("jobs",), ("jobs", "show", job_id), ("events",), ("why", "job", job_id)):
+        assert "4111" not in place.text(*arguments)
+        assert "4111" not in place.text(*arguments, "--json")
+    assert "4111" in place.text("jobs", "show", job_id, "--payload")
+
+
+def test_a_file_name_is_not_read_as_a_payload(place: Workplace, tmp_path: Path) -> None:
+    assert "is not JSON" in place.fails(2, "submit", "buy", "--account", "shop_us", "--payload", str(tmp_path))

@@ -1,0 +1,282 @@
+"""A small world around one store: a clock that only moves by hand, a fleet, and shortcuts for what tests do.
+
+Knows the port and nothing of any store. `close` audits the whole history, so every test that uses a world
+also tests that events replay to the state (see audit).
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from leasehold.core.accounts import Account, Limit, Proxy
+from leasehold.core.decisions import Action, Decision, Review, Target
+from leasehold.core.deliveries import Delivery
+from leasehold.core.events import Event
+from leasehold.core.fleet import Change, Fleet
+from leasehold.core.ids import AccountId, ProfileId, ProxyId, WorkerId
+from leasehold.core.jobs import Job, JobSpec
+from leasehold.core.leases import Lease, LeaseRef, Mode, Run
+from leasehold.core.policy import Policy
+from leasehold.core.profiles import Lane, Profile, ProfileState
+from leasehold.core.settle import Browser, EndFacts, Ending, LostFacts
+from leasehold.core.workers import Worker, WorkerReport
+from leasehold.ports import ClaimRequest, Decided, Grant, LeaseRequest, Resolution, Settled, Store
+from leasehold.stores import open_store
+
+T = TypeVar("T")
+Record = Account | Profile | Proxy | Limit
+
+START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
+KINDS: tuple[type[Any], ...] = (
+    Account, Profile, Lane, Proxy, Limit, Job, Lease, Run, Review, Worker, Delivery,
+)  # fmt: skip
+URL = "https://site.test/done"
+CLEAN = EndFacts(browser=Browser.CLOSED, final_url=URL)
+# Workers of a world count as there for ever, unless a test is about that.
+POLICY = Policy(worker_ttl=timedelta(days=3650))
+
+
+@dataclass(slots=True)
+class Clock:
+    """The store's time: it stands still until somebody moves it."""
+
+    now: datetime = START
+
+    def __call__(self, _real: datetime) -> datetime:
+        return self.now
+
+
+def account(account_id: str = "shop", **settings: Any) -> Account:
+    return Account(account_id=AccountId(account_id), **settings)
+
+
+def proxy(proxy_id: str = "exit_us", **settings: Any) -> Proxy:
+    return Proxy(**{"proxy_id": ProxyId(proxy_id), "server": "http://10.0.0.1:3128", "region": "US", **settings})
+
+
+def profile(profile_id: str = "p1", account_id: str = "shop", **settings: Any) -> Profile:
+    return Profile(profile_id=ProfileId(profile_id), account_id=AccountId(account_id), **settings)
+
+
+def limit(pool: str, most: int) -> Limit:
+    return Limit(pool=pool, max_leases=most)
+
+
+def fleet(*records: Record) -> Fleet:
+    """A fleet of these records, with a plain account for every profile that names another one."""
+    accounts: dict[str, Account] = {}
+    for record in records:
+        if isinstance(record, Profile):
+            accounts.setdefault(record.account_id, Account(account_id=record.account_id))
+        if isinstance(record, Account):
+            accounts[record.account_id] = record
+    return Fleet(
+        accounts=accounts,
+        profiles={r.profile_id: r for r in records if isinstance(r, Profile)},
+        proxies={r.proxy_id: r for r in records if isinstance(r, Proxy)},
+        limits={r.pool: r for r in records if isinstance(r, Limit)},
+    )
+
+
+def spec(profile_id: str | None = "p1", task: str = "visit", **settings: Any) -> JobSpec:
+    """One job request; `shared=True` is short for the mode."""
+    if settings.pop("shared", False):
+        settings["mode"] = Mode.SHARED
+    return JobSpec(task=task, profile_id=None if profile_id is None else ProfileId(profile_id), **settings)
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+@dataclass(slots=True)
+class World:
+    """One open store and its clock."""
+
+    url: str
+    store: Store
+    clock: Clock
+    policy: Policy
+    incarnations: int = 0
+    extra: list[Store] = field(default_factory=list)
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now
+
+    def advance(self, span: float | timedelta) -> None:
+        """Move the store's time; a number is seconds, and may be negative."""
+        self.clock.now += span if isinstance(span, timedelta) else seconds(span)
+
+    async def reopen(self, policy: Policy | None = None) -> None:
+        """Close the store and open it again, as another process would."""
+        await self.store.close()
+        self.policy = policy or self.policy
+        self.store = await open_store(self.url, policy=self.policy, clock=self.clock)
+
+    async def another(self) -> Store:
+        """A second handle on the same store, closed with the world."""
+        store = await open_store(self.url, policy=self.policy, clock=self.clock)
+        self.extra.append(store)
+        return store
+
+    async def declare(self, *records: Record, prune: bool = False, dry_run: bool = False) -> list[Change]:
+        return await self.store.apply(fleet(*records), actor="ann", prune=prune, dry_run=dry_run)
+
+    async def offer(
+        self, *tasks: str, pool: str = "default", worker_id: str = "w1", incarnation: str = "i1", **said: Any
+    ) -> None:
+        """A worker says which tasks it runs."""
+        await self.store.report(
+            WorkerReport(worker_id=WorkerId(worker_id), incarnation=incarnation, pool=pool, tasks=tasks, **said)
+        )
+
+    async def submit(self, *specs: JobSpec) -> list[Job]:
+        return [answer.job for answer in await self.store.submit(specs)]
+
+    async def add(self, profile_id: str | None = "p1", task: str = "visit", **settings: Any) -> Job:
+        """Submit one job."""
+        return (await self.submit(spec(profile_id, task, **settings)))[0]
+
+    async def claim(
+        self, most: int = 1, *, tasks: tuple[str, ...] = ("visit",), worker_id: str = "w1", **request: Any
+    ) -> list[Grant]:
+        return await self.store.claim(
+            ClaimRequest(worker_id=WorkerId(worker_id), incarnation=f"{worker_id}-1", tasks=tasks, most=most, **request)
+        )
+
+    async def take(self, **request: Any) -> Grant:
+        """Claim exactly one job."""
+        (grant,) = await self.claim(**request)
+        return grant
+
+    async def run(self, profile_id: str = "p1", **settings: Any) -> Grant:
+        """Submit one job and claim it."""
+        job = await self.add(profile_id, **settings)
+        grant = await self.take(tasks=(job.task,), pool=job.pool)
+        assert grant.job is not None
+        assert grant.job.job_id == job.job_id
+        return grant
+
+    async def acquire(self, profile_id: str = "p1", **request: Any) -> Grant:
+        settings: dict[str, Any] = {"worker_id": WorkerId("w1"), "incarnation": "w1-1", **request}
+        return await self.store.acquire(LeaseRequest(profile_id=ProfileId(profile_id), **settings))
+
+    async def finish(self, grant: Grant, reason: str | None = None, **ending: Any) -> Settled:
+        """Settle one run; clean unless `facts` say otherwise."""
+        (settled,) = await self.store.settle([end(grant.lease.ref, reason, **ending)])
+        return settled
+
+    async def lose(self, *grants: Grant) -> list[Lease]:
+        """Let leases expire and be swept."""
+        self.clock.now = max(self.clock.now, *(grant.lease.expires_at for grant in grants))
+        swept = await self.store.expire()
+        assert {lease.lease_id for lease in swept} >= {grant.lease.lease_id for grant in grants}
+        return swept
+
+    async def resolve(self, grant: Grant, **facts: Any) -> list[Settled]:
+        found = Resolution(lease_id=grant.lease.lease_id, facts=LostFacts(**facts))
+        return await self.store.resolve([found])
+
+    async def decide(
+        self,
+        target: Target,
+        record_id: str,
+        action: Action,
+        *,
+        version: int | None = None,
+        note: str = "looked at it",
+    ) -> Decided:
+        return await self.store.decide(
+            Decision(target=target, id=record_id, action=action, note=note, actor="ann", version=version)
+        )
+
+    async def decide_profile(self, action: Action, profile_id: str = "p1", **more: Any) -> Decided:
+        return await self.decide(Target.PROFILE, profile_id, action, **more)
+
+    async def clear(self, profile_id: str = "p1") -> Decided:
+        return await self.decide_profile(Action.CLEAR, profile_id)
+
+    async def decide_job(self, job: Job, action: Action, **more: Any) -> Decided:
+        return await self.decide(Target.JOB, job.job_id, action, **more)
+
+    async def decide_account(self, action: Action, account_id: str = "shop", **more: Any) -> Decided:
+        return await self.decide(Target.ACCOUNT, account_id, action, **more)
+
+    async def revoke(self, grant: Grant) -> Decided:
+        return await self.decide(Target.LEASE, grant.lease.lease_id, Action.REVOKE)
+
+    async def lane(self, profile_id: str = "p1") -> Lane:
+        return await self.store.get(Lane, profile_id)
+
+    async def state(self, profile_id: str = "p1") -> ProfileState:
+        return (await self.lane(profile_id)).state
+
+    async def job(self, job: Job | Grant) -> Job:
+        """The job as it is now."""
+        of = job if isinstance(job, Job) else job.job
+        assert of is not None
+        return await self.store.get(Job, of.job_id)
+
+    async def lease(self, grant: Grant) -> Lease:
+        return await self.store.get(Lease, grant.lease.lease_id)
+
+    async def run_of(self, grant: Grant) -> Run:
+        return await self.store.get(Run, grant.lease.run_id)
+
+    async def grant_of(self, lease: Lease) -> Grant:
+        """A lease as its holder has it."""
+        profile = await self.store.get(Profile, lease.profile_id)
+        account = await self.store.get(Account, lease.account_id)
+        return Grant(lease=lease, profile=profile, account=account)
+
+    async def all(self, kind: type[T], **where: str) -> list[T]:
+        """Every record that matches, page after page."""
+        return await self.paged(kind, 1000, where)
+
+    async def paged(self, kind: type[T], page: int, where: Mapping[str, str]) -> list[T]:
+        found: list[T] = []
+        after = None
+        while True:
+            answer = await self.store.find(kind, where, after=after, most=page)
+            found += answer.items
+            after = answer.after
+            if after is None:
+                return found
+
+    async def events(self, **where: str) -> list[Event]:
+        """Events that match, oldest first."""
+        return sorted(await self.all(Event, **where), key=lambda event: event.seq)
+
+    async def everything(self) -> Mapping[str, list[Any]]:
+        """All records but the events: what a refused operation must not change."""
+        return {kind.__name__: await self.all(kind) for kind in KINDS}
+
+
+def end(ref: LeaseRef, reason: str | None = None, **ending: Any) -> Ending:
+    return Ending(**{"ref": ref, "reason": reason, "facts": CLEAN, **ending})
+
+
+class NewWorld(Protocol):
+    """Opens a world with these records (one profile `p1` if none) and a worker that offers `visit`."""
+
+    def __call__(self, *records: Record, policy: Policy = POLICY) -> AbstractAsyncContextManager[World]: ...
+
+
+def new_world(url: str, audit: Callable[[World], Any]) -> NewWorld:
+    @asynccontextmanager
+    async def opened(*records: Record, policy: Policy = POLICY) -> AsyncIterator[World]:
+        clock = Clock()
+        world = World(url, await open_store(url, policy=policy, clock=clock), clock, policy)
+        try:
+            await world.declare(*(records or (profile(),)))
+            await world.offer("visit")
+            yield world
+            await audit(world)
+        finally:
+            for store in (world.store, *world.extra):
+                await store.close()
+
+    return opened

@@ -1,0 +1,67 @@
+"""What every test may use: coroutine tests, real databases, short directories, Hypothesis' settings.
+
+A test that is `async def` runs in an event loop of its own; set-up that is async belongs into an
+`async with` inside the test, so there are no async fixtures.
+"""
+
+import asyncio
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tests.servers import PostgresServer, drop_database, new_database, postgres_server
+
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
+hypothesis.settings.load_profile("ci")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Make a coroutine test, also one under Hypothesis' @given, a plain function that pytest can call."""
+    test = pyfuncitem.obj
+    if inspect.iscoroutinefunction(test):
+        pyfuncitem.obj = in_own_loop(test)
+    elif hypothesis.is_hypothesis_test(test) and inspect.iscoroutinefunction(test.hypothesis.inner_test):
+        test.hypothesis.inner_test = in_own_loop(test.hypothesis.inner_test)
+
+
+def in_own_loop(test: Callable[..., Any]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*arguments: object, **fixtures: object) -> None:
+        asyncio.run(test(*arguments, **fixtures))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL per test process, started when the first test asks for it."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """An empty PostgreSQL database for this test alone."""
+    url = new_database(postgres)
+    yield url
+    drop_database(postgres, url)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """An SQLite file for this test alone; it does not exist yet."""
+    return f"sqlite:///{tmp_path}/leasehold.db"
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A private directory whose path is short enough for a unix socket; for files use tmp_path."""
+    with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
+        yield Path(directory)

@@ -1,0 +1,528 @@
+"""The machine: one random history, driven into the model and into a real store, compared after each step.
+
+Workers crash by being forgotten, answers are lost by being thrown away, clocks move when the history says so. What
+a person, a worker or a sweeper could do at any moment is a rule; what must hold at every moment is in `audit`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from leasehold.core.accounts import Account, Limit, Proxy, Routing
+from leasehold.core.decisions import ACTIONS, Action, Decision, Target
+from leasehold.core.fleet import Fleet
+from leasehold.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, Token, WorkerId
+from leasehold.core.jobs import JobSpec
+from leasehold.core.leases import LeaseRef, LeaseStatus, Mode
+from leasehold.core.profiles import Profile, ReleasePolicy
+from leasehold.core.settle import Ending, LostFacts
+from leasehold.core.workers import WorkerReport
+from leasehold.errors import LeaseholdError
+from leasehold.ports import ClaimRequest, Grant, LeaseRequest, Renewal, Resolution, Store
+from tests.model import histories
+from tests.model.audit import Audit
+from tests.model.reference import Held, Model, Work
+
+T = TypeVar("T")
+START = datetime(2030, 1, 1, tzinfo=UTC)
+TICK = timedelta(milliseconds=1)
+MOST_PUT_ASIDE = 8
+
+
+class Clock:
+    """The store's time, which stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self, real: datetime) -> datetime:
+        return self.now
+
+
+class Machine(RuleBasedStateMachine):
+    """Rules for everything that may happen. `store` must be empty; it stays open between histories."""
+
+    def __init__(self, store: Store, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.store, self.clock, self.loop = store, clock, loop
+        clock.now = START
+        self.model = Model(START)
+        self.audit = Audit(store, self.model)
+        self.refs: dict[tuple[str, int], LeaseRef] = {}
+        self.forgotten: set[tuple[str, int]] = set()
+        self.submitted = 0
+
+    def run(self, call: Awaitable[T]) -> T:
+        return self.loop.run_until_complete(_answer(call))
+
+    def both(self, real: Callable[[], Awaitable[T]], model: Callable[[], object]) -> T | None:
+        """Do it in both. They answer, or they raise the same error, and then nothing happened."""
+        try:
+            expected = model()
+        except LeaseholdError as error:
+            expected = error
+        try:
+            answer = self.run(real())
+        except LeaseholdError as error:
+            assert type(error) is type(expected), f"the store raised {error!r}, the model says {expected!r}"
+            return None
+        assert not isinstance(expected, LeaseholdError), f"the store answered {answer!r}, the model says {expected!r}"
+        return answer
+
+    def step(self) -> None:
+        """After each rule: a little time passes, and everything is compared."""
+        self.run(self.audit.compare())
+        self.move(TICK)
+
+    def move(self, by: timedelta) -> None:
+        self.clock.now += by
+        self.model.now = self.clock.now
+
+    # Who and what a rule is about
+
+    def pick_lease(self, index: int, *, any_of_all: bool) -> Held | None:
+        """A lease that some worker believes to hold; or any that ever was, for late writes."""
+        known = [
+            held for held in self.model.leases if any_of_all or (held.ended is None and not self.is_forgotten(held))
+        ]
+        return known[-1 - index % len(known)] if known else None
+
+    def is_forgotten(self, held: Held) -> bool:
+        return (held.profile, held.token) in self.forgotten
+
+    def ref(self, held: Held) -> LeaseRef:
+        return self.refs[held.profile, held.token]
+
+    def learn(self, grants: Sequence[Grant], *, lost: bool) -> None:
+        for grant in grants:
+            key = (str(grant.lease.profile_id), int(grant.lease.token))
+            self.refs[key] = grant.lease.ref
+            if lost:
+                self.forgotten.add(key)
+
+    # Configuration, and time
+
+    @initialize(fleet=histories.fleets(), specs=st.lists(histories.specs(), min_size=3, max_size=8))
+    def begin(self, fleet: Fleet, specs: list[JobSpec]) -> None:
+        self.both(lambda: self.store.apply(fleet, actor="test"), lambda: self.model.apply(fleet))
+        for worker, pool in zip(histories.WORKERS, histories.POOLS, strict=False):
+            self._report(worker, pool, histories.TASKS, stopping=False)
+        for spec in specs:
+            self._submit([spec])
+        self.step()
+
+    @rule(
+        seconds=st.sampled_from([0.5, 5, 15, 20, 45, 61, 100, 400, 4000]),
+        swept=st.booleans(),
+        facts=histories.lost_facts(),
+    )
+    def time_passes(self, seconds: float, swept: bool, facts: LostFacts) -> None:
+        """A little, a lot, or a jump; mostly a sweeper is there to notice."""
+        self.move(timedelta(seconds=seconds))
+        self.step()
+        if swept:
+            self._expire()
+            self._resolve(list(range(6)), facts)
+            self._promote()
+            self.step()
+
+    @rule(change=histories.changes(), alone=st.booleans())
+    def the_fleet_changes(self, change: histories.FleetChange, alone: bool) -> None:
+        """One setting is edited. The file may hold the whole fleet, or only the record that changed."""
+        model = self.model
+        fleet = histories.changed(
+            Fleet(accounts=model.accounts, profiles=model.profiles, proxies=model.proxies, limits=model.limits), change
+        )
+        if not alone:
+            fleet = Fleet(
+                accounts={**model.accounts, **fleet.accounts},
+                profiles={**model.profiles, **fleet.profiles},
+                proxies={**model.proxies, **fleet.proxies},
+                limits={**model.limits, **fleet.limits},
+            )
+        self.both(lambda: self.store.apply(fleet, actor="test"), lambda: model.apply(fleet))
+        self.step()
+
+    @rule(
+        worker=st.sampled_from(histories.WORKERS),
+        pool=st.sampled_from(histories.POOLS),
+        tasks=histories.task_sets(),
+        stopping=st.sampled_from([False, False, False, True]),
+    )
+    def a_worker_reports(self, worker: str, pool: str, tasks: tuple[str, ...], stopping: bool) -> None:
+        self._report(worker, pool, tasks, stopping=stopping)
+        self.step()
+
+    def _report(self, worker: str, pool: str, tasks: tuple[str, ...], *, stopping: bool) -> None:
+        report = WorkerReport(worker_id=WorkerId(worker), incarnation=worker, pool=pool, tasks=tasks, stopping=stopping)
+        self.both(lambda: self.store.report(report), lambda: self.model.report(report))
+
+    # Jobs
+
+    @rule(specs=st.lists(histories.specs(), min_size=1, max_size=3), lost=st.booleans())
+    def jobs_are_submitted(self, specs: list[JobSpec], lost: bool) -> None:
+        """If the answer is lost, those with a key are submitted again."""
+        self._submit(specs)
+        keyed = [spec for spec in specs if spec.idempotency_key is not None]
+        if lost and keyed:
+            self.step()
+            self._submit(keyed)
+        self.step()
+
+    @rule(specs=st.lists(histories.plain_specs(), min_size=1, max_size=4))
+    def plain_jobs_are_submitted(self, specs: list[JobSpec]) -> None:
+        self._submit(specs)
+        self.step()
+
+    def _submit(self, specs: list[JobSpec]) -> None:
+        """The history's jobs get names, and times that count from now."""
+        elapsed = self.clock.now - START
+        named = []
+        for spec in specs:
+            self.submitted += 1
+            run_at = spec.run_at + elapsed if spec.run_at else None
+            named.append(replace(spec, job_id=JobId(f"j{self.submitted}"), run_at=run_at))
+        expected: list[tuple[Work, bool, str | None]] = []
+        answers = self.both(lambda: self.store.submit(named), lambda: expected.extend(self.model.submit(named)))
+        for answer, (job, handled, decision) in zip(answers or (), expected, strict=True):
+            assert (answer.job.job_id, answer.already_handled, answer.decision) == (job.job_id, handled, decision)
+            assert handled or answer.job.state == job.state
+
+    # Leases
+
+    @rule(
+        worker=st.sampled_from(histories.WORKERS),
+        pool=st.sampled_from(["default", "default", "vendor"]),
+        tasks=histories.task_sets(),
+        most=st.integers(1, 4),
+        lost=st.sampled_from([False, False, False, True]),
+    )
+    def a_worker_claims(self, worker: str, pool: str, tasks: tuple[str, ...], most: int, lost: bool) -> None:
+        """If the answer is lost the worker knows of no lease, and nobody renews them."""
+        request = ClaimRequest(worker_id=WorkerId(worker), incarnation=worker, tasks=tasks, pool=pool, most=most)
+        self._claim(request, lost=lost)
+        self.step()
+
+    @rule(most=st.integers(1, 2))
+    def every_worker_claims(self, most: int) -> None:
+        for worker, pool in (("w1", "default"), ("w2", "vendor"), ("w3", "default")):
+            tasks = histories.TASKS
+            request = ClaimRequest(worker_id=WorkerId(worker), incarnation=worker, tasks=tasks, pool=pool, most=most)
+            self._claim(request, lost=False)
+            self.step()
+
+    def _claim(self, request: ClaimRequest, *, lost: bool) -> None:
+        grants = self.run(self.store.claim(request))
+        aside = self.run(self.audit.put_aside())
+        self._check_claim(request, grants, aside)
+        self.learn(grants, lost=lost)
+        self.run(self.audit.limits(grants))
+
+    def _check_claim(self, request: ClaimRequest, grants: list[Grant], aside: int) -> None:
+        """The granted jobs are those that the order asks for; equal places may go either way.
+
+        A lane that waits for an account's key may be passed over until somebody looks (`heal`).
+        """
+        assert len(grants) <= request.most
+        left = {str(grant.job.job_id): grant for grant in grants if grant.job is not None}
+        assert len(left) == len(grants)
+        served: set[str] = set()
+        while left:
+            choices = self.model.choices(request)
+            first = {p: c for p, c in choices.items() if p not in served and p not in self.audit.parked}
+            best = min((c.place for c in first.values()), default=None)
+            ready = [c for c in first.values() if c.place == best] or list(choices.values())
+            chosen = next((c for c in ready if c.job.job_id in left), None)
+            chosen = chosen or next((c for p, c in choices.items() if p in served and c.job.job_id in left), None)
+            assert chosen is not None, f"granted {sorted(left)}, but next is one of {[c.job.job_id for c in ready]}"
+            held = self.model.grant(chosen, request.worker_id)
+            served.add(held.profile)
+            self._check_grant(left.pop(chosen.job.job_id), held)
+        missed = [p for p in self.model.choices(request) if p not in served and p not in self.audit.parked]
+        assert len(grants) == request.most or not missed or aside >= MOST_PUT_ASIDE, f"nothing from {missed}"
+
+    def _check_grant(self, grant: Grant, held: Held) -> None:
+        lease = grant.lease
+        assert lease.ref == LeaseRef(
+            lease_id=LeaseId(held.ref[0]),
+            profile_id=ProfileId(held.profile),
+            token=Token(held.token),
+            routing_key=held.key,
+        )
+        assert (lease.expires_at, lease.pool, lease.mode) == (
+            held.expires,
+            held.pool,
+            "shared" if held.shared else "exclusive",
+        )
+        assert lease.release_policy == held.policy
+        assert grant.profile == self.model.profiles[held.profile]
+        if grant.job is not None and held.job is not None:
+            assert (grant.job.state, grant.job.attempt) == ("running", held.job.attempt)
+
+    @rule(
+        worker=st.sampled_from(histories.WORKERS),
+        profile=st.sampled_from(histories.PROFILES),
+        mode=st.sampled_from(Mode),
+        policy=st.sampled_from([None, None, *ReleasePolicy]),
+        seconds=st.sampled_from([None, None, 10, 600]),
+        lost=st.sampled_from([False, False, True]),
+    )
+    def a_profile_is_leased_without_a_job(
+        self, worker: str, profile: str, mode: Mode, policy: ReleasePolicy | None, seconds: int | None, lost: bool
+    ) -> None:
+        request = LeaseRequest(
+            profile_id=ProfileId(profile),
+            worker_id=WorkerId(worker),
+            incarnation=worker,
+            mode=mode,
+            release_policy=policy,
+            ttl=timedelta(seconds=seconds) if seconds else None,
+        )
+        expected: list[Held] = []
+        grant = self.both(lambda: self.store.acquire(request), lambda: expected.append(self.model.acquire(request)))
+        if grant is not None:
+            self._check_grant(grant, expected[0])
+            self.learn([grant], lost=lost)
+            self.run(self.audit.limits([grant]))
+        self.step()
+
+    @rule(worker=st.sampled_from(histories.WORKERS))
+    def a_worker_crashes(self, worker: str) -> None:
+        self.forgotten |= {(held.profile, held.token) for held in self.model.leases if held.worker == worker}
+        self.step()
+
+    @rule(
+        picks=st.lists(st.integers(0, 7), min_size=1, max_size=3),
+        late=st.sampled_from([False, False, False, True]),
+        status=st.sampled_from([LeaseStatus.RUNNING, LeaseStatus.RUNNING, LeaseStatus.RELEASING]),
+    )
+    def leases_are_renewed(self, picks: list[int], late: bool, status: LeaseStatus) -> None:
+        leases = [held for index in picks if (held := self.pick_lease(index, any_of_all=late)) is not None]
+        answers = self.run(self.store.renew([Renewal(ref=self.ref(held), status=status) for held in leases]))
+        for held, answer in zip(leases, answers, strict=True):
+            expires = self.model.renew(self.ref(held), status)
+            assert (answer.expires_at, answer.refused is None) == (expires, expires is not None)
+        self.step()
+
+    @rule(
+        pick=st.integers(0, 7),
+        late=st.sampled_from([False, False, False, True]),
+        writes=st.lists(
+            st.sampled_from(["checkpoint", "place", "enter pay", "enter post", "leave pay"]), min_size=1, max_size=3
+        ),
+    )
+    def a_holder_works(self, pick: int, late: bool, writes: list[str]) -> None:
+        """Safe steps, with and without a URL, and mutating sections, in any order."""
+        held = self.pick_lease(pick, any_of_all=late)
+        for write in writes if held is not None else ():
+            ref, model, store = self.ref(held), self.model, self.store
+            what, _, name = write.partition(" ")
+            url = "https://shop.example/" if what == "place" else None
+            match what:
+                case "enter":
+                    self.both(partial(store.enter_section, ref, name), partial(model.enter_section, ref, name))
+                case "leave":
+                    self.both(partial(store.leave_section, ref, name), partial(model.leave_section, ref, name))
+                case _:
+                    self.both(partial(store.checkpoint, ref, what, url=url), partial(model.checkpoint, ref, what, url))
+            self.step()
+
+    @rule(
+        picks=st.lists(st.tuples(st.integers(0, 7), histories.endings()), min_size=1, max_size=2),
+        late=st.sampled_from([False, False, False, True]),
+        lost=st.booleans(),
+    )
+    def runs_are_settled(self, picks: list[tuple[int, Ending]], late: bool, lost: bool) -> None:
+        """If the answer is lost, the worker says the same again: that must be refused and change nothing."""
+        chosen = [(self.pick_lease(index, any_of_all=late), ending) for index, ending in picks]
+        endings = [replace(ending, ref=self.ref(held)) for held, ending in chosen if held is not None]
+        self._settle(endings)
+        if lost:
+            self.step()
+            self._settle(endings)
+        self.step()
+
+    @rule(picks=st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True))
+    def runs_complete(self, picks: list[int]) -> None:
+        chosen = [held for index in picks if (held := self.pick_lease(index, any_of_all=False)) is not None]
+        self._settle([replace(histories.DONE, ref=self.ref(held)) for held in chosen])
+        self.step()
+
+    def _settle(self, endings: list[Ending]) -> None:
+        answers = self.run(self.store.settle(endings))
+        for ending, answer in zip(endings, answers, strict=True):
+            held = self.model.settle(ending)
+            assert (answer.refused is None) == (held is not None), (answer, ending)
+            if held is not None:
+                self._check_settled(answer.job_state, answer.profile_state, held)
+
+    def _check_settled(self, job_state: str | None, profile_state: str | None, held: Held) -> None:
+        assert profile_state == self.model.sides[held.profile].state
+        if held.job is not None and job_state is not None:
+            assert job_state == held.job.state
+            self.run(self.audit.learn_retry(held.job))
+
+    @rule(
+        pick=st.integers(0, 7),
+        wrong=st.sampled_from(["token", "lease_id", "profile_id", "routing_key"]),
+        ending=histories.endings(),
+        write=st.sampled_from(["renew", "checkpoint", "enter", "settle"]),
+    )
+    def a_reference_is_wrong(self, pick: int, wrong: str, ending: Ending, write: str) -> None:
+        """One field of the reference is that of another lease: nothing may be written."""
+        held, other = self.pick_lease(pick, any_of_all=False), self.pick_lease(pick + 1, any_of_all=True)
+        if held is None or other is None or (wrong == "routing_key" and write != "settle"):
+            return
+        ref, foreign = self.ref(held), self.ref(other)
+        match wrong:
+            case "token":
+                ref = replace(ref, token=Token(ref.token + 1))
+            case "lease_id":
+                ref = replace(ref, lease_id=foreign.lease_id)
+            case "profile_id":
+                ref = replace(ref, profile_id=foreign.profile_id)
+            case _:
+                ref = replace(ref, routing_key=foreign.routing_key)
+        if ref == self.ref(held):
+            return
+        match write:
+            case "renew":
+                (answer,) = self.run(self.store.renew([Renewal(ref=ref)]))
+                assert answer.refused is not None
+                assert answer.expires_at is None
+            case "checkpoint":
+                self.both(
+                    lambda: self.store.checkpoint(ref, "wrong"), lambda: self.model.checkpoint(ref, "wrong", None)
+                )
+            case "enter":
+                self.both(lambda: self.store.enter_section(ref, "x"), lambda: self.model.enter_section(ref, "x"))
+            case _:
+                (settled,) = self.run(self.store.settle([replace(ending, ref=ref)]))
+                assert settled.refused is not None
+        self.step()
+
+    # Sweeps
+
+    @rule(
+        expire=st.booleans(),
+        picks=st.lists(st.integers(0, 7), max_size=3, unique=True),
+        facts=histories.lost_facts(),
+        promote=st.booleans(),
+    )
+    def a_sweeper_looks(self, expire: bool, picks: list[int], facts: LostFacts, promote: bool) -> None:
+        """Any part of a sweep: sweepers crash too."""
+        if expire:
+            self._expire()
+            self.step()
+        self._resolve(picks, facts)
+        self.step()
+        if promote:
+            self._promote()
+            self.step()
+
+    def _promote(self) -> None:
+        promoted = self.run(self.store.promote())
+        assert promoted == self.model.promote()
+
+    def _expire(self) -> None:
+        expired = {str(lease.lease_id) for lease in self.run(self.store.expire())}
+        assert expired == {held.ref[0] for held in self.model.expire()}
+
+    def _resolve(self, picks: list[int], facts: LostFacts) -> None:
+        waiting = self.run(self.store.unresolved())
+        assert {str(lease.lease_id) for lease in waiting} == {held.ref[0] for held in self.model.unresolved()}
+        leases = list({held.ref[0]: held for index in picks if (held := self._lost(index)) is not None}.values())
+        answers = self.run(
+            self.store.resolve([Resolution(lease_id=LeaseId(held.ref[0]), facts=facts) for held in leases])
+        )
+        by_lease = {str(answer.lease_id): answer for answer in answers}
+        for held in leases:
+            resolved = self.model.resolve(held, facts)
+            assert resolved == (held.ref[0] in by_lease)
+            if resolved:
+                self._check_settled(by_lease[held.ref[0]].job_state, by_lease[held.ref[0]].profile_state, held)
+
+    def _lost(self, index: int) -> Held | None:
+        """Mostly a lease that waits for its resolution; sometimes one that does not."""
+        waiting = self.model.unresolved()
+        if waiting and index < 6:
+            return waiting[index % len(waiting)]
+        return self.pick_lease(index, any_of_all=True)
+
+    @rule()
+    def lost_wake_ups_are_healed(self) -> None:
+        """When healing finds nothing more, a lane waits for an account's key only if somebody holds it."""
+        for _ in range(len(self.model.profiles) + 1):
+            if not self.run(self.store.heal()):
+                break
+        self.step()
+        for profile, key in self.audit.parked.items():
+            assert self.model.key_taken(key), f"{profile} waits for {key}, which nobody holds"
+
+    # People
+
+    @rule(
+        about=st.sampled_from(Target),
+        pick=st.integers(0, 15),
+        action=st.integers(0, 4),
+        version=st.sampled_from([None, None, "right", "wrong"]),
+    )
+    def a_person_decides(self, about: Target, pick: int, action: int, version: str | None) -> None:
+        """Any decision about any record, sensible or not."""
+        ids = {
+            Target.PROFILE: list(self.model.profiles),
+            Target.JOB: [*reversed(self.model.jobs), "nobody"],
+            Target.ACCOUNT: list(self.model.accounts),
+            Target.LEASE: [*(held.ref[0] for held in reversed(self.model.leases)), "nobody:1"],
+        }[about]
+        self._decide(about, ids[pick % len(ids)], ACTIONS[about][action % len(ACTIONS[about])], version)
+        self.step()
+
+    @rule()
+    def a_person_cleans_up(self) -> None:
+        """Whatever waits for a person gets the friendly answer, so that histories go on."""
+        for account in sorted(self.model.paused):
+            self._decide(Target.ACCOUNT, account, Action.RESUME, None)
+        for profile, side in self.model.sides.items():
+            if side.state in ("quarantined", "review_required"):
+                self._decide(Target.PROFILE, profile, Action.CLEAR, "right")
+            elif side.state == "disabled":
+                self._decide(Target.PROFILE, profile, Action.ENABLE, "right")
+        for job in self.model.jobs.values():
+            if job.state == "review":
+                self._decide(Target.JOB, job.job_id, Action.REQUEUE, "right")
+        self.step()
+
+    @rule(
+        action=st.sampled_from([Action.RETRY, Action.DROP, Action.APPROVE, Action.REQUEUE, Action.CANCEL]),
+        pick=st.integers(0, 7),
+    )
+    def a_person_decides_about_a_job_that_waits(self, action: Action, pick: int) -> None:
+        waiting = {"retry": "dead", "drop": "dead", "approve": "blocked", "requeue": "review"}.get(action, "queued")
+        jobs = [job for job in self.model.jobs.values() if job.state == waiting]
+        if jobs:
+            self._decide(Target.JOB, jobs[pick % len(jobs)].job_id, action, "right")
+        self.step()
+
+    def _decide(self, target: Target, record_id: str, action: Action, version: str | None) -> None:
+        number = {"right": self.run(self.audit.version(target, record_id)), "wrong": 0}.get(version or "")
+        decision = Decision(target=target, id=record_id, action=action, note="because", actor="ann", version=number)
+        expected: list[str] = []
+        decided = self.both(lambda: self.store.decide(decision), lambda: expected.append(self.model.decide(decision)))
+        if decided is not None:
+            assert expected == [decided.state] or (expected == ["queued"] and decided.state == "queued")
+            if target in (Target.PROFILE, Target.JOB, Target.ACCOUNT):
+                assert decided.version == self.run(self.audit.version(target, record_id))
+
+
+async def _answer(call: Awaitable[T]) -> T:
+    return await call
+
+
+__all__ = ["Account", "AccountId", "Clock", "Limit", "Machine", "Profile", "Proxy", "ProxyId", "Routing"]

@@ -1,0 +1,112 @@
+"""Settings: defaults, environment, overrides, and every wrong one named at once."""
+
+from datetime import timedelta
+
+import pytest
+
+from leasehold.config import PREFIX, SETTINGS, load
+from leasehold.core.policy import Policy, Retention
+from leasehold.errors import InputError
+from tests.unit.records import seconds
+
+
+def faults(environ: dict[str, str], **overrides: str | float) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        load(environ, **overrides)
+    return {problem.where: problem.message for problem in caught.value.problems}
+
+
+def test_without_settings_the_policy_is_that_of_the_core() -> None:
+    config = load({})
+    assert config.policy == Policy()
+    assert config.retention == Retention()
+    assert config.store == "sqlite:///leasehold.db"
+    assert (config.sweep_every, config.poll_every, config.clock_tolerance) == (
+        seconds(5),
+        seconds(2),
+        seconds(5),
+    )
+
+
+def test_every_setting_can_be_set_from_the_environment() -> None:
+    config = load(
+        {
+            "LEASEHOLD_STORE": "postgresql://db/leasehold",
+            "LEASEHOLD_LEASE_TTL": "120",
+            "LEASEHOLD_RENEW_EVERY": "20",
+            "LEASEHOLD_HOLDER_STOPS_AFTER": "90.5",
+            "LEASEHOLD_LOCK_DELAY": "0",
+            "LEASEHOLD_SWEEP_EVERY": "1",
+            "LEASEHOLD_POLL_EVERY": "0.5",
+            "LEASEHOLD_WORKER_TTL": "30",
+            "LEASEHOLD_LONG_RUN": "60",
+            "LEASEHOLD_BACKOFF_FIRST": "1",
+            "LEASEHOLD_BACKOFF_FACTOR": "3",
+            "LEASEHOLD_BACKOFF_MOST": "10",
+            "LEASEHOLD_CLOCK_TOLERANCE": "2",
+            "LEASEHOLD_STRICT_TASKS": "1",
+            "LEASEHOLD_KEEP_JOBS": "1",
+            "LEASEHOLD_KEEP_EVENTS": "0",
+        }
+    )
+    assert config.store == "postgresql://db/leasehold"
+    timing, backoff = config.policy.timing, config.policy.backoff
+    assert (timing.ttl, timing.renew_every) == (seconds(120), seconds(20))
+    assert (timing.holder_stops_after, timing.lock_delay) == (seconds(90.5), seconds(0))
+    assert (config.sweep_every, config.poll_every, config.clock_tolerance) == (
+        seconds(1),
+        seconds(0.5),
+        seconds(2),
+    )
+    assert (config.policy.worker_ttl, config.policy.long_run) == (seconds(30), seconds(60))
+    assert (backoff.first, backoff.factor, backoff.most) == (seconds(1), 3.0, seconds(10))
+    assert config.policy.strict_tasks is True
+    assert config.retention == Retention(jobs=timedelta(days=1), events=None)
+
+
+def test_an_argument_goes_before_the_environment() -> None:
+    environ = {"LEASEHOLD_LEASE_TTL": "120", "LEASEHOLD_STORE": "sqlite:///a.db"}
+    config = load(environ, lease_ttl=90, store="sqlite:///b.db")
+    assert (config.policy.timing.ttl, config.store) == (seconds(90), "sqlite:///b.db")
+
+
+@pytest.mark.parametrize("value", ["", "soon", "nan", "inf", "-1", "0", "1e99"])
+def test_a_wrong_number_is_refused_with_what_is_allowed(value: str) -> None:
+    found = faults({"LEASEHOLD_LEASE_TTL": value})
+    assert found == {"LEASEHOLD_LEASE_TTL": f"{value!r} is not a number (seconds) from 1 to 1e+09"}
+
+
+def test_a_number_above_its_bound_is_refused_with_the_bound() -> None:
+    assert "from 1 to 100" in faults({"LEASEHOLD_BACKOFF_FACTOR": "101"})["LEASEHOLD_BACKOFF_FACTOR"]
+    assert "from 0 to 1" in faults({"LEASEHOLD_STRICT_TASKS": "2"})["LEASEHOLD_STRICT_TASKS"]
+
+
+def test_all_wrong_settings_are_named_at_once() -> None:
+    found = faults({"LEASEHOLD_LEASE_TTL": "x", "LEASEHOLD_POLL_EVERY": "y"}, nonsense=1)
+    assert list(found) == ["LEASEHOLD_LEASE_TTL", "LEASEHOLD_POLL_EVERY", "nonsense"]
+    assert found["nonsense"].startswith("no such setting; there are: store, lease_ttl")
+
+
+@pytest.mark.parametrize(
+    ("renew", "stops", "ttl"), [(15, 60, 60), (15, 61, 60), (40, 40, 60), (50, 40, 60), (15, 40, 30)]
+)
+def test_a_holder_must_stop_after_it_renews_and_before_its_lease_ends(
+    renew: float, stops: float, ttl: float
+) -> None:
+    found = faults({}, renew_every=renew, holder_stops_after=stops, lease_ttl=ttl)
+    assert "between renew_every and lease_ttl" in found["LEASEHOLD_HOLDER_STOPS_AFTER"]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_has_a_unit_a_line_of_docs_and_a_sound_default(setting: object) -> None:
+    (found,) = [known for known in SETTINGS if known is setting]
+    assert found.unit
+    assert found.doc
+    if isinstance(found.default, float):
+        assert found.least <= found.default <= found.most
+
+
+def test_settings_have_different_names() -> None:
+    names = [setting.name for setting in SETTINGS]
+    assert len(names) == len(set(names))
+    assert PREFIX == "LEASEHOLD_"

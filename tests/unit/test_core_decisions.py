@@ -1,0 +1,120 @@
+"""What people may decide, in which state, and where it leads."""
+
+from itertools import product
+
+import pytest
+
+from leasehold.core.decisions import (
+    ACTIONS,
+    JOB_ACTIONS,
+    PROFILE_ACTIONS,
+    Action,
+    Target,
+    check_job_action,
+    profile_after,
+)
+from leasehold.core.jobs import JOB_TRANSITIONS, JobState
+from leasehold.core.profiles import TRANSITIONS, Cause, ProfileState
+from leasehold.errors import IllegalTransition
+
+PROFILE_TABLE = """
+clear      review_required available
+clear      quarantined     available
+quarantine review_required quarantined
+review     quarantined     review_required
+disable    available       disabled
+disable    stale           disabled
+disable    review_required disabled
+disable    quarantined     disabled
+enable     disabled        available
+"""
+AFTER = {
+    (action, state): after for action, state, after in map(str.split, PROFILE_TABLE.strip().splitlines())
+}
+
+JOB_TABLE = """
+approve scheduled queued blocked
+requeue review
+cancel  scheduled queued blocked review
+retry   dead
+drop    dead
+"""
+ALLOWED = {
+    (action, state) for action, *states in map(str.split, JOB_TABLE.strip().splitlines()) for state in states
+}
+
+
+@pytest.mark.parametrize(("action", "state"), list(product(Action, ProfileState)))
+def test_a_decision_about_a_profile_leads_where_the_table_says(action: Action, state: ProfileState) -> None:
+    after = AFTER.get((action.value, state.value))
+    if after is not None:
+        assert profile_after("p1", state, action, clean=True) == after
+    else:
+        with pytest.raises(
+            IllegalTransition, match=f"profile p1 is {state}: cannot {action} it; allowed now: "
+        ):
+            profile_after("p1", state, action, clean=True)
+
+
+def test_a_profile_is_enabled_straight_only_if_its_last_ending_was_clean() -> None:
+    assert profile_after("p1", ProfileState.DISABLED, Action.ENABLE, clean=True) is ProfileState.AVAILABLE
+    assert (
+        profile_after("p1", ProfileState.DISABLED, Action.ENABLE, clean=False) is ProfileState.REVIEW_REQUIRED
+    )
+
+
+@pytest.mark.parametrize("state", [ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED])
+def test_a_person_may_clear_a_profile_whose_ending_was_not_clean(state: ProfileState) -> None:
+    assert profile_after("p1", state, Action.CLEAR, clean=False) is ProfileState.AVAILABLE
+
+
+def test_a_refused_decision_says_what_is_allowed_instead() -> None:
+    with pytest.raises(IllegalTransition, match=r"allowed now: clear, quarantine, disable$"):
+        profile_after("p1", ProfileState.REVIEW_REQUIRED, Action.ENABLE, clean=True)
+    with pytest.raises(IllegalTransition, match=r"allowed now: disable \(drains\)$"):
+        profile_after("p1", ProfileState.LEASED, Action.CLEAR, clean=True)
+
+
+def test_people_decide_every_move_that_the_state_machine_leaves_to_them_and_no_other() -> None:
+    decided = {pair for pair, causes in TRANSITIONS.items() if Cause.DECIDED in causes}
+    moves = {pair for moves in PROFILE_ACTIONS.values() for pair in moves.items()}
+    assert moves | {(ProfileState.DISABLED, ProfileState.REVIEW_REQUIRED)} == decided
+
+
+@pytest.mark.parametrize(("action", "state"), list(product(Action, JobState)))
+def test_a_job_is_decided_only_in_the_states_of_the_table(action: Action, state: JobState) -> None:
+    if (action.value, state.value) in ALLOWED:
+        check_job_action("j1", state, action)
+    else:
+        with pytest.raises(IllegalTransition, match=f"job j1 is {state}: cannot {action} it; allowed now: "):
+            check_job_action("j1", state, action)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (JobState.RUNNING, "revoke its lease"),
+        (JobState.COMPLETED, "nothing: it is over"),
+        (JobState.REVIEW, "requeue, cancel"),
+        (JobState.BLOCKED, "approve, cancel"),
+    ],
+)
+def test_a_refused_decision_about_a_job_says_what_is_allowed_instead(state: JobState, words: str) -> None:
+    with pytest.raises(IllegalTransition, match=words):
+        check_job_action("j1", state, Action.DROP)
+
+
+def test_what_people_decide_about_jobs_is_a_legal_move() -> None:
+    leads_to = {
+        Action.REQUEUE: JobState.QUEUED,
+        Action.RETRY: JobState.QUEUED,
+        Action.CANCEL: JobState.CANCELLED,
+    }
+    for action, after in leads_to.items():
+        assert [state for state in JOB_ACTIONS[action] if after not in JOB_TRANSITIONS[state]] == []
+
+
+def test_every_action_is_about_one_kind_of_record() -> None:
+    listed = [action for actions in ACTIONS.values() for action in actions]
+    assert sorted(listed) == sorted(Action)
+    assert set(ACTIONS) == set(Target)

@@ -1,0 +1,68 @@
+"""The failure table against PRODUCT section 6, row by row."""
+
+import pytest
+
+from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule, failure
+
+TABLE = """
+TIMEOUT                    page     yes                 available
+TEMPORARY_NAVIGATION_ERROR page     yes                 available
+BROWSER_LAUNCH_FAILED      browser  unless_section_open by_facts
+BROWSER_CRASHED            browser  unless_section_open by_facts
+LOGIN_REQUIRED             account  no                  review_required
+PROFILE_MISMATCH           profile  no                  review_required
+HUMAN_REVIEW_REQUIRED      workflow no                  review_required
+SECURITY_PROMPT            account  no                  quarantined
+PROXY_REGION_MISMATCH      proxy    no                  quarantined_if_proxy_changed
+PROXY_CHANGED              proxy    no                  quarantined_if_proxy_changed
+PROXY_UNREACHABLE          proxy    yes                 available
+PROFILE_IN_USE_ELSEWHERE   profile  no                  review_required
+PROFILE_CORRUPT            profile  no                  quarantined
+ACTION_NOT_ALLOWED         workflow no                  available
+TASK_ERROR                 code     no                  available
+WORKER_LOST                worker   unless_section_open stale
+LEASE_LOST                 worker   unless_section_open stale
+"""
+
+ROWS = [line.split() for line in TABLE.strip().splitlines()]
+OF_OUR_OWN = {"PROFILE_NEWER_THAN_BROWSER", "EVIDENCE_NOT_SAVED"}
+
+
+@pytest.mark.parametrize(("reason", "belongs_to", "retry", "profile"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_reason_is_treated_as_the_product_says(
+    reason: str, belongs_to: str, retry: str, profile: str
+) -> None:
+    assert failure(reason) == Failure(reason, BelongsTo(belongs_to), RetryRule(retry), ProfileRule(profile))
+
+
+def test_there_are_no_other_reasons_than_the_documented_ones() -> None:
+    assert set(FAILURES) == {row[0] for row in ROWS} | OF_OUR_OWN
+
+
+def test_evidence_that_was_not_saved_needs_a_person() -> None:
+    row = failure("EVIDENCE_NOT_SAVED")
+    assert (row.retry, row.profile) == (RetryRule.NO, ProfileRule.REVIEW_REQUIRED)
+
+
+def test_every_row_is_found_under_its_own_reason() -> None:
+    assert all(reason == row.reason for reason, row in FAILURES.items())
+
+
+def test_an_unknown_reason_is_never_retried() -> None:
+    row = failure("SOMETHING_ELSE")
+    assert (row.reason, row.retry, row.belongs_to) == ("SOMETHING_ELSE", RetryRule.NO, BelongsTo.CODE)
+
+
+def test_a_project_may_register_a_reason_of_its_own() -> None:
+    own = Failure("SHOP_CLOSED", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.AVAILABLE)
+    assert failure("SHOP_CLOSED", own) is own
+
+
+def test_a_project_cannot_soften_a_built_in_reason() -> None:
+    softer = Failure("SECURITY_PROMPT", BelongsTo.PAGE, RetryRule.YES, ProfileRule.AVAILABLE)
+    assert failure("SECURITY_PROMPT", softer).profile is ProfileRule.QUARANTINED
+
+
+def test_a_row_registered_for_another_reason_does_not_count() -> None:
+    own = Failure("SHOP_CLOSED", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.AVAILABLE)
+    assert failure("SHOP_OPEN", own).retry is RetryRule.NO

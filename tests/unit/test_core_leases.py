@@ -1,0 +1,128 @@
+"""Lease arithmetic: who may still write, how the durations scale, and the form of ids."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.core.ids import ProfileId, Token, is_id
+from leasehold.core.leases import LIVE, LeaseStatus, Timing, clock_jump, is_live, refusal
+from leasehold.core.workers import Worker, reports
+from tests.unit.records import NOW, a_lease, before, seconds
+
+
+def test_the_defaults_are_those_of_the_product() -> None:
+    timing = Timing()
+    assert timing.ttl == seconds(60)
+    assert timing.renew_every == seconds(15)
+    assert timing.holder_stops_after == seconds(40)
+    assert timing.lock_delay == seconds(15)
+
+
+def test_a_lock_timeout_of_900_seconds_scales_the_other_three() -> None:
+    timing = Timing().scaled(seconds(900))
+    assert timing == Timing(
+        ttl=seconds(900), renew_every=seconds(225), holder_stops_after=seconds(600), lock_delay=seconds(225)
+    )
+
+
+@given(st.integers(min_value=5, max_value=86_400))
+def test_a_holder_always_renews_before_it_stops_and_stops_before_it_expires(ttl: int) -> None:
+    timing = Timing().scaled(seconds(ttl))
+    assert timedelta(0) < timing.renew_every < timing.holder_stops_after < timing.ttl == seconds(ttl)
+    assert timing.lock_delay > timedelta(0)
+
+
+@given(st.integers(min_value=5, max_value=86_400), st.integers(min_value=5, max_value=86_400))
+def test_scaling_twice_is_scaling_once(first: int, second: int) -> None:
+    once, twice = Timing().scaled(seconds(second)), Timing().scaled(seconds(first)).scaled(seconds(second))
+    assert abs(once.renew_every - twice.renew_every) < timedelta(milliseconds=1) * second
+    assert once.ttl == twice.ttl
+
+
+@pytest.mark.parametrize("status", LeaseStatus)
+def test_a_lease_is_live_while_it_runs_or_is_being_released(status: LeaseStatus) -> None:
+    assert is_live(a_lease(status=status), NOW) is (status in {LeaseStatus.RUNNING, LeaseStatus.RELEASING})
+
+
+def test_live_statuses_are_running_and_releasing() -> None:
+    assert {LeaseStatus.RUNNING, LeaseStatus.RELEASING} == LIVE
+
+
+def test_a_lease_is_dead_at_its_expiry_before_any_sweeper_saw_it() -> None:
+    lease = a_lease(status=LeaseStatus.RUNNING)
+    assert is_live(lease, lease.expires_at - timedelta(microseconds=1))
+    assert not is_live(lease, lease.expires_at)
+
+
+def test_the_live_lease_with_its_own_token_may_write() -> None:
+    lease = a_lease()
+    assert refusal(lease, lease.ref, NOW) is None
+
+
+def test_a_write_without_a_lease_is_refused() -> None:
+    assert refusal(None, a_lease().ref, NOW) == "there is no such lease"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"token": Token(6)}, {"token": Token(8)}, {"profile_id": ProfileId("other")}]
+)
+def test_a_foreign_token_is_refused(changes: dict[str, Any]) -> None:
+    foreign = a_lease(**changes).ref
+    assert refusal(a_lease(), foreign, NOW) == "the fencing token is not the one this lease was granted with"
+
+
+@pytest.mark.parametrize("status", sorted(set(LeaseStatus) - LIVE))
+def test_an_ended_lease_writes_nothing(status: LeaseStatus) -> None:
+    lease = a_lease(status=status)
+    assert refusal(lease, lease.ref, NOW) == f"the lease is {status}"
+
+
+def test_an_expired_lease_writes_nothing() -> None:
+    lease = a_lease(expires_at=NOW)
+    assert refusal(lease, lease.ref, NOW) == "the lease has expired"
+
+
+@given(st.sampled_from(LeaseStatus), st.integers(min_value=-100, max_value=100))
+def test_a_write_is_accepted_exactly_while_the_lease_is_live(status: LeaseStatus, left: int) -> None:
+    lease = a_lease(status=status, expires_at=NOW + seconds(left))
+    assert (refusal(lease, lease.ref, NOW) is None) is is_live(lease, NOW)
+
+
+@pytest.mark.parametrize(
+    ("store", "own", "expected"),
+    [
+        (5.0, 5.0, None),
+        (9.9, 5.0, None),
+        (10.0, 5.0, None),
+        (10.1, 5.0, seconds(5.1)),
+        (-3600.0, 5.0, seconds(-3605)),
+    ],
+)
+def test_a_clock_jumped_if_it_strays_further_than_tolerated(
+    store: float, own: float, expected: timedelta | None
+) -> None:
+    assert clock_jump(seconds(store), seconds(own), seconds(5)) == expected
+
+
+@pytest.mark.parametrize("text", ["a", "store_us_018", "A.b-c_9", "-x", "_", "x" * 128])
+def test_ids_are_short_plain_words(text: str) -> None:
+    assert is_id(text)
+
+
+@pytest.mark.parametrize("text", ["", ".hidden", "..", "a/b", "a b", "a\n", "ä", "x" * 129, "a\0", "a:b"])
+def test_other_texts_are_no_ids(text: str) -> None:
+    assert not is_id(text)
+
+
+def a_worker(**changes: Any) -> Worker:
+    usual = {"worker_id": "w", "incarnation": "i", "pool": "p", "tasks": (), "started_at": before(900)}
+    return Worker(**{**usual, "heartbeat_at": before(30), **changes})
+
+
+def test_a_worker_counts_as_there_while_it_reports() -> None:
+    assert reports(a_worker(), NOW, seconds(90))
+    assert not reports(a_worker(heartbeat_at=before(90)), NOW, seconds(90))
+    assert not reports(a_worker(stopped_at=before(1)), NOW, seconds(90))

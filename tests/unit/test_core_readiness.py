@@ -1,0 +1,216 @@
+"""The readiness gate: each blocked reason, its next step, and the routing keys."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.core.accounts import Routing
+from leasehold.core.ids import AccountId, ProfileId
+from leasehold.core.jobs import Risk
+from leasehold.core.profiles import ProfileState
+from leasehold.core.readiness import NEXT_STEP, Blocked, can_share, job_gate, lane_gate
+from leasehold.core.routing import is_account_key, routing_key
+from tests.unit.records import a_job, a_profile, a_proxy
+
+REASONS = {
+    "blocked_by_profile_lease",
+    "blocked_by_account_pause",
+    "blocked_by_proxy_mismatch",
+    "blocked_by_environment_mismatch",
+    "blocked_by_review_required",
+    "blocked_by_profile_state",
+    "blocked_by_capacity",
+    "blocked_by_approval",
+    "blocked_by_no_worker",
+    "blocked_by_duplicate_idempotency_key",
+}
+
+# What the job asks for, what the gate answers, and a word of the sentence that a person reads.
+JOB_GATE: list[tuple[dict[str, Any], Blocked | None, str]] = [
+    ({}, None, ""),
+    ({"proxy_id": "dallas"}, None, ""),
+    ({"proxy_id": "berlin"}, Blocked.PROXY_MISMATCH, "wants proxy berlin, profile profile_018 has dallas"),
+    ({"expected_proxy_region": "US"}, None, ""),
+    ({"expected_proxy_region": "DE"}, Blocked.PROXY_MISMATCH, "expects proxy region DE"),
+    ({"expected_language": "en-US"}, None, ""),
+    (
+        {"expected_language": "de-DE"},
+        Blocked.ENVIRONMENT_MISMATCH,
+        "expects language de-DE, profile profile_018 has en-US",
+    ),
+    ({"expected_timezone": "America/Chicago"}, None, ""),
+    ({"expected_timezone": "Europe/Berlin"}, Blocked.ENVIRONMENT_MISMATCH, "expects timezone Europe/Berlin"),
+    ({"risk_level": Risk.LOW}, None, ""),
+    ({"risk_level": Risk.MEDIUM}, None, ""),
+    ({"risk_level": Risk.REVIEW_REQUIRED}, Blocked.APPROVAL, "nobody has approved"),
+    ({"risk_level": Risk.REVIEW_REQUIRED, "approved": True}, None, ""),
+]
+
+
+@pytest.mark.parametrize(("asks", "expected", "words"), JOB_GATE, ids=[str(row[0]) for row in JOB_GATE])
+def test_the_gate_compares_what_a_job_asks_for_with_its_profile(
+    asks: dict[str, Any], expected: Blocked | None, words: str
+) -> None:
+    block = job_gate(a_job(**asks), a_profile(), a_proxy(), task_known=True)
+    assert (block.reason if block else None) is expected
+    assert words in (block.detail if block else "")
+
+
+def test_a_task_that_nobody_offers_waits_for_a_worker() -> None:
+    block = job_gate(a_job(task="refund"), a_profile(), a_proxy(), task_known=False)
+    assert block is not None
+    assert block.reason is Blocked.NO_WORKER
+    assert "refund" in block.detail
+
+
+def test_a_profile_without_an_environment_matches_no_expectation() -> None:
+    bare = a_profile(proxy_id=None, language=None, timezone=None)
+    for asks in ({"proxy_id": "dallas"}, {"expected_proxy_region": "US"}):
+        block = job_gate(a_job(**asks), bare, None, task_known=True)
+        assert block is not None
+        assert block.reason is Blocked.PROXY_MISMATCH
+    for asks in ({"expected_language": "en-US"}, {"expected_timezone": "America/Chicago"}):
+        block = job_gate(a_job(**asks), bare, None, task_known=True)
+        assert block is not None
+        assert (block.reason, "has none" in block.detail) == (Blocked.ENVIRONMENT_MISMATCH, True)
+
+
+def test_the_payload_never_enters_a_detail() -> None:
+    job = a_job(payload={"password": "hunter2"}, expected_language="de-DE")
+    block = job_gate(job, a_profile(), a_proxy(), task_known=True)
+    assert block is not None
+    assert "hunter2" not in block.detail
+
+
+def gate(**facts: Any) -> Blocked | None:
+    usual: dict[str, Any] = {
+        "state": ProfileState.AVAILABLE,
+        "paused": False,
+        "profile": a_profile(),
+        "live": 0,
+        "live_exclusive": 0,
+        "head_shared": False,
+        "ending": False,
+    }
+    return lane_gate(**{**usual, **facts})
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (ProfileState.AVAILABLE, None),
+        (ProfileState.LEASED, Blocked.PROFILE_LEASE),
+        (ProfileState.STALE, Blocked.PROFILE_STATE),
+        (ProfileState.REVIEW_REQUIRED, Blocked.REVIEW_REQUIRED),
+        (ProfileState.QUARANTINED, Blocked.PROFILE_STATE),
+        (ProfileState.DISABLED, Blocked.PROFILE_STATE),
+    ],
+)
+def test_the_profile_s_state_holds_its_lane(state: ProfileState, expected: Blocked | None) -> None:
+    assert gate(state=state, live=1, live_exclusive=1) is expected
+
+
+@pytest.mark.parametrize("state", ProfileState)
+def test_a_paused_account_holds_every_lane(state: ProfileState) -> None:
+    assert gate(state=state, paused=True) is Blocked.ACCOUNT_PAUSE
+
+
+THREE = a_profile(max_active_runs=3)
+SCRAP = a_profile(max_active_runs=3, disposable=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "free"),
+    [
+        ({"profile": THREE, "live": 1, "head_shared": True}, True),
+        ({"profile": THREE, "live": 2, "head_shared": True}, True),
+        ({"profile": THREE, "live": 3, "head_shared": True}, False),
+        ({"profile": THREE, "live": 1, "head_shared": False}, False),
+        ({"profile": THREE, "live": 1, "live_exclusive": 1, "head_shared": True}, False),
+        ({"profile": THREE, "live": 1, "head_shared": True, "ending": True}, False),
+        ({"profile": SCRAP, "live": 1, "head_shared": False}, True),
+        ({"profile": SCRAP, "live": 3, "head_shared": False}, False),
+        ({"profile": a_profile(), "live": 1, "head_shared": True}, False),
+    ],
+)
+def test_a_leased_profile_takes_another_run_only_if_both_may_share(facts: dict[str, Any], free: bool) -> None:
+    assert gate(state=ProfileState.LEASED, **facts) is (None if free else Blocked.PROFILE_LEASE)
+
+
+@given(st.integers(1, 5), st.integers(1, 8), st.integers(0, 8), st.booleans(), st.booleans(), st.booleans())
+def test_the_gate_never_lets_a_profile_exceed_its_limit(
+    most: int, live: int, exclusive: int, shared: bool, disposable: bool, ending: bool
+) -> None:
+    profile = a_profile(max_active_runs=most, disposable=disposable)
+    blocked = gate(
+        state=ProfileState.LEASED,
+        profile=profile,
+        live=live,
+        live_exclusive=exclusive,
+        head_shared=shared,
+        ending=ending,
+    )
+    if blocked is None:
+        assert live < most
+        assert exclusive == 0
+        assert can_share(profile, shared=shared)
+
+
+def test_only_read_only_runs_and_disposable_profiles_share() -> None:
+    shares = {
+        (disposable, shared): can_share(a_profile(disposable=disposable), shared=shared)
+        for disposable, shared in product((False, True), (False, True))
+    }
+    assert shares == {(False, False): False, (False, True): True, (True, False): True, (True, True): True}
+
+
+def test_the_blocked_reasons_are_those_of_the_product_and_each_has_a_next_step() -> None:
+    assert {reason.value for reason in Blocked} == REASONS
+    assert set(NEXT_STEP) == set(Blocked)
+    assert all(NEXT_STEP.values())
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Blocked.PROFILE_LEASE, "released"),
+        (Blocked.ACCOUNT_PAUSE, "resume"),
+        (Blocked.PROXY_MISMATCH, "fleet.yaml"),
+        (Blocked.ENVIRONMENT_MISMATCH, "fleet.yaml"),
+        (Blocked.REVIEW_REQUIRED, "leasehold reviews"),
+        (Blocked.PROFILE_STATE, "leasehold why profile"),
+        (Blocked.CAPACITY, "limit"),
+        (Blocked.APPROVAL, "approve"),
+        (Blocked.NO_WORKER, "start a worker"),
+        (Blocked.DUPLICATE, "first job"),
+    ],
+)
+def test_each_next_step_says_what_it_waits_for(reason: Blocked, words: str) -> None:
+    assert words in NEXT_STEP[reason]
+
+
+@pytest.mark.parametrize(
+    ("routing", "task", "shared", "expected"),
+    [
+        (Routing.PROFILE, "sync", False, "profile:p1"),
+        (Routing.PROFILE, "sync", True, "profile:p1"),
+        (Routing.PROFILE, None, False, "profile:p1"),
+        (Routing.ACCOUNT, "sync", False, "account:a1"),
+        (Routing.ACCOUNT, "sync", True, "account:a1"),
+        (Routing.ACCOUNT, None, False, "account:a1"),
+        (Routing.ACCOUNT_TASK, "sync", True, "account:a1:task:sync"),
+        (Routing.ACCOUNT_TASK, "sync", False, "account:a1"),
+        (Routing.ACCOUNT_TASK, None, True, "account:a1"),
+    ],
+)
+def test_the_account_s_policy_gives_the_routing_key(
+    routing: Routing, task: str | None, shared: bool, expected: str
+) -> None:
+    key = routing_key(
+        routing, account_id=AccountId("a1"), profile_id=ProfileId("p1"), task=task, shared=shared
+    )
+    assert key == expected
+    assert is_account_key(key) is expected.startswith("account")

@@ -1,0 +1,464 @@
+"""Every ending of a run: the failure table, the quarantine triggers, and the resolution of stale profiles."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
+from leasehold.core.jobs import JOB_TRANSITIONS, Backoff, Job, JobState, Retry
+from leasehold.core.leases import Lease, LeaseStatus, RunResult
+from leasehold.core.profiles import TRANSITIONS, Cause, ProfileState, ReleasePolicy, settle_state
+from leasehold.core.settle import (
+    Browser,
+    EndFacts,
+    Ending,
+    LostFacts,
+    ProfileVerdict,
+    Settlement,
+    quarantine_trigger,
+    resolve,
+    settle,
+)
+from tests.unit.records import NOW, a_job, a_lease, before, seconds
+
+CLEAN = EndFacts(browser=Browser.CLOSED, final_url="https://shop.example/done")
+FOUND_OUT = LostFacts(final_url="https://shop.example/orders", browser_dead=True)
+BACKOFF = Backoff()
+
+
+def end(
+    reason: str | None = None,
+    *,
+    lease: Lease | None = None,
+    job: Job | None = None,
+    facts: EndFacts = CLEAN,
+    **changes: Any,
+) -> Settlement:
+    """A run of the ordinary job ends now, cleanly unless the facts say otherwise."""
+    lease = lease or a_lease()
+    ending = replace(Ending(ref=lease.ref, reason=reason, facts=facts), **changes)
+    return settle(lease, job or a_job(), ending, now=NOW, jitter=0.0, backoff=BACKOFF)
+
+
+def lose(
+    *,
+    facts: LostFacts = FOUND_OUT,
+    job: Job | None = None,
+    policy: ReleasePolicy = ReleasePolicy.RECOVER,
+    ended: float = 20,
+    **lease: Any,
+) -> Settlement | None:
+    """The ordinary lease expired so many seconds ago; its lock-delay is 15 s."""
+    gone = {"status": LeaseStatus.EXPIRED, "expires_at": before(ended), "ended_at": before(ended)}
+    lost = a_lease(**{**gone, "release_policy": policy, "unresolved": True, **lease})
+    return resolve(lost, job or a_job(), facts, now=NOW, jitter=0.0, backoff=BACKOFF)
+
+
+def state_of(verdict: ProfileVerdict) -> ProfileState:
+    """Where the verdict takes a profile that nobody else shares."""
+    return settle_state(live=0, unresolved=int(verdict.unresolved), verdict=verdict.state, drain=False)
+
+
+def job_state(settlement: Settlement | None) -> JobState:
+    assert settlement is not None
+    assert settlement.job is not None
+    return settlement.job.state
+
+
+def test_a_run_that_completed_and_closed_cleanly_frees_its_profile() -> None:
+    settlement = end()
+    assert settlement.result is RunResult.COMPLETED
+    assert (settlement.stop_reason, settlement.belongs_to) == (None, None)
+    assert job_state(settlement) is JobState.COMPLETED
+    assert settlement.profile == ProfileVerdict(
+        state=None, cause=Cause.CLEAN_RELEASE, reason="the run completed and closed cleanly"
+    )
+
+
+def test_a_lease_without_a_job_settles_its_profile_only() -> None:
+    lease = a_lease(job_id=None)
+    settlement = settle(lease, None, Ending(ref=lease.ref, facts=CLEAN), now=NOW, jitter=0.0, backoff=BACKOFF)
+    assert settlement.job is None
+    assert state_of(settlement.profile) is ProfileState.AVAILABLE
+
+
+# PRODUCT section 6: reason, job and profile after a clean close, then the same with a mutating section open.
+ENDINGS = """
+TIMEOUT                    scheduled available
+TEMPORARY_NAVIGATION_ERROR scheduled available
+BROWSER_LAUNCH_FAILED      scheduled available
+BROWSER_CRASHED            scheduled available
+LOGIN_REQUIRED             review    review_required
+PROFILE_MISMATCH           review    review_required
+HUMAN_REVIEW_REQUIRED      review    review_required
+SECURITY_PROMPT            review    quarantined
+PROXY_REGION_MISMATCH      review    available
+PROXY_CHANGED              review    available
+PROXY_UNREACHABLE          scheduled available
+PROFILE_IN_USE_ELSEWHERE   review    review_required
+PROFILE_CORRUPT            review    quarantined
+PROFILE_NEWER_THAN_BROWSER review    available
+ACTION_NOT_ALLOWED         review    available
+TASK_ERROR                 review    available
+EVIDENCE_NOT_SAVED         review    review_required
+WORKER_LOST                scheduled stale
+LEASE_LOST                 scheduled stale
+SOMETHING_ELSE             review    available
+"""
+
+ROWS = [line.split() for line in ENDINGS.strip().splitlines()]
+
+
+@pytest.mark.parametrize(("reason", "job", "profile"), ROWS)
+def test_a_failed_run_is_settled_by_the_table(reason: str, job: str, profile: str) -> None:
+    settlement = end(reason)
+    assert settlement.result is RunResult.FAILED
+    assert settlement.stop_reason == reason
+    assert (job_state(settlement), state_of(settlement.profile)) == (job, profile)
+
+
+@pytest.mark.parametrize(("reason", "job", "profile"), ROWS)
+def test_no_reason_is_retried_from_inside_a_mutating_section(reason: str, job: str, profile: str) -> None:
+    settlement = end(reason, lease=a_lease(open_section="submit_order"))
+    assert job_state(settlement) is JobState.REVIEW
+    assert state_of(settlement.profile) is ProfileState.QUARANTINED
+
+
+def test_every_row_of_the_failure_table_is_settled_here() -> None:
+    assert {row[0] for row in ROWS} == {*FAILURES, "SOMETHING_ELSE"}
+
+
+@pytest.mark.parametrize("reason", ["PROXY_REGION_MISMATCH", "PROXY_CHANGED"])
+def test_a_proxy_that_changed_during_the_run_quarantines(reason: str) -> None:
+    settlement = end(reason, facts=replace(CLEAN, proxy_changed=True))
+    assert state_of(settlement.profile) is ProfileState.QUARANTINED
+    assert settlement.profile.reason == "the proxy changed during the run"
+
+
+def test_a_task_error_is_retried_if_the_task_says_so() -> None:
+    assert job_state(end("TASK_ERROR", retry=True)) is JobState.SCHEDULED
+
+
+def test_a_task_cannot_talk_a_retry_into_a_submitted_form_or_another_reason() -> None:
+    assert job_state(end("TASK_ERROR", retry=True, lease=a_lease(open_section="pay"))) is JobState.REVIEW
+    assert job_state(end("LOGIN_REQUIRED", retry=True)) is JobState.REVIEW
+    assert job_state(end("SOMETHING_ELSE", retry=True)) is JobState.REVIEW
+
+
+def test_a_registered_reason_follows_its_own_row() -> None:
+    own = Failure("SHOP_CLOSED", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.REVIEW_REQUIRED)
+    settlement = end("SHOP_CLOSED", registered=own)
+    assert (job_state(settlement), state_of(settlement.profile)) == (
+        JobState.SCHEDULED,
+        ProfileState.REVIEW_REQUIRED,
+    )
+    assert settlement.belongs_to == BelongsTo.ACCOUNT
+
+
+def test_a_job_may_name_the_only_reasons_that_are_retried() -> None:
+    job = a_job(retry=Retry(reasons=("LOGIN_REQUIRED",)))
+    assert job_state(end("LOGIN_REQUIRED", job=job)) is JobState.SCHEDULED
+    assert job_state(end("TIMEOUT", job=job)) is JobState.REVIEW
+    assert job_state(end("TIMEOUT", job=a_job(retry=Retry(reasons=())))) is JobState.REVIEW
+    assert job_state(end("TIMEOUT", job=a_job(retry=Retry(reasons=None)))) is JobState.SCHEDULED
+
+
+def test_a_job_cannot_have_a_submitted_form_retried() -> None:
+    job = a_job(retry=Retry(reasons=("TIMEOUT",)))
+    assert job_state(end("TIMEOUT", job=job, lease=a_lease(open_section="pay"))) is JobState.REVIEW
+
+
+def test_a_retry_waits_for_its_backoff() -> None:
+    settlement = end("TIMEOUT", job=a_job(attempt=2))
+    assert settlement.job is not None
+    assert settlement.job.run_at == NOW + seconds(10)
+
+
+def test_a_job_may_bring_a_backoff_of_its_own() -> None:
+    own = Backoff(first=seconds(2), factor=3, most=seconds(60))
+    settlement = end("TIMEOUT", job=a_job(attempt=2, retry=Retry(backoff=own)))
+    assert settlement.job is not None
+    assert settlement.job.run_at == NOW + seconds(3)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "expected"),
+    [(1, JobState.SCHEDULED), (2, JobState.SCHEDULED), (3, JobState.DEAD), (4, JobState.DEAD)],
+)
+def test_a_job_is_dead_when_its_attempts_are_used_up(attempt: int, expected: JobState) -> None:
+    assert job_state(end("TIMEOUT", job=a_job(attempt=attempt, max_attempts=3))) is expected
+
+
+def test_a_reason_that_is_not_retried_goes_to_review_even_on_the_last_attempt() -> None:
+    assert job_state(end("LOGIN_REQUIRED", job=a_job(attempt=3))) is JobState.REVIEW
+
+
+def test_the_detail_says_what_happened() -> None:
+    settlement = end("TIMEOUT", message="waiting for #orders", job=a_job(attempt=3))
+    assert settlement.job is not None
+    assert settlement.job.detail == "TIMEOUT: waiting for #orders; attempt 3 of 3 was the last"
+
+
+TRIGGERS: list[tuple[dict[str, Any], str | None, dict[str, Any], str]] = [
+    (
+        {"open_section": "submit_order"},
+        None,
+        {},
+        "ended inside submit_order, 40 s after the last safe step dashboard_open",
+    ),
+    ({"open_section": "pay", "last_safe_step": None}, None, {}, "ended inside pay, before any safe step"),
+    ({}, None, {"final_url": None}, "the final URL is unknown"),
+    ({}, None, {"proxy_changed": True}, "the proxy changed during the run"),
+    ({}, "SECURITY_PROMPT", {}, "a security prompt appeared"),
+    ({}, "PROFILE_CORRUPT", {}, "the run stopped with PROFILE_CORRUPT"),
+]
+
+
+@pytest.mark.parametrize(("lease", "reason", "facts", "sentence"), TRIGGERS, ids=[row[3] for row in TRIGGERS])
+def test_each_quarantine_trigger_names_itself(
+    lease: dict[str, Any], reason: str | None, facts: dict[str, Any], sentence: str
+) -> None:
+    settlement = end(reason, lease=a_lease(**lease), facts=replace(CLEAN, **facts))
+    assert settlement.profile == ProfileVerdict(
+        state=ProfileState.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason=sentence
+    )
+
+
+def test_without_a_browser_the_final_url_is_no_trigger() -> None:
+    facts = EndFacts(browser=Browser.NONE)
+    assert quarantine_trigger(a_lease(), None, facts, NOW) is None
+    assert state_of(end("BROWSER_LAUNCH_FAILED", facts=facts).profile) is ProfileState.AVAILABLE
+
+
+def test_a_run_that_forgot_to_leave_its_section_did_not_complete() -> None:
+    settlement = end(None, lease=a_lease(open_section="submit_order"))
+    assert (settlement.result, settlement.stop_reason) == (RunResult.FAILED, "TASK_ERROR")
+    assert job_state(settlement) is JobState.REVIEW
+
+
+def test_a_close_that_was_not_proven_leaves_the_profile_stale_and_names_the_clause() -> None:
+    facts = replace(CLEAN, browser=Browser.NOT_PROVEN, failing_clause="the singleton lock is still there")
+    settlement = end(None, facts=facts)
+    assert job_state(settlement) is JobState.COMPLETED
+    assert settlement.profile == ProfileVerdict(
+        state=None,
+        cause=Cause.NOT_PROVEN_CLOSED,
+        reason="the browser could not be proven closed: the singleton lock is still there",
+        unresolved=True,
+    )
+
+
+def test_a_task_error_without_a_proven_close_does_not_free_the_profile() -> None:
+    settlement = end("TASK_ERROR", facts=replace(CLEAN, browser=Browser.NOT_PROVEN))
+    assert state_of(settlement.profile) is ProfileState.STALE
+
+
+def test_a_run_whose_evidence_was_not_saved_did_not_complete() -> None:
+    settlement = end(None, facts=replace(CLEAN, evidence_saved=False))
+    assert (settlement.result, settlement.stop_reason) == (RunResult.FAILED, "EVIDENCE_NOT_SAVED")
+    assert job_state(settlement) is JobState.REVIEW
+    assert settlement.profile == ProfileVerdict(
+        state=ProfileState.REVIEW_REQUIRED,
+        cause=Cause.EVIDENCE_NOT_SAVED,
+        reason="the run's evidence could not be saved",
+    )
+
+
+def test_a_failed_run_keeps_its_reason_when_evidence_is_missing_too() -> None:
+    settlement = end("TIMEOUT", facts=replace(CLEAN, evidence_saved=False))
+    assert settlement.stop_reason == "TIMEOUT"
+    assert state_of(settlement.profile) is ProfileState.REVIEW_REQUIRED
+
+
+def test_by_default_a_holder_is_not_believed_to_have_closed_its_browser() -> None:
+    assert state_of(end(None, facts=EndFacts()).profile) is not ProfileState.AVAILABLE
+
+
+@given(
+    reason=st.none() | st.sampled_from([*sorted(FAILURES), "SOMETHING_ELSE"]),
+    browser=st.sampled_from(Browser),
+    final_url=st.none() | st.just("https://shop.example/"),
+    proxy_changed=st.booleans(),
+    evidence_saved=st.booleans(),
+    section=st.none() | st.just("submit_order"),
+    attempt=st.integers(min_value=1, max_value=4),
+)
+def test_a_profile_is_freed_only_if_everything_is_proven(
+    reason: str | None,
+    browser: Browser,
+    final_url: str | None,
+    proxy_changed: bool,
+    evidence_saved: bool,
+    section: str | None,
+    attempt: int,
+) -> None:
+    facts = EndFacts(
+        browser=browser, final_url=final_url, proxy_changed=proxy_changed, evidence_saved=evidence_saved
+    )
+    settlement = end(reason, facts=facts, lease=a_lease(open_section=section), job=a_job(attempt=attempt))
+    after = state_of(settlement.profile)
+    proven = browser is not Browser.NOT_PROVEN and evidence_saved and not proxy_changed and section is None
+    if after is ProfileState.AVAILABLE:
+        assert proven
+        assert final_url is not None or browser is Browser.NONE
+    assert settlement.profile.cause in TRANSITIONS[ProfileState.LEASED, after]
+    assert job_state(settlement) in JOB_TRANSITIONS[JobState.RUNNING]
+    assert (job_state(settlement) is JobState.COMPLETED) is (settlement.result is RunResult.COMPLETED)
+    if section is not None:
+        assert job_state(settlement) is JobState.REVIEW
+
+
+def test_quarantine_is_the_answer_to_a_lost_worker_unless_told_otherwise() -> None:
+    assert a_lease().release_policy is ReleasePolicy.QUARANTINE
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (ReleasePolicy.QUARANTINE, ProfileState.QUARANTINED),
+        (ReleasePolicy.REVIEW, ProfileState.REVIEW_REQUIRED),
+        (ReleasePolicy.RECOVER, ProfileState.AVAILABLE),
+    ],
+)
+def test_a_lost_profile_goes_where_its_release_policy_says(
+    policy: ReleasePolicy, expected: ProfileState
+) -> None:
+    settlement = lose(policy=policy)
+    assert settlement is not None
+    assert state_of(settlement.profile) is expected
+    assert settlement.profile.cause is Cause.RESOLVED
+    assert "worker_07" in settlement.profile.reason
+    assert (settlement.stop_reason, settlement.belongs_to) == ("WORKER_LOST", BelongsTo.WORKER)
+
+
+@pytest.mark.parametrize("policy", [ReleasePolicy.QUARANTINE, ReleasePolicy.REVIEW])
+def test_what_frees_nothing_need_not_wait_for_the_lock_delay(policy: ReleasePolicy) -> None:
+    assert lose(policy=policy, ended=0) is not None
+
+
+@pytest.mark.parametrize(
+    ("lease", "facts", "expected", "doubt"),
+    [
+        ({"last_safe_step": None}, FOUND_OUT, ProfileState.REVIEW_REQUIRED, "no safe step is known"),
+        ({}, replace(FOUND_OUT, final_url=None), ProfileState.REVIEW_REQUIRED, "the final URL is unknown"),
+        (
+            {},
+            replace(FOUND_OUT, browser_dead=False),
+            ProfileState.REVIEW_REQUIRED,
+            "the browser is not proven dead",
+        ),
+        (
+            {},
+            replace(FOUND_OUT, proxy_changed=True),
+            ProfileState.QUARANTINED,
+            "the proxy changed during the run",
+        ),
+        ({"open_section": "submit_order"}, FOUND_OUT, ProfileState.QUARANTINED, "died inside submit_order"),
+    ],
+)
+def test_recovery_fails_if_any_one_condition_does(
+    lease: dict[str, Any], facts: LostFacts, expected: ProfileState, doubt: str
+) -> None:
+    settlement = lose(facts=facts, **lease)
+    assert settlement is not None
+    assert settlement.profile.state is expected
+    assert doubt in settlement.profile.reason
+
+
+@pytest.mark.parametrize(("ended", "decided"), [(0, False), (14.9, False), (15, True), (600, True)])
+def test_recovery_waits_until_the_lock_delay_has_passed(ended: float, decided: bool) -> None:
+    assert (lose(ended=ended) is not None) is decided
+
+
+def test_doubts_too_are_decided_only_after_the_lock_delay() -> None:
+    assert lose(facts=LostFacts(), ended=1) is None
+
+
+def test_with_nothing_found_out_every_doubt_is_named() -> None:
+    settlement = lose(facts=LostFacts(), last_safe_step=None)
+    assert settlement is not None
+    assert settlement.profile.reason == (
+        "worker worker_07 stopped reporting; not recovered: no safe step is known, "
+        "the final URL is unknown, the browser is not proven dead"
+    )
+
+
+@pytest.mark.parametrize("policy", ReleasePolicy)
+def test_a_worker_that_died_inside_a_section_quarantines_under_every_policy(policy: ReleasePolicy) -> None:
+    settlement = lose(policy=policy, open_section="submit_order")
+    assert settlement is not None
+    assert settlement.profile.state is ProfileState.QUARANTINED
+    assert (
+        settlement.profile.reason == "died inside submit_order, 20 s after the last safe step dashboard_open"
+    )
+    assert job_state(settlement) is JobState.REVIEW
+
+
+@pytest.mark.parametrize("policy", ReleasePolicy)
+def test_the_job_of_a_lost_run_is_tried_again_if_nothing_was_submitted(policy: ReleasePolicy) -> None:
+    settlement = lose(policy=policy)
+    assert settlement is not None
+    assert settlement.job is not None
+    assert (settlement.job.state, settlement.job.lost) == (JobState.SCHEDULED, True)
+
+
+def test_the_job_of_a_lost_run_without_attempts_left_goes_to_review() -> None:
+    assert job_state(lose(job=a_job(attempt=3))) is JobState.REVIEW
+
+
+@pytest.mark.parametrize("reason", ["WORKER_LOST", "LEASE_LOST"])
+def test_a_job_that_cost_two_workers_leaves_the_rotation(reason: str) -> None:
+    assert job_state(end(reason, job=a_job(losses=0))) is JobState.SCHEDULED
+    settlement = end(reason, job=a_job(losses=1))
+    assert settlement.job is not None
+    assert settlement.job.state is JobState.REVIEW
+    assert "2 of its runs lost their worker" in settlement.job.detail
+    assert job_state(lose(job=a_job(losses=1))) is JobState.REVIEW
+
+
+@pytest.mark.parametrize(
+    "job", [a_job(state=JobState.COMPLETED), a_job(state=JobState.SCHEDULED), a_job(run_id="run_2")]
+)
+def test_a_job_that_was_settled_already_is_not_touched_again(job: Job) -> None:
+    settlement = lose(job=job)
+    assert settlement is not None
+    assert settlement.job is None
+
+
+def test_a_lost_lease_without_a_job_is_resolved_too() -> None:
+    lease = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(60), ended_at=None, job_id=None)
+    settlement = resolve(lease, None, LostFacts(), now=NOW, jitter=0.0, backoff=BACKOFF)
+    assert settlement is not None
+    assert settlement.job is None
+    assert settlement.profile.state is ProfileState.QUARANTINED
+
+
+@given(
+    policy=st.sampled_from(ReleasePolicy),
+    step=st.none() | st.just("dashboard_open"),
+    section=st.none() | st.just("submit_order"),
+    final_url=st.none() | st.just("https://shop.example/"),
+    dead=st.booleans(),
+    changed=st.booleans(),
+    ended=st.floats(min_value=0, max_value=60),
+)
+def test_a_stale_profile_is_recovered_only_if_all_conditions_hold(
+    policy: ReleasePolicy,
+    step: str | None,
+    section: str | None,
+    final_url: str | None,
+    dead: bool,
+    changed: bool,
+    ended: float,
+) -> None:
+    facts = LostFacts(final_url=final_url, browser_dead=dead, proxy_changed=changed)
+    settlement = lose(policy=policy, facts=facts, ended=ended, last_safe_step=step, open_section=section)
+    allowed = policy is ReleasePolicy.RECOVER and step and final_url and dead and not changed and not section
+    recovered = settlement is not None and state_of(settlement.profile) is ProfileState.AVAILABLE
+    assert recovered is bool(allowed and before(ended) + seconds(15) <= NOW)
+    if settlement is not None:
+        assert settlement.profile.cause in TRANSITIONS[ProfileState.STALE, state_of(settlement.profile)]
+        assert not settlement.profile.unresolved

@@ -1,0 +1,248 @@
+"""`why`: for every state of a job and of a profile an answer that names holder, next step and commands."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from leasehold.core.accounts import Limit
+from leasehold.core.ids import LeaseId, RunId
+from leasehold.core.jobs import Job, JobState
+from leasehold.core.leases import LeaseStatus, Purpose, Run, RunResult
+from leasehold.core.profiles import ProfileState, ReleasePolicy
+from leasehold.core.readiness import NEXT_STEP, Blocked
+from leasehold.core.why import Why, WhyFacts, ago, explain, span
+from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, a_proxy, an_account, before, seconds
+
+LOST = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(5), ended_at=before(5), unresolved=True)
+
+
+def facts(state: ProfileState = ProfileState.AVAILABLE, job: Job | None = None, **changes: Any) -> WhyFacts:
+    """What a store would gather about the ordinary profile in that state."""
+    usual = WhyFacts(
+        now=NOW,
+        job=job,
+        profile=a_profile(),
+        account=an_account(),
+        proxy=a_proxy(),
+        lane=a_lane(state=state, state_reason="" if state is ProfileState.AVAILABLE else "somebody said so"),
+        holders=(a_lease(),) if state is ProfileState.LEASED else (),
+        key_holders=(),
+        unresolved=(LOST,) if state is ProfileState.STALE else (),
+        ahead=2,
+        waiting=3,
+        limit=None,
+        pool_leases=0,
+        last_run=None,
+        reviews=(),
+    )
+    return replace(usual, **changes)
+
+
+def text(why: Why) -> str:
+    lines = [f"{name}: {value}" for name, value in why.facts]
+    return "\n".join([why.headline, *lines, *why.next, *why.can])
+
+
+# What each answer about a job must say: the state of its profile, and words of the whole answer.
+JOBS: list[tuple[JobState, ProfileState, list[str]]] = [
+    (JobState.RUNNING, ProfileState.LEASED, ["is running", "worker_07", "leasehold leases revoke lease_1"]),
+    (JobState.SCHEDULED, ProfileState.AVAILABLE, ["is due in 3 min", "leasehold jobs cancel job_1"]),
+    (
+        JobState.QUEUED,
+        ProfileState.AVAILABLE,
+        ["2 job(s) of its profile ahead", "leasehold jobs cancel job_1"],
+    ),
+    (JobState.BLOCKED, ProfileState.LEASED, ["worker_07", "leasehold jobs cancel job_1"]),
+    (
+        JobState.REVIEW,
+        ProfileState.AVAILABLE,
+        ["waits for a person", "jobs requeue job_1", "jobs cancel job_1"],
+    ),
+    (JobState.DEAD, ProfileState.AVAILABLE, ["used up its attempts", "dlq retry job_1", "dlq drop job_1"]),
+    (JobState.COMPLETED, ProfileState.AVAILABLE, ["is completed", "it is over", "finished: 10 s ago"]),
+    (JobState.SKIPPED, ProfileState.AVAILABLE, ["is skipped", "it is over"]),
+    (JobState.CANCELLED, ProfileState.AVAILABLE, ["is cancelled", "it is over"]),
+]
+
+
+def test_every_state_of_a_job_is_in_the_table() -> None:
+    assert sorted(row[0] for row in JOBS) == sorted(JobState)
+
+
+@pytest.mark.parametrize(("state", "profile", "words"), JOBS)
+def test_why_answers_for_every_state_of_a_job(
+    state: JobState, profile: ProfileState, words: list[str]
+) -> None:
+    job = a_job(state=state, run_at=NOW + seconds(200), finished_at=before(10))
+    why = explain(facts(profile, job))
+    assert why.headline.startswith("job job_1 ")
+    assert why.next
+    assert [word for word in words if word not in text(why)] == []
+
+
+@pytest.mark.parametrize("reason", Blocked)
+def test_why_tells_each_blocked_reason_with_its_next_step(reason: Blocked) -> None:
+    why = explain(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
+    assert why.headline == f"job job_1 is {reason}"
+    assert why.next == (NEXT_STEP[reason],)
+    assert "leasehold jobs cancel job_1 --note …" in why.can
+
+
+def test_why_offers_to_approve_a_job_that_waits_for_it() -> None:
+    why = explain(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=Blocked.APPROVAL)))
+    assert "leasehold jobs approve job_1 --note …" in why.can
+
+
+def test_why_counts_the_leases_of_a_full_pool() -> None:
+    job = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.CAPACITY)
+    why = explain(facts(job=job, limit=Limit(pool="default", max_leases=100), pool_leases=100))
+    assert "100 of 100 leases of pool default are taken" in text(why)
+
+
+def test_why_offers_to_resume_the_paused_account_of_a_blocked_job() -> None:
+    job = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.ACCOUNT_PAUSE)
+    why = explain(facts(job=job, account=an_account(paused=True)))
+    assert "leasehold accounts resume store_us_018 --note …" in why.can
+
+
+def test_why_tells_a_job_s_history() -> None:
+    why = explain(facts(job=a_job(state=JobState.REVIEW, losses=2, detail="WORKER_LOST: gone", attempt=2)))
+    assert "sync_orders, attempt 2 of 3, priority 0" in text(why)
+    assert "lost workers: 2" in text(why)
+    assert "detail: WORKER_LOST: gone" in text(why)
+
+
+def test_why_never_shows_a_payload() -> None:
+    for state in JobState:
+        job = a_job(state=state, payload={"password": "hunter2"}, run_at=NOW, finished_at=NOW)
+        assert "hunter2" not in text(explain(facts(ProfileState.LEASED, job)))
+
+
+PROFILES: list[tuple[ProfileState, list[str]]] = [
+    (ProfileState.AVAILABLE, ["its next job starts as soon as a worker is free", "waiting jobs: 3"]),
+    (
+        ProfileState.LEASED,
+        ["worker_07, run run_1 (job)", "token 7", "leasehold leases revoke lease_1 --note …"],
+    ),
+    (
+        ProfileState.STALE,
+        ["the next sweep quarantines it", "leasehold profiles disable profile_018 --note …"],
+    ),
+    (
+        ProfileState.REVIEW_REQUIRED,
+        ["a person decides", "profiles clear", "profiles quarantine", "profiles disable"],
+    ),
+    (ProfileState.QUARANTINED, ["a person decides", "profiles clear", "profiles review", "profiles disable"]),
+    (ProfileState.DISABLED, ["a person took it out", "leasehold profiles enable profile_018 --note …"]),
+]
+
+
+def test_every_state_of_a_profile_is_in_the_table() -> None:
+    assert [row[0] for row in PROFILES] == list(ProfileState)
+
+
+@pytest.mark.parametrize(("state", "words"), PROFILES)
+def test_why_answers_for_every_state_of_a_profile(state: ProfileState, words: list[str]) -> None:
+    why = explain(facts(state))
+    assert why.headline == f"profile profile_018 is {state}"
+    assert why.next
+    assert [word for word in words if word not in text(why)] == []
+    assert ("because: somebody said so" in text(why)) is (state is not ProfileState.AVAILABLE)
+
+
+def test_why_names_the_holder_its_heartbeat_and_its_last_step() -> None:
+    lines = dict(explain(facts(ProfileState.LEASED, holders=(a_lease(open_section="submit_order"),))).facts)
+    assert lines["holder"] == "worker_07, run run_1 (job) of profile profile_018, token 7, since 2 min ago"
+    assert lines["heartbeat"] == "10 s ago; lease ends in 50 s"
+    assert lines["last safe step"] == "dashboard_open (40 s ago); inside submit_order"
+
+
+def test_why_says_if_the_holder_has_reached_no_safe_step() -> None:
+    fresh = a_lease(last_safe_step=None, last_safe_at=None, purpose=Purpose.MANUAL)
+    assert dict(explain(facts(ProfileState.LEASED, holders=(fresh,))).facts)["last safe step"] == "none yet"
+
+
+def test_why_offers_to_revoke_each_of_several_sharers() -> None:
+    sharers = (a_lease(), a_lease(lease_id=LeaseId("lease_2")))
+    assert len([c for c in explain(facts(ProfileState.LEASED, holders=sharers)).can if "revoke" in c]) == 2
+
+
+@pytest.mark.parametrize(
+    ("lease", "words"),
+    [
+        ({"release_policy": ReleasePolicy.QUARANTINE}, "quarantines it (release policy quarantine)"),
+        ({"release_policy": ReleasePolicy.REVIEW}, "sends it to review"),
+        ({"release_policy": ReleasePolicy.RECOVER}, "after the lock-delay, in 10 s"),
+        ({"release_policy": ReleasePolicy.RECOVER, "open_section": "pay"}, "pay was open"),
+    ],
+)
+def test_why_tells_how_a_stale_profile_will_be_resolved(lease: dict[str, Any], words: str) -> None:
+    why = explain(facts(ProfileState.STALE, unresolved=(replace(LOST, **lease),)))
+    assert words in "\n".join(why.next)
+
+
+def test_why_tells_of_a_pause_and_of_a_drain() -> None:
+    paused = an_account(paused=True, pause_note="ban wave")
+    why = explain(facts(account=paused, lane=a_lane(drain=True)))
+    assert "store_us_018 (paused)" in text(why)
+    assert "paused because: ban wave" in text(why)
+    assert "its jobs wait until the account is resumed" in why.next
+    assert "leasehold accounts resume store_us_018 --note …" in why.can
+    assert "draining" in dict(why.facts)
+
+
+def test_why_names_the_run_of_the_same_account_that_is_waited_for() -> None:
+    other = a_lease(run_id=RunId("run_9"), profile_id="profile_019")
+    why = explain(facts(key_holders=(other,), lane=a_lane(waits_on="account:store_us_018")))
+    assert why.next == ("its next job starts when run run_9 of the same account ends",)
+
+
+def test_why_says_if_nothing_waits() -> None:
+    assert explain(facts(waiting=0)).next == ("nothing waits for it",)
+
+
+def test_why_tells_how_the_last_run_ended() -> None:
+    lease = a_lease()
+    run = Run(
+        run_id=lease.run_id,
+        job_id=lease.job_id,
+        task="sync_orders",
+        attempt=1,
+        routing_key=lease.routing_key,
+        account_id=lease.account_id,
+        profile_id=lease.profile_id,
+        proxy_id=None,
+        worker_id=lease.worker_id,
+        lease_id=lease.lease_id,
+        token=lease.token,
+        purpose=lease.purpose,
+        status=LeaseStatus.RELEASED,
+        result=RunResult.FAILED,
+        stop_reason="LOGIN_REQUIRED",
+        acquired_at=lease.acquired_at,
+        ended_at=before(180),
+    )
+    why = explain(facts(ProfileState.REVIEW_REQUIRED, last_run=run))
+    assert dict(why.facts)["last run"] == "run_1 by worker_07, failed 3 min ago (LOGIN_REQUIRED)"
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        (0, "0 s"),
+        (1.9, "1 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (200_000, "2 d"),
+    ],
+)
+def test_a_span_is_told_in_the_unit_that_people_use(length: float, words: str) -> None:
+    assert span(seconds(length)) == words
+    assert ago(before(length), NOW) == f"{words} ago"
+
+
+def test_what_lies_ahead_is_told_so() -> None:
+    assert ago(NOW + seconds(5), NOW) == "in 5 s"

@@ -1,0 +1,43 @@
+"""Pins the names that users import. A name added or removed here is a promise made or broken:
+it belongs into CHANGELOG.md.
+"""
+
+import leasehold
+
+PUBLIC_NAMES: list[str] = [
+    "Account",
+    "Action",
+    "Client",
+    "Decision",
+    "Event",
+    "Fail",
+    "HeldLease",
+    "Job",
+    "JobSpec",
+    "JobState",
+    "Lane",
+    "Lease",
+    "LeaseLost",
+    "LeaseholdError",
+    "Limit",
+    "Profile",
+    "ProfileBusy",
+    "ProfileState",
+    "Proxy",
+    "Review",
+    "Run",
+    "Store",
+    "Target",
+    "Why",
+    "Worker",
+    "connect",
+    "open_store",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(leasehold.__all__) == PUBLIC_NAMES
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in leasehold.__all__ if not hasattr(leasehold, name)] == []

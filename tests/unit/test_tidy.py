@@ -1,0 +1,185 @@
+"""The house style as tests: what a reader of this repository may rely on.
+
+Each test returns its findings as a list of `file:line: what is wrong`, so one failure names them all.
+Files are those git tracks or would track; a rule that needs the code's structure reads its syntax tree.
+"""
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORTEST_HEADER = 50
+MOST_HEADER_LINES = 30
+FORBIDDEN_NAMES = {"utils", "helpers", "manager", "base", "common", "impl"}
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+PRINT = re.compile(r"(?<![\w.])print\(")
+TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore")
+# A suppression names its codes and then says why, after a dash: "noqa: S608 - the column is one of ours".
+SUPPRESSION = re.compile(r"#\s*(?:noqa|type:\s*ignore)")
+REASONED_SUPPRESSION = re.compile(
+    r"#\s*(?:noqa:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*|type:\s*ignore\[[\w, -]+\])\s+(?:#|-)\s*\w{2,}"
+)
+SLEEP = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0\))|(?<![\w.])sleep\((?!0\))")
+SKIP = re.compile(r"\bpytest\.(?:skip|xfail|importorskip)\(|\bmark\.(?:skip|skipif|xfail)\b")
+MACHINE = re.compile(
+    r"https?://[^\s)\"']*/simple\b"  # a package index
+    r"|--(?:extra-)?index-url|--find-links|--trusted-host"
+    r"|(?<![\w.])/(?:home/\w|root/|work/|opt/\w|Users/\w)"  # somebody's disk
+)
+MARKDOWN_LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+MARKDOWN_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+STATEMENT_NAME = re.compile(r"^-- name: *(\S+)", re.MULTILINE)
+
+
+@cache
+def repository_files() -> list[Path]:
+    """Files that git tracks or would track, new ones included."""
+    git = ["git", "-c", f"safe.directory={ROOT}"]
+    command = [*git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [ROOT / name for name in listing.stdout.split("\0") if name]
+    return sorted(path for path in paths if path.is_file())
+
+
+def files(top: str, suffix: str) -> list[Path]:
+    return [path for path in repository_files() if path.suffix == suffix and path.is_relative_to(ROOT / top)]
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def lines_that_match(paths: list[Path], pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Where a pattern occurs, as (`file:line`, the line)."""
+    for path in paths:
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            if pattern.search(line):
+                yield f"{name_of(path)}:{number}", line.strip()
+
+
+def found(paths: list[Path], pattern: re.Pattern[str]) -> list[str]:
+    return [f"{place}: {line}" for place, line in lines_that_match(paths, pattern)]
+
+
+def source() -> list[Path]:
+    return files("src", ".py")
+
+
+def python() -> list[Path]:
+    """All Python but this file, which has to spell what it forbids."""
+    return [path for path in files(".", ".py") if path != Path(__file__).resolve()]
+
+
+def suite() -> list[Path]:
+    return [path for path in python() if path.is_relative_to(ROOT / "tests")]
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert ROOT / "src/leasehold/__init__.py" in source()
+    assert ROOT / "tests/conftest.py" in suite()
+
+
+def test_every_module_says_in_its_header_what_it_owns() -> None:
+    findings = []
+    for path in source():
+        header = ast.get_docstring(ast.parse(text_of(path)))
+        if header is None or len(header) < SHORTEST_HEADER or len(header.splitlines()) > MOST_HEADER_LINES:
+            findings.append(f"{name_of(path)}: the header should say in a sentence or a few what the module owns")
+    assert findings == []
+
+
+def test_no_file_is_too_long() -> None:
+    findings = []
+    for paths, limit in [(source(), 500), (files("src", ".sql"), 500), (files("tests", ".py"), 800)]:
+        for path in paths:
+            lines = len(text_of(path).splitlines())
+            if lines > limit:
+                findings.append(f"{name_of(path)}: {lines} lines, limit {limit}")
+    assert findings == []
+
+
+def test_every_function_fits_a_screen() -> None:
+    findings = []
+    for path in source():
+        for node in ast.walk(ast.parse(text_of(path))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > 70:
+                    findings.append(f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines")
+    assert findings == []
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    named = [(path, {part.removesuffix(".py") for part in path.relative_to(ROOT).parts}) for path in python()]
+    assert [name_of(path) for path, parts in named if parts & FORBIDDEN_NAMES] == []
+
+
+def test_nothing_is_left_unfinished() -> None:
+    assert found([*python(), *files("src", ".sql")], UNFINISHED) == []
+
+
+def test_only_the_command_line_prints() -> None:
+    library = [path for path in source() if not path.is_relative_to(ROOT / "src/leasehold/cli")]
+    assert found(library, PRINT) == []
+
+
+def test_core_and_ports_have_no_type_ignores() -> None:
+    strict = [*files("src/leasehold/core", ".py"), *[p for p in source() if p.name == "ports.py"]]
+    assert found(strict, TYPE_IGNORE) == []
+
+
+def test_every_suppression_has_a_code_and_a_reason() -> None:
+    suppressed = lines_that_match(python(), SUPPRESSION)
+    assert [f"{place}: {line}" for place, line in suppressed if not REASONED_SUPPRESSION.search(line)] == []
+
+
+def test_tests_do_not_sleep_without_a_reason() -> None:
+    assert [finding for finding in found(suite(), SLEEP) if "# waits: " not in finding] == []
+
+
+def test_no_test_is_skipped() -> None:
+    assert found(suite(), SKIP) == []
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    this_file = Path(__file__).resolve()
+    texts = [path for path in repository_files() if path != this_file and is_text(path)]
+    assert found(texts, MACHINE) == []
+
+
+def is_text(path: Path) -> bool:
+    return b"\0" not in path.read_bytes()[:8192]
+
+
+def test_every_relative_link_in_markdown_leads_somewhere() -> None:
+    findings = []
+    for path in files(".", ".md"):
+        for target in MARKDOWN_LINK.findall(MARKDOWN_CODE.sub("", text_of(path))):
+            if re.match(r"[a-z]+:|#", target):
+                continue
+            if not (path.parent / target.split("#")[0]).exists():
+                findings.append(f"{name_of(path)}: {target}")
+    assert findings == []
+
+
+def test_every_sql_statement_has_one_name_and_a_user() -> None:
+    code = "\n".join(text_of(path) for path in source())
+    words = set(re.findall(r"\w+", code))
+    findings = []
+    for path in files("src", ".sql"):
+        for name, count in Counter(STATEMENT_NAME.findall(text_of(path))).items():
+            if count > 1:
+                findings.append(f"{name_of(path)}: {name} is there {count} times")
+            # A piece of a list (find_job__state) is used by the name of the list and its own.
+            if name not in words and not all(part in words for part in name.split("__", 1)):
+                findings.append(f"{name_of(path)}: {name} is used nowhere")
+    assert findings == []

@@ -1,0 +1,497 @@
+"""Writes docs/reference from the program itself: `python -m tools.docs`, or `make docs`.
+
+A page is a function, PAGES names them all. Rows come from the code's own tables; what a row means in words
+stands here, and a row without words is an error. `--check` writes nothing and fails if a page differs.
+"""
+
+import ast
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import leasehold
+from leasehold.cli.faults import EXIT_CODES, exit_code
+from leasehold.cli.reference import reference as command_line
+from leasehold.config import PREFIX, SETTINGS, Setting
+from leasehold.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
+from leasehold.core.events import EventType
+from leasehold.core.failures import FAILURES, ProfileRule, RetryRule
+from leasehold.core.fleet import ChangeKind
+from leasehold.core.jobs import FINAL, JOB_TRANSITIONS, JobState
+from leasehold.core.profiles import TRANSITIONS, Cause, ProfileState
+from leasehold.core.readiness import NEXT_STEP, Blocked
+from leasehold.errors import LeaseholdError
+from leasehold.ports import MOST_IN_PAGE
+from leasehold.stores.sql import reading
+from leasehold.wire import fleet_schema, fleet_table, job_schema, job_table
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+REFERENCE: Final = ROOT / "docs/reference"
+
+PROFILE_STATES: Final = {
+    ProfileState.AVAILABLE: "ready for checkout",
+    ProfileState.LEASED: "in use",
+    ProfileState.STALE: "its holder stopped reporting or could not prove a clean close; what it left is unknown",
+    ProfileState.REVIEW_REQUIRED: "needs human eyes",
+    ProfileState.QUARANTINED: "unsafe until a person clears it",
+    ProfileState.DISABLED: "out of rotation",
+}
+CAUSES: Final = {
+    Cause.GRANTED: "a lease was granted",
+    Cause.CLEAN_RELEASE: "the run ended safely and nothing stands against the profile",
+    Cause.EXPIRED: "the lease expired, or a person revoked it",
+    Cause.NOT_PROVEN_CLOSED: "the holder could not say that its browser was closed cleanly",
+    Cause.NEEDS_PERSON: "the run stopped for a reason that needs a person",
+    Cause.EVIDENCE_NOT_SAVED: "the run's evidence could not be saved",
+    Cause.QUARANTINE_TRIGGER: "a quarantine trigger fired: it ended inside a mutating section, the final URL is "
+    "unknown, the proxy changed, or a security prompt appeared",
+    Cause.RESOLVED: "the sweeper resolved it, by the lease's release policy and what was found out",
+    Cause.DECIDED: "a person decided, with a note",
+    Cause.DRAINED: "a person had disabled it while it was in use",
+}
+JOB_STATES: Final = {
+    JobState.SCHEDULED: "due later: by `run_at`, after a retry's delay, or rescheduled by a conflict",
+    JobState.QUEUED: "in its profile's lane, next in turn when a worker asks",
+    JobState.BLOCKED: "cannot run now, for a [reason](blocked-reasons.md) that has a next step",
+    JobState.RUNNING: "a worker holds its profile for it",
+    JobState.REVIEW: "waits for a person",
+    JobState.COMPLETED: "done",
+    JobState.DEAD: "used up its attempts: the dead-letter queue",
+    JobState.SKIPPED: "its profile was taken when it was due, and it asked to be skipped then",
+    JobState.CANCELLED: "a person cancelled it",
+}
+RETRY_RULES: Final = {
+    RetryRule.YES: "yes",
+    RetryRule.UNLESS_SECTION_OPEN: "unless a mutating section was open",
+    RetryRule.NO: "no",
+}
+PROFILE_RULES: Final = {
+    ProfileRule.AVAILABLE: "available",
+    ProfileRule.BY_FACTS: "by the facts",
+    ProfileRule.REVIEW_REQUIRED: "review_required",
+    ProfileRule.QUARANTINED: "quarantined",
+    ProfileRule.QUARANTINED_IF_PROXY_CHANGED: "quarantined if the proxy changed during the run",
+    ProfileRule.STALE: "stale, then resolved",
+}
+BLOCKED: Final = {
+    Blocked.PROFILE_LEASE: "the profile, or the routing key of its account, is in use",
+    Blocked.ACCOUNT_PAUSE: "a person paused the account",
+    Blocked.PROXY_MISMATCH: "the job expects another proxy, or another region of it",
+    Blocked.ENVIRONMENT_MISMATCH: "the job expects another language or timezone, or the profile was last opened by "
+    "a newer browser (direct leases)",
+    Blocked.REVIEW_REQUIRED: "the profile is in state review_required",
+    Blocked.PROFILE_STATE: "the profile is stale, quarantined or disabled",
+    Blocked.CAPACITY: "the pool's limit is reached",
+    Blocked.APPROVAL: "risk_level is review_required, and nobody approved the job yet",
+    Blocked.NO_WORKER: "no worker of the pool offers the task: none ever did, or none reports now",
+    Blocked.DUPLICATE: "not a state: the answer to a job whose idempotency key was used before",
+}
+# When an event is written, and what its `data` holds.
+EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
+    EventType.JOB_SUBMITTED: ("a job was accepted", ("task", "reason")),
+    EventType.JOB_ALREADY_HANDLED: ("a job came again with the same idempotency key", ("reason",)),
+    EventType.JOB_DUE: ("a scheduled job's time came", ("task", "reason")),
+    EventType.JOB_BLOCKED: ("a job at the head of its lane turned out not to be ready", ("reason",)),
+    EventType.JOB_UNBLOCKED: ("what blocked a job was looked at again", ("task", "reason")),
+    EventType.JOB_DECIDED: ("a person decided about a job", ("action", "note", "from")),
+    EventType.PROFILE_LOCK_CONFLICT: (
+        "a job was due while its profile was taken",
+        (
+            "profile_id", "blocked_job_id", "blocked_task", "current_job_id", "current_run_id",
+            "current_worker_id", "current_profile_id", "decision", "next_check_seconds", "cause",
+        ),
+    ),
+    EventType.LEASE_GRANTED: ("a lease began", ("token", "routing_key", "purpose", "mode", "attempt")),
+    EventType.CHECKPOINT_SAVED: ("a holder reached a safe step", ("step",)),
+    EventType.SECTION_ENTERED: ("a holder entered a mutating section", ("section",)),
+    EventType.SECTION_LEFT: ("a holder left a mutating section", ("section",)),
+    EventType.RUN_SETTLED: (
+        "a holder reported its ending", ("result", "stop_reason", "belongs_to", "profile_reason"),
+    ),
+    EventType.LEASE_EXPIRED: (
+        "a lease ran out of time", ("token", "last_safe_step", "open_section", "release_policy"),
+    ),
+    EventType.LEASE_REVOKED: (
+        "a person took a lease away", ("token", "last_safe_step", "open_section", "release_policy", "note"),
+    ),
+    EventType.STALE_RESOLVED: ("an ending that nobody explained was resolved", ("reason", "reported_by")),
+    EventType.STALE_WORKER_WRITE_REJECTED: (
+        "a late write was refused; nothing else changed", ("lease_id", "token", "write", "why"),
+    ),
+    EventType.MANUAL_USE_DETECTED: ("reserved: nothing writes it yet", ()),
+    EventType.PROFILE_ADDED: ("a fleet declared a new profile", ()),
+    EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain")),
+    EventType.ACCOUNT_PAUSED: ("a person paused an account", ("note",)),
+    EventType.ACCOUNT_RESUMED: ("a person resumed an account", ("note",)),
+    EventType.FLEET_APPLIED: (
+        "a fleet changed something; how many of each",
+        tuple(f"{what}_{kind}" for what in ("proxy", "account", "profile", "limit") for kind in ChangeKind),
+    ),
+    EventType.WORKER_STARTED: ("a worker reported for the first time", ("incarnation", "pool")),
+    EventType.WORKER_STOPPED: ("a worker said that it stops", ("incarnation", "pool")),
+    EventType.CLOCK_JUMPED: (
+        "the store's clock jumped, and expiry pauses", ("jump_seconds", "expiry_paused_seconds"),
+    ),
+}  # fmt: skip
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def page(title: str, *parts: str) -> str:
+    """A page that says where it comes from."""
+    made = "<!-- Written by `make docs` from the program itself. Change the code or tools/docs.py, not this page. -->"
+    return "\n\n".join([f"# {title}", made, *(part.strip("\n") for part in parts)]) + "\n"
+
+
+def code(words: Iterable[object]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def states() -> str:
+    """Profile states and job states: what each is, and every move there is."""
+    return page(
+        "States",
+        "## Profiles",
+        table(["state", "meaning"], [(f"`{state}`", PROFILE_STATES[state]) for state in ProfileState]),
+        _profile_diagram(),
+        "Any other move is refused with `ILLEGAL_TRANSITION`.",
+        table(
+            ["from", "to", "when"],
+            [
+                (f"`{before}`", f"`{after}`", "; ".join(CAUSES[cause] for cause in sorted(causes)))
+                for (before, after), causes in TRANSITIONS.items()
+            ],
+        ),
+        "What a person may decide about a profile:",
+        table(
+            ["decision", "from → to"],
+            [
+                (f"`{action}`", ", ".join(f"{before} → {after}" for before, after in moves.items()))
+                for action, moves in PROFILE_ACTIONS.items()
+            ],
+        ),
+        "`disable` on a leased profile drains it: it is disabled when its last lease ends. `enable` leads to\n"
+        "`review_required` if the profile's last ending was not clean.",
+        "## Jobs",
+        table(["state", "meaning"], [(f"`{state}`", JOB_STATES[state]) for state in JobState]),
+        _job_diagram(),
+        f"Final: {code(state for state in JobState if state in FINAL)}. A person may reopen a `dead` job; nothing\n"
+        "leaves the other three. A queued job whose profile cannot run now is shown as `blocked`, with the reason\n"
+        "of its lane.",
+        "What a person may decide about a job:",
+        table(
+            ["decision", "in state"],
+            [
+                (f"`{action}`", code(state for state in JobState if state in states))
+                for action, states in JOB_ACTIONS.items()
+            ],
+        ),
+    )
+
+
+def _profile_diagram() -> str:
+    moves = [
+        f"    {before} --> {after}: {', '.join(sorted(causes))}" for (before, after), causes in TRANSITIONS.items()
+    ]
+    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> available: declared", *moves, "```"])
+
+
+def _job_diagram() -> str:
+    moves = [
+        f"    {before} --> {after}"
+        for before, afters in JOB_TRANSITIONS.items()
+        for after in JobState
+        if after in afters
+    ]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *moves, "```"])
+
+
+def failures() -> str:
+    """Why runs fail, and what becomes of the job and of the profile."""
+    return page(
+        "Failures",
+        "Why a run stopped decides what becomes of its job and of its profile. A holder names the reason:\n"
+        '`raise Fail("LOGIN_REQUIRED", "the shop shows its form")`.',
+        table(
+            ["reason", "belongs to", "retry", "profile"],
+            [
+                (f"`{row.reason}`", row.belongs_to, RETRY_RULES[row.retry], PROFILE_RULES[row.profile])
+                for row in FAILURES.values()
+            ],
+        ),
+        "- A reason that is not in the table is never retried and leaves the profile to the facts.\n"
+        "- The facts can only make it stricter: an open mutating section, an unknown final URL or a changed proxy\n"
+        "  quarantine the profile; a close that was not proven makes it stale.\n"
+        "- Nothing is retried whose mutating section was open, whatever the table or the job says.\n"
+        "- A retry waits (settings `backoff_*`, or the job's `retry`). After `max_attempts` the job is `dead`; what\n"
+        "  may not be retried goes to `review`.\n"
+        "- A job whose runs lost their worker twice goes to `review`, whatever attempts are left.\n"
+        "- A job's `retry.reasons` replaces the column *retry* for that job. An ending with `TASK_ERROR` may say\n"
+        "  itself that it is worth another try (`Ending.retry`).\n"
+        "- A reason of your own may come with its row (`Ending.registered`); it cannot replace one of the table.",
+    )
+
+
+def blocked_reasons() -> str:
+    """Why a job waits, and what ends that."""
+    return page(
+        "Blocked reasons",
+        "Blocked is not failed: waiting uses up no attempt, and each reason has a next step.\n"
+        "`leasehold why job ID` says the same about one job, with the holder and the times.",
+        table(
+            ["reason", "when", "what ends it"],
+            [(f"`{reason}`", BLOCKED[reason], NEXT_STEP[reason]) for reason in Blocked],
+        ),
+    )
+
+
+def settings() -> str:
+    """Every setting."""
+    return page(
+        "Settings",
+        f"Each is read from the environment as `{PREFIX}NAME`; `connect()` takes them by name as well. All processes\n"
+        "of one fleet should use the same. `renew_every` < `holder_stops_after` < `lease_ttl` must hold.",
+        table(
+            ["environment", "default", "unit", "from – to", "meaning"],
+            [
+                (
+                    f"`{PREFIX}{setting.name.upper()}`",
+                    f"`{_number(setting.default)}`",
+                    setting.unit,
+                    _bounds(setting),
+                    setting.doc,
+                )
+                for setting in SETTINGS
+            ],
+        ),
+        "A lease with another TTL (`lock_timeout_seconds` of a job, `ttl` of a direct lease) scales the other three\n"
+        "durations in proportion.",
+    )
+
+
+def _number(value: str | float | None) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _bounds(setting: Setting) -> str:
+    if isinstance(setting.default, str):
+        return ""
+    most = "" if setting.most >= Setting("", None, "", "").most else f"{setting.most:g}"
+    return f"{setting.least:g} – {most}".rstrip()
+
+
+def errors() -> str:
+    """Every exception with its code."""
+    return page(
+        "Errors",
+        "Everything that Leasehold raises on purpose is a `leasehold.LeaseholdError` with a stable `code` and a\n"
+        "`message` for people. Indented names are kinds of the one above. The last column is what the command line\n"
+        "leaves with.",
+        table(
+            ["code", "exception", "meaning", "exit"],
+            [
+                (f"`{kind.code}`", f"{'&emsp;' * depth}`{kind.__name__}`", _doc(kind), exit_code(kind.__new__(kind)))
+                for kind, depth in _tree(LeaseholdError, 0)
+            ],
+        ),
+        "## Exit codes",
+        table(["code", "meaning"], EXIT_CODES.items()),
+    )
+
+
+def _tree(kind: type[LeaseholdError], depth: int) -> Iterator[tuple[type[LeaseholdError], int]]:
+    yield kind, depth
+    for inner in kind.__subclasses__():
+        if inner.__module__ == LeaseholdError.__module__:
+            yield from _tree(inner, depth + 1)
+
+
+def _doc(thing: object) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+
+
+def events() -> str:
+    """Every line that the audit log may hold."""
+    return page(
+        "Events",
+        "The audit log: one immutable line for every decision and every state change, written in the same commit.\n"
+        "An event has `seq, at, type`, the ids it is about (`account_id, profile_id, job_id, run_id, worker_id`),\n"
+        "`actor` for a person's decision, `job_state` and `profile_state` if it led to one, and `data`. Replaying the\n"
+        "states of a record's events gives its state. Payloads and secrets never enter an event.",
+        table(
+            ["type", "written when", "data"],
+            [(f"`{kind}`", EVENTS[kind][0], code(EVENTS[kind][1])) for kind in EventType],
+        ),
+        "`seq` grows in the order of commits of one record. On PostgreSQL two transactions that touch different\n"
+        "records may become visible in another order than their `seq`.",
+    )
+
+
+def lists() -> str:
+    """What can be listed, and by which filters."""
+    kinds = reading._LISTS  # noqa: SLF001 - the store's own table of lists; the page is made from it
+    return page(
+        "Lists",
+        '`await client.find(Job, state="blocked")` gives a page of records that match every filter;\n'
+        "`await client.get(Job, job_id)` gives one by the key in the second column.",
+        table(
+            ["kind", "key", "what", "filters"],
+            [
+                (
+                    f"`{kind.__name__}`",
+                    f"`{spec.key}`" if spec.key in spec.filters else "",
+                    _doc(kind).split(". ")[0].rstrip("."),
+                    code(spec.filters),
+                )
+                for kind, spec in kinds.items()
+            ],
+        ),
+        f"- Values are text. A page has 100 records unless `most` says otherwise, at most {MOST_IN_PAGE:,};\n"
+        "  `page.after` continues it, and None ends it.\n"
+        "- Jobs, leases, runs, events, reviews and deliveries come newest first.\n"
+        "- `state` and `blocked_reason` of a job are those that are shown: a queued job behind a taken profile is\n"
+        "  `blocked`, for its lane's reason.\n"
+        "- `paused` and `dropped` are `1` or `0`. `live` (leases) and `open` (reviews) narrow the list when given.\n"
+        "- `since` of an event is a `seq`: only later ones.\n"
+        "- A `Lane` is the running side of a profile: its state, its last token, the head of its queue.\n"
+        "- A filter that the kind does not have is an error that names those it has.",
+    )
+
+
+def job_fields() -> str:
+    """The fields of a job."""
+    return page(
+        "A job",
+        "The fields of a job, the same for `client.submit`, `leasehold submit --file` and every store. As JSON\n"
+        "Schema: [job.schema.json](job.schema.json). Every name also has a camelCase form on input; null is the same\n"
+        "as absent.",
+        job_table(),
+        "Stored and handed to the worker, but not acted on by this version: `allowed_actions` and `run_mode` (for the\n"
+        "browser runtime), `callback_url` (messages are written to the outbox, nothing sends them yet).",
+    )
+
+
+def fleet_fields() -> str:
+    """The fields of a fleet file."""
+    return page(
+        "fleet.yaml",
+        "What `leasehold apply` reads. As JSON Schema: [fleet.schema.json](fleet.schema.json).\n"
+        "How to write one: [Declare a fleet](../howto/declare-a-fleet.md).",
+        fleet_table(),
+        "Stored and handed to the worker, but not acted on by this version: `browser`, `user_data_dir`, `window`,\n"
+        "`manual_use`, and a proxy's `server` and `credentials`.",
+    )
+
+
+def python() -> str:
+    """The public names, from their own signatures and docstrings."""
+    tree = ast.parse((ROOT / "src/leasehold/client.py").read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    opening = next(node for node in tree.body if isinstance(node, ast.AsyncFunctionDef) and node.name == "connect")
+    parts = ["```python", f"async with {_call(opening)} as client: ...", "```"]
+    shown = ["## connect", "\n".join(parts), _doc(leasehold.connect)]
+    for name, handle in (("Client", "client"), ("HeldLease", "lease")):
+        shown += [f"## {name}", _text(getattr(leasehold, name)), _methods(classes[name], handle)]
+    others = [name for name in leasehold.__all__ if name not in ("Client", "HeldLease", "connect")]
+    return page(
+        "Python",
+        "```python\nfrom leasehold import connect\n```",
+        *shown,
+        "## Other names",
+        table(["name", "what"], [(f"`leasehold.{name}`", _what(getattr(leasehold, name))) for name in others]),
+        "Everything else that a store can do is in `client.store`: the [port](../../src/leasehold/ports.py), with the\n"
+        "guarantees of each operation. Fields of records are in [core](../../src/leasehold/core).",
+    )
+
+
+def _text(thing: object) -> str:
+    return inspect.getdoc(thing) or ""
+
+
+def _what(thing: object) -> str:
+    """What a public name is; of an enum without words of its own, its values."""
+    if isinstance(thing, type) and issubclass(thing, StrEnum) and thing.__doc__ == StrEnum.__doc__:
+        return f"One of {code(thing)}."
+    return _doc(thing)
+
+
+def _call(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ").replace("=", " = ")
+    return f"{node.name}({arguments})"
+
+
+def _methods(node: ast.ClassDef, handle: str) -> str:
+    rows = []
+    for item in node.body:
+        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) or item.name.startswith("_"):
+            continue
+        marks = {decorator.id for decorator in item.decorator_list if isinstance(decorator, ast.Name)}
+        text = " ".join((ast.get_docstring(item) or "").split())
+        if "property" in marks:
+            rows.append((f"`{handle}.{item.name}`", text or f"The {ast.unparse(item.returns or item)} itself."))
+        else:
+            how = "async with " if "asynccontextmanager" in marks else "await "
+            how = how if isinstance(item, ast.AsyncFunctionDef) else ""
+            rows.append((f"`{how}{handle}.{_call(item)}`", text))
+    return table(["call", "what"], rows)
+
+
+def schema(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "blocked-reasons.md": blocked_reasons,
+    "cli.md": command_line,
+    "errors.md": errors,
+    "events.md": events,
+    "failures.md": failures,
+    "fleet.md": fleet_fields,
+    "fleet.schema.json": lambda: schema(fleet_schema()),
+    "job.md": job_fields,
+    "job.schema.json": lambda: schema(job_schema()),
+    "lists.md": lists,
+    "python.md": python,
+    "settings.md": settings,
+    "states.md": states,
+}
+
+
+def differing(folder: Path) -> list[str]:
+    """The pages that are not there, or not what the program says."""
+    return [
+        name
+        for name, write in PAGES.items()
+        if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != write()
+    ]
+
+
+def main(arguments: Sequence[str], folder: Path = REFERENCE) -> int:
+    """Write the pages that differ; with --check, only name them."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m tools.docs [--check]", file=sys.stderr)
+        return 2
+    old = differing(folder)
+    if arguments:
+        for name in old:
+            print(f"{folder.name}/{name} is old: run `make docs`", file=sys.stderr)
+        return 1 if old else 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in old:
+        (folder / name).write_text(PAGES[name](), encoding="utf-8")
+        print(f"wrote {folder.name}/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
