@@ -6,7 +6,7 @@
 PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
-CODE := $(wildcard src tests bench tools)
+CODE := $(wildcard src tests bench tools examples)
 # More arguments for pytest: make test PYTEST_ARGS="tests/unit -k leases"
 PYTEST_ARGS ?=
 

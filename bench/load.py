@@ -1,7 +1,8 @@
 """The load: a fleet of profiles with jobs, and workers that claim and settle as fast as they can.
 
-A worker is a loop that holds at most `batch` jobs: it settles what it has and claims the next at the same moment, as
-the runtime's workers do. Loops are spread evenly over processes; measuring starts when all are connected.
+A worker is a loop that holds at most `batch` jobs: it settles what it has and claims the next at the same moment.
+Loops are spread evenly over processes (a process with several is a worker with that concurrency); measuring starts
+when all are connected.
 """
 
 from __future__ import annotations
@@ -137,15 +138,14 @@ async def _work(url: str, workers: int, batch: int, seconds: float) -> None:
         await asyncio.to_thread(sys.stdin.readline)
         started = time.perf_counter()
         until = started + seconds
-        counts = await asyncio.gather(*(_loop(store, n, batch, until) for n in range(workers)))
+        counts = await asyncio.gather(*(_loop(store, batch, until) for _ in range(workers)))
         print(json.dumps({"jobs": sum(counts), "seconds": time.perf_counter() - started}), flush=True)
     finally:
         await store.close()
 
 
-async def _loop(store: Store, number: int, batch: int, until: float) -> int:
-    name = f"bench-{number}"
-    request = ClaimRequest(worker_id=WorkerId(name), incarnation=name, tasks=(TASK,), most=batch)
+async def _loop(store: Store, batch: int, until: float) -> int:
+    request = ClaimRequest(worker_id=WorkerId("bench"), incarnation="bench", tasks=(TASK,), most=batch)
     done = 0
     grants = await store.claim(request)
     while grants:

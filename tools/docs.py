@@ -372,9 +372,9 @@ def job_fields() -> str:
     """The fields of a job."""
     return page(
         "A job",
-        "The fields of a job, the same for `client.submit`, `leasehold submit --file` and every store. As JSON\n"
-        "Schema: [job.schema.json](job.schema.json). Every name also has a camelCase form on input; null is the same\n"
-        "as absent.",
+        "The fields of a job, the same for `client.submit`, `leasehold submit --file jobs.jsonl` and every store.\n"
+        "As JSON Schema: [job.schema.json](job.schema.json). Every name also has a camelCase form on input;\n"
+        "null is the same as absent.",
         job_table(),
         "Stored and handed to the worker, but not acted on by this version: `allowed_actions` and `run_mode` (for the\n"
         "browser runtime), `callback_url` (messages are written to the outbox, nothing sends them yet).",
@@ -398,8 +398,7 @@ def python() -> str:
     tree = ast.parse((ROOT / "src/leasehold/client.py").read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     opening = next(node for node in tree.body if isinstance(node, ast.AsyncFunctionDef) and node.name == "connect")
-    parts = ["```python", f"async with {_call(opening)} as client: ...", "```"]
-    shown = ["## connect", "\n".join(parts), _doc(leasehold.connect)]
+    shown = ["## connect", f"`async with {_call(opening)} as client:`", _doc(leasehold.connect)]
     for name, handle in (("Client", "client"), ("HeldLease", "lease")):
         shown += [f"## {name}", _text(getattr(leasehold, name)), _methods(classes[name], handle)]
     others = [name for name in leasehold.__all__ if name not in ("Client", "HeldLease", "connect")]

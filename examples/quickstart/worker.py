@@ -36,7 +36,11 @@ async def work() -> None:
                     print("nothing to do")
                     return
                 for grant in grants:
-                    await run(client, grant, heartbeat.hold(grant.lease, sent_at, print))
+                    hold = heartbeat.hold(grant.lease, sent_at, print)
+                    try:
+                        await run(client, grant, hold)
+                    finally:
+                        heartbeat.drop(hold)
         finally:
             await asyncio.to_thread(heartbeat.close)
             await client.store.report(replace(report, stopping=True))

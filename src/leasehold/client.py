@@ -21,7 +21,7 @@ from leasehold.core.leases import Lease, LeaseStatus, Mode, Purpose
 from leasehold.core.profiles import ReleasePolicy
 from leasehold.core.settle import Browser, EndFacts, Ending
 from leasehold.core.why import Why, explain
-from leasehold.errors import Conflict, Fail, InputError, LeaseLost, ProfileBusy
+from leasehold.errors import Conflict, Fail, InputError, LeaseholdError, LeaseLost, ProfileBusy
 from leasehold.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.heartbeat import Heartbeat, Hold
@@ -172,7 +172,7 @@ class HeldLease:
         while True:
             sent_at = boot_time()
             try:
-                self._grant = await self._store.acquire(self._request)
+                self._grant = await self._acquire()
                 break
             except ProfileBusy:
                 if boot_time() >= until:
@@ -187,6 +187,17 @@ class HeldLease:
 
         self._hold = self._heartbeat.hold(self._grant.lease, sent_at, tell)
         return self
+
+    async def _acquire(self) -> Grant:
+        """Ask for the lease. If we are cancelled while the answer is under way, the lease is given back."""
+        asking = asyncio.ensure_future(self._store.acquire(self._request))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            with suppress(LeaseholdError):
+                grant = await asking
+                await self._store.settle([Ending(ref=grant.lease.ref, facts=EndFacts(browser=Browser.NONE))])
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

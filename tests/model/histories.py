@@ -24,10 +24,13 @@ TASKS: Final = ("read", "buy")
 REGIONS: Final = ("us", "de", None)
 LANGUAGES: Final = ("en", "fr", None)
 OWNERS: Final = {"a1": "anna", "a2": "anna", "a3": "anna", "b1": "bert", "c1": "carl", "c2": "carl"}
+ACCOUNTS: Final = tuple(sorted(set(OWNERS.values())))
 PROFILES: Final = tuple(OWNERS)
 STARTERS: Final = ("a1", "a2", "b1", "c1")
 NOBODY: Final = LeaseRef(lease_id=LeaseId(""), profile_id=ProfileId(""), token=Token(0), routing_key="")
 CAPTCHA: Final = Failure("CAPTCHA", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.REVIEW_REQUIRED)
+
+OWN_RETRY: Final = Retry(reasons=("TIMEOUT", "LOGIN_REQUIRED"), backoff=Backoff(first=timedelta(seconds=1)))
 
 FleetChange = tuple[str, str, str, Any]
 
@@ -39,10 +42,7 @@ def task_sets() -> SearchStrategy[tuple[str, ...]]:
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
     """Three accounts, four profiles, two proxies; the pool of a vendor with few places."""
-    accounts = {
-        name: Account(account_id=AccountId(name), routing=draw(st.sampled_from(Routing)))
-        for name in sorted(set(OWNERS.values()))
-    }
+    accounts = {name: Account(account_id=AccountId(name), routing=draw(st.sampled_from(Routing))) for name in ACCOUNTS}
     proxies = {
         name: Proxy(proxy_id=ProxyId(name), server=f"http://{name}.example:8080", region=region)
         for name, region in (("x1", "us"), ("x2", "de"))
@@ -63,7 +63,7 @@ def _profiles(name: str) -> SearchStrategy[Profile]:
         language=st.sampled_from(LANGUAGES),
         max_active_runs=st.sampled_from([1, 2, 3]),
         disposable=st.sampled_from([False, False, False, True]),
-        release_policy=st.sampled_from(ReleasePolicy),
+        release_policy=st.sampled_from([ReleasePolicy.RECOVER, *ReleasePolicy]),
     )
 
 
@@ -72,12 +72,7 @@ def changes() -> SearchStrategy[FleetChange]:
     profile = st.sampled_from(PROFILES)
     return st.one_of(
         st.tuples(st.just("proxies"), st.sampled_from(["x1", "x2"]), st.just("region"), st.sampled_from(REGIONS)),
-        st.tuples(
-            st.just("accounts"),
-            st.sampled_from(sorted(set(OWNERS.values()))),
-            st.just("routing"),
-            st.sampled_from(Routing),
-        ),
+        st.tuples(st.just("accounts"), st.sampled_from(ACCOUNTS), st.just("routing"), st.sampled_from(Routing)),
         st.tuples(st.just("limits"), st.sampled_from(POOLS), st.just("max_leases"), st.integers(1, 3)),
         st.tuples(st.just("profiles"), profile, st.just("proxy_id"), st.sampled_from([None, "x1", "x2"])),
         st.tuples(st.just("profiles"), profile, st.just("language"), st.sampled_from(LANGUAGES)),
@@ -140,9 +135,7 @@ def specs() -> SearchStrategy[JobSpec]:
         risk_level=st.sampled_from([Risk.LOW, Risk.LOW, Risk.REVIEW_REQUIRED]),
         lock_timeout_seconds=st.sampled_from([None, 10, 900]),
         release_policy=st.sampled_from([None, None, None, "quarantine", "review"]),
-        retry=st.sampled_from(
-            [None, None, Retry(reasons=("TIMEOUT", "LOGIN_REQUIRED"), backoff=Backoff(first=timedelta(seconds=1)))]
-        ),
+        retry=st.sampled_from([None, None, OWN_RETRY]),
         callback_url=st.just("https://hooks.example/done"),
     )
     keyed = st.builds(
@@ -177,6 +170,13 @@ def endings() -> SearchStrategy[Ending]:
         retry=st.booleans(),
         facts=st.one_of(clean, clean, facts),
         registered=st.just(CAPTCHA),
+    )
+
+
+def writes() -> SearchStrategy[list[str]]:
+    """What a holder does: safe steps (`place` knows the URL too), sections entered and left."""
+    return st.lists(
+        st.sampled_from(["checkpoint", "place", "place", "enter pay", "enter post", "leave pay"]), max_size=3
     )
 
 

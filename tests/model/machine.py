@@ -30,9 +30,10 @@ from tests.model.audit import Audit
 from tests.model.reference import Held, Model, Work
 
 T = TypeVar("T")
+R = TypeVar("R")
 START = datetime(2030, 1, 1, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)
-MOST_PUT_ASIDE = 8
+MOST_PUT_ASIDE = 64
 
 
 class Clock:
@@ -41,7 +42,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = START
 
-    def __call__(self, real: datetime) -> datetime:
+    def __call__(self, _real: datetime) -> datetime:
         return self.now
 
 
@@ -63,17 +64,12 @@ class Machine(RuleBasedStateMachine):
 
     def both(self, real: Callable[[], Awaitable[T]], model: Callable[[], object]) -> T | None:
         """Do it in both. They answer, or they raise the same error, and then nothing happened."""
-        try:
-            expected = model()
-        except LeaseholdError as error:
-            expected = error
-        try:
-            answer = self.run(real())
-        except LeaseholdError as error:
-            assert type(error) is type(expected), f"the store raised {error!r}, the model says {expected!r}"
-            return None
-        assert not isinstance(expected, LeaseholdError), f"the store answered {answer!r}, the model says {expected!r}"
-        return answer
+        expected = _outcome(model)
+        answer = _outcome(lambda: self.run(real()))
+        failed = isinstance(answer, LeaseholdError)
+        same = type(answer) is type(expected) if failed else not isinstance(expected, LeaseholdError)
+        assert same, f"the store says {answer!r}, the model says {expected!r}"
+        return None if isinstance(answer, LeaseholdError) else answer
 
     def step(self) -> None:
         """After each rule: a little time passes, and everything is compared."""
@@ -88,13 +84,11 @@ class Machine(RuleBasedStateMachine):
 
     def pick_lease(self, index: int, *, any_of_all: bool) -> Held | None:
         """A lease that some worker believes to hold; or any that ever was, for late writes."""
-        known = [
-            held for held in self.model.leases if any_of_all or (held.ended is None and not self.is_forgotten(held))
-        ]
+        known = [held for held in self.model.leases if any_of_all or self.is_in_use(held)]
         return known[-1 - index % len(known)] if known else None
 
-    def is_forgotten(self, held: Held) -> bool:
-        return (held.profile, held.token) in self.forgotten
+    def is_in_use(self, held: Held) -> bool:
+        return held.ended is None and (held.profile, held.token) not in self.forgotten
 
     def ref(self, held: Held) -> LeaseRef:
         return self.refs[held.profile, held.token]
@@ -217,6 +211,15 @@ class Machine(RuleBasedStateMachine):
             self._claim(request, lost=False)
             self.step()
 
+    @rule(rounds=st.integers(1, 4))
+    def work_goes_on(self, rounds: int) -> None:
+        """An ordinary day: whoever holds a lease completes, and everybody asks for more."""
+        for _ in range(rounds):
+            self.every_worker_claims(most=1)
+            held = [held for held in self.model.leases if self.is_in_use(held)]
+            self._settle([replace(histories.DONE, ref=self.ref(one)) for one in held])
+            self.step()
+
     def _claim(self, request: ClaimRequest, *, lost: bool) -> None:
         grants = self.run(self.store.claim(request))
         aside = self.run(self.audit.put_aside())
@@ -249,18 +252,9 @@ class Machine(RuleBasedStateMachine):
 
     def _check_grant(self, grant: Grant, held: Held) -> None:
         lease = grant.lease
-        assert lease.ref == LeaseRef(
-            lease_id=LeaseId(held.ref[0]),
-            profile_id=ProfileId(held.profile),
-            token=Token(held.token),
-            routing_key=held.key,
-        )
-        assert (lease.expires_at, lease.pool, lease.mode) == (
-            held.expires,
-            held.pool,
-            "shared" if held.shared else "exclusive",
-        )
-        assert lease.release_policy == held.policy
+        assert (lease.lease_id, lease.profile_id, lease.token) == held.ref
+        assert (lease.routing_key, lease.pool, lease.shared) == (held.key, held.pool, held.shared)
+        assert (lease.expires_at, lease.release_policy) == (held.expires, held.policy)
         assert grant.profile == self.model.profiles[held.profile]
         if grant.job is not None and held.job is not None:
             assert (grant.job.state, grant.job.attempt) == ("running", held.job.attempt)
@@ -313,15 +307,17 @@ class Machine(RuleBasedStateMachine):
     @rule(
         pick=st.integers(0, 7),
         late=st.sampled_from([False, False, False, True]),
-        writes=st.lists(
-            st.sampled_from(["checkpoint", "place", "enter pay", "enter post", "leave pay"]), min_size=1, max_size=3
-        ),
+        writes=histories.writes(),
     )
     def a_holder_works(self, pick: int, late: bool, writes: list[str]) -> None:
         """Safe steps, with and without a URL, and mutating sections, in any order."""
         held = self.pick_lease(pick, any_of_all=late)
-        for write in writes if held is not None else ():
-            ref, model, store = self.ref(held), self.model, self.store
+        if held is not None:
+            self._write(self.ref(held), writes)
+
+    def _write(self, ref: LeaseRef, writes: list[str]) -> None:
+        model, store = self.model, self.store
+        for write in writes:
             what, _, name = write.partition(" ")
             url = "https://shop.example/" if what == "place" else None
             match what:
@@ -408,6 +404,21 @@ class Machine(RuleBasedStateMachine):
         self.step()
 
     # Sweeps
+
+    @rule(pick=st.integers(0, 7), writes=histories.writes(), facts=histories.lost_facts())
+    def a_worker_is_lost(self, pick: int, writes: list[str], facts: LostFacts) -> None:
+        """The usual story from the last words of a worker to the end of the lock-delay."""
+        held = self.pick_lease(pick, any_of_all=False)
+        if held is None:
+            return
+        self._write(self.ref(held), writes)
+        self.move(held.ttl)
+        self._expire()
+        self.step()
+        self._resolve(list(range(6)), facts)
+        self.move(held.lock_delay)
+        self._resolve(list(range(6)), facts)
+        self.step()
 
     @rule(
         expire=st.booleans(),
@@ -519,6 +530,13 @@ class Machine(RuleBasedStateMachine):
             assert expected == [decided.state] or (expected == ["queued"] and decided.state == "queued")
             if target in (Target.PROFILE, Target.JOB, Target.ACCOUNT):
                 assert decided.version == self.run(self.audit.version(target, record_id))
+
+
+def _outcome(call: Callable[[], R]) -> R | LeaseholdError:
+    try:
+        return call()
+    except LeaseholdError as error:
+        return error
 
 
 async def _answer(call: Awaitable[T]) -> T:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Action, Decision, Target
@@ -384,10 +385,7 @@ class Model:
     def grant(self, choice: Choice, worker: str) -> Held:
         """Give the job and its profile to the worker."""
         job = choice.job
-        strictest = max(
-            (job.spec.release_policy or "recover", self.profiles[job.profile].release_policy),
-            key=STRICTNESS.__getitem__,
-        )
+        policies = (job.spec.release_policy or "recover", self.profiles[job.profile].release_policy)
         seconds = job.spec.lock_timeout_seconds
         held = self._lease(
             job.profile,
@@ -396,7 +394,7 @@ class Model:
             key=choice.key,
             pool=job.pool,
             shared=job.shared,
-            policy=strictest,
+            policy=max(policies, key=STRICTNESS.__getitem__),
             ttl=timedelta(seconds=seconds) if seconds else TTL,
         )
         job.state, job.lease = "running", held
@@ -415,6 +413,7 @@ class Model:
         if (
             profile.account_id in self.paused
             or not self.joinable(profile.profile_id, shared)
+            or self._somebody_waits_alone(profile.profile_id)
             or self.key_taken(key)
             or not self.room(profile.pool)
         ):
@@ -431,6 +430,12 @@ class Model:
         )
         self._move_on()
         return held
+
+    def _somebody_waits_alone(self, profile: str) -> bool:
+        """The next job of the lane waits for the sharers to drain: nobody joins them any more."""
+        queue = self.lane(profile)
+        waits = bool(queue) and not (queue[0].shared or self.profiles[profile].disposable)
+        return waits and bool(self.live(profile))
 
     def _lease(
         self,
@@ -528,9 +533,7 @@ class Model:
         own = ending.registered
         if own is None or own.reason != ending.reason:
             return DEFAULT_RULE
-        return Rule(
-            retry={"unless_section_open": "unless_section"}.get(own.retry, str(own.retry)), profile=str(own.profile)
-        )
+        return Rule(retry=own.retry.removesuffix("_open"), profile=str(own.profile))
 
     def _verdict(self, held: Held, ending: Ending, rule: Rule) -> tuple[str | None, bool]:
         """What stands against `available`, and whether the ending is left to be resolved."""
@@ -631,6 +634,8 @@ class Model:
                 state = self._decide_account(decision)
             case Target.LEASE:
                 state = self._revoke(decision)
+            case _:
+                assert_never(decision.target)
         self._move_on()
         return state
 

@@ -90,9 +90,7 @@ def test_all_wrong_settings_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("renew", "stops", "ttl"), [(15, 60, 60), (15, 61, 60), (40, 40, 60), (50, 40, 60), (15, 40, 30)]
 )
-def test_a_holder_must_stop_after_it_renews_and_before_its_lease_ends(
-    renew: float, stops: float, ttl: float
-) -> None:
+def test_a_holder_must_stop_after_it_renews_and_before_its_lease_ends(renew: float, stops: float, ttl: float) -> None:
     found = faults({}, renew_every=renew, holder_stops_after=stops, lease_ttl=ttl)
     assert "between renew_every and lease_ttl" in found["LEASEHOLD_HOLDER_STOPS_AFTER"]
 

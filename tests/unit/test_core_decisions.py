@@ -28,9 +28,7 @@ disable    review_required disabled
 disable    quarantined     disabled
 enable     disabled        available
 """
-AFTER = {
-    (action, state): after for action, state, after in map(str.split, PROFILE_TABLE.strip().splitlines())
-}
+AFTER = {(action, state): after for action, state, after in map(str.split, PROFILE_TABLE.strip().splitlines())}
 
 JOB_TABLE = """
 approve scheduled queued blocked
@@ -39,9 +37,7 @@ cancel  scheduled queued blocked review
 retry   dead
 drop    dead
 """
-ALLOWED = {
-    (action, state) for action, *states in map(str.split, JOB_TABLE.strip().splitlines()) for state in states
-}
+ALLOWED = {(action, state) for action, *states in map(str.split, JOB_TABLE.strip().splitlines()) for state in states}
 
 
 @pytest.mark.parametrize(("action", "state"), list(product(Action, ProfileState)))
@@ -50,17 +46,13 @@ def test_a_decision_about_a_profile_leads_where_the_table_says(action: Action, s
     if after is not None:
         assert profile_after("p1", state, action, clean=True) == after
     else:
-        with pytest.raises(
-            IllegalTransition, match=f"profile p1 is {state}: cannot {action} it; allowed now: "
-        ):
+        with pytest.raises(IllegalTransition, match=f"profile p1 is {state}: cannot {action} it; allowed now: "):
             profile_after("p1", state, action, clean=True)
 
 
 def test_a_profile_is_enabled_straight_only_if_its_last_ending_was_clean() -> None:
     assert profile_after("p1", ProfileState.DISABLED, Action.ENABLE, clean=True) is ProfileState.AVAILABLE
-    assert (
-        profile_after("p1", ProfileState.DISABLED, Action.ENABLE, clean=False) is ProfileState.REVIEW_REQUIRED
-    )
+    assert profile_after("p1", ProfileState.DISABLED, Action.ENABLE, clean=False) is ProfileState.REVIEW_REQUIRED
 
 
 @pytest.mark.parametrize("state", [ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED])

@@ -39,8 +39,6 @@ def test_a_replay_can_go_on_where_another_stopped(first: list[Event], rest: list
     assert replay_profile(first + rest) == (replay_profile(rest) or replay_profile(first))
 
 
-@pytest.mark.parametrize(
-    "name", ["profile_lock_conflict", "stale_worker_write_rejected", "manual_use_detected"]
-)
+@pytest.mark.parametrize("name", ["profile_lock_conflict", "stale_worker_write_rejected", "manual_use_detected"])
 def test_the_events_that_the_product_names_exist(name: str) -> None:
     assert EventType(name)

@@ -29,9 +29,7 @@ OF_OUR_OWN = {"PROFILE_NEWER_THAN_BROWSER", "EVIDENCE_NOT_SAVED"}
 
 
 @pytest.mark.parametrize(("reason", "belongs_to", "retry", "profile"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_reason_is_treated_as_the_product_says(
-    reason: str, belongs_to: str, retry: str, profile: str
-) -> None:
+def test_a_reason_is_treated_as_the_product_says(reason: str, belongs_to: str, retry: str, profile: str) -> None:
     assert failure(reason) == Failure(reason, BelongsTo(belongs_to), RetryRule(retry), ProfileRule(profile))
 
 

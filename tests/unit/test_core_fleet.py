@@ -26,16 +26,12 @@ IDS = st.sampled_from(["a", "b", "c"])
 
 
 def accounts() -> st.SearchStrategy[Mapping[str, Account]]:
-    made = st.builds(
-        lambda name, notes: Account(account_id=AccountId(name), notes=notes), IDS, st.sampled_from("xy")
-    )
+    made = st.builds(lambda name, notes: Account(account_id=AccountId(name), notes=notes), IDS, st.sampled_from("xy"))
     return st.lists(made, max_size=3).map(lambda records: {record.account_id: record for record in records})
 
 
 def proxies() -> st.SearchStrategy[Mapping[str, Proxy]]:
-    made = st.builds(
-        lambda name, region: Proxy(proxy_id=ProxyId(name), server="http://h:1", region=region), IDS, IDS
-    )
+    made = st.builds(lambda name, region: Proxy(proxy_id=ProxyId(name), server="http://h:1", region=region), IDS, IDS)
     return st.lists(made, max_size=3).map(lambda records: {record.proxy_id: record for record in records})
 
 
@@ -102,10 +98,7 @@ def test_what_a_file_does_not_name_stays_unless_pruned() -> None:
 def test_runtime_state_is_no_part_of_a_fleet() -> None:
     running = replace(ACCOUNT, paused=True, pause_note="ban wave", version=9)
     assert configured(running) == configured(ACCOUNT)
-    assert (
-        diff(Fleet(accounts={"store_us_018": running}), Fleet(accounts={"store_us_018": ACCOUNT}), prune=True)
-        == []
-    )
+    assert diff(Fleet(accounts={"store_us_018": running}), Fleet(accounts={"store_us_018": ACCOUNT}), prune=True) == []
 
 
 @given(FLEETS, FLEETS, st.booleans())
@@ -124,13 +117,7 @@ def test_the_difference_names_exactly_what_will_be_other(current: Fleet, desired
         ("limit", current.limits, final.limits),
     ):
         for key in old.keys() | new.keys():
-            kind = (
-                ChangeKind.REMOVE
-                if key not in new
-                else ChangeKind.ADD
-                if key not in old
-                else ChangeKind.CHANGE
-            )
+            kind = ChangeKind.REMOVE if key not in new else ChangeKind.ADD if key not in old else ChangeKind.CHANGE
             same = key in old and key in new and old[key] == new[key]
             assert named.pop((what, key), None) == (None if same else kind)
     assert named == {}
@@ -186,6 +173,4 @@ def test_two_profiles_cannot_live_in_one_directory() -> None:
             "profile_019": a_profile(profile_id="profile_019", user_data_dir="/profiles/x"),
         }
     )
-    assert problems(FLEET, desired) == {
-        "profiles.profile_019.user_data_dir": "is used by profile profile_018 already"
-    }
+    assert problems(FLEET, desired) == {"profiles.profile_019.user_data_dir": "is used by profile profile_018 already"}

@@ -23,9 +23,7 @@ skipped   →
 cancelled →
 """
 
-MOVES = {
-    (before, after) for before, _, *afters in map(str.split, LEGAL.strip().splitlines()) for after in afters
-}
+MOVES = {(before, after) for before, _, *afters in map(str.split, LEGAL.strip().splitlines()) for after in afters}
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(JobState, JobState)))

@@ -66,9 +66,7 @@ def test_a_write_without_a_lease_is_refused() -> None:
     assert refusal(None, a_lease().ref, NOW) == "there is no such lease"
 
 
-@pytest.mark.parametrize(
-    "changes", [{"token": Token(6)}, {"token": Token(8)}, {"profile_id": ProfileId("other")}]
-)
+@pytest.mark.parametrize("changes", [{"token": Token(6)}, {"token": Token(8)}, {"profile_id": ProfileId("other")}])
 def test_a_foreign_token_is_refused(changes: dict[str, Any]) -> None:
     foreign = a_lease(**changes).ref
     assert refusal(a_lease(), foreign, NOW) == "the fencing token is not the one this lease was granted with"

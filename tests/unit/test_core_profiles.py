@@ -40,9 +40,7 @@ PROFILE = ProfileId("profile_018")
 
 
 @pytest.mark.parametrize(("before", "after", "cause"), EVERY_MOVE)
-def test_a_profile_moves_only_as_the_table_says(
-    before: ProfileState, after: ProfileState, cause: Cause
-) -> None:
+def test_a_profile_moves_only_as_the_table_says(before: ProfileState, after: ProfileState, cause: Cause) -> None:
     if (before, after, cause) in LEGAL:
         check_transition(PROFILE, before, after, cause)
     else:
@@ -59,17 +57,12 @@ def test_no_state_leads_to_itself() -> None:
 
 
 def test_only_available_profiles_are_leased() -> None:
-    assert [before for before, after in TRANSITIONS if after is ProfileState.LEASED] == [
-        ProfileState.AVAILABLE
-    ]
+    assert [before for before, after in TRANSITIONS if after is ProfileState.LEASED] == [ProfileState.AVAILABLE]
 
 
 def test_an_expiry_never_frees_a_profile() -> None:
     freeing = {
-        cause
-        for (_, after), causes in TRANSITIONS.items()
-        if after is ProfileState.AVAILABLE
-        for cause in causes
+        cause for (_, after), causes in TRANSITIONS.items() if after is ProfileState.AVAILABLE for cause in causes
     }
     assert freeing == {Cause.CLEAN_RELEASE, Cause.RESOLVED, Cause.DECIDED}
 

@@ -209,8 +209,6 @@ def test_each_next_step_says_what_it_waits_for(reason: Blocked, words: str) -> N
 def test_the_account_s_policy_gives_the_routing_key(
     routing: Routing, task: str | None, shared: bool, expected: str
 ) -> None:
-    key = routing_key(
-        routing, account_id=AccountId("a1"), profile_id=ProfileId("p1"), task=task, shared=shared
-    )
+    key = routing_key(routing, account_id=AccountId("a1"), profile_id=ProfileId("p1"), task=task, shared=shared)
     assert key == expected
     assert is_account_key(key) is expected.startswith("account")

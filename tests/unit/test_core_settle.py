@@ -295,9 +295,7 @@ def test_a_profile_is_freed_only_if_everything_is_proven(
     section: str | None,
     attempt: int,
 ) -> None:
-    facts = EndFacts(
-        browser=browser, final_url=final_url, proxy_changed=proxy_changed, evidence_saved=evidence_saved
-    )
+    facts = EndFacts(browser=browser, final_url=final_url, proxy_changed=proxy_changed, evidence_saved=evidence_saved)
     settlement = end(reason, facts=facts, lease=a_lease(open_section=section), job=a_job(attempt=attempt))
     after = state_of(settlement.profile)
     proven = browser is not Browser.NOT_PROVEN and evidence_saved and not proxy_changed and section is None
@@ -323,9 +321,7 @@ def test_quarantine_is_the_answer_to_a_lost_worker_unless_told_otherwise() -> No
         (ReleasePolicy.RECOVER, ProfileState.AVAILABLE),
     ],
 )
-def test_a_lost_profile_goes_where_its_release_policy_says(
-    policy: ReleasePolicy, expected: ProfileState
-) -> None:
+def test_a_lost_profile_goes_where_its_release_policy_says(policy: ReleasePolicy, expected: ProfileState) -> None:
     settlement = lose(policy=policy)
     assert settlement is not None
     assert state_of(settlement.profile) is expected
@@ -391,9 +387,7 @@ def test_a_worker_that_died_inside_a_section_quarantines_under_every_policy(poli
     settlement = lose(policy=policy, open_section="submit_order")
     assert settlement is not None
     assert settlement.profile.state is ProfileState.QUARANTINED
-    assert (
-        settlement.profile.reason == "died inside submit_order, 20 s after the last safe step dashboard_open"
-    )
+    assert settlement.profile.reason == "died inside submit_order, 20 s after the last safe step dashboard_open"
     assert job_state(settlement) is JobState.REVIEW
 
 

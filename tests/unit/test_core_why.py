@@ -71,9 +71,7 @@ def test_every_state_of_a_job_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("state", "profile", "words"), JOBS)
-def test_why_answers_for_every_state_of_a_job(
-    state: JobState, profile: ProfileState, words: list[str]
-) -> None:
+def test_why_answers_for_every_state_of_a_job(state: JobState, profile: ProfileState, words: list[str]) -> None:
     job = a_job(state=state, run_at=NOW + seconds(200), finished_at=before(10))
     why = explain(facts(profile, job))
     assert why.headline.startswith("job job_1 ")

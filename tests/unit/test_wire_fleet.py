@@ -393,9 +393,7 @@ def test_an_anchor_may_be_used_again_for_something_else() -> None:
     assert [account.notes for account in fleet.accounts.values()] == ["one", "one", "two", "two"]
 
 
-@pytest.mark.parametrize(
-    "word", ["no", "yes", "on", "off", "2026-05-01", "12:30:00", "1_000", "=", "0x1F", "NaN"]
-)
+@pytest.mark.parametrize("word", ["no", "yes", "on", "off", "2026-05-01", "12:30:00", "1_000", "=", "0x1F", "NaN"])
 def test_words_that_older_yaml_reads_as_something_else_are_text(word: str) -> None:
     assert parse_fleet(f"accounts: {{a: {{notes: {word}}}}}").accounts["a"].notes == word
 

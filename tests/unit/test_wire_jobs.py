@@ -108,9 +108,7 @@ def test_every_field_of_a_job_is_read() -> None:
 
 def test_what_is_read_has_the_types_of_the_core() -> None:
     spec = parse_job(FULL)
-    assert all(
-        isinstance(value, StrEnum) for value in (spec.mode, spec.run_mode, spec.risk_level, spec.on_conflict)
-    )
+    assert all(isinstance(value, StrEnum) for value in (spec.mode, spec.run_mode, spec.risk_level, spec.on_conflict))
     assert type(spec.release_policy) is str
     assert spec.run_at is not None
     assert spec.run_at.tzinfo is UTC
@@ -228,8 +226,7 @@ TASK_RULE = f"must be the name of a task: {ID_RULE[8:]}"
 TEXT_RULE = "must be text of 1 to 128 printable characters"
 TIME_RULE = "must be a time with its zone, as 2026-05-01T09:30:00Z or 2026-05-01T11:30:00+02:00"
 URL_RULE = (
-    "must be an http:// or https:// address of at most 2048 plain characters, "
-    "with a host and without user or password"
+    "must be an http:// or https:// address of at most 2048 plain characters, with a host and without user or password"
 )
 PAYLOAD_RULE = "must be a JSON object of at most 256 KiB and 32 levels"
 REASON_RULE = "must be a reason as TIMEOUT: 1 to 64 capital letters, digits and '_'"
@@ -498,9 +495,7 @@ def test_an_unknown_version_is_refused_before_anything_else_is_looked_at(name: s
 
 
 def test_the_error_is_one_text_that_names_every_place() -> None:
-    with pytest.raises(
-        InputError, match=r"(?s)not acceptable.*where\.task: is required.*where\.account_id"
-    ) as caught:
+    with pytest.raises(InputError, match=r"(?s)not acceptable.*where\.task: is required.*where\.account_id") as caught:
         parse_job({}, "where")
     assert caught.value.code == "INVALID_INPUT"
 
@@ -580,10 +575,7 @@ def test_a_body_is_what_a_client_would_send() -> None:
 
 def test_the_fingerprint_of_a_body_never_changes() -> None:
     """It is stored with the key: another value here breaks the retried submits of running systems."""
-    assert (
-        fingerprint(parse_job(LEAST))
-        == sha256(b'{"account_id":"store_us_018","task":"sync_orders"}').hexdigest()
-    )
+    assert fingerprint(parse_job(LEAST)) == sha256(b'{"account_id":"store_us_018","task":"sync_orders"}').hexdigest()
     assert fingerprint(SPEC) == "31d24ab4ca904e32c312f7aa26a9666c68bc9da71a1382db3e286c800c5c3137"
 
 
@@ -645,9 +637,7 @@ JSON_VALUES = st.recursive(
     | st.integers(-(2**53), 2**53)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3),
     max_leaves=10,
 )
 SPECS = st.builds(

@@ -111,8 +111,7 @@ def accepts_object(schema: dict[str, Any], value: dict[str, Any]) -> bool:
         if isinstance(inner, dict) and not accepts(inner, item):
             return False
     return all(
-        any(set(option["required"]) <= set(value) for option in rule["anyOf"])
-        for rule in schema.get("allOf", [])
+        any(set(option["required"]) <= set(value) for option in rule["anyOf"]) for rule in schema.get("allOf", [])
     )
 
 
@@ -155,9 +154,7 @@ def test_every_field_and_alias_is_in_the_schema() -> None:
 
 
 def test_the_fields_of_a_job_are_those_of_the_core() -> None:
-    assert {field.name for field in JOB.table} - {"schema_version"} == {
-        field.name for field in fields(JobSpec)
-    }
+    assert {field.name for field in JOB.table} - {"schema_version"} == {field.name for field in fields(JobSpec)}
 
 
 def test_the_defaults_in_the_schema_are_those_of_the_core() -> None:

@@ -22,6 +22,8 @@ class LeaseStatus(StrEnum):
     REVOKED = "revoked"
 
 
+MOST_TOKEN_DIGITS: Final = 18
+
 LIVE: Final = frozenset({LeaseStatus.RUNNING, LeaseStatus.RELEASING})
 
 
@@ -118,7 +120,8 @@ def lease_id_of(profile_id: ProfileId, token: Token) -> LeaseId:
 def lease_key(lease_id: str) -> tuple[ProfileId, Token] | None:
     """The profile and token that a lease id names, or None if it is not a lease id."""
     profile_id, _, token = lease_id.rpartition(":")
-    return (ProfileId(profile_id), Token(int(token))) if profile_id and token.isdecimal() else None
+    a_number = token.isascii() and token.isdecimal() and len(token) <= MOST_TOKEN_DIGITS
+    return (ProfileId(profile_id), Token(int(token))) if profile_id and a_number else None
 
 
 class RunResult(StrEnum):

@@ -40,7 +40,7 @@ class ManualUse(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a profile may change its state. Each is one line of PRODUCT's table."""
+    """Why a profile may change its state."""
 
     GRANTED = "granted"
     CLEAN_RELEASE = "clean_release"

@@ -264,7 +264,7 @@ def database(folder: Path) -> str:
     """The URL of a fresh store in the folder; one that an earlier demo left there is removed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder.resolve() / "leasehold.db"
-    for suffix in ("", "-wal", "-shm", "-checkpointer"):
+    for suffix in ("", "-wal", "-shm", "-checkpoint"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return f"sqlite:///{path}"
 

@@ -38,11 +38,12 @@ COMMIT_LOOKUP_SECONDS = 30.0
 
 _CLOCK = Statement(
     "clock",
-    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, "
-    "CAST(pg_current_xact_id() AS text) AS xid",
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision, "
+    "CAST(pg_current_xact_id() AS text) AS xid FROM fleet_lock",
 )
 _CLOCK_READ_ONLY = Statement(
-    "clock_read_only", "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us"
+    "clock_read_only",
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision FROM fleet_lock",
 )
 
 # Hot statements are planned once, for any parameters, and by index: their tables may look empty when first planned.
@@ -54,12 +55,17 @@ _READER_OPTIONS = "-c plan_cache_mode=force_custom_plan -c default_transaction_r
 
 
 class _Statements(dict[str, Statement]):
-    """Statements by name; `a+b` is the pieces a and b put together."""
+    """Statements by name; `a+b` is the pieces a and b put together, `a&b` the writes a and b as parts of one."""
 
     def __missing__(self, name: str) -> Statement:
-        text = "\n".join(_TEXTS[piece] for piece in name.split("+"))
+        text = "\n".join(_TEXTS[piece] for piece in name.split("+")) if "&" not in name else _parts(name.split("&"))
         statement = self[name] = Statement(name, for_postgres(text))
         return statement
+
+
+def _parts(names: Sequence[str]) -> str:
+    parts = (f"{name}_part AS (\n{_TEXTS[name].replace(':rows', f':rows_{name}')}\n)" for name in names)
+    return f"WITH {', '.join(parts)}\nSELECT 1 AS done"
 
 
 _TEXTS = {
@@ -74,20 +80,47 @@ _ROLLBACK = Statement("rollback", "ROLLBACK")
 
 
 class _PostgresTx:
-    """One transaction. Pending writes travel with the next read, or with the commit."""
+    """One transaction. Pending writes travel with the next read or with the commit, expected queries with a read."""
 
-    __slots__ = ("_clock", "_link", "_pending", "begun", "committing", "writes", "xid")
+    __slots__ = (
+        "_ahead",
+        "_clock",
+        "_expected",
+        "_link",
+        "_pending",
+        "begun",
+        "committing",
+        "kept",
+        "revision",
+        "writes",
+        "xid",
+    )
 
-    def __init__(self, link: Link, clock: Callable[[datetime], datetime], *, writes: bool) -> None:
+    def __init__(
+        self,
+        link: Link,
+        clock: Callable[[datetime], datetime],
+        kept: dict[str, tuple[int, Any]],
+        *,
+        writes: bool,
+    ) -> None:
         self._link = link
         self._clock = clock
-        self._pending: list[Call] = []
+        self._pending: list[tuple[str, list[Params]]] = []
+        self._expected: list[tuple[str, Params]] = []
+        self._ahead: dict[str, tuple[Params, list[Row]]] = {}
+        self.kept = kept
+        self.revision = 0
         self.writes = writes
         self.begun = False
         self.committing = False
         self.xid: str | None = None
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        if len(queries) == 1 and queries[0][0] in self._ahead:
+            params, rows = self._ahead.pop(queries[0][0])
+            if params == queries[0][1]:
+                return [rows]
         return self._send([(_STATEMENTS[name], params) for name, params in queries])
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
@@ -95,10 +128,20 @@ class _PostgresTx:
         *answers, times = self._send([*((_STATEMENTS[name], params) for name, params in queries), (clock, {})])
         if self.writes:
             self.xid = times[0]["xid"]
+        self.revision = times[0]["revision"]
         return self._clock(from_us(times[0]["us"])), answers
 
+    def expect(self, query: tuple[str, Params]) -> None:
+        self._expected.append(query)
+
     def write(self, name: str, rows: Sequence[Params]) -> None:
-        self._pending.append((_STATEMENTS[name], {"rows": dump(rows)}))
+        """Rows for one table wait together, unless one of them would be written twice."""
+        if self._pending and name in _KEYS:
+            for other, waiting in self._pending:
+                if other == name and not _keys(name, waiting) & _keys(name, rows):
+                    waiting.extend(rows)
+                    return
+        self._pending.append((name, list(rows)))
 
     def commit(self) -> None:
         """Send what is pending, and the commit, in one trip."""
@@ -116,10 +159,55 @@ class _PostgresTx:
             self._send([(_ROLLBACK, {})])
 
     def _send(self, calls: Sequence[Call]) -> list[list[Row]]:
-        before = self._pending if self.begun else [(_BEGIN if self.writes else _BEGIN_VIEW, {}), *self._pending]
+        before = _together(self._pending)
         self._pending = []
-        self.begun = True
-        return self._link.run([*before, *calls])[len(before) :]
+        if not self.begun:
+            before.insert(0, (_BEGIN if self.writes else _BEGIN_VIEW, {}))
+            self.begun = True
+        expected, self._expected = self._expected, []
+        ahead = [(_STATEMENTS[name], params) for name, params in expected]
+        answers = self._link.run([*before, *calls, *ahead])[len(before) :]
+        for (name, params), rows in zip(expected, answers[len(calls) :], strict=True):
+            self._ahead[name] = (params, rows)
+        return answers[: len(calls)]
+
+
+# The writes of a claim and of a settle: each to a table of its own (or to other rows), so that they can be parts of
+# one statement. What identifies a row tells whether two lots of rows may be one.
+_KEYS = {
+    "end_runs": ("profile_id", "token"),
+    "insert_events": (),
+    "insert_runs": ("profile_id", "token"),
+    "update_jobs": ("seq",),
+    "update_lanes": ("profile_id",),
+}
+
+
+def _keys(name: str, rows: Sequence[Params]) -> set[tuple[Any, ...]]:
+    columns = _KEYS[name]
+    return {tuple(row[column] for column in columns) for row in rows} if columns else set()
+
+
+def _together(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
+    """Pending writes as calls, in order; runs of different hot ones as one statement each."""
+    calls: list[Call] = []
+    run: list[tuple[str, Sequence[Params]]] = []
+    for name, rows in pending:
+        if name in _KEYS and name not in (other for other, _ in run):
+            run.append((name, rows))
+            continue
+        calls += _as_one(run)
+        run = [(name, rows)] if name in _KEYS else []
+        if name not in _KEYS:
+            calls.append((_STATEMENTS[name], {"rows": dump(rows)}))
+    return calls + _as_one(run)
+
+
+def _as_one(run: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
+    if len(run) < 2:
+        return [(_STATEMENTS[name], {"rows": dump(rows)}) for name, rows in run]
+    statement = _STATEMENTS["&".join(name for name, _ in run)]
+    return [(statement, {f"rows_{name}": dump(rows) for name, rows in run})]
 
 
 class PostgresEngine:
@@ -130,6 +218,7 @@ class PostgresEngine:
         self._clock = clock
         self._pid = os.getpid()
         self._local = threading.local()
+        self._kept: dict[str, tuple[int, Any]] = {}
         self._writers = Threads(WRITERS, "leasehold-pg-writer", self._drop_link)
         self._readers = Threads(READERS, "leasehold-pg-reader", self._drop_link)
         self._signals = Signals(lambda: connect(self._url, ""))
@@ -189,7 +278,7 @@ class PostgresEngine:
         """Run until it commits. What was rolled back may run again; what was committed never does."""
         collisions = cuts = 0
         while True:
-            tx = _PostgresTx(self._link(_WRITER_OPTIONS), self._clock, writes=True)
+            tx = _PostgresTx(self._link(_WRITER_OPTIONS), self._clock, self._kept, writes=True)
             answer: list[T] = []
             try:
                 answer.append(operation(tx))
@@ -235,6 +324,11 @@ class PostgresEngine:
                     status = row["status"] if row else None
             except (psycopg.OperationalError, StoreUnavailable):
                 status = "in progress"
+            except psycopg.Error as error:
+                # The server does not know this transaction: a stand-by that took over before it arrived, perhaps.
+                raise StoreUnavailable(
+                    f"the answer to commit {xid} was lost and the server does not know it; read before doing it again"
+                ) from error
             if status != "in progress":
                 return status == "committed"
             if time.monotonic() > until:
@@ -245,7 +339,7 @@ class PostgresEngine:
 
     def _view(self, operation: Callable[[Tx], T]) -> T:
         for attempt in range(2):
-            tx = _PostgresTx(self._link(_READER_OPTIONS), self._clock, writes=False)
+            tx = _PostgresTx(self._link(_READER_OPTIONS), self._clock, self._kept, writes=False)
             try:
                 result = operation(tx)
                 tx.roll_back()

@@ -6,6 +6,7 @@ This is libpq through psycopg's own binding, without cursors and adapters in bet
 
 import select
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 import psycopg
@@ -27,7 +28,8 @@ class Statement:
 
     def __init__(self, name: str, text: str) -> None:
         numbered, self.names = positional(text)
-        self.name = name.encode()
+        # The server keeps 63 bytes of a name: longer ones that begin alike would be one.
+        self.name = (name if len(name) < 60 else sha256(name.encode()).hexdigest()[:32]).encode()
         self.text = numbered.encode()
         self.columns: list[str] = []
         self.loaders: list[Callable[[bytes], Any]] = []

@@ -8,15 +8,15 @@ SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UP
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: lock_ready
-SELECT l.* FROM lanes l
+SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit FROM lanes l
 WHERE l.head_pool = :pool AND l.head_task = :task AND l.hold IS NULL AND l.head_job_id IS NOT NULL
   AND (l.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR l.engine <= CAST(:engine AS bigint))
 ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
 LIMIT :most
-FOR NO KEY UPDATE SKIP LOCKED;
+FOR NO KEY UPDATE OF l SKIP LOCKED;
 
 -- name: lock_ready_among
-SELECT l.* FROM lanes l
+SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit FROM lanes l
 WHERE l.profile_id IN (
     SELECT best.profile_id
     FROM unnest(CAST(:tasks AS text[])) AS offered (task)
@@ -31,7 +31,7 @@ WHERE l.profile_id IN (
   AND l.head_pool = :pool AND l.head_task IN :tasks[] AND l.hold IS NULL AND l.head_job_id IS NOT NULL
 ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
 LIMIT :most
-FOR NO KEY UPDATE SKIP LOCKED;
+FOR NO KEY UPDATE OF l SKIP LOCKED;
 
 -- name: heads
 SELECT j.* FROM unnest(CAST(:ids AS text[])) AS lane (profile_id)

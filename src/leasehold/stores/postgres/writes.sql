@@ -185,6 +185,9 @@ UPDATE reviews t SET decided_at = r.decided_at, decision = r.decision, note = r.
 FROM json_populate_recordset(NULL::reviews, :rows) r
 WHERE t.target = r.target AND t.subject = r.subject AND t.decided_at IS NULL;
 
+-- name: count_change
+UPDATE fleet_lock t SET revision = t.revision + r.changes FROM json_to_recordset(:rows) AS r (changes bigint);
+
 -- name: pause_accounts
 UPDATE accounts t SET paused = r.paused, pause_note = r.pause_note, version = t.version + 1
 FROM json_populate_recordset(NULL::accounts, :rows) r
@@ -203,11 +206,12 @@ DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.prox
 DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, token, state, state_reason, clean)
-SELECT t.profile_id, t.token, t.state, t.state_reason, t.clean
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean)
+SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean
 FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
 ON CONFLICT (profile_id) DO UPDATE SET
-    token = excluded.token, state = excluded.state, state_reason = excluded.state_reason, clean = excluded.clean;
+    account_id = excluded.account_id, token = excluded.token, state = excluded.state,
+    state_reason = excluded.state_reason, clean = excluded.clean;
 
 -- name: delete_lane
 DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
@@ -226,7 +230,7 @@ WHERE t.profile_id = r.profile_id AND t.job_id = r.job_id;
 
 -- name: prune_job_deliveries
 DELETE FROM deliveries t USING json_to_recordset(:rows) AS r (job_id text)
-WHERE t.job_id = r.job_id;
+WHERE t.job_id = r.job_id AND t.delivered_at IS NOT NULL;
 
 -- name: prune_events
 DELETE FROM events t USING json_to_recordset(:rows) AS r (seq bigint)

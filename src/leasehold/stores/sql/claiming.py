@@ -15,16 +15,15 @@ from leasehold.core.ids import JobId, RunId, Token, WorkerId
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease, Mode, Purpose, lease_id_of
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
-from leasehold.core.readiness import NEXT_STEP, Blocked, job_gate, lane_gate
+from leasehold.core.readiness import NEXT_STEP, Blocked, can_share, job_gate, lane_gate
 from leasehold.core.routing import ROUTING_KEY_LIMIT, is_account_key, routing_key
 from leasehold.errors import NotFound, ProfileBusy
 from leasehold.ports import MOST_IN_BATCH, ClaimRequest, Grant, LeaseRequest
 from leasehold.stores.sql.codec import Row, dump, encoder, evolve
-from leasehold.stores.sql.engine import Context, Tx
+from leasehold.stores.sql.engine import Context, Params, Tx
 from leasehold.stores.sql.lanes import (
     Head,
     Work,
-    facts_of,
     heads_by_profile,
     lock,
     move,
@@ -37,7 +36,8 @@ from leasehold.stores.sql.lanes import (
 from leasehold.stores.sql.log import Log
 from leasehold.stores.sql.submitting import change_job
 
-MOST_ROUNDS = 8
+MOST_ROUNDS = 64
+WIDEST_ROUND = 128
 WINDOW = 8
 _write_lease = encoder(Lease)
 
@@ -64,11 +64,15 @@ class _Granting:
 
 
 def claim(tx: Tx, ctx: Context, request: ClaimRequest) -> list[Grant]:
-    """Up to `most` jobs with their leases. Rounds go on only while heads had to be put aside."""
+    """Up to `most` jobs with their leases. Rounds go on only while heads had to be put aside.
+
+    Each looks at twice as many lanes: what cannot run, however much of it comes first, must not hide what can.
+    """
     grants: list[Grant] = []
-    for _ in range(MOST_ROUNDS):
+    for number in range(MOST_ROUNDS):
         wanted = request.most - len(grants)
-        round_grants, again = _claim_round(tx, ctx, request, wanted)
+        look_at = max(wanted, min(wanted << number, WIDEST_ROUND))
+        round_grants, again = _claim_round(tx, ctx, request, wanted, look_at)
         grants += round_grants
         if not again or len(grants) >= request.most:
             break
@@ -77,35 +81,57 @@ def claim(tx: Tx, ctx: Context, request: ClaimRequest) -> list[Grant]:
 
 def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
     """Several claims in one transaction. Those that differ only in how many they want are one look at the lanes."""
-    alike: dict[ClaimRequest, list[int]] = {}
-    for index, request in enumerate(requests):
-        alike.setdefault(evolve(request, most=1), []).append(index)
     answers: list[list[Grant]] = [[] for _ in requests]
-    for request, indexes in sorted(alike.items(), key=lambda entry: entry[0].pool):
-        wanted = sum(requests[index].most for index in indexes)
-        grants = iter(claim(tx, ctx, evolve(request, most=min(wanted, MOST_IN_BATCH))))
+    for request, indexes in _alike(requests):
+        grants = iter(claim(tx, ctx, request))
         for index in indexes:
             answers[index] = list(islice(grants, requests[index].most))
     return answers
 
 
-def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int) -> tuple[list[Grant], bool]:
+def expect(tx: Tx, requests: Sequence[ClaimRequest]) -> None:
+    """Say that these claims come later in the transaction, so that their first look can travel with what is before.
+
+    That look does not see what is settled before it: who gets too little must claim once more.
+    """
+    groups = _alike(requests)
+    if len(groups) == 1:
+        request, _ = groups[0]
+        tx.expect(_ready(request, request.most))
+
+
+def _alike(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[int]]]:
+    """Claims that ask for the same, as one each, with the places of those in it; in the order of pools."""
+    alike: dict[ClaimRequest, list[int]] = {}
+    for index, request in enumerate(requests):
+        alike.setdefault(evolve(request, most=1), []).append(index)
+    together = []
+    for request, indexes in sorted(alike.items(), key=lambda entry: entry[0].pool):
+        wanted = sum(requests[index].most for index in indexes)
+        together.append((evolve(request, most=min(wanted, MOST_IN_BATCH)), indexes))
+    return together
+
+
+def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, look_at: int) -> tuple[list[Grant], bool]:
     """One look at the ready lanes. The second answer: some were put aside, so others may be ready behind them."""
-    lanes = _lock_ready(tx, request, wanted)
+    (lanes,) = tx.read(_ready(request, look_at))
     if not lanes:
         return [], False
     ids = [row["profile_id"] for row in lanes]
-    now, (configs, runs, heads, limits) = tx.clock(
-        *facts_of(ids), ("heads", {"ids": ids}), ("pool_limit", {"pool": request.pool})
-    )
-    works = list(works_from(lanes, configs, runs).values())
-    if limits:
+    # An available profile has no open lease: there is nothing to read for it.
+    shared = [row["profile_id"] for row in lanes if row["state"] != ProfileState.AVAILABLE]
+    open_runs = [("open_runs", {"ids": shared})] if shared else []
+    now, (heads, *runs) = tx.clock(("heads", {"ids": ids}), *open_runs)
+    works = list(works_from(tx, lanes, runs[0] if runs else []).values())
+    if lanes[0]["pool_limit"] is not None:
         works = works[: _pool_room(tx, request.pool)]
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=works)
     free = _lock_keys(tx, works, round_)
     queue = heads_by_profile(heads)
     aside = False
     for work in works:
+        if len(round_.grants) >= wanted:
+            break
         heads_of_lane = queue.get(work.lane.profile_id, [])
         if work.account.routing is not Routing.PROFILE and work.account.account_id not in free:
             continue
@@ -114,14 +140,16 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int) -> tu
     return round_.grants, aside
 
 
-def _lock_ready(tx: Tx, request: ClaimRequest, wanted: int) -> list[Row]:
-    """The best ready lanes that nobody else is taking. Lanes of each task are in an order of their own, so a
-    worker of several tasks looks at the first few of each: some more than it wants, as others may hold them."""
-    common = {"pool": request.pool, "most": wanted, "engine": request.engine}
+def _ready(request: ClaimRequest, look_at: int) -> tuple[str, Params]:
+    """The query that locks the best ready lanes which nobody else is taking.
+
+    Lanes of each task are in an order of their own, so a worker of several tasks looks at the first few of each: some
+    more than it wants, as others may hold them.
+    """
+    common = {"pool": request.pool, "most": look_at, "engine": request.engine}
     if len(request.tasks) == 1:
-        return tx.read(("lock_ready", {**common, "task": request.tasks[0]}))[0]
-    window = wanted * WINDOW + WINDOW
-    return tx.read(("lock_ready_among", {**common, "tasks": list(request.tasks), "window": window}))[0]
+        return "lock_ready", {**common, "task": request.tasks[0]}
+    return "lock_ready_among", {**common, "tasks": list(request.tasks), "window": look_at * WINDOW + WINDOW}
 
 
 def _pool_room(tx: Tx, pool: str) -> int:
@@ -362,6 +390,8 @@ def _check_free(tx: Tx, work: Work, round_: _Granting, key: str, *, shared: bool
     )
     if gate is None and is_account_key(key) and round_.keys.get(key, 0) >= ROUTING_KEY_LIMIT:
         gate = Blocked.PROFILE_LEASE
+    if gate is None and live and lane.head_job_id and not can_share(work.profile, shared=lane.head_shared):
+        gate = Blocked.PROFILE_LEASE  # a job waits for these sharers to end: nobody joins them any more
     if gate is None and engine is not None and lane.engine is not None and lane.engine > engine:
         raise ProfileBusy(
             f"profile {lane.profile_id} was last opened by browser version {lane.engine}, this one is {engine}: "

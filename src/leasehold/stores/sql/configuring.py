@@ -8,6 +8,7 @@ from leasehold.core.events import EventType
 from leasehold.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff, merged
 from leasehold.core.ids import Token
 from leasehold.core.profiles import Lane, Profile, ProfileState
+from leasehold.core.readiness import job_gate
 from leasehold.errors import Conflict
 from leasehold.stores.sql.codec import Row, decoder, encoder, evolve
 from leasehold.stores.sql.engine import Context, Tx
@@ -43,6 +44,7 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
     removed = [c.id for c in changes if c.kind is ChangeKind.REMOVE and c.what == "profile"]
     if removed:
         _check_removable(tx, removed)
+    tx.write("count_change", [{"changes": 1}])
     added = _write(tx, fleet, changes)
     affected = _affected(current, merged(current, fleet, prune=prune), changes)
     if affected:
@@ -147,10 +149,13 @@ def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str]) -> None:
     placer = Placer(tx, ctx, now, works, known)
     changed = []
     for row in rows:
-        job = read_job(row)
+        job, work = read_job(row), works[row["profile_id"]]
+        block = job_gate(job, work.profile, work.proxy, placer.known(job))
+        if block is not None and (block.reason, block.detail) == (job.blocked_reason, job.detail):
+            continue
         placed, _ = placer.enter(
             evolve(job, version=job.version + 1),
-            works[job.profile_id],
+            work,
             EventType.JOB_UNBLOCKED,
             follow_conflict=False,
         )

@@ -11,7 +11,7 @@ from leasehold.errors import IllegalTransition, InputError, NotFound, Problem, V
 from leasehold.ports import Decided
 from leasehold.stores.sql.codec import encoder, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
-from leasehold.stores.sql.lanes import Work, heads_by_profile, lock, move, next_head, read_job, refresh, save
+from leasehold.stores.sql.lanes import Work, heads_by_profile, lock, move, next_head, next_version, read_job, refresh, save
 from leasehold.stores.sql.log import Log, write_event
 from leasehold.stores.sql.submitting import Placer, change_job
 
@@ -68,7 +68,7 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     )
     save(tx, [work])
     log.save(tx)
-    return Decided(state=work.lane.state, version=work.stored.version + (work.lane != work.stored))
+    return Decided(state=work.lane.state, version=next_version(work))
 
 
 def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
@@ -133,6 +133,7 @@ def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         raise NotFound(f"there is no account {decision.id}; see 'leasehold accounts'")
     _check_version("account", decision, rows[0]["version"])
     paused = decision.action is Action.PAUSE
+    tx.write("count_change", [{"changes": 1}])
     tx.write(
         "pause_accounts",
         [{"account_id": decision.id, "paused": paused, "pause_note": decision.note if paused else ""}],

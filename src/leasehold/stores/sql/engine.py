@@ -18,7 +18,14 @@ Params = Mapping[str, Any]
 
 
 class Tx(Protocol):
-    """One transaction. It commits when the function that got it returns, and rolls back when it raises."""
+    """One transaction. It commits when the function that got it returns, and rolls back when it raises.
+
+    `revision` counts changes of the configuration, as of the last `clock`; `kept` is what this process remembers of
+    the configuration, each entry with the revision that it was read at.
+    """
+
+    revision: int
+    kept: dict[str, tuple[int, Any]]
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         """Run the named queries in order, after all pending writes; one answer each."""
@@ -26,6 +33,10 @@ class Tx(Protocol):
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
         """The same, with the store's time as of now: after every lock that was taken before."""
+        ...
+
+    def expect(self, query: tuple[str, Params]) -> None:
+        """This query will come later, and does not depend on what is written before it: it may be sent along."""
         ...
 
     def write(self, name: str, rows: Sequence[Params]) -> None:

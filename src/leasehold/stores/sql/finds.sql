@@ -100,7 +100,11 @@ ORDER BY t.seq DESC LIMIT :most
 AND t.job_id = :job_id
 
 -- name: find_job__account_id
-AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id)
+AND t.account_id = :account_id AND t.profile_id IN (
+    SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id
+    UNION ALL
+    SELECT r.profile_id FROM retired_lanes r WHERE r.account_id = :account_id
+)
 
 -- name: find_job__profile_id
 AND t.profile_id = :profile_id
@@ -149,6 +153,9 @@ AND t.status = :status
 
 -- name: find_lease__live
 AND t.ended_at IS NULL
+
+-- name: find_lease__ended
+AND t.ended_at IS NOT NULL
 
 -- name: find_lease__lease_id
 AND t.profile_id = :lease_profile AND t.token = :lease_token
@@ -221,6 +228,9 @@ AND t.review_id = :review_id
 
 -- name: find_review__open
 AND t.decided_at IS NULL
+
+-- name: find_review__decided
+AND t.decided_at IS NOT NULL
 
 -- name: find_review__target
 AND t.target = :target

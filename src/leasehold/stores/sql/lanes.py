@@ -7,6 +7,7 @@ what changed. The lane's row is the one lock of its profile: state, queue and le
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import NamedTuple
 
 from leasehold.core.accounts import Account, Proxy
@@ -28,7 +29,6 @@ _write_lane = encoder(Lane)
 
 Configured = tuple[Profile, Account, Proxy | None]
 MOST_KEPT = 20_000
-_KEPT: dict[str, tuple[Row, Configured]] = {}
 
 
 @dataclass(slots=True)
@@ -58,22 +58,16 @@ class Work:
         return sum(1 for lease in self.open if lease.unresolved)
 
 
-def facts_of(ids: Iterable[str]) -> tuple[tuple[str, Params], tuple[str, Params]]:
-    """The two reads that `works_from` needs, for these profiles."""
-    wanted = {"ids": list(ids)}
-    return ("configs", wanted), ("open_runs", wanted)
-
-
-def works_from(lanes: Iterable[Row], configs: Iterable[Row], runs: Iterable[Row]) -> dict[ProfileId, Work]:
-    """Working sets out of rows, in the order of the lanes."""
+def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Row]) -> dict[ProfileId, Work]:
+    """Working sets out of rows, in the order of the lanes. Call it after `clock`: configuration is kept by revision."""
     open_leases: dict[str, list[Lease]] = {}
     for row in runs:
         open_leases.setdefault(row["profile_id"], []).append(read_lease(row))
-    config = {row["profile_id"]: row for row in configs}
+    config = _configured(tx, [row["profile_id"] for row in lanes])
     works: dict[ProfileId, Work] = {}
     for row in lanes:
         lane = read_lane(row)
-        profile, account, proxy = _configured(config[lane.profile_id])
+        profile, account, proxy = config[lane.profile_id]
         works[lane.profile_id] = Work(
             lane=lane,
             profile=profile,
@@ -85,17 +79,19 @@ def works_from(lanes: Iterable[Row], configs: Iterable[Row], runs: Iterable[Row]
     return works
 
 
-def _configured(row: Row) -> Configured:
-    """The records of a configuration row. It rarely changes, so the last ones are kept while the row is the same."""
-    kept = _KEPT.get(row["profile_id"])
-    if kept is not None and kept[0] == row:
-        return kept[1]
-    proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
-    made = (read_profile(row), read_account(row), proxy)
-    if len(_KEPT) >= MOST_KEPT:
-        _KEPT.clear()
-    _KEPT[row["profile_id"]] = (row, made)
-    return made
+def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
+    """The configuration of these profiles: as remembered, where it was read at this very revision."""
+    kept, revision = tx.kept, tx.revision
+    found = {i: kept[i][1] for i in ids if i in kept and kept[i][0] == revision}
+    if len(found) < len(ids):
+        if len(kept) >= MOST_KEPT:
+            kept.clear()
+        (rows,) = tx.read(("configs", {"ids": [i for i in ids if i not in found]}))
+        for row in rows:
+            proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
+            found[row["profile_id"]] = (read_profile(row), read_account(row), proxy)
+            kept[row["profile_id"]] = (revision, found[row["profile_id"]])
+    return found
 
 
 def lock(
@@ -107,8 +103,8 @@ def lock(
     """
     wanted = {"ids": sorted(set(ids))}
     name = "lock_lanes" if waiting else "lock_lanes_free"
-    now, (lanes, configs, runs, *rest) = tx.clock((name, wanted), *facts_of(wanted["ids"]), *queries)
-    return now, works_from(lanes, configs, runs), rest
+    now, (lanes, runs, *rest) = tx.clock((name, wanted), ("open_runs", wanted), *queries)
+    return now, works_from(tx, lanes, runs), rest
 
 
 def leases(tx: Tx, refs: Iterable[LeaseRef]) -> tuple[datetime, dict[LeaseId, Lease]]:
@@ -127,16 +123,25 @@ def refused(tx: Tx, lease: Lease | None, ref: LeaseRef, now: datetime) -> str | 
 
 
 def save(tx: Tx, works: Iterable[Work]) -> None:
-    """Write the lanes that changed, each with the next version if its state did."""
+    """Write the lanes that changed."""
     rows = []
     for work in works:
         if work.lane is work.stored or work.lane == work.stored:
             continue
         row = _write_lane(work.lane)
-        row["version"] = work.stored.version + 1
+        row["version"] = next_version(work)
         rows.append(row)
     if rows:
         tx.write("update_lanes", rows)
+
+
+_decided_on = attrgetter("state", "state_reason", "state_at", "clean", "drain", "verdict")
+
+
+def next_version(work: Work) -> int:
+    """The version the lane will have: the next one if something changed that a person decides on. Jobs that come
+    and go are no reason to look again."""
+    return work.stored.version + (_decided_on(work.lane) != _decided_on(work.stored))
 
 
 def move(work: Work, state: ProfileState, cause: Cause, reason: str, now: datetime) -> None:

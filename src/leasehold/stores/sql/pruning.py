@@ -8,7 +8,11 @@ from leasehold.stores.sql.engine import Tx
 
 
 def prune(tx: Tx, retention: Retention, most: int) -> int:
-    """Delete a batch of what is past its time. Open jobs, live leases and what waits for a person stay."""
+    """Delete a batch of what is past its time.
+
+    Open jobs, leases that are live or not resolved, messages that are owed, and the event that tells the present
+    state of a job or profile stay, however old.
+    """
     now, _ = tx.clock()
     gone = 0
     if retention.jobs is not None:

@@ -173,10 +173,25 @@ SELECT * FROM reviews WHERE profile_id = :profile_id AND decided_at IS NULL ORDE
 -- name: finished_jobs
 SELECT seq, job_id, profile_id FROM jobs
 WHERE state IN ('completed', 'dead', 'skipped', 'cancelled') AND finished_at < :before
+  AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.profile_id = jobs.profile_id AND r.job_id = jobs.job_id AND r.unresolved)
 ORDER BY seq LIMIT :most;
 
 -- name: old_events
-SELECT seq FROM events WHERE at < :before ORDER BY seq LIMIT :most;
+SELECT seq FROM events t
+WHERE at < :before
+  AND NOT (
+      profile_state IS NOT NULL
+      AND EXISTS (SELECT 1 FROM lanes l WHERE l.profile_id = t.profile_id)
+      AND NOT EXISTS (
+          SELECT 1 FROM events n WHERE n.profile_id = t.profile_id AND n.seq > t.seq AND n.profile_state IS NOT NULL
+      )
+  )
+  AND NOT (
+      job_state IS NOT NULL
+      AND EXISTS (SELECT 1 FROM jobs j WHERE j.job_id = t.job_id)
+      AND NOT EXISTS (SELECT 1 FROM events n WHERE n.job_id = t.job_id AND n.seq > t.seq AND n.job_state IS NOT NULL)
+  )
+ORDER BY seq LIMIT :most;
 
 -- name: old_runs
 SELECT profile_id, token FROM runs

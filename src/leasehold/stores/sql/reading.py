@@ -24,9 +24,12 @@ from leasehold.stores.sql.lanes import read_account, read_job, read_lane, read_l
 
 T = TypeVar("T")
 
+MOST_DIGITS = 18
+
 # States whose shown form is not the stored one, or that have an index of their own.
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
 _FLAGS = {"paused", "dropped", "open", "live"}
+_OPPOSITES = {"live": "ended", "open": "decided"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +138,16 @@ def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
         params |= {"lease_profile": profile_id, "lease_token": token}
     elif name == "since":
         params[name] = _number(value, name)
+    elif name in _FLAGS:
+        params[name] = value not in ("", "0", "false")
+        return f"{spec.prefix}__{name if params[name] else _OPPOSITES.get(name, name)}"
     else:
-        params[name] = value not in ("", "0", "false") if name in _FLAGS else value
+        params[name] = value
     return f"{spec.prefix}__{name}"
 
 
 def _number(text: str, name: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
         raise InputError("the list cannot be made", [Problem(name, "must be a number that an earlier page gave")])
     return int(text)
 

@@ -52,6 +52,7 @@ from leasehold.stores.sql.threads import Batcher
 T = TypeVar("T")
 
 MOST_TOGETHER = 64
+LONGEST_TTL = timedelta(days=30)
 
 
 def new_id() -> str:
@@ -117,8 +118,13 @@ class SqlStore:
         requests = [turn.claim for turn in turns if turn.claim is not None]
 
         def operation(tx: Tx) -> tuple[list[Settled], list[str], list[list[Grant]]]:
+            if endings and requests:
+                claiming.expect(tx, requests)
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
-            return settled, freed, claiming.claim_all(tx, self._ctx, requests) if requests else []
+            granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
+            if settled:
+                self._claim_more(tx, requests, granted)
+            return settled, freed, granted
 
         settled, freed, granted = await self._engine.change(operation)
         if endings:
@@ -132,7 +138,18 @@ class SqlStore:
             for turn in turns
         ]
 
+    def _claim_more(self, tx: Tx, requests: Sequence[ClaimRequest], granted: Sequence[list[Grant]]) -> None:
+        """Whoever got less than they asked for looks again: what was settled a moment ago may be ready now."""
+        short = [n for n, request in enumerate(requests) if len(granted[n]) < request.most]
+        missing = [evolve(requests[n], most=requests[n].most - len(granted[n])) for n in short]
+        for n, more in zip(short, claiming.claim_all(tx, self._ctx, missing), strict=True):
+            granted[n].extend(more)
+
     async def acquire(self, request: LeaseRequest) -> Grant:
+        if request.ttl is not None and not timedelta(0) < request.ttl <= LONGEST_TTL:
+            raise InputError(
+                "nothing was leased", [Problem("ttl", f"must be more than 0 and at most {LONGEST_TTL.days} days")]
+            )
         return await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:

@@ -155,6 +155,8 @@ def _target(
             f"jobs[{index}].account_id: there is no account {spec.account_id}; declare it in fleet.yaml and run "
             "'leasehold apply', or see 'leasehold accounts'. Nothing was submitted"
         )
+    if spec.account_id is None and spec.profile_id is None:
+        raise InputError("nothing was submitted", [Problem(f"jobs[{index}]", "needs an account_id or a profile_id")])
     mine = sorted(of_account.get(spec.account_id or "", []))
     if spec.profile_id is not None:
         if spec.profile_id not in owner:
@@ -246,7 +248,7 @@ class Placer:
 
     def enter(self, job: Job, work: Work, event: EventType, *, follow_conflict: bool = True) -> tuple[Job, str | None]:
         """Place one job and log it. Returns it as it now is, and what was decided if its profile was taken."""
-        if job.run_at is not None and job.run_at > self._now:
+        if job.run_at is not None and job.run_at > self._now and job.state is not JobState.BLOCKED:
             placed = evolve(job, state=JobState.SCHEDULED)
             self._log(event, placed)
             return placed, None

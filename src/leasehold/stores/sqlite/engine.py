@@ -1,7 +1,7 @@
 """Connections and threads of the SQLite store.
 
 One writer thread with one connection per process: `BEGIN IMMEDIATE`, a whole transaction per hop. One reader beside
-it. Of all processes on a file, one alone moves the log into the file (see `_Checkpoints`).
+it. The log moves into the file only while nobody commits (see checkpoints).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from leasehold.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasehold.ports import StoreInfo
@@ -53,16 +53,21 @@ _STATEMENTS = _Statements(
 
 
 _COLUMNS: dict[str, list[str]] = {}
+_REVISION = "SELECT revision FROM fleet_lock"
 
 
 class _SqliteTx:
     """One open transaction on one connection."""
 
-    __slots__ = ("_clock", "_cursor")
+    __slots__ = ("_clock", "_cursor", "kept", "revision")
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime], kept: dict[str, tuple[int, Any]]
+    ) -> None:
         self._cursor = connection.cursor()
         self._clock = clock
+        self.kept = kept
+        self.revision = 0
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         return [self._rows(name, params) for name, params in queries]
@@ -74,7 +79,11 @@ class _SqliteTx:
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
         answers = self.read(*queries)
+        (self.revision,) = self._cursor.execute(_REVISION).fetchone()
         return self._clock(from_us(time.time_ns() // 1_000)), answers
+
+    def expect(self, query: tuple[str, Params]) -> None:
+        """Nothing to save: no statement travels."""
 
     def write(self, name: str, rows: Sequence[Params]) -> None:
         self._cursor.executemany(_STATEMENTS[name], rows)
@@ -105,11 +114,18 @@ class SqliteEngine:
         self._writer = Threads(1, "leasehold-sqlite-writer", self._close_connection)
         self._reader = Threads(1, "leasehold-sqlite-reader", self._close_connection)
         self._checkpoints = Checkpoints(path)
+        self._kept: dict[str, tuple[int, Any]] = {}
         self._seen_version = -1
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
-        await self._in(self._writer, lambda: schema.migrate(self._connection(), self._path))
+        await self._in(self._writer, self._migrate)
+
+    def _migrate(self) -> None:
+        connection = self._connection()
+        if schema.check_version(schema.version(connection), self._path) < schema.NEWEST:
+            with self._checkpoints.committing(), translated(self._path):
+                schema.migrate(connection, self._path)
 
     async def change(self, operation: Callable[[Tx], T]) -> T:
         return await self._in(self._writer, lambda: self._change(operation))
@@ -157,6 +173,7 @@ class SqliteEngine:
     def _close_connection(self) -> None:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is not None:
+            self._checkpoints.at_end(connection)
             connection.close()
 
     def _connection(self) -> sqlite3.Connection:
@@ -171,13 +188,14 @@ class SqliteEngine:
             connection.execute("BEGIN IMMEDIATE")
         try:
             with translated(self._path):
-                result = operation(_SqliteTx(connection, self._clock))
-                connection.execute("COMMIT")
+                result = operation(_SqliteTx(connection, self._clock, self._kept))
+                with self._checkpoints.committing():
+                    connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        self._checkpoints.after_commit(connection)
+        self._checkpoints.if_due(connection)
         return result
 
     def _view(self, operation: Callable[[Tx], T]) -> T:
@@ -185,7 +203,7 @@ class SqliteEngine:
         with translated(self._path):
             connection.execute("BEGIN")
             try:
-                return operation(_SqliteTx(connection, self._clock))
+                return operation(_SqliteTx(connection, self._clock, self._kept))
             finally:
                 connection.execute("ROLLBACK")
 

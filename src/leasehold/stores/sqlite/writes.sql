@@ -177,6 +177,9 @@ WHERE profile_id = :profile_id AND token = :token;
 UPDATE reviews SET decided_at = :decided_at, decision = :decision, note = :note, actor = :actor
 WHERE target = :target AND subject = :subject AND decided_at IS NULL;
 
+-- name: count_change
+UPDATE fleet_lock SET revision = revision + :changes;
+
 -- name: pause_accounts
 UPDATE accounts SET paused = :paused, pause_note = :pause_note, version = version + 1 WHERE account_id = :account_id;
 
@@ -193,10 +196,11 @@ DELETE FROM proxies WHERE proxy_id = :id;
 DELETE FROM profiles WHERE profile_id = :id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, token, state, state_reason, clean)
-SELECT profile_id, token, state, state_reason, clean FROM lanes WHERE profile_id = :id
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean)
+SELECT profile_id, account_id, token, state, state_reason, clean FROM lanes WHERE profile_id = :id
 ON CONFLICT (profile_id) DO UPDATE SET
-    token = excluded.token, state = excluded.state, state_reason = excluded.state_reason, clean = excluded.clean;
+    account_id = excluded.account_id, token = excluded.token, state = excluded.state,
+    state_reason = excluded.state_reason, clean = excluded.clean;
 
 -- name: delete_lane
 DELETE FROM lanes WHERE profile_id = :id;
@@ -211,7 +215,7 @@ DELETE FROM runs WHERE profile_id = :profile_id AND job_id = :job_id;
 DELETE FROM reviews WHERE profile_id = :profile_id AND job_id = :job_id;
 
 -- name: prune_job_deliveries
-DELETE FROM deliveries WHERE job_id = :job_id;
+DELETE FROM deliveries WHERE job_id = :job_id AND delivered_at IS NOT NULL;
 
 -- name: prune_events
 DELETE FROM events WHERE seq = :seq;

@@ -72,6 +72,7 @@ CREATE INDEX lanes_parked ON lanes (waits_on) WHERE waits_on IS NOT NULL;
 -- What must outlive a profile that was removed: declared again, it goes on from here.
 CREATE TABLE retired_lanes (
     profile_id   TEXT COLLATE "C" PRIMARY KEY,
+    account_id   TEXT COLLATE "C" NOT NULL,
     token        BIGINT NOT NULL,
     state        TEXT NOT NULL,
     state_reason TEXT NOT NULL,
@@ -254,5 +255,7 @@ CREATE INDEX deliveries_due ON deliveries (due_at) WHERE delivered_at IS NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id);
 
 CREATE TABLE schema_version (version INTEGER PRIMARY KEY);
-CREATE TABLE fleet_lock (only_row BOOLEAN PRIMARY KEY CHECK (only_row));
-INSERT INTO fleet_lock VALUES (TRUE);
+
+-- One row: whoever changes the configuration holds it, and counts the change.
+CREATE TABLE fleet_lock (only_row BOOLEAN PRIMARY KEY CHECK (only_row), revision BIGINT NOT NULL);
+INSERT INTO fleet_lock VALUES (TRUE, 0);

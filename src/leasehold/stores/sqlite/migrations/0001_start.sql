@@ -72,6 +72,7 @@ CREATE INDEX lanes_parked ON lanes (waits_on) WHERE waits_on IS NOT NULL;
 -- What must outlive a profile that was removed: declared again, it goes on from here.
 CREATE TABLE retired_lanes (
     profile_id   TEXT PRIMARY KEY,
+    account_id   TEXT NOT NULL,
     token        INTEGER NOT NULL,
     state        TEXT NOT NULL,
     state_reason TEXT NOT NULL,
@@ -252,3 +253,7 @@ CREATE TABLE deliveries (
 ) STRICT;
 CREATE INDEX deliveries_due ON deliveries (due_at) WHERE delivered_at IS NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id);
+
+-- One row: whoever changes the configuration counts the change.
+CREATE TABLE fleet_lock (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), revision INTEGER NOT NULL) STRICT;
+INSERT INTO fleet_lock VALUES (1, 0);

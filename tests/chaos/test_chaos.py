@@ -1,0 +1,195 @@
+"""Real processes on real stores, killed, stopped and cut off; their logs are judged by the checker.
+
+What each test waits for is the end of the work, not a time: faults come for a few seconds, then the queue must drain.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.core.accounts import Account, Limit, Routing
+from leasehold.core.fleet import Fleet
+from leasehold.core.ids import AccountId, ProfileId
+from leasehold.core.jobs import JobSpec
+from leasehold.core.leases import Mode
+from leasehold.core.profiles import Profile, ReleasePolicy
+from tests.chaos.arena import Arena, contents_of, prepare
+from tests.chaos.checker import Contents
+from tests.chaos.wire import Wire
+from tests.servers import PostgresServer, new_database, postgres_server
+
+WORKERS = 8
+SWEEPERS = 2
+TORMENT_SECONDS = 6.0
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """One test on each store."""
+    found: str = request.getfixturevalue(f"{request.param}_url")
+    return found
+
+
+def fleet(profiles: int, *, accounts: int = 3, routing: Routing = Routing.PROFILE, **limits: int) -> Fleet:
+    """Profiles p0, p1, … spread over accounts a0, a1, …; every third one can be shared by two."""
+    return Fleet(
+        accounts={f"a{n}": Account(account_id=AccountId(f"a{n}"), routing=routing) for n in range(accounts)},
+        profiles={
+            f"p{n}": Profile(
+                profile_id=ProfileId(f"p{n}"),
+                account_id=AccountId(f"a{n % accounts}"),
+                pool="vendor" if limits and n % 2 else "default",
+                max_active_runs=2 if n % 3 == 0 else 1,
+                release_policy=ReleasePolicy.RECOVER,
+            )
+            for n in range(profiles)
+        },
+        limits={pool: Limit(pool=pool, max_leases=most) for pool, most in limits.items()},
+    )
+
+
+def jobs(count: int, profiles: int, seed: int) -> list[JobSpec]:
+    """Jobs for random profiles, some of which may share, some more urgent."""
+    chosen = random.Random(seed)
+    return [
+        JobSpec(
+            task="buy",
+            profile_id=ProfileId(f"p{chosen.randrange(profiles)}"),
+            mode=chosen.choice([Mode.EXCLUSIVE, Mode.SHARED]),
+            priority=chosen.choice([0, 0, 5]),
+            max_attempts=4,
+        )
+        for _ in range(count)
+    ]
+
+
+def limits_of(fleet: Fleet) -> dict[str, int]:
+    """What the checker is told: how many may hold each thing."""
+    found = {f"profile {name}": profile.max_active_runs for name, profile in fleet.profiles.items()}
+    found |= {f"pool {pool}": limit.max_leases for pool, limit in fleet.limits.items()}
+    found |= {f"key account:{name}": 1 for name in fleet.accounts}
+    return found
+
+
+def judge(arena: Arena, url: str, fleet: Fleet, *, least: int = 0) -> Contents:
+    """Let the work end, end the clients, and ask the checker."""
+    asyncio.run(arena.drain(least))
+    arena.end()
+    contents = asyncio.run(contents_of(url))
+    assert arena.verdict(contents, limits_of(fleet)) == []
+    return contents
+
+
+def start_everybody(arena: Arena, **orders: Any) -> None:
+    for _ in range(WORKERS):
+        arena.start("worker", **orders)
+    for _ in range(SWEEPERS):
+        arena.start("sweeper")
+    arena.wait_for_everybody()
+
+
+def ops(arena: Arena) -> Counter[str]:
+    """How often each call was accepted or refused: a run in which nothing happened proves nothing."""
+    return Counter(
+        f"{call.op} {'accepted' if call.accepted else 'refused' if call.refused else 'open'}"
+        for call in arena.history()
+    )
+
+
+def test_eight_workers_are_killed_and_stopped_and_nothing_is_lost_or_done_twice(url: str, tmp_path: Path) -> None:
+    everything = fleet(12)
+    asyncio.run(prepare(url, everything, jobs(250, 12, seed=1)))
+    with Arena(url, tmp_path, seed=1) as arena:
+        start_everybody(arena)
+        arena.torment(TORMENT_SECONDS)
+        contents = judge(arena, url, everything, least=250)
+        seen = ops(arena)
+    assert len(contents.jobs) == 250
+    assert arena.counts["killed"] > 0
+    assert arena.counts["stopped"] > 0
+    assert seen["settle accepted"] > 100
+    assert seen["renew refused"] + seen["settle refused"] + seen["checkpoint refused"] > 0, "no late write was tried"
+
+
+def test_account_keys_and_pool_limits_hold_while_workers_die(url: str, tmp_path: Path) -> None:
+    everything = fleet(12, accounts=5, routing=Routing.ACCOUNT, vendor=2)
+    asyncio.run(prepare(url, everything, jobs(160, 12, seed=2)))
+    with Arena(url, tmp_path, seed=2) as arena:
+        start_everybody(arena, pools=("default", "vendor"))
+        arena.torment(TORMENT_SECONDS / 2)
+        contents = judge(arena, url, everything, least=160)
+    assert len(contents.jobs) == 160
+    assert ops(arena)["settle accepted"] > 50
+
+
+def test_one_key_is_one_job_however_many_submit_it(url: str, tmp_path: Path) -> None:
+    everything = fleet(6)
+    asyncio.run(prepare(url, everything))
+    specs = [{"task": "buy", "profile_id": f"p{n % 6}", "idempotency_key": f"k{n}"} for n in range(60)]
+    other = [{**spec, "priority": 1, "profile_id": "p0"} for spec in specs[:10]]
+    with Arena(url, tmp_path, seed=3) as arena:
+        for n in range(8):
+            arena.start("submitter", specs=tuple([*specs, *other] if n == 0 else specs))
+        for who in list(arena.clients):
+            assert arena.clients[who][1].wait(60) == 0
+        arena.clients.clear()
+        contents = asyncio.run(contents_of(url))
+        assert arena.verdict(contents, {}) == []
+    assert sorted(job["key"] for job in contents.jobs) == sorted(f"k{n}" for n in range(60))
+    assert ops(arena)["submit accepted"] > 100
+
+
+@contextmanager
+def own_server(tcp: bool = False) -> Iterator[tuple[PostgresServer, str]]:
+    with postgres_server(tcp=tcp) as server:
+        yield server, new_database(server)
+
+
+def marked(who: int, count: int, profiles: int) -> Sequence[dict[str, Any]]:
+    """Jobs without a key, each with a mark by which a second copy of it would be seen."""
+    return tuple(
+        {"task": "buy", "profile_id": f"p{n % profiles}", "notes": f"mark {who}-{n}", "max_attempts": 4}
+        for n in range(count)
+    )
+
+
+def test_a_server_that_crashes_in_the_middle_loses_nothing(tmp_path: Path) -> None:
+    everything = fleet(12)
+    with own_server() as (server, url):
+        asyncio.run(prepare(url, everything, jobs(150, 12, seed=4)))
+        with Arena(url, tmp_path, seed=4) as arena:
+            start_everybody(arena)
+            for n in range(2):
+                arena.start("submitter", specs=marked(n, 60, 12))
+            for _ in range(2):
+                arena.torment(1.5)
+                server.stop()
+                server.start()
+            contents = judge(arena, url, everything, least=150)
+            seen = ops(arena)
+    assert seen["claim open"] + seen["settle open"] + seen["renew open"] > 0, "nobody noticed the crash"
+    assert seen["settle accepted"] > 50
+    assert len(contents.jobs) > 150
+
+
+def test_connections_that_are_cut_and_answers_that_are_lost_are_found_out(tmp_path: Path) -> None:
+    everything = fleet(12)
+    with own_server(tcp=True) as (server, url), Wire(server.port, seed=5) as wire:
+        asyncio.run(prepare(url, everything, jobs(150, 12, seed=5)))
+        through = url.replace(f":{server.port}/", f":{wire.port}/")
+        with Arena(url, tmp_path, seed=5, client_url=through) as arena:
+            start_everybody(arena)
+            for n in range(2):
+                arena.start("submitter", specs=marked(n, 80, 12))
+            arena.torment(TORMENT_SECONDS, wire.cut, wire.swallow, wire.swallow)
+            contents = judge(arena, url, everything, least=150)
+            seen = ops(arena)
+    assert wire.cuts > 5
+    assert seen["settle accepted"] > 50
+    assert len(contents.jobs) > 150

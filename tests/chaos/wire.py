@@ -1,0 +1,100 @@
+"""A wire that breaks: a small TCP relay between clients and a server, in a thread of its own.
+
+`cut` ends every connection at once. `swallow` lets requests through and keeps the answers, then cuts: the server has
+done the work, and nobody is told.
+"""
+
+import random
+import selectors
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+CHUNK = 65_536
+SWALLOW_SECONDS = 0.15
+
+
+class Wire:
+    """Listens on `port`, relays to the server's port on this machine."""
+
+    def __init__(self, server_port: int, seed: int) -> None:
+        self._server_port = server_port
+        self._random = random.Random(seed)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(0.2)
+        self.port: int = self._listener.getsockname()[1]
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._deaf = threading.Event()
+        self.cuts = 0
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self.cut()
+        for thread in list(self._threads):
+            thread.join()
+        self._listener.close()
+
+    def cut(self) -> None:
+        """End every connection, in the middle of whatever it carries."""
+        with self._lock:
+            pairs = list(self._pairs)
+        for pair in pairs:
+            for end in pair:
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+        self.cuts += len(pairs)
+
+    def swallow(self) -> None:
+        """For a moment nothing comes back from the server; then every connection ends."""
+        self._deaf.set()
+        time.sleep(self._random.uniform(0.01, SWALLOW_SECONDS))  # waits: requests go through, answers do not
+        self.cut()
+        self._deaf.clear()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            try:
+                server = socket.create_connection(("127.0.0.1", self._server_port), timeout=5)
+            except OSError:
+                client.close()
+                continue
+            thread = threading.Thread(target=self._relay, args=(client, server), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _relay(self, client: socket.socket, server: socket.socket) -> None:
+        pair = (client, server)
+        with self._lock:
+            self._pairs.add(pair)
+        try:
+            with client, server, selectors.DefaultSelector() as ready, suppress(OSError):
+                ready.register(client, selectors.EVENT_READ, server)
+                ready.register(server, selectors.EVENT_READ, client)
+                while not self._closing.is_set():
+                    for key, _ in ready.select(timeout=0.2):
+                        source, target = key.fileobj, key.data
+                        assert isinstance(source, socket.socket)
+                        data = source.recv(CHUNK)
+                        if not data:
+                            return
+                        if not (source is server and self._deaf.is_set()):
+                            target.sendall(data)
+        finally:
+            with self._lock:
+                self._pairs.discard(pair)

@@ -1,0 +1,63 @@
+"""How many rows a stretch of work wrote or locked, asked from the database itself. One way per store."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from leasehold.stores import split
+from tests.conformance.world import World
+
+
+@dataclass(slots=True)
+class Touched:
+    """The number of rows, once the stretch is over."""
+
+    rows: int = -1
+
+
+@asynccontextmanager
+async def touching(world: World) -> AsyncIterator[Touched]:
+    """Count the rows that are inserted, updated, deleted or locked inside."""
+    kind, place = split(world.url)
+    touched = Touched()
+    if kind == "sqlite":
+        before = await total_changes(world)
+        yield touched
+        touched.rows = await total_changes(world) - before
+        return
+    with psycopg.connect(place, autocommit=True) as connection:
+        first = int(one(connection, "SELECT pg_current_xact_id()::text"))
+        live = count(connection, 0)
+        yield touched
+        deleted = live - count(connection, 0) + count(connection, first, inserted=True)
+        touched.rows = count(connection, first) + deleted
+
+
+async def total_changes(world: World) -> int:
+    """SQLite counts what a connection changed since it was opened; the store has one that writes."""
+    engine: Any = getattr(world.store, "_engine")  # noqa: B009 - the port rightly has no such thing
+    result = await engine.change(lambda tx: tx._cursor.connection.total_changes)
+    assert isinstance(result, int)
+    return result
+
+
+def count(connection: psycopg.Connection[Any], since: int, *, inserted: bool = False) -> int:
+    """Rows that a transaction from `since` on wrote (xmin) or locked (xmax); all rows for 0."""
+    tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'leasehold'").fetchall()
+    touched = "xmin::text::bigint >= %(since)s" + ("" if inserted else " OR xmax::text::bigint >= %(since)s")
+    total = 0
+    for (name,) in tables:
+        table = sql.Identifier("leasehold", name)
+        query = sql.SQL("SELECT count(*) FROM {} WHERE " + touched).format(table)
+        total += int(one(connection, query, {"since": since}))
+    return total
+
+
+def one(connection: psycopg.Connection[Any], query: Any, params: Any = None) -> Any:
+    row = connection.execute(query, params).fetchone()
+    assert row is not None
+    return row[0]

@@ -1,0 +1,99 @@
+"""The store's clock may jump: ahead, leases end by a sweep alone; back, nothing breaks and tokens still grow."""
+
+from datetime import timedelta
+
+from leasehold.core.events import EventType
+from leasehold.core.policy import Retention
+from leasehold.core.profiles import ReleasePolicy
+from leasehold.ports import Renewal
+from tests.conformance.world import URL, NewWorld, profile, seconds
+
+
+async def test_a_jump_ahead_ends_leases_by_a_sweep_alone(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        world.advance(timedelta(days=365))
+        assert await world.state() == "leased"
+        assert await world.claim() == []
+        assert (await world.lease(grant)).ended_at is None
+        assert [lease.lease_id for lease in await world.store.expire()] == [grant.lease.lease_id]
+        assert await world.state() == "stale"
+
+
+async def test_a_lease_that_was_saved_from_a_jump_goes_on_when_the_clock_comes_back(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        world.advance(3600)
+        (refused,) = await world.store.renew([Renewal(ref=grant.lease.ref)])
+        assert refused.refused
+        world.advance(-3600)
+        (renewed,) = await world.store.renew([Renewal(ref=grant.lease.ref)])
+        assert renewed.expires_at == world.now + seconds(60)
+        assert (await world.finish(grant)).refused is None
+
+
+async def test_after_a_jump_back_leases_last_longer_and_tokens_still_grow(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        first = await world.run()
+        world.advance(-86_400)
+        assert await world.store.expire() == []
+        (renewed,) = await world.store.renew([Renewal(ref=first.lease.ref)])
+        assert renewed.expires_at == world.now + seconds(60)
+        await world.finish(first)
+        second = await world.run()
+        assert second.lease.token > first.lease.token
+        assert second.lease.acquired_at < first.lease.acquired_at
+        await world.lose(second)
+        assert len(await world.resolve(second)) == 1
+
+
+async def test_after_a_jump_back_everything_else_goes_on(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2", release_policy=ReleasePolicy.RECOVER)) as world:
+        lost = await world.run("p2")
+        waiting = [await world.add("p1") for _ in range(2)]
+        await world.store.checkpoint(lost.lease.ref, "seen", url=URL)
+        await world.lose(lost)
+        world.advance(-86_400)
+        assert await world.resolve(lost, browser_dead=True) == []
+        grant = await world.take()
+        assert grant.lease.job_id == waiting[0].job_id
+        await world.finish(grant, "TIMEOUT")
+        retried = await world.job(grant)
+        assert retried.run_at is not None
+        assert retried.run_at > world.now
+        assert (await world.take()).lease.job_id == waiting[1].job_id
+        await world.declare(profile("p1", language="fr"))
+        assert await world.store.prune(Retention(jobs=timedelta(days=1), events=timedelta(days=1))) == 0
+        world.advance(86_400 + 15)
+        assert len(await world.resolve(lost, browser_dead=True)) == 1
+        assert await world.state("p2") == "available"
+
+
+async def test_a_blocked_job_that_was_due_before_a_jump_back_is_not_scheduled_again(new_world: NewWorld) -> None:
+    async with new_world(profile(language="en")) as world:
+        job = await world.add(run_at=world.now + seconds(5), expected_language="fr")
+        world.advance(5)
+        assert await world.store.promote() == 1
+        assert (await world.job(job)).state == "blocked"
+        world.advance(-60)
+        await world.declare(profile(language="fr"))
+        assert (await world.job(job)).state == "queued"
+        assert (await world.take()).lease.job_id == job.job_id
+
+
+async def test_lanes_take_turns_across_a_jump_back(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        await world.add("p1")
+        world.advance(-3600)
+        await world.add("p2")
+        assert len(await world.claim(1)) == 1
+        assert len(await world.claim(1)) == 1
+
+
+async def test_all_times_are_the_stores_own(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        assert grant.job is not None
+        assert {grant.job.created_at, grant.lease.acquired_at, (await world.lane()).state_at} == {world.now}
+        assert (await world.store.check()).now == world.now
+        assert {event.at for event in await world.events(type=EventType.LEASE_GRANTED)} == {world.now}

@@ -1,0 +1,315 @@
+"""Lists: every kind, every filter, pages without gaps or repeats, and the counts."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from leasehold.core.accounts import Account, Limit, Proxy
+from leasehold.core.decisions import Action, Review
+from leasehold.core.deliveries import Delivery
+from leasehold.core.events import Event, EventType
+from leasehold.core.jobs import Job, OnConflict
+from leasehold.core.leases import Lease, Mode, Run
+from leasehold.core.profiles import Lane, Profile
+from leasehold.core.workers import Worker
+from leasehold.errors import InputError, NotFound
+from tests.conformance.world import KINDS, NewWorld, World, limit, profile, proxy, spec
+
+ALL_KINDS = (*KINDS, Event)
+
+
+async def some_of_everything(world: World) -> dict[str, str]:
+    """A store with records of every kind in several states. Gives ids by a short name."""
+    await world.declare(
+        profile("a1", "alpha", proxy_id="exit_us"),
+        profile("a2", "alpha", pool="eu", max_active_runs=2),
+        profile("b1", "beta"),
+        proxy("exit_us"),
+        proxy("exit_eu", region="EU"),
+        limit("eu", 5),
+        limit("us", 7),
+    )
+    await world.offer("visit", "report", worker_id="w2", incarnation="i2", pool="eu")
+    await world.decide_account(Action.PAUSE, "beta")
+    done = await world.run("a1", idempotency_key="k1", callback_url="https://hook.test/1")
+    await world.finish(done)
+    dead = await world.run("a1", max_attempts=1, callback_url="https://hook.test/2")
+    await world.finish(dead, "TIMEOUT")
+    await world.decide_job(await world.job(dead), Action.DROP)
+    review = await world.run("a1")
+    await world.finish(review, "LOGIN_REQUIRED")
+    await world.clear("a1")
+    shared = await world.submit(spec("a2", "report", shared=True), spec("a2", "visit", shared=True))
+    running = await world.take(pool="eu", tasks=("report",))
+    paused = await world.add("b1")
+    later = await world.add("a1", run_at=world.now + timedelta(days=1))
+    skipped = await world.add("a2", pool="eu", on_conflict=OnConflict.SKIP)
+    wrong = await world.add("a1", expected_language="fr")
+    assert skipped.state == "skipped"
+    return {
+        "done": str(done.lease.job_id),
+        "dead": str(dead.lease.job_id),
+        "review": str(review.lease.job_id),
+        "running": shared[0].job_id,
+        "queued": shared[1].job_id,
+        "paused": paused.job_id,
+        "later": later.job_id,
+        "skipped": skipped.job_id,
+        "wrong": wrong.job_id,
+        "running_run": running.lease.run_id,
+        "done_run": done.lease.run_id,
+    }
+
+
+def one_of(value: Any) -> str:
+    return {True: "true", False: "false"}.get(value, str(value)) if value is not None else ""
+
+
+# How each filter picks records, said a second time: (kind, filter, values to try, the rule).
+RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
+    (Account, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+    (Account, "paused", ("true", "false"), lambda r, v: one_of(r.paused) == v),
+    (Profile, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
+    (Profile, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+    (Profile, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
+    (Lane, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
+    (Lane, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+    (Lane, "state", ("available", "leased", "stale"), lambda r, v: r.state == v),
+    (Proxy, "proxy_id", ("exit_eu", "nowhere"), lambda r, v: r.proxy_id == v),
+    (Limit, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
+    (Job, "job_id", ("{done}", "nobody"), lambda r, v: r.job_id == v),
+    (
+        Job,
+        "state",
+        ("scheduled", "queued", "blocked", "running", "review", "completed", "dead", "skipped", "cancelled"),
+        lambda r, v: r.state == v,
+    ),
+    (Job, "account_id", ("alpha", "beta", "nobody"), lambda r, v: r.account_id == v),
+    (Job, "profile_id", ("a2", "nobody"), lambda r, v: r.profile_id == v),
+    (Job, "task", ("visit", "report", "nothing"), lambda r, v: r.task == v),
+    (Job, "pool", ("eu", "default", "nowhere"), lambda r, v: r.pool == v),
+    (
+        Job,
+        "blocked_reason",
+        ("blocked_by_account_pause", "blocked_by_environment_mismatch", "blocked_by_approval"),
+        lambda r, v: r.state == "blocked" and r.blocked_reason == v,
+    ),
+    (Job, "idempotency_key", ("k1", "k2"), lambda r, v: r.idempotency_key == v),
+    (Job, "run_id", ("{running_run}", "nobody"), lambda r, v: r.run_id == v),
+    (Job, "dropped", ("true", "false"), lambda r, v: one_of(r.dropped) == v),
+    *(
+        rule
+        for kind in (Lease, Run)
+        for rule in (
+            (kind, "status", ("running", "released", "expired"), lambda r, v: r.status == v),
+            (kind, "live", ("true", "false"), lambda r, v: one_of(r.ended_at is None) == v),
+            (kind, "lease_id", ("a1:1", "a1:99", "nonsense"), lambda r, v: r.lease_id == v),
+            (kind, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
+            (kind, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+            (kind, "job_id", ("{done}", "nobody"), lambda r, v: r.job_id == v),
+            (kind, "run_id", ("{done_run}", "nobody"), lambda r, v: r.run_id == v),
+            (kind, "worker_id", ("w1", "nobody"), lambda r, v: r.worker_id == v),
+        )
+    ),
+    (Lease, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
+    (Run, "result", ("completed", "failed", "started"), lambda r, v: r.result == v),
+    (Run, "task", ("visit", "report"), lambda r, v: r.task == v),
+    (Event, "type", ("job_submitted", "account_paused", "lease_expired"), lambda r, v: r.type == v),
+    (Event, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+    (Event, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
+    (Event, "job_id", ("{done}", "nobody"), lambda r, v: r.job_id == v),
+    (Event, "run_id", ("{done_run}", "nobody"), lambda r, v: r.run_id == v),
+    (Event, "worker_id", ("w1", "nobody"), lambda r, v: r.worker_id == v),
+    (Event, "since", ("0", "7", "99999"), lambda r, v: r.seq > int(v)),
+    (Review, "open", ("true", "false"), lambda r, v: one_of(r.decided_at is None) == v),
+    (Review, "target", ("profile", "job"), lambda r, v: r.target == v),
+    (Review, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+    (Review, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
+    (Review, "job_id", ("{review}", "nobody"), lambda r, v: r.job_id == v),
+    (Review, "review_id", ("nobody",), lambda r, v: r.review_id == v),
+    (Worker, "incarnation", ("i2", "nobody"), lambda r, v: r.incarnation == v),
+    (Worker, "worker_id", ("w2", "nobody"), lambda r, v: r.worker_id == v),
+    (Worker, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
+    (Delivery, "job_id", ("{done}", "nobody"), lambda r, v: r.job_id == v),
+    (Delivery, "delivery_id", ("nobody",), lambda r, v: r.delivery_id == v),
+]
+
+
+async def test_every_filter_of_every_kind_picks_what_it_says(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        names = await some_of_everything(world)
+        for kind, name, values, rule in RULES:
+            everything = await world.all(kind)
+            for value in (value.format(**names) for value in values):
+                expected = [record for record in everything if rule(record, value)]
+                found = await world.paged(kind, 1000, {name: value})
+                assert found == expected, f"{kind.__name__} {name}={value}"
+
+
+async def test_filters_add_up(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        names = await some_of_everything(world)
+        where: Mapping[str, str] = {"account_id": "alpha", "task": "visit", "state": "dead", "dropped": "true"}
+        assert [job.job_id for job in await world.paged(Job, 10, where)] == [names["dead"]]
+        assert await world.paged(Job, 10, {**where, "pool": "eu"}) == []
+        blocked = {"state": "blocked", "account_id": "beta"}
+        assert [job.job_id for job in await world.paged(Job, 10, blocked)] == [names["paused"]]
+
+
+async def test_a_filter_that_a_kind_does_not_have_is_refused_with_those_it_has(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        has = {kind: {name for k, name, *_ in RULES if k is kind} for kind in ALL_KINDS}
+        for kind in ALL_KINDS:
+            with pytest.raises(InputError) as refused:
+                await world.store.find(kind, {"colour": "red", "shape": "x"})
+            assert refused.value.code == "INVALID_INPUT"
+            assert [problem.where for problem in refused.value.problems] == ["colour", "shape"]
+            assert all(name in refused.value.message for name in has[kind])
+
+
+@pytest.mark.parametrize("most", [0, -1, 1001])
+async def test_a_page_has_a_limit(new_world: NewWorld, most: int) -> None:
+    async with new_world() as world:
+        with pytest.raises(InputError, match="most"):
+            await world.store.find(Job, most=most)
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "", "1.5", "9" * 30])
+async def test_a_place_to_go_on_that_no_page_gave_is_refused(new_world: NewWorld, after: str) -> None:
+    async with new_world() as world:
+        for kind in (Job, Event, Delivery):
+            with pytest.raises(InputError):
+                await world.store.find(kind, after=after)
+        with pytest.raises(InputError):
+            await world.store.find(Event, {"since": after})
+
+
+@pytest.mark.parametrize("page", [1, 2, 7])
+async def test_pages_have_no_gaps_and_no_repeats(new_world: NewWorld, page: int) -> None:
+    async with new_world() as world:
+        await some_of_everything(world)
+        for kind in ALL_KINDS:
+            whole: list[Any] = await world.all(kind)
+            assert len(whole) >= 2, kind
+            assert await world.paged(kind, page, {}) == whole
+
+
+async def test_pages_stay_whole_while_rows_are_added(new_world: NewWorld) -> None:
+    async with new_world(*(profile(f"p{n:02}", "shop") for n in range(12))) as world:
+        await world.submit(*(spec(f"p{n:02}") for n in range(12)))
+        for grant in await world.claim(12):
+            await world.finish(grant, "LOGIN_REQUIRED")
+        for kind in (Job, Lease, Run, Event, Review, Lane, Profile):
+            there = {str(record) for record in await world.all(kind)}
+            seen: list[str] = []
+            after = None
+            for number in range(100):
+                answer = await world.store.find(kind, after=after, most=5)
+                seen += [str(record) for record in answer.items]
+                after = answer.after
+                if after is None:
+                    break
+                new = f"q{kind.__name__}{number}"
+                await world.declare(profile(new, "shop"))
+                await world.run(new)
+            assert after is None
+            assert len(seen) == len(set(seen)), kind
+            assert there <= set(seen), kind
+
+
+async def test_lists_are_newest_first_or_in_order_of_their_names(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await some_of_everything(world)
+        seqs = [job.seq for job in await world.all(Job)]
+        assert seqs == sorted(seqs, reverse=True)
+        events = [event.seq for event in await world.all(Event)]
+        assert events == sorted(events, reverse=True)
+        names = [lane.profile_id for lane in await world.all(Lane)]
+        assert names == sorted(names) == ["a1", "a2", "b1", "p1"]
+
+
+async def test_names_are_sorted_by_code_point_on_every_store(new_world: NewWorld) -> None:
+    names = ["B", "a", "A-1", "Z", "_x", "a.b", "0", "b"]
+    async with new_world(*(profile(name) for name in names)) as world:
+        assert [p.profile_id for p in await world.paged(Profile, 3, {})] == sorted(names)
+
+
+async def test_one_record_is_got_by_its_id(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await some_of_everything(world)
+        for kind, key in (
+            (Account, "account_id"),
+            (Profile, "profile_id"),
+            (Lane, "profile_id"),
+            (Proxy, "proxy_id"),
+            (Limit, "pool"),
+            (Job, "job_id"),
+            (Lease, "lease_id"),
+            (Run, "run_id"),
+            (Review, "review_id"),
+            (Worker, "incarnation"),
+            (Delivery, "delivery_id"),
+        ):
+            for record in await world.all(kind):
+                assert await world.store.get(kind, getattr(record, key)) == record
+
+
+async def test_a_record_that_is_not_there_is_not_found(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await some_of_everything(world)
+        odd = ("nobody", "", "a1'--", "a1\0", "\ud83d", "%", "a_", "x" * 5000, "a1:" + "9" * 40, "a1:-1", "😀")
+        for kind in KINDS:
+            for name in odd:
+                with pytest.raises(NotFound) as refused:
+                    await world.store.get(kind, name)
+                assert refused.value.code == "NOT_FOUND"
+
+
+async def test_the_counts_agree_with_the_lists(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await some_of_everything(world)
+        stats = await world.store.stats()
+        jobs, lanes, leases = await world.all(Job), await world.all(Lane), await world.all(Lease)
+        assert stats.jobs == counted(job.state for job in jobs)
+        assert stats.blocked == counted(job.blocked_reason for job in jobs if job.state == "blocked")
+        assert stats.profiles == counted(lane.state for lane in lanes)
+        assert stats.leases == counted(lease.pool for lease in leases if lease.ended_at is None)
+        assert stats.reviews == len(await world.all(Review, open="true"))
+        assert sum(stats.jobs.values()) == len(jobs)
+
+
+def counted(values: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for value in values:
+        counts[str(value)] = counts.get(str(value), 0) + 1
+    return counts
+
+
+async def test_an_empty_store_lists_and_counts_nothing(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        for kind in (Job, Lease, Run, Review, Delivery, Proxy, Limit):
+            page = await world.store.find(kind)
+            assert (list(page.items), page.after) == ([], None)
+        stats = await world.store.stats()
+        assert (stats.jobs, stats.blocked, stats.leases, stats.reviews) == ({}, {}, {}, 0)
+        assert stats.profiles == {"available": 1}
+
+
+async def test_an_event_can_be_recorded_by_itself(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        event = Event(
+            at=world.now - timedelta(days=9), type=EventType.CLOCK_JUMPED, data={"seconds": 7}, actor="sweeper"
+        )
+        await world.store.record(event)
+        (kept,) = await world.events(type="clock_jumped")
+        assert (kept.at, kept.data, kept.actor) == (world.now, {"seconds": 7}, "sweeper")
+        assert kept.seq > 0
+
+
+async def test_a_shared_lease_is_listed_with_its_mode(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await some_of_everything(world)
+        (lease,) = await world.all(Lease, live="true")
+        assert (lease.mode, lease.pool, lease.profile_id) == (Mode.SHARED, "eu", "a2")

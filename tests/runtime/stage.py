@@ -1,0 +1,44 @@
+"""What the runtime's tests stand on: a small fleet, times short enough to watch, and waiting for conditions."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from leasehold.client import Client
+from leasehold.core.ids import WorkerId
+from leasehold.core.profiles import Lane, ProfileState
+from leasehold.core.workers import WorkerReport
+from tests.conformance.world import fleet, profile
+
+T = TypeVar("T")
+
+TIMES: dict[str, float] = {
+    "lease_ttl": 2.0,
+    "renew_every": 0.2,
+    "holder_stops_after": 1.2,
+    "lock_delay": 0.1,
+    "sweep_every": 0.05,
+}
+PATIENCE = 30.0
+
+
+async def furnish(client: Client, **settings: Any) -> None:
+    """One profile `p1`, and a worker that offers `visit`."""
+    await client.store.apply(fleet(profile("p1", **settings)), actor="test")
+    await client.store.report(
+        WorkerReport(worker_id=WorkerId("w"), incarnation="w-1", pool="default", tasks=("visit",))
+    )
+
+
+async def state_of(client: Client, profile_id: str = "p1") -> ProfileState:
+    return (await client.get(Lane, profile_id)).state
+
+
+async def until(condition: Callable[[], Awaitable[T]]) -> T:
+    """The first answer that is true. Fails after a long while."""
+    end = time.monotonic() + PATIENCE
+    while not (answer := await condition()):
+        assert time.monotonic() < end, "it never came true"
+        await asyncio.sleep(0.02)  # waits: for another process or thread, in small steps, until the condition holds
+    return answer

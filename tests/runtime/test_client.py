@@ -1,0 +1,163 @@
+"""Leasing from a program: renewal by itself, endings by outcome, and what happens when the lease is lost."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from leasehold import Event, Fail, Job, LeaseLost, ProfileBusy, Run, connect
+from leasehold.core.decisions import Action, Decision, Target
+from leasehold.core.leases import Lease
+from leasehold.core.profiles import ProfileState
+from leasehold.errors import Conflict, InputError
+from tests.runtime.stage import TIMES, furnish, state_of, until
+
+
+async def test_a_program_submits_looks_and_asks_why(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        submitted = await client.submit("visit", profile="p1", payload={"day": 1}, priority=5)
+        same = await client.submit({"task": "visit", "profile_id": "p1", "idempotency_key": "k"})
+        again = await client.submit("visit", profile="p1", idempotency_key="k")
+        assert (submitted.job.priority, again.already_handled) == (5, True)
+        assert again.job.job_id == same.job.job_id
+        assert len((await client.find(Job, profile_id="p1")).items) == 2
+        why = await client.why(job=submitted.job.job_id)
+        assert "waits for a worker" in why.headline
+
+
+async def test_a_job_cannot_be_given_twice_in_one_call(store_url: str) -> None:
+    async with connect(store_url) as client:
+        with pytest.raises(InputError, match="not both"):
+            await client.submit({"task": "visit"}, profile="p1")
+
+
+async def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        async with client.lease("p1") as lease:
+            assert await state_of(client) is ProfileState.LEASED
+            await lease.checkpoint("dashboard_open", url="https://site.test/")
+            async with lease.mutating("export"):
+                pass
+            assert lease.token == 1
+        assert await state_of(client) is ProfileState.AVAILABLE
+        run = await client.get(Run, lease.lease.run_id)
+        assert (run.result, run.last_safe_step, run.purpose) == ("completed", "dashboard_open", "api")
+        async with client.lease("p1") as second:
+            assert second.token == 2
+
+
+async def test_a_blocked_event_loop_does_not_lose_the_lease(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        async with client.lease("p1") as lease:
+            time.sleep(2.5)  # noqa: ASYNC251 - blocks the loop on purpose # waits: longer than the TTL
+            lease.check()
+        assert await state_of(client) is ProfileState.AVAILABLE
+
+
+async def test_a_revoked_lease_is_noticed_and_can_write_nothing(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        with pytest.raises(LeaseLost):  # noqa: PT012 - the end of the block is what raises
+            async with client.lease("p1") as lease:
+                await client.store.decide(
+                    Decision(target=Target.LEASE, id=lease.lease.lease_id, action=Action.REVOKE, note="n", actor="a")
+                )
+                assert "revoked" in await asyncio.wait_for(lease.lost(), 20)
+                with pytest.raises(LeaseLost, match="Stop using profile p1"):
+                    lease.check()
+                with pytest.raises(LeaseLost):
+                    await lease.checkpoint("too_late")
+        assert await state_of(client) is ProfileState.STALE
+        refused = await client.find(Event, type="stale_worker_write_rejected")
+        assert {event.data["write"] for event in refused.items} >= {"renew", "settle"}
+
+
+async def test_a_reason_that_the_program_names_decides(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        with pytest.raises(Fail):
+            async with client.lease("p1"):
+                raise Fail("LOGIN_REQUIRED", "the shop shows its form")
+        assert await state_of(client) is ProfileState.REVIEW_REQUIRED
+
+
+@pytest.mark.parametrize(("told", "state"), [(True, ProfileState.AVAILABLE), (False, ProfileState.STALE)])
+async def test_an_exception_is_no_explanation_unless_the_browser_was_closed(
+    store_url: str, told: bool, state: ProfileState
+) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - it must come out of the block
+            async with client.lease("p1") as lease:
+                await lease.checkpoint("open", url="https://site.test/")
+                if told:
+                    lease.closed(final_url="https://site.test/bye")
+                raise ZeroDivisionError
+        assert await state_of(client) is state
+
+
+async def test_an_exception_inside_a_mutating_section_quarantines(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - it must come out of the block
+            async with client.lease("p1") as lease:
+                lease.closed(final_url="https://site.test/bye")
+                async with lease.mutating("submit_order"):
+                    raise ZeroDivisionError
+        why = await client.why(profile="p1")
+        assert await state_of(client) is ProfileState.QUARANTINED
+        assert any("submit_order" in text for _, text in why.facts)
+
+
+async def test_a_taken_profile_says_who_holds_it(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        async with client.lease("p1", worker_id="night-shift"):
+            with pytest.raises(ProfileBusy, match="night-shift") as refusal:
+                await client.lease("p1").__aenter__()
+        assert refusal.value.reason == "blocked_by_profile_lease"
+
+
+async def test_waiting_gets_the_profile_when_it_is_released(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        first = client.lease("p1")
+        await first.__aenter__()
+        second = client.lease("p1", wait=timedelta(seconds=20))
+        waiting = asyncio.create_task(second.__aenter__())
+        await first.release()
+        await waiting
+        assert second.token == 2
+        await second.release()
+
+
+async def test_a_lease_is_released_once(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        lease = client.lease("p1")
+        with pytest.raises(Conflict, match="not leased"):
+            await lease.release()
+        async with lease:
+            await lease.release(output={"orders": 3})
+        assert (await client.get(Run, lease.lease.run_id)).output == {"orders": 3}
+
+
+async def test_a_request_that_is_cancelled_leaves_no_lease_behind(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        for _ in range(5):
+            asking = asyncio.create_task(client.lease("p1").__aenter__())
+            await asyncio.sleep(0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+
+        async def free() -> bool:
+            leases = await client.find(Lease, live="1")
+            return not leases.items and await state_of(client) is ProfileState.AVAILABLE
+
+        assert await until(free)
