@@ -113,10 +113,10 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "a holder reported its ending", ("result", "stop_reason", "belongs_to", "profile_reason"),
     ),
     EventType.LEASE_EXPIRED: (
-        "a lease ran out of time", ("token", "last_safe_step", "open_section", "release_policy"),
+        "a lease ran out of time", ("token", "status", "last_safe_step", "open_section", "release_policy"),
     ),
     EventType.LEASE_REVOKED: (
-        "a person took a lease away", ("token", "last_safe_step", "open_section", "release_policy", "note"),
+        "a person took a lease away", ("token", "note"),
     ),
     EventType.STALE_RESOLVED: ("an ending that nobody explained was resolved", ("reason", "reported_by")),
     EventType.STALE_WORKER_WRITE_REJECTED: (

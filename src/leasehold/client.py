@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -21,11 +22,19 @@ from leasehold.core.leases import Lease, LeaseStatus, Mode, Purpose
 from leasehold.core.profiles import ReleasePolicy
 from leasehold.core.settle import Browser, EndFacts, Ending
 from leasehold.core.why import Why, explain
-from leasehold.errors import Conflict, Fail, InputError, LeaseholdError, LeaseLost, ProfileBusy
+from leasehold.errors import (
+    Conflict,
+    Fail,
+    InputError,
+    LeaseholdError,
+    LeaseLost,
+    ProfileBusy,
+    StoreUnavailable,
+)
 from leasehold.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.heartbeat import Heartbeat, Hold
-from leasehold.stores import open_store
+from leasehold.stores import absolute, open_store
 from leasehold.wire import parse_jobs
 
 T = TypeVar("T")
@@ -38,7 +47,8 @@ async def connect(store: str | None = None, **overrides: str | float) -> AsyncIt
     """Open a store by URL (or LEASEHOLD_STORE, or ./leasehold.db). Settings may be given by name."""
     if store is not None:
         overrides["store"] = store
-    config = settings.load(**overrides)
+    loaded = settings.load(**overrides)
+    config = replace(loaded, store=absolute(loaded.store))
     opened = await open_store(config.store, policy=config.policy)
     client = Client(opened, config)
     try:
@@ -144,6 +154,7 @@ class HeldLease:
         self._closed: EndFacts | None = None
         self._last_url: str | None = None
         self._settled: Settled | None = None
+        self._ending = False
         self._lost_event = asyncio.Event()
 
     @property
@@ -168,6 +179,8 @@ class HeldLease:
         return self._settled
 
     async def __aenter__(self) -> Self:
+        if self._grant is not None:
+            raise Conflict("this lease was used already: ask the client for another one")
         until = boot_time() + self._wait.total_seconds()
         while True:
             sent_at = boot_time()
@@ -202,7 +215,7 @@ class HeldLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._settled is not None:
+        if self._settled is not None or self._ending:
             return
         try:
             if error is None:
@@ -263,9 +276,10 @@ class HeldLease:
         if self._hold is None:
             raise Conflict(f"profile {self._request.profile_id} is not leased")
         self._hold.status = LeaseStatus.RELEASING
+        self._ending = True
         ending = Ending(ref=self.lease.ref, reason=reason, message=message, facts=facts, output=output)
         try:
-            (settled,) = await self._store.settle([ending])
+            settled = await self._settle(ending, self._hold)
         finally:
             self._heartbeat.drop(self._hold)
         self._settled = settled
@@ -275,3 +289,12 @@ class HeldLease:
                 f"{self.lease.profile_id} is left to its release policy"
             )
         return settled
+
+    async def _settle(self, ending: Ending, hold: Hold) -> Settled:
+        """Hand in the ending, again and again while the store is away: until then the lease goes on being renewed."""
+        while True:
+            try:
+                return (await self._store.settle([ending]))[0]
+            except StoreUnavailable:
+                hold.check()
+                await asyncio.sleep(hold.timing.renew_every.total_seconds() / 10)

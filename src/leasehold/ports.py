@@ -188,7 +188,8 @@ class Store(Protocol):
         """Up to `most` jobs, each with the lease of its profile, token, routing key and limits: one commit.
 
         Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the
-        lane waited; FIFO inside a lane. The cost does not depend on the number of jobs that cannot run.
+        lane waited; FIFO inside a lane. The cost does not depend on the number of jobs that cannot run. If the caller
+        is cancelled before it has the answer, its grants are given back.
         """
         ...
 
@@ -224,6 +225,13 @@ class Store(Protocol):
         """End leases whose time is up: lease expired, profile stale (once no sharer is left). Frees nothing.
 
         Safe to run many times at once. Returns those that this call expired.
+        """
+        ...
+
+    async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
+        """The store's clock jumped: for this long no lease expires, nor is a write refused because one has.
+
+        Leases that the jump left with more than one TTL are cut to one. Event `clock_jumped`.
         """
         ...
 

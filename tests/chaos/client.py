@@ -65,7 +65,8 @@ class Orders:
     @classmethod
     def load(cls, text: str) -> "Orders":
         values: dict[str, Any] = json.loads(text)
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**values)
 
 
 def boot_time() -> float:
@@ -145,24 +146,28 @@ class Worker:
             )
             await until_it_works(partial(self.store.report, report))
         while self.held or not stopping.is_set():
-            with suppress(StoreError):
-                if not stopping.is_set() and len(self.held) < 3:
-                    await self.claim()
-            for holding in list(self.held):
-                try:
-                    await self.tend(holding)
-                except LeaseLost:
-                    self.held.remove(holding)
-                except StoreError:
-                    self.give_up_late(holding)
+            wanted = [self.claim()] if not stopping.is_set() and len(self.held) < 3 else []
+            await asyncio.gather(*wanted, *map(self.tend, list(self.held)))
             await asyncio.sleep(self.random.uniform(0.005, 0.03))  # waits: the pace of a client
 
-    def give_up_late(self, holding: Holding) -> None:
-        """A call went unanswered. Go on as long as the holder's own deadline lets it."""
-        if holding in self.held and boot_time() > holding.renewed + STOPS_AFTER_SECONDS:
+    async def tend(self, holding: Holding) -> None:
+        """Do the next thing for one lease. If that goes unanswered, go on until the holder's own deadline."""
+        try:
+            await self.do_something(holding)
+        except LeaseLost:
+            over = True
+        except StoreError:
+            over = boot_time() > holding.renewed + STOPS_AFTER_SECONDS
+        else:
+            over = False
+        if over and holding in self.held:
             self.held.remove(holding)
 
     async def claim(self) -> None:
+        with suppress(StoreError):
+            await self.ask_for_jobs()
+
+    async def ask_for_jobs(self) -> None:
         request = ClaimRequest(
             worker_id=WorkerId(self.log.who),
             incarnation=self.log.who,
@@ -175,8 +180,8 @@ class Worker:
         for grant in grants:
             self.held.append(Holding(grant, sent, boot_time() + self.random.choice([0.0, 0.0, 0.05, 0.6])))
 
-    async def tend(self, holding: Holding) -> None:
-        """The next thing to do for one lease. A worker that was stopped too long finds out by being refused."""
+    async def do_something(self, holding: Holding) -> None:
+        """Settle, renew or checkpoint. A worker that was stopped too long finds out by being refused."""
         now = boot_time()
         if now >= holding.done_at:
             await self.settle(holding)
@@ -292,6 +297,7 @@ class Submitter:
             except StoreError:
                 if any(spec.idempotency_key is None for spec in batch):
                     del waiting[: len(batch)]  # it may be there: submitting it again could make a second one
+                await asyncio.sleep(0.05)  # waits: a server that restarts tells nobody when it is back
                 continue
             except LeaseholdError:
                 pass

@@ -1,53 +1,78 @@
-"""One suite, every store: `new_world` comes once for each of them, on an empty store of its own."""
+"""One suite, every store: `new_world` comes once for each of them, on an empty store of its own.
+
+Some thousand stores are made here, so making one is cheap: a copy of a migrated file, or a migrated database that is
+emptied again. Nothing here tests what survives a power loss, so they lie in memory where there is room.
+"""
 
 import asyncio
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 
 from leasehold.stores import migrate
 from tests.conformance.audit import audit
 from tests.conformance.world import NewWorld, new_world
-from tests.servers import PostgresServer, drop_database, new_database
+from tests.servers import new_database, postgres_server
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private directory there
+ENOUGH_BYTES = 2 * 1024**3
+KEPT = {"schema_version", "fleet_lock"}
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated file, to be copied: cheaper than a migration for each test."""
-    file = tmp_path_factory.mktemp("template") / "leasehold.db"
+def fast_dir() -> Iterator[Path]:
+    """A directory in memory, if the machine has one with room, else an ordinary one."""
+    roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES
+    directory = Path(tempfile.mkdtemp(prefix="lh-conf-", dir=MEMORY if roomy else None))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(fast_dir: Path) -> Path:
+    """A migrated file, to be copied."""
+    file = fast_dir / "template.db"
     asyncio.run(migrate(f"sqlite:///{file}"))
     return file
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres: PostgresServer) -> sql.Identifier:
-    """A migrated database, to be copied."""
-    url = new_database(postgres)
-    asyncio.run(migrate(url))
-    return sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+def postgres_database(fast_dir: Path) -> Iterator[str]:
+    """A migrated database, to be emptied before each use."""
+    with postgres_server(parent=fast_dir) as server:
+        url = new_database(server)
+        asyncio.run(migrate(url))
+        yield url
+
+
+def empty(url: str) -> None:
+    """Make the database as new as it was after its migration."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'leasehold'").fetchall()
+        tables = [sql.Identifier("leasehold", name) for (name,) in found if name not in KEPT]
+        connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(sql.SQL(", ").join(tables)))
+        connection.execute("UPDATE leasehold.fleet_lock SET expiry_resumes_at = 0")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def store_url(request: pytest.FixtureRequest, fast_dir: Path) -> Iterator[str]:
     """The URL of an empty store. The only place of the suite that knows which stores there are."""
-    if request.param == "sqlite":
-        file = tmp_path / "leasehold.db"
-        shutil.copyfile(request.getfixturevalue("sqlite_template"), file)
-        yield f"sqlite:///{file}"
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres_database")
+        empty(url)
+        yield url
         return
-    server: PostgresServer = request.getfixturevalue("postgres")
-    template: sql.Identifier = request.getfixturevalue("postgres_template")
-    name = f"lh_{tmp_path.name.lower()[:40]}_{abs(hash(tmp_path)) % 10**8}"
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), template))
-    url = server.url(name)
-    yield url
-    drop_database(server, url)
+    template: Path = request.getfixturevalue("sqlite_template")
+    with tempfile.TemporaryDirectory(dir=fast_dir) as directory:
+        file = shutil.copyfile(template, Path(directory, "leasehold.db"))
+        yield f"sqlite:///{file}"
 
 
 @pytest.fixture(name="new_world")

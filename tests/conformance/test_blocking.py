@@ -10,9 +10,10 @@ import pytest
 from leasehold.core.decisions import Action
 from leasehold.core.events import EventType
 from leasehold.core.jobs import Job, Risk
-from leasehold.core.leases import Lease
+from leasehold.core.leases import Lease, Purpose
 from leasehold.core.policy import Policy
 from leasehold.core.readiness import NEXT_STEP, Blocked
+from leasehold.errors import ProfileBusy
 from tests.conformance.world import NewWorld, Record, World, limit, profile, proxy, seconds, spec
 
 Step = Callable[[World], Awaitable[Any]]
@@ -278,3 +279,16 @@ async def test_jobs_that_are_due_later_are_not_looked_at_before(new_world: NewWo
         world.advance(timedelta(days=1))
         assert await world.store.promote(most=1) == 1
         assert (await world.job(later)).state == "blocked"
+
+
+async def test_a_person_may_open_a_profile_of_a_paused_account_and_a_program_may_not(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.decide_account(Action.PAUSE)
+        with pytest.raises(ProfileBusy) as refused:
+            await world.acquire(purpose=Purpose.API)
+        assert refused.value.reason == "blocked_by_account_pause"
+        grant = await world.acquire(purpose=Purpose.MANUAL)
+        await world.add()
+        assert await world.claim() == []
+        assert (await world.finish(grant)).profile_state == "available"
+        assert await world.claim() == []

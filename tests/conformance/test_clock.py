@@ -1,8 +1,10 @@
 """The store's clock may jump: ahead, leases end by a sweep alone; back, nothing breaks and tokens still grow."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from leasehold.core.events import EventType
+from leasehold.core.ids import Token
 from leasehold.core.policy import Retention
 from leasehold.core.profiles import ReleasePolicy
 from leasehold.ports import Renewal
@@ -54,7 +56,7 @@ async def test_after_a_jump_back_everything_else_goes_on(new_world: NewWorld) ->
         await world.store.checkpoint(lost.lease.ref, "seen", url=URL)
         await world.lose(lost)
         world.advance(-86_400)
-        assert await world.resolve(lost, browser_dead=True) == []
+        assert await world.resolve(lost, browser_dead=True, final_url=URL) == []
         grant = await world.take()
         assert grant.lease.job_id == waiting[0].job_id
         await world.finish(grant, "TIMEOUT")
@@ -65,7 +67,7 @@ async def test_after_a_jump_back_everything_else_goes_on(new_world: NewWorld) ->
         await world.declare(profile("p1", language="fr"))
         assert await world.store.prune(Retention(jobs=timedelta(days=1), events=timedelta(days=1))) == 0
         world.advance(86_400 + 15)
-        assert len(await world.resolve(lost, browser_dead=True)) == 1
+        assert len(await world.resolve(lost, browser_dead=True, final_url=URL)) == 1
         assert await world.state("p2") == "available"
 
 
@@ -97,3 +99,83 @@ async def test_all_times_are_the_stores_own(new_world: NewWorld) -> None:
         assert {grant.job.created_at, grant.lease.acquired_at, (await world.lane()).state_at} == {world.now}
         assert (await world.store.check()).now == world.now
         assert {event.at for event in await world.events(type=EventType.LEASE_GRANTED)} == {world.now}
+
+
+async def test_expiry_pauses_when_somebody_saw_the_clock_jump(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        grant, other = await world.run("p1"), await world.run("p2")
+        world.advance(3600)
+        await world.store.pause_expiry(seconds(60), seconds(3600))
+        assert await world.store.expire() == []
+        (renewed,) = await world.store.renew([Renewal(ref=grant.lease.ref)])
+        assert renewed.expires_at == world.now + seconds(60)
+        await world.store.checkpoint(other.lease.ref, "still_here")
+        assert (await world.finish(other)).refused is None
+        world.advance(59)
+        assert await world.store.expire() == []
+        (event,) = await world.events(type=EventType.CLOCK_JUMPED)
+        assert (event.data["jump_seconds"], event.data["expiry_paused_seconds"]) == (3600, 60)
+
+
+async def test_a_pause_of_expiry_ends_and_who_did_not_renew_is_swept(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        silent, alive = await world.run("p1"), await world.run("p2")
+        world.advance(3600)
+        await world.store.pause_expiry(seconds(60), seconds(3600))
+        world.advance(50)
+        await world.store.renew([Renewal(ref=alive.lease.ref)])
+        await world.reopen()
+        world.advance(9)
+        assert await world.store.expire() == []
+        world.advance(1)
+        assert [lease.lease_id for lease in await world.store.expire()] == [silent.lease.lease_id]
+        (refused,) = await world.store.renew([Renewal(ref=silent.lease.ref)])
+        assert refused.refused
+
+
+async def test_a_pause_of_expiry_lets_no_other_rule_sleep(new_world: NewWorld) -> None:
+    """Tokens, revoked leases and taken profiles count as ever: only the time is in doubt."""
+    async with new_world(profile("p1"), profile("p2")) as world:
+        grant, revoked = await world.run("p1"), await world.run("p2")
+        await world.revoke(revoked, over=False)
+        await world.add("p1")
+        world.advance(3600)
+        await world.store.pause_expiry(seconds(60), seconds(3600))
+        assert await world.claim() == []
+        assert (await world.finish(revoked)).refused
+        stranger = replace(grant.lease.ref, token=Token(grant.lease.token + 1))
+        assert (await world.store.renew([Renewal(ref=stranger)]))[0].refused
+
+
+async def test_a_jump_back_that_somebody_saw_leaves_no_lease_longer_than_its_ttl(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        short, long = await world.run("p1"), await world.run("p2", lock_timeout_seconds=900)
+        world.advance(-86_400)
+        await world.store.pause_expiry(seconds(60), seconds(-86_400))
+        assert (await world.lease(short)).expires_at == world.now + seconds(60)
+        assert (await world.lease(long)).expires_at == world.now + seconds(900)
+        world.advance(60)
+        assert [lease.lease_id for lease in await world.store.expire()] == [short.lease.lease_id]
+
+
+async def test_a_second_pause_does_not_shorten_the_first(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.run()
+        world.advance(3600)
+        await world.store.pause_expiry(seconds(100), seconds(3600))
+        await world.store.pause_expiry(seconds(10), seconds(1))
+        world.advance(99)
+        assert await world.store.expire() == []
+        world.advance(1)
+        assert len(await world.store.expire()) == 1
+
+
+async def test_a_jump_that_is_taken_back_does_not_pause_expiry_for_as_long_as_it_was(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        world.advance(86_400)
+        await world.store.pause_expiry(seconds(60), seconds(86_400))
+        world.advance(-86_400)
+        await world.store.pause_expiry(seconds(60), seconds(-86_400))
+        world.advance(60)
+        assert [lease.lease_id for lease in await world.store.expire()] == [grant.lease.lease_id]

@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from leasehold.core.decisions import Action
 from leasehold.core.deliveries import Delivery
 from leasehold.core.events import EventType
 from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
 from leasehold.core.jobs import Backoff, Retry, RunMode
 from leasehold.core.leases import LeaseStatus, Purpose, RunResult
-from leasehold.core.settle import Browser, EndFacts
+from leasehold.core.settle import Browser, EndFacts, Ending
 from leasehold.errors import InputError
 from leasehold.ports import Renewal
 from tests.conformance.world import POLICY, URL, NewWorld, World, end, profile, proxy, seconds
@@ -328,3 +329,49 @@ async def test_the_browser_version_of_a_profile_only_grows(new_world: NewWorld) 
         for engine, known in ((130, 130), (None, 130), (128, 130), (131, 131)):
             await world.finish(await world.acquire(), engine=engine)
             assert (await world.lane()).engine == known
+
+
+async def test_a_job_that_is_given_back_unstarted_keeps_its_place_and_its_attempts(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        first, second = await world.add(callback_url="https://hook.test/"), await world.add()
+        grant = await world.take()
+        (settled,) = await world.store.settle([Ending(ref=grant.lease.ref, not_started=True)])
+        assert (settled.refused, settled.job_state, settled.profile_state) == (None, "queued", "available")
+        job = await world.job(first)
+        assert (job.state, job.attempt, job.losses, job.finished_at) == ("queued", 0, 0, None)
+        run = await world.run_of(grant)
+        assert (run.result, run.stop_reason, run.status) == (RunResult.BLOCKED, "NOT_STARTED", LeaseStatus.RELEASED)
+        again = await world.take()
+        assert (again.lease.job_id, again.lease.token) == (first.job_id, 2)
+        await world.finish(again)
+        assert (await world.take()).lease.job_id == second.job_id
+
+
+async def test_a_job_is_not_given_back_out_of_a_section(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.store.enter_section(grant.lease.ref, "submit_order")
+        (settled,) = await world.store.settle([Ending(ref=grant.lease.ref, not_started=True)])
+        assert (settled.job_state, settled.profile_state) == ("review", "quarantined")
+
+
+async def test_a_job_is_given_back_behind_what_became_more_urgent(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        urgent = await world.add(priority=7)
+        await world.store.settle([Ending(ref=grant.lease.ref, not_started=True)])
+        assert (await world.take()).lease.job_id == urgent.job_id
+
+
+async def test_a_job_whose_profile_a_person_disabled_meanwhile_is_given_back_to_a_held_lane(
+    new_world: NewWorld,
+) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.decide_profile(Action.DISABLE)
+        (settled,) = await world.store.settle([Ending(ref=grant.lease.ref, not_started=True)])
+        assert (settled.job_state, settled.profile_state) == ("queued", "disabled")
+        assert (await world.job(grant)).blocked_reason == "blocked_by_profile_state"
+        assert await world.claim() == []
+        await world.decide_profile(Action.ENABLE)
+        assert (await world.take()).lease.job_id == grant.lease.job_id

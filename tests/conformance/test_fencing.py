@@ -231,11 +231,11 @@ async def test_a_refusal_says_what_became_of_the_lease(new_world: NewWorld, over
 async def test_a_refused_ending_leaves_the_others_of_its_batch_alone(new_world: NewWorld) -> None:
     async with new_world(profile(), profile("p2"), profile("p3")) as world:
         late, good, other = [await world.run(name) for name in ("p1", "p2", "p3")]
-        await world.revoke(late)
+        await world.revoke(late, over=False)
         answers = await world.store.settle([end(g.lease.ref) for g in (good, late, other)])
         assert [answer.refused is None for answer in answers] == [True, False, True]
         assert [await world.state(name) for name in ("p1", "p2", "p3")] == [
-            ProfileState.STALE,
+            ProfileState.LEASED,
             ProfileState.AVAILABLE,
             ProfileState.AVAILABLE,
         ]

@@ -38,7 +38,7 @@ FULL: tuple[Record, ...] = (
 
 
 async def applied(world: World) -> list[object]:
-    kinds: tuple[type[Account] | type[Profile] | type[Proxy] | type[Limit], ...] = (Account, Profile, Proxy, Limit)
+    kinds: tuple[type[Account | Profile | Proxy | Limit], ...] = (Account, Profile, Proxy, Limit)
     return [record for kind in kinds for record in await world.all(kind)]
 
 

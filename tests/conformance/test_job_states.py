@@ -12,6 +12,7 @@ from leasehold.core.deliveries import Delivery
 from leasehold.core.events import EventType
 from leasehold.core.jobs import FINAL, JOB_TRANSITIONS, Job, JobState, OnConflict, Risk
 from leasehold.core.leases import Lease
+from leasehold.core.settle import Ending
 from leasehold.errors import IllegalTransition, VersionConflict
 from leasehold.ports import Grant
 from tests.conformance.world import NewWorld, World, profile
@@ -109,6 +110,14 @@ def ends(reason: str | None) -> Step:
     return step
 
 
+async def is_given_back(world: World, job: Job) -> None:
+    """A holder that never started it hands it back."""
+    grant = await grant_of(world, job)
+    (settled,) = await world.store.settle([Ending(ref=grant.lease.ref, not_started=True)])
+    assert (settled.refused, settled.profile_state) == (None, "available")
+    assert (await world.job(job)).attempt == 0
+
+
 async def grant_of(world: World, job: Job) -> Grant:
     (lease,) = await world.all(Lease, run_id=str(job.run_id))
     return await world.grant_of(lease)
@@ -165,15 +174,18 @@ class Move:
     first: Into | None = None
 
 
+DUE = becomes_due_while_taken
+IN_ENGLISH = {"expected_language": "en"}
+
 MOVES = [
     Move(S.SCHEDULED, S.QUEUED, becomes_due),
     Move(S.SCHEDULED, S.BLOCKED, becomes_due, with_settings(scheduled, expected_language="fr")),
-    Move(S.SCHEDULED, S.SCHEDULED, becomes_due_while_taken, with_settings(scheduled, on_conflict=OnConflict.RESCHEDULE)),
-    Move(S.SCHEDULED, S.SKIPPED, becomes_due_while_taken, with_settings(scheduled, on_conflict=OnConflict.SKIP)),
-    Move(S.SCHEDULED, S.REVIEW, becomes_due_while_taken, with_settings(scheduled, on_conflict=OnConflict.REVIEW)),
+    Move(S.SCHEDULED, S.SCHEDULED, DUE, with_settings(scheduled, on_conflict=OnConflict.RESCHEDULE)),
+    Move(S.SCHEDULED, S.SKIPPED, DUE, with_settings(scheduled, on_conflict=OnConflict.SKIP)),
+    Move(S.SCHEDULED, S.REVIEW, DUE, with_settings(scheduled, on_conflict=OnConflict.REVIEW)),
     Move(S.SCHEDULED, S.CANCELLED, decides(Action.CANCEL)),
     Move(S.QUEUED, S.RUNNING, is_claimed),
-    Move(S.QUEUED, S.BLOCKED, in_turn(loses_its_language, is_looked_at), with_settings(World.add, expected_language="en")),
+    Move(S.QUEUED, S.BLOCKED, in_turn(loses_its_language, is_looked_at), with_settings(World.add, **IN_ENGLISH)),
     Move(S.QUEUED, S.CANCELLED, decides(Action.CANCEL)),
     Move(S.BLOCKED, S.QUEUED, gets_its_language),
     Move(
@@ -183,6 +195,7 @@ MOVES = [
         with_settings(World.add, expected_language="fr", expected_timezone="Europe/Paris"),
     ),
     Move(S.BLOCKED, S.CANCELLED, decides(Action.CANCEL)),
+    Move(S.RUNNING, S.QUEUED, is_given_back),
     Move(S.RUNNING, S.COMPLETED, ends(None)),
     Move(S.RUNNING, S.SCHEDULED, ends("TIMEOUT")),
     Move(S.RUNNING, S.SCHEDULED, loses_its_worker),
@@ -194,14 +207,12 @@ MOVES = [
         S.REVIEW,
         S.BLOCKED,
         in_turn(loses_its_language, decides(Action.REQUEUE)),
-        with_settings(review, expected_language="en"),
+        with_settings(review, **IN_ENGLISH),
     ),
     Move(S.REVIEW, S.CANCELLED, decides(Action.CANCEL)),
     Move(S.DEAD, S.QUEUED, decides(Action.RETRY)),
-    Move(
-        S.DEAD, S.BLOCKED, in_turn(loses_its_language, decides(Action.RETRY)), with_settings(dead, expected_language="en")
-    ),
-]  # fmt: skip
+    Move(S.DEAD, S.BLOCKED, in_turn(loses_its_language, decides(Action.RETRY)), with_settings(dead, **IN_ENGLISH)),
+]
 
 
 def test_every_move_of_the_table_is_tried() -> None:

@@ -116,11 +116,10 @@ async def test_a_lost_run_is_resolved_by_its_policy_and_the_facts(new_world: New
                 await world.store.checkpoint(grants[name].lease.ref, "cart_full")
             if case.section:
                 await world.store.enter_section(grants[name].lease.ref, "pay")
-        if how == "expired":
-            await world.lose(*grants.values())
-        else:
+        if how == "revoked":
             for grant in grants.values():
-                await world.revoke(grant)
+                await world.revoke(grant, over=False)
+        await world.lose(*grants.values())
         assert {await world.state(name) for name in CASES} == {"stale"}
         world.advance(15)
         answers = await world.store.resolve([found_out(grants[name], case) for name, case in CASES.items()])
@@ -173,15 +172,15 @@ async def test_the_lock_delay_scales_with_the_ttl_of_the_job(new_world: NewWorld
         assert len(await world.resolve(grant, **RECOVERABLE)) == 1
 
 
-async def test_the_url_of_the_last_safe_step_counts_as_known(new_world: NewWorld) -> None:
+async def test_the_url_of_the_last_safe_step_is_not_where_the_run_ended(new_world: NewWorld) -> None:
     async with new_world(profile(release_policy=C)) as world:
         grant = await world.run()
         await world.store.checkpoint(grant.lease.ref, "cart_full", url="https://site.test/cart")
         await world.lose(grant)
         world.advance(15)
         await world.resolve(grant, browser_dead=True)
-        assert await world.state() == "available"
-        assert (await world.run_of(grant)).final_url == "https://site.test/cart"
+        assert await world.state() == "review_required"
+        assert (await world.run_of(grant)).final_url is None
 
 
 async def test_a_lost_run_is_resolved_once(new_world: NewWorld) -> None:
@@ -294,13 +293,35 @@ async def test_a_job_may_only_make_the_release_policy_stricter(new_world: NewWor
 async def test_a_revoked_lease_is_told_with_who_did_it(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
-        decided = await world.revoke(grant)
+        decided = await world.revoke(grant, over=False)
         assert decided.state == "revoked"
         (event,) = await world.events(type=EventType.LEASE_REVOKED)
-        assert (event.actor, event.data["note"], event.profile_state) == ("ann", "looked at it", "stale")
+        assert (event.actor, event.data["note"], event.profile_state) == ("ann", "looked at it", "leased")
+        assert await world.store.expire() == []
+        world.advance(60)
+        await world.store.expire()
+        assert await world.state() == "stale"
         assert (await world.lease(grant)).status is LeaseStatus.REVOKED
         await world.resolve(grant)
         assert "revoked" in (await world.lane()).state_reason
+
+
+async def test_a_revoked_lease_keeps_its_profile_until_its_holder_must_have_stopped(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.add()
+        world.advance(30)
+        await world.store.renew([Renewal(ref=grant.lease.ref)])
+        await world.revoke(grant, over=False)
+        assert (await world.store.renew([Renewal(ref=grant.lease.ref)]))[0].refused
+        for _ in range(3):
+            assert await world.store.expire() == []
+            assert await world.claim() == []
+            assert await world.state() == "leased"
+            world.advance(19)
+        world.advance(3)
+        assert [lease.status for lease in await world.store.expire()] == ["revoked"]
+        assert await world.state() == "stale"
 
 
 async def test_a_recovered_profile_goes_on_with_its_queue(new_world: NewWorld) -> None:

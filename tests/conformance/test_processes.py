@@ -12,11 +12,12 @@ from leasehold.core.decisions import Action
 from leasehold.core.ids import WorkerId
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease
+from leasehold.core.settle import Ending
 from leasehold.core.workers import Worker
 from leasehold.errors import Conflict, LeaseholdError, ProfileBusy
 from leasehold.ports import ClaimRequest, Grant, Renewal, Resolution
 from leasehold.stores import inspect
-from tests.conformance.world import NewWorld, World, account, end, fleet, limit, profile, proxy, spec
+from tests.conformance.world import NewWorld, Record, World, account, end, fleet, limit, profile, proxy, spec
 
 
 def asks(name: str, most: int = 1, **request: Any) -> ClaimRequest:
@@ -69,7 +70,11 @@ async def test_a_closed_store_does_nothing_more(new_world: NewWorld) -> None:
 
 async def test_a_change_of_the_fleet_by_another_process_is_seen_at_once(new_world: NewWorld) -> None:
     """Configuration may be remembered, but never beyond the moment it changes."""
-    records = (account(), proxy(), *(profile(f"p{n}", proxy_id="exit_us", language="en") for n in range(3)))
+    records: tuple[Record, ...] = (
+        account(),
+        proxy(),
+        *(profile(f"p{n}", proxy_id="exit_us", language="en") for n in range(3)),
+    )
     async with new_world(*records) as world:
         other = await world.another()
         await world.submit(*(spec(f"p{n}", expected_language="en", shared=True) for n in range(3) for _ in range(4)))
@@ -146,7 +151,7 @@ async def test_workers_that_claim_at_once_never_get_the_same_job_or_profile(new_
 
 
 async def test_one_account_is_never_used_twice_at_once_by_many_workers(new_world: NewWorld) -> None:
-    records = (account(routing=Routing.ACCOUNT), *(profile(f"p{n}") for n in range(6)))
+    records: tuple[Record, ...] = (account(routing=Routing.ACCOUNT), *(profile(f"p{n}") for n in range(6)))
     async with new_world(*records) as world:
         await world.submit(*(spec(f"p{n}") for n in range(6) for _ in range(3)))
         stores = [world.store, await world.another(), await world.another()]
@@ -295,3 +300,23 @@ async def test_all_who_wait_in_one_process_are_woken(new_world: NewWorld) -> Non
             while any(not waiter.done() for waiter in waiters):
                 await world.add()
                 await asyncio.wait(waiters, timeout=0.3)
+
+
+async def test_what_a_cancelled_claim_was_granted_is_given_back(new_world: NewWorld) -> None:
+    async with new_world(*(profile(f"p{n}") for n in range(4))) as world:
+        jobs = await world.submit(*(spec(f"p{n}") for n in range(4)))
+        for turns in range(12):
+            asked = asyncio.create_task(world.claim(2))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asked.cancel()
+            await asyncio.wait([asked])
+            if not asked.cancelled():
+                await world.store.settle([Ending(ref=g.lease.ref, not_started=True) for g in asked.result()])
+        taken: list[str] = []
+        async with asyncio.timeout(30):
+            while len(taken) < len(jobs):
+                taken += [str(grant.lease.job_id) for grant in await world.claim(9)]
+                await world.store.stats()
+        assert sorted(taken) == sorted(job.job_id for job in jobs)
+        assert {job.attempt for job in await world.all(Job)} == {1}

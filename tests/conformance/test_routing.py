@@ -164,6 +164,7 @@ async def test_a_stricter_routing_counts_from_the_next_grant_on(new_world: NewWo
         assert len(old) == 3
         await world.declare(*shop(Routing.ACCOUNT))
         for grant in old:
+            assert await world.claim(3) == []
             await world.finish(grant)
         assert len(await world.claim(3)) == 1
         assert await world.claim(3) == []

@@ -205,8 +205,13 @@ class World:
     async def decide_account(self, action: Action, account_id: str = "shop", **more: Any) -> Decided:
         return await self.decide(Target.ACCOUNT, account_id, action, **more)
 
-    async def revoke(self, grant: Grant) -> Decided:
-        return await self.decide(Target.LEASE, grant.lease.lease_id, Action.REVOKE)
+    async def revoke(self, grant: Grant, *, over: bool = True) -> Decided:
+        """Take the lease away and, with `over`, let the time pass that its holder might still have believed in it."""
+        decided = await self.decide(Target.LEASE, grant.lease.lease_id, Action.REVOKE)
+        if over:
+            self.clock.now = max(self.now, (await self.lease(grant)).expires_at)
+            await self.store.expire()
+        return decided
 
     async def lane(self, profile_id: str = "p1") -> Lane:
         return await self.store.get(Lane, profile_id)

@@ -188,7 +188,7 @@ class Audit:
             assert (event.type, after) == ("profile_added", "available")
         elif before != after:
             assert (before, after) in PROFILE_MOVES, f"{profile} went from {before} to {after} by {event.type}"
-        if event.type in ("lease_expired", "lease_revoked"):
+        if event.type == "lease_expired":
             self.unexplained.add((profile, str(event.run_id)))
         elif event.type == "stale_resolved":
             self.unexplained.discard((profile, str(event.run_id)))

@@ -168,6 +168,7 @@ def endings() -> SearchStrategy[Ending]:
         ref=st.just(NOBODY),
         reason=reasons,
         retry=st.booleans(),
+        not_started=st.sampled_from([False, False, False, False, True]),
         facts=st.one_of(clean, clean, facts),
         registered=st.just(CAPTCHA),
     )

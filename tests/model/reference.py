@@ -85,7 +85,10 @@ class Work:
 
 @dataclass(slots=True)
 class Held:
-    """One lease, for ever. `ended` None: it holds its profile, its routing key and its place in the pool."""
+    """One lease, for ever. `ended` None: it holds its profile, its routing key and its place in the pool.
+
+    One that a person revoked does so too, until its time is up: its holder may not know it yet.
+    """
 
     profile: str
     token: int
@@ -140,6 +143,7 @@ class Model:
         self.workers: dict[str, tuple[WorkerReport, datetime]] = {}
         self.paused: set[str] = set()
         self.account_versions: dict[str, int] = {}
+        self.expiry_resumes = now
 
     # Configuration
 
@@ -186,7 +190,13 @@ class Model:
 
     def key_taken(self, key: str) -> bool:
         """Wider keys only: a profile's own key is what `joinable` answers for."""
-        return key.startswith("account:") and any(held.key == key and held.ended is None for held in self.leases)
+        if not key.startswith("account:"):
+            return False
+        account = key.split(":")[1]
+        whole = self.accounts[account].routing == "account"
+        return any(
+            held.ended is None and (held.account == account if whole else held.key == key) for held in self.leases
+        )
 
     def room(self, pool: str) -> bool:
         limit = self.limits.get(pool)
@@ -335,10 +345,10 @@ class Model:
 
     def _conflicts(self, job: Work) -> bool:
         """Somebody's lease, or what one left behind, is what keeps the job from running now."""
-        taken = self.sides[job.profile].state in ("leased", "stale")
-        return (taken and not self.joinable(job.profile, job.shared)) or self.key_taken(
-            self.key(job.profile, job.spec.task, job.shared)
-        )
+        if self.sides[job.profile].state in ("leased", "stale") and not self.joinable(job.profile, job.shared):
+            return True
+        key = self.key(job.profile, job.spec.task, job.shared)
+        return key.startswith("account:") and any(held.key == key and held.ended is None for held in self.leases)
 
     def _put(self, job: Work, state: str) -> None:
         job.state = state
@@ -411,7 +421,7 @@ class Model:
         shared = request.mode == "shared"
         key = self.key(profile.profile_id, None, shared)
         if (
-            profile.account_id in self.paused
+            (profile.account_id in self.paused and request.purpose not in ("manual", "inspect"))
             or not self.joinable(profile.profile_id, shared)
             or self._somebody_waits_alone(profile.profile_id)
             or self.key_taken(key)
@@ -473,9 +483,22 @@ class Model:
     def holder(self, ref: LeaseRef) -> Held | None:
         """The lease that may write under this reference, if it may."""
         for held in self.leases:
-            if held.ref == (ref.lease_id, ref.profile_id, ref.token) and held.ended is None and held.expires > self.now:
+            mine = held.ref == (ref.lease_id, ref.profile_id, ref.token) and held.key == ref.routing_key
+            in_time = held.expires > self.now or self.expiry_pauses
+            if mine and held.ended is None and held.status != "revoked" and in_time:
                 return held
         return None
+
+    @property
+    def expiry_pauses(self) -> bool:
+        return self.now < self.expiry_resumes
+
+    def pause_expiry(self, span: timedelta) -> None:
+        """The clock jumped: it cannot tell whose time is up, and nobody keeps more than one TTL."""
+        self.expiry_resumes = max(self.expiry_resumes, self.now + span)
+        for held in self.leases:
+            if held.ended is None:
+                held.expires = min(held.expires, self.now + held.ttl)
 
     def renew(self, ref: LeaseRef, status: str) -> datetime | None:
         held = self.holder(ref)
@@ -493,6 +516,10 @@ class Model:
         held = self._writer(ref)
         if held.section is not None:
             raise Conflict("sections do not nest")
+        if held.shared and not self.profiles[held.profile].disposable:
+            raise Conflict("a change needs the profile alone")
+        if held.shared and not self.profiles[held.profile].disposable:
+            raise Conflict("who shares a profile changes nothing")
         held.section = name
 
     def leave_section(self, ref: LeaseRef, name: str) -> None:
@@ -512,8 +539,10 @@ class Model:
     def settle(self, ending: Ending) -> Held | None:
         """A holder reports its ending; None: it was refused. A retry's time is in `retry_window`."""
         held = self.holder(ending.ref)
-        if held is None or held.key != ending.ref.routing_key:
+        if held is None:
             return None
+        if ending.not_started and held.section is None:
+            return self._give_back(held)
         facts, reason = ending.facts, ending.reason
         if reason is None and held.section is not None:
             reason = "TASK_ERROR"
@@ -526,6 +555,16 @@ class Model:
             retry = "unless_section" if reason == "TASK_ERROR" and ending.retry else rule.retry
             self._end_job(held, reason, retry=retry, lost=rule.profile == "stale")
         self._end_profile(held.profile, verdict)
+        self._move_on()
+        return held
+
+    def _give_back(self, held: Held) -> Held:
+        """The run never started: the job takes its old place, with the attempts it had."""
+        held.ended, held.status = self.now, "released"
+        if held.job is not None:
+            held.job.attempt -= 1
+            self._put(held.job, "queued")
+        self._end_profile(held.profile, None)
         self._move_on()
         return held
 
@@ -586,8 +625,10 @@ class Model:
     def expire(self) -> list[Held]:
         """Leases whose time is up. Nothing is freed but the routing key and the place in the pool."""
         over = [held for held in self.leases if held.ended is None and held.expires <= self.now]
+        if self.expiry_pauses:
+            return []
         for held in over:
-            self._end_unexplained(held, "expired", held.expires)
+            self._end_unexplained(held, "revoked" if held.status == "revoked" else "expired", held.expires)
         self._move_on()
         return over
 
@@ -618,7 +659,7 @@ class Model:
             return {"quarantine": "quarantined", "review": "review_required"}[held.policy]
         if held.ended is not None and self.now < held.ended + held.lock_delay:
             return "later"
-        known = held.step is not None and (facts.final_url or held.url) is not None and facts.browser_dead
+        known = held.step is not None and facts.final_url is not None and facts.browser_dead
         return None if known else "review_required"
 
     # People decide
@@ -654,6 +695,8 @@ class Model:
             raise IllegalTransition("not from here")
         if decision.action is Action.ENABLE and not side.clean:
             after = "review_required"
+        if after == "available" and self.unresolved(decision.id):
+            raise IllegalTransition("an ending of it is not explained yet")
         side.state, side.verdict, side.drain = after, None, False
         side.clean |= after == "available"
         return after
@@ -694,7 +737,7 @@ class Model:
 
     def _revoke(self, decision: Decision) -> str:
         for held in self.leases:
-            if held.ref[0] == decision.id and held.ended is None:
-                self._end_unexplained(held, "revoked", self.now)
+            if held.ref[0] == decision.id and held.ended is None and held.status != "revoked":
+                held.status = "revoked"
                 return "revoked"
         raise NotFound("no such live lease")

@@ -20,6 +20,7 @@ from tests.model.machine import Clock, Machine
 
 SECONDS = float(os.environ.get("LEASEHOLD_MODEL_SECONDS", "0"))
 KEPT = ("schema_version", "fleet_lock")
+TIME_RUNS = "UPDATE fleet_lock SET expiry_resumes_at = 0"
 
 
 def run_histories(url: str, empty: Callable[[], None], *, examples: int) -> None:
@@ -61,6 +62,7 @@ def test_sqlite_does_what_the_model_does(sqlite_url: str, tmp_path: Path) -> Non
             for (table,) in found.fetchall():
                 if table not in KEPT:
                     connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are the schema's own
+            connection.execute(TIME_RUNS)
         connection.close()
 
     run_histories(sqlite_url, empty, examples=100)
@@ -73,5 +75,7 @@ def test_postgres_does_what_the_model_does(postgres_url: str) -> None:
             found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (SCHEMA,)).fetchall()
             tables = [sql.Identifier(SCHEMA, name) for (name,) in found if name not in KEPT]
             connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
+            connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(SCHEMA)))
+            connection.execute(TIME_RUNS)
 
     run_histories(postgres_url, empty, examples=40)

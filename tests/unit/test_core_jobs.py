@@ -15,7 +15,7 @@ LEGAL = """
 scheduled → queued blocked scheduled skipped review cancelled
 queued    → running blocked cancelled
 blocked   → queued blocked cancelled
-running   → completed scheduled review dead
+running   → completed scheduled review dead queued
 review    → queued blocked cancelled
 dead      → queued blocked
 completed →

@@ -41,7 +41,9 @@ JOB_TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = {
     ),
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.BLOCKED, JobState.CANCELLED}),
     JobState.BLOCKED: frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.CANCELLED}),
-    JobState.RUNNING: frozenset({JobState.COMPLETED, JobState.SCHEDULED, JobState.REVIEW, JobState.DEAD}),
+    JobState.RUNNING: frozenset(
+        {JobState.COMPLETED, JobState.SCHEDULED, JobState.REVIEW, JobState.DEAD, JobState.QUEUED}
+    ),
     JobState.REVIEW: frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.CANCELLED}),
     JobState.DEAD: frozenset({JobState.QUEUED, JobState.BLOCKED}),
     JobState.COMPLETED: frozenset(),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from leasehold.core.failures import Failure, ProfileRule, RetryRule, failure
+from leasehold.core.failures import BelongsTo, Failure, ProfileRule, RetryRule, failure
 from leasehold.core.jobs import Backoff, Job, JobState
 from leasehold.core.leases import Lease, LeaseRef, LeaseStatus, RunResult
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
@@ -40,6 +40,8 @@ class EndFacts:
 class Ending:
     """A holder's report of how its run ended. `reason` None means it completed.
 
+    `not_started`: the holder gives the job back untouched; it keeps its place and its attempts.
+
     `retry`: the task says itself that its error may be tried again. It counts for TASK_ERROR only.
     """
 
@@ -47,6 +49,7 @@ class Ending:
     reason: str | None = None
     message: str = ""
     retry: bool = False
+    not_started: bool = False
     facts: EndFacts = EndFacts()
     registered: Failure | None = None
     output: Mapping[str, object] | None = None
@@ -102,6 +105,8 @@ def settle(
     lease: Lease, job: Job | None, ending: Ending, *, now: datetime, jitter: float, backoff: Backoff
 ) -> Settlement:
     """Decide an ending that the live holder reports."""
+    if ending.not_started and lease.open_section is None:
+        return _given_back(job)
     reason, message = ending.reason, ending.message
     if reason is None and lease.open_section is not None:
         reason, message = "TASK_ERROR", f"the run ended inside mutating section {lease.open_section}"
@@ -118,6 +123,16 @@ def settle(
         belongs_to=row.belongs_to if row else None,
         job=verdict,
         profile=profile,
+    )
+
+
+def _given_back(job: Job | None) -> Settlement:
+    return Settlement(
+        result=RunResult.BLOCKED,
+        stop_reason="NOT_STARTED",
+        belongs_to=BelongsTo.WORKER,
+        job=JobVerdict(state=JobState.QUEUED) if job else None,
+        profile=ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted"),
     )
 
 

@@ -6,20 +6,23 @@ was sent, after which the lease counts as lost whatever the store would say.
 """
 
 import asyncio
+import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from leasehold.core.leases import Lease, LeaseStatus, Timing
-from leasehold.errors import LeaseLost, StoreError
-from leasehold.ports import Renewal, Store
+from leasehold.errors import LeaseLost
+from leasehold.ports import MOST_IN_BATCH, Renewal, Store
 from leasehold.runtime.clocks import boot_time
 
 OpenStore = Callable[[], Awaitable[Store]]
 
 CLOSE_SECONDS = 10.0
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +68,7 @@ class Heartbeat:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._closing = False
+        self._store: Store | None = None
 
     def hold(self, lease: Lease, granted_at: float, on_lost: Callable[[str], None]) -> Hold:
         """Start renewing. `granted_at` is when the request for the lease was sent, by `boot_time`."""
@@ -85,9 +89,10 @@ class Heartbeat:
         return hold
 
     def drop(self, hold: Hold) -> None:
-        """Stop renewing: the lease was settled, or is lost."""
+        """Stop renewing: the lease was settled, or is lost. From here on `check` says no."""
         with self._lock:
             self._holds.pop(hold.lease.lease_id, None)
+        hold.lost = hold.lost or "it was released"
 
     def close(self) -> None:
         """End the thread. Leases that are still held expire."""
@@ -106,33 +111,32 @@ class Heartbeat:
         asyncio.run(self._beat())
 
     async def _beat(self) -> None:
+        """Watch deadlines all the time, whatever a renewal that is under way is waiting for."""
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        store: Store | None = None
+        renewing: asyncio.Task[None] | None = None
         try:
             while not self._closing:
                 self._wake.clear()
-                try:
-                    store = store or await self._open_store()
-                    pause = await self._renew_due(store)
-                except StoreError:
-                    pause = self._shortest_period() / 4
+                due = self._look()
+                if due and (renewing is None or renewing.done()):
+                    renewing = asyncio.create_task(self._renew(due))
+                    renewing.add_done_callback(lambda _: self._poke())
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause)
+                    await asyncio.wait_for(self._wake.wait(), self._pause(renewing))
         finally:
-            if store is not None:
-                await store.close()
+            if renewing is not None:
+                renewing.cancel()
+                await asyncio.gather(renewing, return_exceptions=True)
+            if self._store is not None:
+                await self._store.close()
 
     def _current(self) -> list[Hold]:
         with self._lock:
-            return list(self._holds.values())
+            return [hold for hold in self._holds.values() if hold.lost is None]
 
-    def _shortest_period(self) -> float:
-        periods = [hold.timing.renew_every.total_seconds() for hold in self._current()]
-        return min(periods, default=self._timing.renew_every.total_seconds())
-
-    async def _renew_due(self, store: Store) -> float:
-        """Renew what is due, and say how long nothing will be. A lease past its deadline is lost, not renewed."""
+    def _look(self) -> list[Hold]:
+        """The leases that are due. One past its deadline is lost, not renewed."""
         now = boot_time()
         due = []
         for hold in self._current():
@@ -140,12 +144,29 @@ class Heartbeat:
                 hold.check()
                 if hold.next_at <= now:
                     due.append(hold)
-        if due:
-            answers = await store.renew([Renewal(ref=hold.lease.ref, status=hold.status) for hold in due])
-            for hold, answer in zip(due, answers, strict=True):
-                self._take(hold, answer.refused, now)
-        later = [min(hold.next_at, hold.deadline) for hold in self._current() if hold.lost is None]
-        return max(0.0, min(later, default=now + 3600.0) - boot_time())
+        return due
+
+    def _pause(self, renewing: "asyncio.Task[None] | None") -> float:
+        """How long nothing will be due. While a renewal is under way only deadlines count."""
+        busy = renewing is not None and not renewing.done()
+        times = [hold.deadline if busy else min(hold.next_at, hold.deadline) for hold in self._current()]
+        return max(0.0, min(times, default=boot_time() + 3600.0) - boot_time())
+
+    async def _renew(self, due: Sequence[Hold]) -> None:
+        """Renew in batches. What fails is due again soon: a store that is away must not end this thread."""
+        for start in range(0, len(due), MOST_IN_BATCH):
+            batch = due[start : start + MOST_IN_BATCH]
+            sent_at = boot_time()
+            try:
+                self._store = self._store or await self._open_store()
+                answers = await self._store.renew([Renewal(ref=hold.lease.ref, status=hold.status) for hold in batch])
+            except Exception as error:  # noqa: BLE001 - whatever it is, the deadline is the answer to it
+                _LOG.warning("%d leases could not be renewed, trying again: %s", len(batch), error)
+                for hold in batch:
+                    hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
+                continue
+            for hold, answer in zip(batch, answers, strict=True):
+                self._take(hold, answer.refused, sent_at)
 
     def _take(self, hold: Hold, refused: str | None, sent_at: float) -> None:
         with self._lock:

@@ -6,22 +6,21 @@ lets nothing expire for one TTL, and says so in the log.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from leasehold.config import Config
-from leasehold.core.events import Event, EventType
 from leasehold.core.leases import Lease, clock_jump
 from leasehold.core.settle import LostFacts
-from leasehold.errors import StoreError
 from leasehold.ports import MOST_IN_BATCH, Resolution, Store
 from leasehold.runtime.clocks import boot_time
 
 _LOG = logging.getLogger(__name__)
 
 MOST_BATCHES = 20
+PRUNE_EVERY_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,32 +41,32 @@ def nothing_known(_lease: Lease) -> LostFacts:
 
 
 async def sweep_once(
-    store: Store, config: Config, facts: Callable[[Lease], LostFacts] = nothing_known, *, expire: bool = True
+    store: Store, config: Config, facts: Callable[[Lease], LostFacts] = nothing_known, *, prune: bool = True
 ) -> Swept:
     """One pass over everything."""
-    expired = len(await store.expire()) if expire else 0
-    lost = await store.unresolved()
-    resolved = await store.resolve([Resolution(lease_id=lease.lease_id, facts=facts(lease)) for lease in lost])
-    promoted = pruned = 0
+    expired = resolved = 0
     for _ in range(MOST_BATCHES):
-        moved = await store.promote()
-        promoted += moved
-        if moved < MOST_IN_BATCH:
+        ended = len(await store.expire())
+        lost = await store.unresolved()
+        done = await store.resolve([Resolution(lease_id=lease.lease_id, facts=facts(lease)) for lease in lost])
+        expired, resolved = expired + ended, resolved + len(done)
+        if ended < MOST_IN_BATCH and (len(lost) < MOST_IN_BATCH or not done):
             break
+    promoted = await _batches(store.promote)
     healed = await store.heal()
+    pruned = await _batches(lambda: store.prune(config.retention)) if prune else 0
+    return Swept(expired=expired, resolved=resolved, promoted=promoted, healed=healed, pruned=pruned)
+
+
+async def _batches(operation: Callable[[], Awaitable[int]]) -> int:
+    """Again and again while there is a full batch of it, but not for ever."""
+    total = 0
     for _ in range(MOST_BATCHES):
-        gone = await store.prune(config.retention)
-        pruned += gone
-        if gone < MOST_IN_BATCH:
+        done = await operation()
+        total += done
+        if done < MOST_IN_BATCH:
             break
-    return Swept(
-        expired=expired,
-        resolved=len(resolved),
-        promoted=promoted,
-        healed=healed,
-        pruned=pruned,
-        paused=not expire,
-    )
+    return total
 
 
 class Sweeper:
@@ -78,38 +77,33 @@ class Sweeper:
         self._config = config
         self._facts = facts
         self._seen: tuple[datetime, float] | None = None
-        self._paused_until = 0.0
+        self._prune_at = 0.0
 
     async def tick(self) -> Swept:
-        """One sweep, without expiry while the clock is in doubt."""
-        await self._watch_clock()
-        return await sweep_once(self._store, self._config, self._facts, expire=boot_time() >= self._paused_until)
+        """One sweep. Old records are looked for now and then only."""
+        paused = await self._watch_clock()
+        prune = boot_time() >= self._prune_at
+        if prune:
+            self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
+        return replace(await sweep_once(self._store, self._config, self._facts, prune=prune), paused=paused)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Sweep until told to stop. A store that is away is tried again at the next turn."""
+        """Sweep until told to stop. Whatever goes wrong is tried again at the next turn: nobody else would."""
         while not stop.is_set():
             try:
                 await self.tick()
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - dying would be worse than complaining
                 _LOG.warning("sweep failed, trying again in %s: %s", self._config.sweep_every, error)
-                self._seen = None
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._config.sweep_every.total_seconds())
 
-    async def _watch_clock(self) -> None:
+    async def _watch_clock(self) -> bool:
+        """Pause expiry if the store's clock jumped since the last look. Says whether it did."""
         store_now, own = (await self._store.check()).now, boot_time()
         seen, self._seen = self._seen, (store_now, own)
         if seen is None:
-            return
+            return False
         jump = clock_jump(store_now - seen[0], timedelta(seconds=own - seen[1]), self._config.clock_tolerance)
-        if jump is None:
-            return
-        ttl = self._config.policy.timing.ttl
-        self._paused_until = own + ttl.total_seconds()
-        await self._store.record(
-            Event(
-                at=store_now,
-                type=EventType.CLOCK_JUMPED,
-                data={"jump_seconds": jump.total_seconds(), "expiry_paused_seconds": ttl.total_seconds()},
-            )
-        )
+        if jump is not None:
+            await self._store.pause_expiry(self._config.policy.timing.ttl, jump)
+        return jump is not None

@@ -74,11 +74,17 @@ async def inspect(url: str) -> StoreInfo:
     return await inspect_url(place)
 
 
+def absolute(url: str) -> str:
+    """The same store by a URL that means it wherever the program moves to."""
+    kind, place = split(url)
+    return f"sqlite:///{place}" if kind == "sqlite" else url
+
+
 def split(url: str) -> tuple[str, str]:
     """The kind of store that a URL names, and its place."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
-        return "sqlite", rest[1:]
+        return "sqlite", str(Path(rest[1:]).absolute())
     if separator and scheme in ("postgresql", "postgres"):
         return "postgres", url
     shown = f"{scheme}://…" if separator else "it"

@@ -1,15 +1,16 @@
 """Connections and threads of the PostgreSQL store.
 
 A few threads, each with a connection of its own; an operation is one hop and one transaction, its statements sent in
-as few round trips as they allow (pipeline mode). A lost answer to a commit is looked up by transaction id.
+as few round trips as they allow (pipeline mode). A lost answer to a commit is looked up by the mark it leaves.
 """
 
 import asyncio
 import os
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from leasehold.ports import StoreInfo
 from leasehold.stores.postgres import schema
 from leasehold.stores.postgres.link import Call, Link, Statement
 from leasehold.stores.postgres.signals import Signals
-from leasehold.stores.sql.codec import Row, dump, from_us
+from leasehold.stores.sql.codec import Row, dump, from_us, to_us
 from leasehold.stores.sql.engine import Params, Tx
 from leasehold.stores.sql.statements import for_postgres, load
 from leasehold.stores.sql.threads import Threads
@@ -38,18 +39,23 @@ COMMIT_LOOKUP_SECONDS = 30.0
 
 _CLOCK = Statement(
     "clock",
-    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision, "
-    "CAST(pg_current_xact_id() AS text) AS xid FROM fleet_lock",
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision, schema, expiry_resumes_at "
+    "FROM fleet_lock",
 )
-_CLOCK_READ_ONLY = Statement(
-    "clock_read_only",
-    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision FROM fleet_lock",
+_MARK = Statement(
+    "mark_commit",
+    "WITH gone AS (DELETE FROM commits WHERE nonce = :previous) INSERT INTO commits (nonce) VALUES (:nonce)",
 )
+_UNMARKED = "INSERT INTO commits (nonce) VALUES (%s) ON CONFLICT DO NOTHING RETURNING nonce"
+_OLD_MARKS = "DELETE FROM commits WHERE made_at < now() - interval '1 day'"
 
 # Hot statements are planned once, for any parameters, and by index: their tables may look empty when first planned.
 _WRITER_OPTIONS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off "
-    "-c enable_mergejoin=off -c jit=off"
+    "-c enable_mergejoin=off -c jit=off -c synchronous_commit=on "
+    # A writer that was stopped or cut off in the middle must not hold its profiles: the server ends it.
+    "-c idle_in_transaction_session_timeout=10s -c lock_timeout=10s "
+    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 -c tcp_user_timeout=30000"
 )
 _READER_OPTIONS = "-c plan_cache_mode=force_custom_plan -c default_transaction_read_only=on"
 
@@ -88,12 +94,16 @@ class _PostgresTx:
         "_expected",
         "_link",
         "_pending",
+        "_touched",
         "begun",
         "committing",
+        "fresh",
         "kept",
+        "lenient",
+        "nonce",
         "revision",
         "writes",
-        "xid",
+        "wrote",
     )
 
     def __init__(
@@ -110,32 +120,41 @@ class _PostgresTx:
         self._expected: list[tuple[str, Params]] = []
         self._ahead: dict[str, tuple[Params, list[Row]]] = {}
         self.kept = kept
+        self.fresh: dict[str, tuple[int, Any]] = {}
         self.revision = 0
+        self.lenient = False
         self.writes = writes
+        self.wrote = False
         self.begun = False
         self.committing = False
-        self.xid: str | None = None
+        self.nonce = ""
+        self._touched: set[str] = set()
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         if len(queries) == 1 and queries[0][0] in self._ahead:
             params, rows = self._ahead.pop(queries[0][0])
             if params == queries[0][1]:
-                return [rows]
+                # What was written since is not as it was read.
+                return [[row for row in rows if row["profile_id"] not in self._touched]]
         return self._send([(_STATEMENTS[name], params) for name, params in queries])
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
-        clock = _CLOCK if self.writes else _CLOCK_READ_ONLY
-        *answers, times = self._send([*((_STATEMENTS[name], params) for name, params in queries), (clock, {})])
-        if self.writes:
-            self.xid = times[0]["xid"]
-        self.revision = times[0]["revision"]
-        return self._clock(from_us(times[0]["us"])), answers
+        *answers, times = self._send([*((_STATEMENTS[name], params) for name, params in queries), (_CLOCK, {})])
+        (row,) = times
+        schema.refuse(row["schema"])
+        now = self._clock(from_us(row["us"]))
+        self.revision = row["revision"]
+        self.lenient = to_us(now) < row["expiry_resumes_at"]
+        return now, answers
 
     def expect(self, query: tuple[str, Params]) -> None:
         self._expected.append(query)
 
     def write(self, name: str, rows: Sequence[Params]) -> None:
         """Rows for one table wait together, unless one of them would be written twice."""
+        self.wrote = True
+        if name == "update_lanes":
+            self._touched.update(row["profile_id"] for row in rows)
         if self._pending and name in _KEYS:
             for other, waiting in self._pending:
                 if other == name and not _keys(name, waiting) & _keys(name, rows):
@@ -147,10 +166,13 @@ class _PostgresTx:
         """Send what is pending, and the commit, in one trip."""
         if not self.begun and not self._pending:
             return
-        if self.xid is None and self._pending:
-            self.clock()
         self.committing = True
-        self._send([(_COMMIT, {})])
+        if self.wrote:
+            self.nonce = secrets.token_hex(12)
+            self._send([(_MARK, {"nonce": self.nonce, "previous": self._link.mark}), (_COMMIT, {})])
+            self._link.mark = self.nonce
+        else:
+            self._send([(_COMMIT, {})])
 
     def roll_back(self) -> None:
         """End the transaction without a trace."""
@@ -228,7 +250,7 @@ class PostgresEngine:
         await self._in(self._readers, self._check)
 
     def _check(self) -> int:
-        with connect(self._url, "") as connection:
+        with connected(self._url) as connection:
             return schema.check(connection, self._url)
 
     async def change(self, operation: Callable[[Tx], T]) -> T:
@@ -247,7 +269,7 @@ class PostgresEngine:
         return await self._in(self._readers, self._info)
 
     def _info(self) -> StoreInfo:
-        with connect(self._url, "") as connection:
+        with connected(self._url) as connection:
             return schema.info(connection, self._url, self._clock)
 
     async def close(self) -> None:
@@ -264,7 +286,13 @@ class PostgresEngine:
         """This thread's connection, made when it is first wanted or when the last one broke."""
         link: Link | None = getattr(self._local, "link", None)
         if link is None or link.broken:
-            link = self._local.link = Link(connect(self._url, options))
+            connection = connect(self._url, options)
+            try:
+                if options is _WRITER_OPTIONS:
+                    connection.execute(_OLD_MARKS)
+            except psycopg.OperationalError as error:
+                raise unavailable(self._url, error) from error
+            link = self._local.link = Link(connection)
         return link
 
     def _drop_link(self) -> None:
@@ -283,15 +311,16 @@ class PostgresEngine:
             try:
                 answer.append(operation(tx))
                 tx.commit()
+                self._kept.update(tx.fresh)
                 return answer[0]
-            except (psycopg.OperationalError, psycopg.InterfaceError, pg.UniqueViolation) as error:
-                if _is_cut(error) and tx.committing and tx.xid is not None and self._committed(tx.xid):
+            except _MAY_BE_TRIED_AGAIN as error:
+                if _is_cut(error) and tx.nonce and self._committed(tx.nonce):
                     self._drop_link()
                     return answer[0]
                 collisions, cuts = self._after(tx, error, collisions, cuts)
             except psycopg.Error as error:
                 self._roll_back(tx)
-                raise StoreError(f"PostgreSQL refused: {error}") from error
+                raise _refused(error) from None
             except BaseException:
                 self._roll_back(tx)
                 raise
@@ -305,7 +334,7 @@ class PostgresEngine:
             return collisions, cuts + 1
         self._roll_back(tx)
         if collisions >= MOST_COLLISIONS:
-            raise StoreError(f"gave up after {collisions} collisions with other transactions: {error}") from error
+            raise StoreError(f"gave up after {collisions} collisions with other transactions: {_said(error)}") from None
         return collisions + 1, cuts
 
     def _roll_back(self, tx: _PostgresTx) -> None:
@@ -314,27 +343,26 @@ class PostgresEngine:
         except psycopg.Error:
             self._drop_link()
 
-    def _committed(self, xid: str) -> bool:
-        """Whether the transaction whose answer was lost had committed. Asked until the server knows."""
+    def _committed(self, nonce: str) -> bool:
+        """Whether the transaction whose answer was lost has committed. Asked until the server answers.
+
+        Its last write was a mark that only it could have made. If the mark is there, it has committed. If not, making
+        the same mark now keeps it from ever committing: not even a server that has yet to read it can do so then.
+        """
         until = time.monotonic() + COMMIT_LOOKUP_SECONDS
         while True:
             try:
                 with connect(self._url, "") as connection:
-                    row = connection.execute("SELECT pg_xact_status(%s::xid8) AS status", (xid,)).fetchone()
-                    status = row["status"] if row else None
-            except (psycopg.OperationalError, StoreUnavailable):
-                status = "in progress"
+                    return connection.execute(_UNMARKED, (nonce,)).fetchone() is None
+            except (psycopg.OperationalError, StoreUnavailable) as error:
+                if time.monotonic() > until:
+                    raise StoreUnavailable(
+                        "the answer to a commit was lost and the server cannot be asked; read before doing it again"
+                    ) from error
             except psycopg.Error as error:
-                # The server does not know this transaction: a stand-by that took over before it arrived, perhaps.
                 raise StoreUnavailable(
-                    f"the answer to commit {xid} was lost and the server does not know it; read before doing it again"
+                    f"the answer to a commit was lost ({error}); read before doing it again"
                 ) from error
-            if status != "in progress":
-                return status == "committed"
-            if time.monotonic() > until:
-                raise StoreUnavailable(
-                    f"the answer to commit {xid} was lost and the server cannot be asked; read before doing it again"
-                )
             time.sleep(0.1)
 
     def _view(self, operation: Callable[[Tx], T]) -> T:
@@ -350,21 +378,49 @@ class PostgresEngine:
                     raise unavailable(self._url, error) from error
             except psycopg.Error as error:
                 self._roll_back(tx)
-                raise StoreError(f"PostgreSQL refused: {error}") from error
+                raise _refused(error) from None
             except BaseException:
                 self._roll_back(tx)
                 raise
         raise StoreError("unreachable")
 
 
+_COLLISIONS = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
+_MAY_BE_TRIED_AGAIN = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    pg.UniqueViolation,
+    pg.IdleInTransactionSessionTimeout,
+)
+
+
 def _is_cut(error: psycopg.Error) -> bool:
-    """Whether the connection itself broke, and not only the transaction (a deadlock, a key that was taken)."""
-    return not isinstance(error, pg.DeadlockDetected | pg.SerializationFailure | pg.UniqueViolation)
+    """Whether the connection itself broke, and not only the transaction (a deadlock, a lock that came too late)."""
+    return not isinstance(error, _COLLISIONS)
+
+
+def _refused(error: psycopg.Error) -> StoreError:
+    return StoreError(f"PostgreSQL refused: {_said(error)}")
+
+
+def _said(error: psycopg.Error) -> str:
+    """The server's message alone: its details quote rows, with all that is in them."""
+    return error.diag.message_primary or type(error).__name__
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Connection]:
+    """A connection for a few statements. A server that goes away meanwhile is as unavailable as one that is down."""
+    try:
+        with connect(url, "") as connection:
+            yield connection
+    except psycopg.OperationalError as error:
+        raise unavailable(url, error) from error
 
 
 def connect(url: str, options: str) -> Connection:
     """A connection in autocommit mode: transactions are opened by name, and never by accident."""
-    extra: dict[str, Any] = {"options": f"-c search_path={schema.SCHEMA} {options}"}
+    extra: dict[str, Any] = {"options": f"-c search_path={schema.SCHEMA} -c client_encoding=UTF8 {options}"}
     try:
         connection = psycopg.connect(
             url,

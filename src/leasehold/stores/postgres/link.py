@@ -87,6 +87,7 @@ class Link:
         self._pg.nonblocking = 1
         self._pg.enter_pipeline_mode()
         self._prepared: set[bytes] = set()
+        self.mark = ""
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
 

@@ -46,6 +46,15 @@ def check(connection: psycopg.Connection[Any], url: str) -> int:
     return refuse_newer(found, url)
 
 
+def refuse(found: int) -> None:
+    """Stop at once if the schema changed under an open store (I14)."""
+    if found != NEWEST:
+        raise SchemaTooNew(
+            f"the store's schema became {found} while this program was running, and it knows {NEWEST}: "
+            "restart it with a Leasehold that knows it"
+        )
+
+
 def refuse_newer(found: int, url: str) -> int:
     if found > NEWEST:
         raise SchemaTooNew(
@@ -80,15 +89,16 @@ async def migrate_url(url: str) -> StoreInfo:
 
 
 def _migrate(url: str) -> StoreInfo:
-    from leasehold.stores.postgres.engine import connect
+    from leasehold.stores.postgres.engine import connected
 
-    with connect(url, "") as connection:
+    with connected(url) as connection:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
             for number in range(refuse_newer(version(connection), url), NEWEST):
                 connection.execute(MIGRATIONS[number].read_text(encoding="utf-8").encode())
                 connection.execute("INSERT INTO schema_version VALUES (%s)", (number + 1,))
+            connection.execute("UPDATE fleet_lock SET schema = %s", (NEWEST,))
         return info(connection, url)
 
 
@@ -98,9 +108,9 @@ async def inspect_url(url: str) -> StoreInfo:
 
 
 def _inspect(url: str) -> StoreInfo:
-    from leasehold.stores.postgres.engine import connect
+    from leasehold.stores.postgres.engine import connected
 
-    with connect(url, "") as connection:
+    with connected(url) as connection:
         return info(connection, url)
 
 

@@ -188,6 +188,16 @@ WHERE t.target = r.target AND t.subject = r.subject AND t.decided_at IS NULL;
 -- name: count_change
 UPDATE fleet_lock t SET revision = t.revision + r.changes FROM json_to_recordset(:rows) AS r (changes bigint);
 
+-- name: pause_expiry
+UPDATE fleet_lock t SET
+    expiry_resumes_at = greatest(CASE WHEN r.back THEN 0 ELSE t.expiry_resumes_at END, r.resumes_at)
+FROM json_to_recordset(:rows) AS r (resumes_at bigint, back boolean);
+
+-- name: cap_expiry
+UPDATE runs t SET expires_at = r.now + t.ttl_ms * 1000
+FROM json_to_recordset(:rows) AS r (now bigint)
+WHERE t.ended_at IS NULL AND t.expires_at > r.now + t.ttl_ms * 1000;
+
 -- name: pause_accounts
 UPDATE accounts t SET paused = r.paused, pause_note = r.pause_note, version = t.version + 1
 FROM json_populate_recordset(NULL::accounts, :rows) r
@@ -217,8 +227,8 @@ ON CONFLICT (profile_id) DO UPDATE SET
 DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: prune_jobs
-DELETE FROM jobs t USING json_to_recordset(:rows) AS r (seq bigint)
-WHERE t.seq = r.seq;
+DELETE FROM jobs t USING json_to_recordset(:rows) AS r (seq bigint, finished_at bigint)
+WHERE t.seq = r.seq AND t.finished_at = r.finished_at;
 
 -- name: prune_job_runs
 DELETE FROM runs t USING json_to_recordset(:rows) AS r (job_id text, profile_id text)

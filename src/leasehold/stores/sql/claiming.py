@@ -15,7 +15,7 @@ from leasehold.core.ids import JobId, RunId, Token, WorkerId
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease, Mode, Purpose, lease_id_of
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
-from leasehold.core.readiness import NEXT_STEP, Blocked, can_share, job_gate, lane_gate
+from leasehold.core.readiness import NEXT_STEP, Blocked, can_share, job_gate
 from leasehold.core.routing import ROUTING_KEY_LIMIT, is_account_key, routing_key
 from leasehold.errors import NotFound, ProfileBusy
 from leasehold.ports import MOST_IN_BATCH, ClaimRequest, Grant, LeaseRequest
@@ -24,6 +24,7 @@ from leasehold.stores.sql.engine import Context, Params, Tx
 from leasehold.stores.sql.lanes import (
     Head,
     Work,
+    gate_of,
     heads_by_profile,
     lock,
     move,
@@ -170,8 +171,19 @@ def _lock_keys(tx: Tx, works: Sequence[Work], round_: _Granting) -> set[str]:
     (rows,) = tx.read(("lock_accounts_free", {"ids": wide}))
     free = [row["account_id"] for row in rows]
     (counts,) = tx.read(("account_keys", {"accounts": free}))
-    round_.keys.update({row["routing_key"]: row["leases"] for row in counts})
+    round_.keys.update(held_keys(counts))
     return set(free)
+
+
+def held_keys(rows: Sequence[Row]) -> dict[str, int]:
+    """How many live leases each account key has. Every lease of an account counts for the key of the whole account,
+    also one that was granted before the account was routed so."""
+    held: dict[str, int] = {}
+    for row in rows:
+        whole = f"account:{row['account_id']}"
+        key = whole if row["routing"] == Routing.ACCOUNT else row["routing_key"]
+        held[key] = held.get(key, 0) + row["leases"]
+    return held
 
 
 def _claim_head(
@@ -202,6 +214,9 @@ def _claim_head(
         if block.reason is Blocked.APPROVAL:
             round_.log.review_job(blocked, "approval", f"task {job.task} waits for approval before it runs")
         next_head(work, heads, job.job_id, work.lane.waiting_at)
+        refresh(work, now)
+        return False
+    if gate_of(work, shared=job.shared) is not None:
         refresh(work, now)
         return False
     key = _key(work, task=job.task, shared=job.shared)
@@ -257,7 +272,7 @@ def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: Cl
         now=now,
     )
     round_.jobs.append(change_job(job))
-    _record_grant(round_, work, lease, job, now)
+    _record_grant(round_, work, lease, job, request.engine, now)
 
 
 def _lease(
@@ -302,7 +317,9 @@ def _lease(
     )
 
 
-def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, now: datetime) -> None:
+def _record_grant(
+    round_: _Granting, work: Work, lease: Lease, job: Job | None, engine: int | None, now: datetime
+) -> None:
     """The lease's row, the profile's state and the event: all that makes a grant."""
     expected = {
         name: value
@@ -320,7 +337,7 @@ def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, 
     row["expected"] = dump(expected)
     round_.runs.append(row)
     work.open.append(lease)
-    work.change(token=lease.token)
+    work.change(token=lease.token, engine=max(engine or 0, work.lane.engine or 0) or None)
     move(work, ProfileState.LEASED, Cause.GRANTED, f"run {lease.run_id} by {lease.worker_id}", now)
     round_.keys[lease.routing_key] = round_.keys.get(lease.routing_key, 0) + 1
     round_.log.event(
@@ -348,14 +365,16 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
     if owners[0]["a_routing"] != Routing.PROFILE:
         tx.read(("lock_accounts", {"ids": [owners[0]["account_id"]]}))
     now, works, _ = lock(tx, [request.profile_id])
-    work = works[request.profile_id]
+    work = works.get(request.profile_id)
+    if work is None:
+        raise NotFound(f"profile {request.profile_id} was removed from the fleet just now")
     shared = request.mode is Mode.SHARED
     key = _key(work, task=None, shared=shared)
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
     if work.account.routing is not Routing.PROFILE:
         (counts,) = tx.read(("account_keys", {"accounts": [work.account.account_id]}))
-        round_.keys.update({row["routing_key"]: row["leases"] for row in counts})
-    _check_free(tx, work, round_, key, shared=shared, engine=request.engine)
+        round_.keys.update(held_keys(counts))
+    _check_free(tx, work, round_, key, request)
     lease = _lease(
         ctx,
         work,
@@ -371,23 +390,16 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
         ttl=request.ttl,
         now=now,
     )
-    _record_grant(round_, work, lease, None, now)
+    _record_grant(round_, work, lease, None, request.engine, now)
     refresh(work, now)
     round_.save(tx)
     return round_.grants[0]
 
 
-def _check_free(tx: Tx, work: Work, round_: _Granting, key: str, *, shared: bool, engine: int | None) -> None:
-    lane, live = work.lane, work.live
-    gate = lane_gate(
-        state=lane.state,
-        paused=work.account.paused,
-        profile=work.profile,
-        live=len(live),
-        live_exclusive=sum(1 for lease in live if not (lease.shared or work.profile.disposable)),
-        head_shared=shared,
-        ending=bool(lane.verdict or lane.drain or work.unresolved),
-    )
+def _check_free(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseRequest) -> None:
+    lane, live, engine = work.lane, work.live, request.engine
+    by_person = request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
+    gate = gate_of(work, shared=request.mode is Mode.SHARED, even_paused=by_person)
     if gate is None and is_account_key(key) and round_.keys.get(key, 0) >= ROUTING_KEY_LIMIT:
         gate = Blocked.PROFILE_LEASE
     if gate is None and live and lane.head_job_id and not can_share(work.profile, shared=lane.head_shared):

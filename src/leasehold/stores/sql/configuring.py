@@ -10,7 +10,7 @@ from leasehold.core.ids import Token
 from leasehold.core.profiles import Lane, Profile, ProfileState
 from leasehold.core.readiness import job_gate
 from leasehold.errors import Conflict
-from leasehold.stores.sql.codec import Row, decoder, encoder, evolve
+from leasehold.stores.sql.codec import Row, decoder, encoder, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
 from leasehold.stores.sql.lanes import lock, read_job, read_profile, refresh, save, unpark
 from leasehold.stores.sql.log import Log
@@ -44,11 +44,13 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
     removed = [c.id for c in changes if c.kind is ChangeKind.REMOVE and c.what == "profile"]
     if removed:
         _check_removable(tx, removed)
+        _close_reviews(tx, removed, actor)
     tx.write("count_change", [{"changes": 1}])
     added = _write(tx, fleet, changes)
     affected = _affected(current, merged(current, fleet, prune=prune), changes)
     if affected:
         _reconsider(tx, ctx, affected)
+    _write_limits(tx, fleet, changes)
     return _log(tx, ctx, added, changes, actor)
 
 
@@ -72,7 +74,7 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
     put: dict[str, list[dict[str, object]]] = {}
     gone: dict[str, list[dict[str, object]]] = {}
     for change in changes:
-        if change.kind is ChangeKind.REMOVE:
+        if change.kind is ChangeKind.REMOVE and change.what != "limit":
             gone.setdefault(f"delete_{change.what}", []).append({"id": change.id})
             if change.what == "profile":
                 gone.setdefault("retire_lanes", []).append({"id": change.id})
@@ -84,16 +86,15 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
             case "proxy":
                 put.setdefault("put_proxies", []).append(_write_proxy(fleet.proxies[change.id]))
             case "limit":
-                put.setdefault("put_limits", []).append(_write_limit(fleet.limits[change.id]))
+                continue
             case _:
                 put.setdefault("put_profiles", []).append(_write_profile(fleet.profiles[change.id]))
-    for name in ("put_proxies", "put_accounts", "put_profiles", "put_limits"):
+    for name in ("put_proxies", "put_accounts", "put_profiles"):
         if name in put:
             tx.write(name, put[name])
     if lanes:
         tx.write("insert_lanes", [_write_lane(lane) for lane in lanes])
     for name in (
-        "delete_limit",
         "retire_lanes",
         "delete_lane",
         "delete_profile",
@@ -103,6 +104,27 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
         if name in gone:
             tx.write(name, gone[name])
     return lanes
+
+
+def _write_limits(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> None:
+    """Limits come after lanes, as in a claim: the other way round the two would wait for each other."""
+    limits = [change for change in changes if change.what == "limit"]
+    put = [_write_limit(fleet.limits[c.id]) for c in limits if c.kind is not ChangeKind.REMOVE]
+    gone = [{"id": c.id} for c in limits if c.kind is ChangeKind.REMOVE]
+    if put:
+        tx.write("put_limits", put)
+    if gone:
+        tx.write("delete_limit", gone)
+
+
+def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
+    """Nobody can decide about a profile that is not there: what waited for it is closed with it."""
+    now, _ = tx.clock()
+    closed = {"target": "profile", "decision": "disable", "note": "the profile was removed from the fleet"}
+    tx.write(
+        "close_reviews",
+        [{**closed, "subject": profile_id, "actor": actor, "decided_at": to_us(now)} for profile_id in removed],
+    )
 
 
 def _new_lane(profile: Profile, before: Row | None, now: datetime) -> Lane:

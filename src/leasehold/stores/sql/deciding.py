@@ -11,7 +11,17 @@ from leasehold.errors import IllegalTransition, InputError, NotFound, Problem, V
 from leasehold.ports import Decided
 from leasehold.stores.sql.codec import encoder, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
-from leasehold.stores.sql.lanes import Work, heads_by_profile, lock, move, next_head, next_version, read_job, refresh, save
+from leasehold.stores.sql.lanes import (
+    Work,
+    heads_by_profile,
+    lock,
+    move,
+    next_head,
+    next_version,
+    read_job,
+    refresh,
+    save,
+)
 from leasehold.stores.sql.log import Log, write_event
 from leasehold.stores.sql.submitting import Placer, change_job
 
@@ -47,6 +57,11 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         work.change(drain=not takes_back)
     else:
         after = profile_after(decision.id, before, decision.action, clean=work.lane.clean)
+        if work.unresolved and after is ProfileState.AVAILABLE:
+            raise IllegalTransition(
+                f"profile {decision.id}: a lease of it ended without an explanation and is not resolved yet; "
+                "the next sweep does it, then decide"
+            )
         move(work, after, Cause.DECIDED, f"{decision.action} by {decision.actor}: {decision.note}", now)
         clean = work.lane.clean or after is ProfileState.AVAILABLE
         work.change(clean=clean, drain=False, verdict=None, verdict_reason="")
@@ -128,6 +143,7 @@ def _decided_job(placer: Placer, work: Work | None, job: Job, decision: Decision
 
 def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     """Pause or resume: the account's lanes are held or freed, however many jobs wait in them."""
+    tx.read(("lock_fleet", {}))
     (rows,) = tx.read(("lock_accounts", {"ids": [decision.id]}))
     if not rows:
         raise NotFound(f"there is no account {decision.id}; see 'leasehold accounts'")

@@ -20,12 +20,16 @@ Params = Mapping[str, Any]
 class Tx(Protocol):
     """One transaction. It commits when the function that got it returns, and rolls back when it raises.
 
-    `revision` counts changes of the configuration, as of the last `clock`; `kept` is what this process remembers of
-    the configuration, each entry with the revision that it was read at.
+    As of the last `clock`: `revision` counts changes of the configuration, `lenient` says that expiry pauses. `kept`
+    is what this process remembers of the configuration, each entry with the revision that it was read at. What this
+    transaction read goes to `fresh`, and is kept once it has committed: a change that is taken back must not be
+    remembered.
     """
 
     revision: int
+    lenient: bool
     kept: dict[str, tuple[int, Any]]
+    fresh: dict[str, tuple[int, Any]]
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         """Run the named queries in order, after all pending writes; one answer each."""

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from leasehold.core.events import EventType
+from leasehold.core.ids import LeaseId
 from leasehold.core.leases import Lease, LeaseRef, LeaseStatus
 from leasehold.errors import Conflict, LeaseLost
 from leasehold.ports import Renewal, Renewed
-from leasehold.stores.sql.codec import encoder, evolve
+from leasehold.stores.sql.codec import encoder, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
 from leasehold.stores.sql.lanes import leases, refused
 from leasehold.stores.sql.log import Log
 
 _KEY = ("profile_id", "token")
-_renewal_row = encoder(Lease, (*_KEY, "heartbeat_at", "expires_at", "status"))
+renewal_row = encoder(Lease, (*_KEY, "heartbeat_at", "expires_at", "status"))
 _step_row = encoder(Lease, (*_KEY, "last_safe_step", "last_safe_at", "last_url", "open_section", "section_at"))
 
 
@@ -21,7 +22,8 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
     """Each live lease ends one TTL from now."""
     now, held = leases(tx, [renewal.ref for renewal in renewals])
     log = Log(ctx, now)
-    answers, changed = [], []
+    answers = []
+    changed: dict[LeaseId, Lease] = {}
     for renewal in renewals:
         lease = held.get(renewal.ref.lease_id)
         why = refused(tx, lease, renewal.ref, now)
@@ -31,10 +33,11 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
             continue
         status = LeaseStatus.RELEASING if LeaseStatus.RELEASING in (lease.status, renewal.status) else lease.status
         expires_at = now + timedelta(milliseconds=lease.ttl_ms)
-        changed.append(_renewal_row(evolve(lease, heartbeat_at=now, expires_at=expires_at, status=status)))
+        renewed = evolve(lease, heartbeat_at=now, expires_at=expires_at, status=status)
+        held[lease.lease_id] = changed[lease.lease_id] = renewed
         answers.append(Renewed(lease_id=lease.lease_id, expires_at=expires_at))
     if changed:
-        tx.write("renew_runs", changed)
+        tx.write("renew_runs", [renewal_row(lease) for lease in changed.values()])
     log.save(tx)
     return answers
 
@@ -60,10 +63,17 @@ def enter_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> str | None:
             raise Conflict(
                 f"run {lease.run_id} is inside mutating section {lease.open_section}: leave it before {name}"
             )
+        if lease.shared and not _disposable(tx, lease):
+            raise Conflict(f"run {lease.run_id} shares profile {lease.profile_id}: a change needs it alone")
         tx.write("step_runs", [_step_row(evolve(lease, open_section=name, section_at=log.now))])
         log.event(EventType.SECTION_ENTERED, lease=lease, data={"section": name})
     log.save(tx)
     return why
+
+
+def _disposable(tx: Tx, lease: Lease) -> bool:
+    (rows,) = tx.read(("configs", {"ids": [lease.profile_id]}))
+    return bool(rows and rows[0]["disposable"])
 
 
 def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> str | None:
@@ -92,3 +102,15 @@ def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None,
     if why is not None:
         log.refused(ref, what, why)
     return lease, log, why
+
+
+def pause_expiry(tx: Tx, ctx: Context, span: timedelta, jump: timedelta) -> None:
+    """The clock jumped: nothing expires for a while, and no lease outlives one TTL from now."""
+    now, _ = tx.clock()
+    # A pause from before a jump back lies in a future that has not come yet: it counts no more.
+    tx.write("pause_expiry", [{"resumes_at": to_us(now + span), "back": jump < timedelta(0)}])
+    tx.write("cap_expiry", [{"now": to_us(now)}])
+    log = Log(ctx, now)
+    data = {"jump_seconds": jump.total_seconds(), "expiry_paused_seconds": span.total_seconds()}
+    log.event(EventType.CLOCK_JUMPED, data=data)
+    log.save(tx)

@@ -81,8 +81,10 @@ def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Row]) -> dict[Profil
 
 def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
     """The configuration of these profiles: as remembered, where it was read at this very revision."""
-    kept, revision = tx.kept, tx.revision
+    kept, fresh, revision = tx.kept, tx.fresh, tx.revision
     found = {i: kept[i][1] for i in ids if i in kept and kept[i][0] == revision}
+    if fresh:
+        found |= {i: fresh[i][1] for i in ids if i in fresh and fresh[i][0] == revision}
     if len(found) < len(ids):
         if len(kept) >= MOST_KEPT:
             kept.clear()
@@ -90,7 +92,7 @@ def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
         for row in rows:
             proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
             found[row["profile_id"]] = (read_profile(row), read_account(row), proxy)
-            kept[row["profile_id"]] = (revision, found[row["profile_id"]])
+            fresh[row["profile_id"]] = (revision, found[row["profile_id"]])
     return found
 
 
@@ -119,7 +121,7 @@ def refused(tx: Tx, lease: Lease | None, ref: LeaseRef, now: datetime) -> str | 
     if lease is None:
         (rows,) = tx.read(("run_by_token", {"profile_id": ref.profile_id, "token": ref.token}))
         lease = read_lease(rows[0]) if rows else None
-    return refusal(lease, ref, now)
+    return refusal(lease, ref, now, lenient=tx.lenient)
 
 
 def save(tx: Tx, works: Iterable[Work]) -> None:
@@ -152,19 +154,24 @@ def move(work: Work, state: ProfileState, cause: Cause, reason: str, now: dateti
     work.change(state=state, state_reason=reason, state_at=now)
 
 
-def refresh(work: Work, now: datetime) -> None:
-    """Recompute what holds the lane. A lane that becomes ready starts to wait now."""
-    lane = work.lane
-    live = work.live
-    gate = lane_gate(
+def gate_of(work: Work, *, shared: bool, even_paused: bool = False) -> Blocked | None:
+    """What keeps a run of this mode out of the profile now. A person may go where an account's jobs may not."""
+    lane, live = work.lane, work.live
+    return lane_gate(
         state=lane.state,
-        paused=work.account.paused,
+        paused=work.account.paused and not even_paused,
         profile=work.profile,
         live=len(live),
         live_exclusive=sum(1 for lease in live if not can_share(work.profile, shared=lease.shared)),
-        head_shared=lane.head_shared,
+        head_shared=shared,
         ending=bool(lane.verdict or lane.drain or work.unresolved),
     )
+
+
+def refresh(work: Work, now: datetime) -> None:
+    """Recompute what holds the lane. A lane that becomes ready starts to wait now."""
+    lane = work.lane
+    gate = gate_of(work, shared=lane.head_shared)
     waits_on = None if gate is not None else lane.waits_on
     hold = gate or (Blocked.PROFILE_LEASE if waits_on else None)
     if hold != lane.hold or waits_on != lane.waits_on:

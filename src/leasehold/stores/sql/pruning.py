@@ -18,7 +18,8 @@ def prune(tx: Tx, retention: Retention, most: int) -> int:
     if retention.jobs is not None:
         gone += _prune_jobs(tx, now, retention.jobs, most)
     if retention.events is not None:
-        (events,) = tx.read(("old_events", {"before": to_us(now - retention.events), "most": most}))
+        before = _first_event_since(tx, to_us(now - retention.events))
+        (events,) = tx.read(("old_events", {"before": before, "most": most}))
         if events:
             tx.write("prune_events", events)
         gone += len(events)
@@ -34,7 +35,23 @@ def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, most: int) -> int:
         of_jobs = [{"job_id": row["job_id"], "profile_id": row["profile_id"]} for row in jobs]
         for name in ("prune_job_runs", "prune_job_reviews", "prune_job_deliveries"):
             tx.write(name, of_jobs)
-        tx.write("prune_jobs", [{"seq": row["seq"]} for row in jobs])
+        tx.write("prune_jobs", [{"seq": row["seq"], "finished_at": row["finished_at"]} for row in jobs])
     if runs:
         tx.write("prune_runs", runs)
     return len(jobs) + len(runs)
+
+
+def _first_event_since(tx: Tx, at: int) -> int:
+    """The first event at or after this time, found by halving: events are in the order of time, near enough."""
+    ends = tx.read(("first_events_from", {"seq": 0}), ("last_event", {}))
+    if not all(ends):
+        return 0
+    low, high = ends[0][0]["seq"], ends[1][0]["seq"] + 1
+    while low < high:
+        middle = (low + high) // 2
+        (found,) = tx.read(("first_events_from", {"seq": middle}))
+        if found and found[0]["at"] < at:
+            low = found[0]["seq"] + 1
+        else:
+            high = middle
+    return int(low)

@@ -30,9 +30,12 @@ SELECT max_leases FROM limits WHERE pool = :pool;
 SELECT count(*) AS leases FROM runs WHERE pool = :pool AND ended_at IS NULL;
 
 -- name: account_keys
-SELECT routing_key, count(*) AS leases FROM runs
-WHERE account_id IN :accounts[] AND ended_at IS NULL AND routing_key LIKE 'account:%'
-GROUP BY routing_key;
+SELECT a.account_id, a.routing, r.routing_key, count(*) AS leases
+FROM accounts a
+JOIN profiles p ON p.account_id = a.account_id
+JOIN runs r ON r.profile_id = p.profile_id AND r.open AND r.ended_at IS NULL
+WHERE a.account_id IN :accounts[]
+GROUP BY a.account_id, a.routing, r.routing_key;
 
 -- name: account_key_holders
 SELECT * FROM runs
@@ -171,14 +174,14 @@ SELECT * FROM runs WHERE profile_id = :profile_id ORDER BY token DESC LIMIT 1;
 SELECT * FROM reviews WHERE profile_id = :profile_id AND decided_at IS NULL ORDER BY review_id;
 
 -- name: finished_jobs
-SELECT seq, job_id, profile_id FROM jobs
-WHERE state IN ('completed', 'dead', 'skipped', 'cancelled') AND finished_at < :before
+SELECT seq, job_id, profile_id, finished_at FROM jobs
+WHERE finished_at < :before
   AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.profile_id = jobs.profile_id AND r.job_id = jobs.job_id AND r.unresolved)
-ORDER BY seq LIMIT :most;
+ORDER BY finished_at LIMIT :most;
 
 -- name: old_events
 SELECT seq FROM events t
-WHERE at < :before
+WHERE seq < :before
   AND NOT (
       profile_state IS NOT NULL
       AND EXISTS (SELECT 1 FROM lanes l WHERE l.profile_id = t.profile_id)
@@ -193,6 +196,18 @@ WHERE at < :before
   )
 ORDER BY seq LIMIT :most;
 
+-- name: first_events_from
+SELECT seq, at FROM events WHERE seq >= :seq ORDER BY seq LIMIT 1;
+
+-- name: last_event
+SELECT seq, at FROM events ORDER BY seq DESC LIMIT 1;
+
 -- name: old_runs
 SELECT profile_id, token FROM runs
-WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY run_id LIMIT :most;
+WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY ended_at LIMIT :most;
+
+-- name: tasks_that_wait
+SELECT DISTINCT j.pool, j.task FROM jobs j
+JOIN tasks t ON t.pool = j.pool AND t.task = j.task
+WHERE j.state = 'blocked' AND j.blocked_reason = 'blocked_by_no_worker'
+LIMIT :most;

@@ -4,18 +4,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from leasehold.core.events import EventType
-from leasehold.core.ids import ProfileId
+from leasehold.core.ids import JobId, ProfileId
 from leasehold.core.jobs import FINAL, Job, JobState
-from leasehold.core.leases import Lease, LeaseStatus, RunResult, lease_key
+from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunResult, lease_key
 from leasehold.core.profiles import Cause, ProfileState, settle_state, worse
 from leasehold.core.routing import is_account_key
 from leasehold.core.settle import Ending, JobVerdict, LostFacts, Settlement
 from leasehold.core.settle import resolve as decide_lost
 from leasehold.core.settle import settle as decide_ending
 from leasehold.ports import Resolution, Settled
+from leasehold.stores.sql.claiming import held_keys
 from leasehold.stores.sql.codec import Row, clean, dump, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
-from leasehold.stores.sql.lanes import Work, lock, move, read_job, refresh, refused, save, unpark
+from leasehold.stores.sql.holding import renewal_row
+from leasehold.stores.sql.lanes import (
+    Work,
+    heads_by_profile,
+    lock,
+    move,
+    next_head,
+    read_job,
+    refresh,
+    refused,
+    save,
+    unpark,
+)
 from leasehold.stores.sql.log import Log
 from leasehold.stores.sql.submitting import change_job
 
@@ -36,14 +49,25 @@ class _Ending:
         self.log = Log(ctx, now)
         self.runs: list[dict[str, object]] = []
         self.changed_jobs: list[dict[str, object]] = []
+        self.returned: set[ProfileId] = set()
 
     def save(self) -> None:
         if self.runs:
             self.tx.write("end_runs", self.runs)
         if self.changed_jobs:
             self.tx.write("update_jobs", self.changed_jobs)
+        if self.returned:
+            self._find_heads()
         save(self.tx, self.works.values())
         self.log.save(self.tx)
+
+    def _find_heads(self) -> None:
+        """A job that was given back takes its old place in its lane."""
+        (rows,) = self.tx.read(("heads", {"ids": sorted(self.returned)}))
+        for profile_id, heads in heads_by_profile(rows).items():
+            work = self.works[ProfileId(profile_id)]
+            next_head(work, heads, JobId(""), work.lane.waiting_at)
+            refresh(work, self.now)
 
     def end_job(self, job: Job | None, settlement: Settlement) -> Job | None:
         """The job as the settlement leaves it."""
@@ -51,6 +75,8 @@ class _Ending:
             return None
         ended = _ended_job(job, settlement.job, settlement.stop_reason, self.now)
         self.changed_jobs.append(change_job(ended))
+        if ended.state is JobState.QUEUED:
+            self.returned.add(ended.profile_id)
         if ended.state is JobState.REVIEW:
             self.log.review_job(ended, settlement.stop_reason or "", ended.detail)
         self.log.owe(ended)
@@ -94,7 +120,9 @@ def _cause(before: ProfileState, after: ProfileState, cause: Cause) -> Cause:
         return cause if cause in (Cause.EXPIRED, Cause.NOT_PROVEN_CLOSED) else Cause.EXPIRED
     if after is ProfileState.AVAILABLE:
         return Cause.CLEAN_RELEASE
-    return cause if cause is Cause.EVIDENCE_NOT_SAVED else _TRIGGERED[after]
+    if after is ProfileState.REVIEW_REQUIRED and cause is Cause.EVIDENCE_NOT_SAVED:
+        return cause
+    return _TRIGGERED[after]
 
 
 def _ended_job(job: Job, verdict: JobVerdict, stop_reason: str | None, now: datetime) -> Job:
@@ -105,6 +133,7 @@ def _ended_job(job: Job, verdict: JobVerdict, stop_reason: str | None, now: date
         stop_reason=stop_reason,
         run_at=verdict.run_at or job.run_at,
         losses=job.losses + (1 if verdict.lost else 0),
+        attempt=job.attempt - (1 if verdict.state is JobState.QUEUED else 0),
         finished_at=now if verdict.state in FINAL else None,
         version=job.version + 1,
     )
@@ -238,13 +267,15 @@ def _end_row(
 def expire(tx: Tx, ctx: Context, most: int) -> tuple[list[Lease], list[str]]:
     """End leases whose time is up. Those whose profile somebody holds right now wait for the next sweep."""
     now, _ = tx.clock()
+    if tx.lenient:
+        return [], []
     (rows,) = tx.read(("expired_runs", {"now": to_us(now), "most": most}))
     if not rows:
         return [], []
     now, works, _ = lock(tx, [row["profile_id"] for row in rows], waiting=False)
     batch = _Ending(tx, ctx, now, works, [])
     expired = [
-        _end_unexplained(batch, work, lease, LeaseStatus.EXPIRED, lease.expires_at, EventType.LEASE_EXPIRED, "", {})
+        _end_unexplained(batch, work, lease)
         for work in works.values()
         for lease in work.live
         if lease.expires_at <= now
@@ -253,38 +284,40 @@ def expire(tx: Tx, ctx: Context, most: int) -> tuple[list[Lease], list[str]]:
     return expired, [lease.routing_key for lease in expired if is_account_key(lease.routing_key)]
 
 
-def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> tuple[Lease | None, list[str]]:
-    """A person takes the lease away: an ending without an explanation, like an expiry."""
+def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease | None:
+    """A person takes the lease away: it can write nothing any more.
+
+    Its holder may not know it yet, so the profile stays leased until the lease would have expired; then it is an
+    ending without an explanation like any other.
+    """
     key = lease_key(lease_id)
     if key is None:
-        return None, []
+        return None
     now, works, _ = lock(tx, [key[0]])
     work = works.get(key[0])
-    lease = next((o for o in work.live if o.token == key[1]), None) if work else None
+    lease = next((o for o in work.live if o.token == key[1] and o.status in LIVE), None) if work else None
     if work is None or lease is None:
-        return None, []
-    batch = _Ending(tx, ctx, now, works, [])
-    revoked = _end_unexplained(
-        batch, work, lease, LeaseStatus.REVOKED, now, EventType.LEASE_REVOKED, actor, {"note": note}
+        return None
+    revoked = evolve(lease, status=LeaseStatus.REVOKED)
+    tx.write("renew_runs", [renewal_row(revoked)])
+    log = Log(ctx, now)
+    log.event(
+        EventType.LEASE_REVOKED,
+        lease=lease,
+        actor=actor,
+        profile_state=work.lane.state,
+        data={"token": lease.token, "note": note},
     )
-    batch.save()
-    return revoked, [lease.routing_key] if is_account_key(lease.routing_key) else []
+    log.save(tx)
+    return revoked
 
 
-def _end_unexplained(
-    batch: _Ending,
-    work: Work,
-    lease: Lease,
-    status: LeaseStatus,
-    ended_at: datetime,
-    event: EventType,
-    actor: str,
-    data: Mapping[str, object],
-) -> Lease:
+def _end_unexplained(batch: _Ending, work: Work, lease: Lease) -> Lease:
     """The lease ends, the profile goes stale once nobody shares it, the job waits for the resolution."""
-    ended = evolve(lease, status=status, ended_at=ended_at, unresolved=True)
+    status = lease.status if lease.status is LeaseStatus.REVOKED else LeaseStatus.EXPIRED
+    ended = evolve(lease, status=status, ended_at=lease.expires_at, unresolved=True)
     _end_lease(work, ended)
-    batch.runs.append(_end_row(lease, status, ended_at, unresolved=True, final_url=lease.last_url))
+    batch.runs.append(_end_row(lease, status, lease.expires_at, unresolved=True))
     if work.lane.state is ProfileState.LEASED and not work.live:
         move(
             work,
@@ -296,16 +329,15 @@ def _end_unexplained(
         work.change(clean=False)
     refresh(work, batch.now)
     batch.log.event(
-        event,
+        EventType.LEASE_EXPIRED,
         lease=lease,
-        actor=actor,
         profile_state=work.lane.state,
         data={
             "token": lease.token,
+            "status": status.value,
             "last_safe_step": lease.last_safe_step,
             "open_section": lease.open_section,
             "release_policy": lease.release_policy.value,
-            **data,
         },
     )
     return ended
@@ -331,7 +363,7 @@ def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Set
 
 def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
     job = batch.jobs.get(lease.run_id)
-    url = facts.final_url or lease.last_url
+    url = facts.final_url
     facts = evolve(facts, final_url=url if url is None else clean(url), reported_by=clean(facts.reported_by))
     settlement = decide_lost(
         lease, job, facts, now=batch.now, jitter=batch.ctx.jitter(), backoff=batch.ctx.policy.backoff
@@ -381,7 +413,7 @@ def wake(tx: Tx, keys: Sequence[str]) -> int:
     accounts = sorted({key.split(":")[1] for key in keys})
     tx.read(("lock_accounts", {"ids": accounts}))
     counts, parked = tx.read(("account_keys", {"accounts": accounts}), ("parked_lanes", {"keys": sorted(set(keys))}))
-    taken = {row["routing_key"] for row in counts}
+    taken = held_keys(counts)
     free = [row["profile_id"] for row in parked if row["waits_on"] not in taken]
     if not free:
         return 0

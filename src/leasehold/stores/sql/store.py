@@ -44,7 +44,7 @@ from leasehold.stores.sql import (
     settling,
     submitting,
 )
-from leasehold.stores.sql.codec import clean, evolve
+from leasehold.stores.sql.codec import clean, dump, evolve
 from leasehold.stores.sql.engine import Context, Engine, Tx
 from leasehold.stores.sql.lanes import read_lease
 from leasehold.stores.sql.threads import Batcher
@@ -84,7 +84,7 @@ class SqlStore:
     def __init__(self, engine: Engine, policy: Policy) -> None:
         self._engine = engine
         self._ctx = Context(policy=policy, new_id=new_id, jitter=random.random)
-        self._turns: Batcher[_Turn, _Turned] = Batcher(self._turn, MOST_TOGETHER)
+        self._turns: Batcher[_Turn, _Turned] = Batcher(self._turn, MOST_TOGETHER, self._give_back)
 
     async def check(self) -> StoreInfo:
         return await self._engine.info()
@@ -138,6 +138,11 @@ class SqlStore:
             for turn in turns
         ]
 
+    async def _give_back(self, turned: "_Turned") -> None:
+        """The caller is gone, and does not know what it was granted: its jobs take their places again."""
+        if turned.grants:
+            await self.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in turned.grants])
+
     def _claim_more(self, tx: Tx, requests: Sequence[ClaimRequest], granted: Sequence[list[Grant]]) -> None:
         """Whoever got less than they asked for looks again: what was settled a moment ago may be ready now."""
         short = [n for n, request in enumerate(requests) if len(granted[n]) < request.most]
@@ -173,6 +178,7 @@ class SqlStore:
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
         _check_batch(endings, "endings")
+        _check_endings(endings)
         if not endings:
             return []
         return (await self._turns.put(_Turn(endings=endings))).settled
@@ -182,6 +188,9 @@ class SqlStore:
         if freed:
             await self._wake(freed)
         return expired
+
+    async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
+        await self._engine.change(lambda tx: holding.pause_expiry(tx, self._ctx, span, jump))
 
     async def unresolved(self, most: int = MOST_IN_BATCH) -> list[Lease]:
         rows = await self._engine.view(lambda tx: tx.read(("unresolved_runs", {"most": most}))[0])
@@ -202,8 +211,13 @@ class SqlStore:
         return promoted
 
     async def heal(self, most: int = MOST_IN_BATCH) -> int:
-        rows = await self._engine.view(lambda tx: tx.read(("parked_keys", {"most": most}))[0])
-        return await self._wake([row["waits_on"] for row in rows]) if rows else 0
+        keys, tasks = await self._engine.view(
+            lambda tx: tx.read(("parked_keys", {"most": most}), ("tasks_that_wait", {"most": most}))
+        )
+        healed = await self._wake([row["waits_on"] for row in keys]) if keys else 0
+        for row in tasks:
+            healed += await self._unblock(row["pool"], [row["task"]])
+        return healed
 
     async def decide(self, decision: Decision) -> Decided:
         deciding.check(decision)
@@ -224,22 +238,27 @@ class SqlStore:
         return decided
 
     async def _revoke(self, decision: Decision) -> Decided:
-        lease, freed = await self._engine.change(
+        lease = await self._engine.change(
             lambda tx: settling.revoke(tx, self._ctx, decision.id, decision.actor, decision.note)
         )
         if lease is None:
             raise NotFound(f"there is no live lease {decision.id}; see 'leasehold leases'")
-        await self._wake(freed)
         return Decided(state=lease.status, version=0)
 
     async def report(self, report: WorkerReport) -> None:
         await self._engine.change(lambda tx: deciding.report(tx, self._ctx, report))
-        moved = MOST_IN_BATCH if report.tasks and not report.stopping else 0
-        while moved == MOST_IN_BATCH:
-            moved = await self._engine.change(
-                lambda tx: submitting.unblock(tx, self._ctx, report.pool, report.tasks, MOST_IN_BATCH)
-            )
+        if report.tasks and not report.stopping:
+            await self._unblock(report.pool, report.tasks)
+
+    async def _unblock(self, pool: str, tasks: Sequence[str]) -> int:
+        """Jobs that waited for a worker to offer their task move on, a batch at a time."""
+        freed = 0
+        while True:
+            moved = await self._engine.change(lambda tx: submitting.unblock(tx, self._ctx, pool, tasks, MOST_IN_BATCH))
+            freed += moved
             self._engine.hint()
+            if moved < MOST_IN_BATCH:
+                return freed
 
     async def record(self, event: Event) -> None:
         await self._engine.change(lambda tx: deciding.record(tx, event))
@@ -289,3 +308,16 @@ class SqlStore:
 def _check_batch(items: Sequence[object], what: str) -> None:
     if len(items) > MOST_IN_BATCH:
         raise InputError("nothing was done", [Problem(what, f"at most {MOST_IN_BATCH} in one call, got {len(items)}")])
+
+
+def _check_endings(endings: Sequence[Ending]) -> None:
+    """What cannot be kept is refused before it shares a commit with others."""
+    problems = []
+    for index, ending in enumerate(endings):
+        for name in ("output", "evidence", "actual", "timings"):
+            try:
+                dump(getattr(ending, name))
+            except (TypeError, ValueError) as error:
+                problems.append(Problem(f"endings[{index}].{name}", f"cannot be kept as JSON: {error}"))
+    if problems:
+        raise InputError("nothing was settled", problems)

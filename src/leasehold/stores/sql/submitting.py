@@ -65,12 +65,12 @@ _SPEC_FIELDS = tuple(
 
 def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec]) -> list[Submitted]:
     """Accept all or none. Keys are looked up under the lanes' locks; two lanes racing for one key collide there."""
-    targets = _resolve(tx, specs)
     keys = [spec.idempotency_key for spec in specs if spec.idempotency_key is not None]
     names = [spec.job_id for spec in specs if spec.job_id is not None]
+    targets = _resolve(tx, specs, keys)
     now, works, (known, used, taken) = lock(
         tx,
-        targets,
+        [target for target in targets if target is not None],
         ("known_tasks", {}),
         ("jobs_by_key", {"keys": keys}),
         ("jobs_by_id", {"ids": names}),
@@ -87,7 +87,12 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec]) -> list[Submitted]:
             placer.log.event(EventType.JOB_ALREADY_HANDLED, job=handled, data={"reason": Blocked.DUPLICATE.value})
             answers.append(Submitted(job=handled, already_handled=True, decision=Blocked.DUPLICATE))
             continue
-        work = works[profile_id]
+        work = works.get(profile_id) if profile_id is not None else None
+        if work is None:
+            raise UnknownProfile(
+                f"jobs[{index}].profile_id: profile {profile_id} was removed from the fleet just now. "
+                "Nothing was submitted"
+            )
         job = _new_job(ctx, spec, work, now)
         if job.job_id in existing:
             raise InputError(
@@ -127,20 +132,28 @@ def _already_handled(spec: JobSpec, body: str, first: Mapping[str, tuple[str, Jo
     return job
 
 
-def _resolve(tx: Tx, specs: Sequence[JobSpec]) -> list[ProfileId]:
-    """The profile of each job, or an error that says what exists."""
+def _resolve(tx: Tx, specs: Sequence[JobSpec], keys: Sequence[str]) -> list[ProfileId | None]:
+    """The profile of each job, or an error that says what exists.
+
+    None for a job whose key is known: it was accepted once, whatever its account looks like today.
+    """
     by_account = sorted({spec.account_id for spec in specs if spec.account_id is not None})
     by_profile = sorted({spec.profile_id for spec in specs if spec.profile_id is not None})
-    accounts, rows = tx.read(
+    accounts, rows, used = tx.read(
         ("accounts_among", {"ids": by_account}),
         ("profiles_among", {"profiles": by_profile, "accounts": by_account}),
+        ("jobs_by_key", {"keys": list(keys)}),
     )
+    handled = {row["idempotency_key"] for row in used}
     known_accounts = {row["account_id"] for row in accounts}
     owner = {row["profile_id"]: row["account_id"] for row in rows}
     of_account: dict[str, list[str]] = {}
     for profile_id, account_id in owner.items():
         of_account.setdefault(account_id, []).append(profile_id)
-    return [_target(spec, index, known_accounts, owner, of_account) for index, spec in enumerate(specs)]
+    return [
+        None if spec.idempotency_key in handled else _target(spec, index, known_accounts, owner, of_account)
+        for index, spec in enumerate(specs)
+    ]
 
 
 def _target(

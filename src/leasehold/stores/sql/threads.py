@@ -103,11 +103,18 @@ class Batcher(Generic[Item, Answer]):
     Nobody waits for company: the first item goes in the next turn of the loop. Answers keep the order of items.
     """
 
-    def __init__(self, send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], most: int) -> None:
+    def __init__(
+        self,
+        send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
+        most: int,
+        unwanted: Callable[[Answer], Awaitable[None]],
+    ) -> None:
         self._send = send
         self._most = most
+        self._unwanted = unwanted
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
+        self._undo: list[asyncio.Future[None]] = []
 
     async def put(self, item: Item) -> Answer:
         """The answer to this item. If its batch cannot be done, the items are tried one by one: one that is
@@ -123,7 +130,9 @@ class Batcher(Generic[Item, Answer]):
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                await self._flush(batch)
+                wanted = [(item, future) for item, future in batch if not future.cancelled()]
+                if wanted:
+                    await self._flush(wanted)
         finally:
             self._task = None
 
@@ -140,5 +149,8 @@ class Batcher(Generic[Item, Answer]):
             if not isinstance(error, Exception):
                 raise
         else:
+            left = [answer for (_, future), answer in zip(batch, answers, strict=True) if future.cancelled()]
             for (_, future), answer in zip(batch, answers, strict=True):
                 _resolve(future, answer, None)
+            self._undo = [task for task in self._undo if not task.done()]
+            self._undo += [asyncio.ensure_future(self._unwanted(answer)) for answer in left]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from leasehold.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasehold.ports import StoreInfo
-from leasehold.stores.sql.codec import Row, clean, dump, from_us
+from leasehold.stores.sql.codec import Row, clean, dump, from_us, to_us
 from leasehold.stores.sql.engine import Params, Tx
 from leasehold.stores.sql.statements import for_sqlite, load
 from leasehold.stores.sql.threads import Threads
@@ -53,13 +53,13 @@ _STATEMENTS = _Statements(
 
 
 _COLUMNS: dict[str, list[str]] = {}
-_REVISION = "SELECT revision FROM fleet_lock"
+_FLEET = "SELECT revision, expiry_resumes_at FROM fleet_lock"
 
 
 class _SqliteTx:
     """One open transaction on one connection."""
 
-    __slots__ = ("_clock", "_cursor", "kept", "revision")
+    __slots__ = ("_clock", "_cursor", "fresh", "kept", "lenient", "revision")
 
     def __init__(
         self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime], kept: dict[str, tuple[int, Any]]
@@ -67,7 +67,9 @@ class _SqliteTx:
         self._cursor = connection.cursor()
         self._clock = clock
         self.kept = kept
+        self.fresh: dict[str, tuple[int, Any]] = {}
         self.revision = 0
+        self.lenient = False
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         return [self._rows(name, params) for name, params in queries]
@@ -79,8 +81,10 @@ class _SqliteTx:
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
         answers = self.read(*queries)
-        (self.revision,) = self._cursor.execute(_REVISION).fetchone()
-        return self._clock(from_us(time.time_ns() // 1_000)), answers
+        self.revision, resumes_at = self._cursor.execute(_FLEET).fetchone()
+        now = self._clock(from_us(time.time_ns() // 1_000))
+        self.lenient = to_us(now) < resumes_at
+        return now, answers
 
     def expect(self, query: tuple[str, Params]) -> None:
         """Nothing to save: no statement travels."""
@@ -188,9 +192,12 @@ class SqliteEngine:
             connection.execute("BEGIN IMMEDIATE")
         try:
             with translated(self._path):
-                result = operation(_SqliteTx(connection, self._clock, self._kept))
+                schema.check_version(schema.version(connection), self._path)
+                tx = _SqliteTx(connection, self._clock, self._kept)
+                result = operation(tx)
                 with self._checkpoints.committing():
                     connection.execute("COMMIT")
+                self._kept.update(tx.fresh)
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -225,6 +232,7 @@ def connect(path: Path) -> sqlite3.Connection:
             cached_statements=STATEMENTS_KEPT,
         )
         try:
+            schema.check_owner(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from leasehold.errors import NetworkFileSystem, SchemaTooNew, StoreNotWritable
+from leasehold.errors import NetworkFileSystem, SchemaTooNew, StoreError, StoreNotWritable
 
 MIGRATIONS: Final = tuple(
     sorted(
@@ -73,6 +73,16 @@ def check_version(found: int, path: Path) -> int:
             f"{path} has schema {found}, this program knows {NEWEST}: upgrade Leasehold here before using it"
         )
     return found
+
+
+def check_owner(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse the database of another program, before anything in it is changed."""
+    connection.execute("BEGIN")
+    found = version(connection)
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    connection.execute("ROLLBACK")
+    if found == 0 and tables:
+        raise StoreError(f"{path} is not a Leasehold store but the database of another program; name another file")
 
 
 def _statements(script: str) -> list[str]:

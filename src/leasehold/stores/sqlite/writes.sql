@@ -180,6 +180,12 @@ WHERE target = :target AND subject = :subject AND decided_at IS NULL;
 -- name: count_change
 UPDATE fleet_lock SET revision = revision + :changes;
 
+-- name: pause_expiry
+UPDATE fleet_lock SET expiry_resumes_at = max(CASE WHEN :back THEN 0 ELSE expiry_resumes_at END, :resumes_at);
+
+-- name: cap_expiry
+UPDATE runs SET expires_at = :now + ttl_ms * 1000 WHERE ended_at IS NULL AND expires_at > :now + ttl_ms * 1000;
+
 -- name: pause_accounts
 UPDATE accounts SET paused = :paused, pause_note = :pause_note, version = version + 1 WHERE account_id = :account_id;
 
@@ -206,7 +212,7 @@ ON CONFLICT (profile_id) DO UPDATE SET
 DELETE FROM lanes WHERE profile_id = :id;
 
 -- name: prune_jobs
-DELETE FROM jobs WHERE seq = :seq;
+DELETE FROM jobs WHERE seq = :seq AND finished_at = :finished_at;
 
 -- name: prune_job_runs
 DELETE FROM runs WHERE profile_id = :profile_id AND job_id = :job_id;

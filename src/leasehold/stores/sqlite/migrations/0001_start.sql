@@ -125,6 +125,7 @@ CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS 
 CREATE INDEX jobs_lane ON jobs (profile_id, priority DESC, seq) WHERE state = 'queued';
 CREATE INDEX jobs_due ON jobs (run_at) WHERE state = 'scheduled';
 CREATE INDEX jobs_blocked ON jobs (profile_id, seq) WHERE state = 'blocked';
+CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_waiting ON jobs (seq) WHERE state IN ('queued', 'blocked');
 CREATE INDEX jobs_by_state ON jobs (state, seq) WHERE state NOT IN ('queued', 'blocked', 'running');
 CREATE INDEX jobs_by_profile ON jobs (profile_id, seq);
@@ -179,6 +180,7 @@ CREATE INDEX runs_open ON runs (profile_id) WHERE open;
 CREATE INDEX runs_live ON runs (pool, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX runs_keys ON runs (account_id, routing_key) WHERE ended_at IS NULL AND routing_key LIKE 'account:%';
 CREATE INDEX runs_unresolved ON runs (ended_at) WHERE unresolved;
+CREATE INDEX runs_without_job ON runs (ended_at) WHERE job_id IS NULL;
 
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY,
@@ -254,6 +256,11 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_due ON deliveries (due_at) WHERE delivered_at IS NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id);
 
--- One row: whoever changes the configuration counts the change.
-CREATE TABLE fleet_lock (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), revision INTEGER NOT NULL) STRICT;
-INSERT INTO fleet_lock VALUES (1, 0);
+-- One row, read in every transaction: how often the configuration changed, and until when expiry pauses because the
+-- clock jumped.
+CREATE TABLE fleet_lock (
+    only_row          INTEGER PRIMARY KEY CHECK (only_row = 1),
+    revision          INTEGER NOT NULL,
+    expiry_resumes_at INTEGER NOT NULL
+) STRICT;
+INSERT INTO fleet_lock VALUES (1, 0, 0);

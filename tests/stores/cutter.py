@@ -1,0 +1,182 @@
+"""A door in front of a PostgreSQL server that can be told to cut the wire at a COMMIT, before it or after it.
+
+Speaks just enough of the protocol to know where messages begin and which of them is a COMMIT.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum
+
+from tests.servers import PostgresServer
+
+
+class Cut(Enum):
+    BEFORE = "the COMMIT never arrives"
+    AFTER = "the COMMIT is done, its answer is lost"
+
+
+class Cutter:
+    """`url(database)` leads through the door. `cut` tells it what to do with the next COMMITs."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._address = f"{server.host}/.s.PGSQL.{server.port}"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._cuts: list[Cut | None] = []
+        self._shut = False
+        self._threads = [threading.Thread(target=self._accept)]
+        self.cut_off = threading.Event()
+        self._threads[0].start()
+
+    def url(self, database: str) -> str:
+        port = self._listener.getsockname()[1]
+        return f"postgresql://postgres@127.0.0.1:{port}/{database}?sslmode=disable&gssencmode=disable"
+
+    def cut(self, *cuts: Cut | None) -> None:
+        """What becomes of the COMMITs to come, in order; None lets one pass."""
+        with self._lock:
+            self._cuts = list(cuts)
+            self.cut_off.clear()
+
+    def shut(self) -> None:
+        """Close the door: every connection breaks, and no new one is made."""
+        with self._lock:
+            self._shut = True
+            self._close_all()
+
+    def open(self) -> None:
+        with self._lock:
+            self._shut = False
+
+    def close(self) -> None:
+        self.shut()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+    def next_cut(self) -> Cut | None:
+        with self._lock:
+            return self._cuts.pop(0) if self._cuts else None
+
+    def _close_all(self) -> None:
+        for each in self._sockets:
+            break_off(each)
+        self._sockets.clear()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._shut:
+                    client.close()
+                    continue
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._address)
+                self._sockets |= {client, server}
+                wire = _Wire(self, client, server)
+                self._threads.append(threading.Thread(target=wire.carry))
+                self._threads[-1].start()
+
+
+class _Wire:
+    """One connection through the door: two threads that carry messages."""
+
+    def __init__(self, cutter: Cutter, client: socket.socket, server: socket.socket) -> None:
+        self._cutter, self._client, self._server = cutter, client, server
+        self._statements: dict[bytes, bytes] = {}
+        self._losing_answers = threading.Event()
+
+    def carry(self) -> None:
+        """Until one side is done; then neither hears of the other any more."""
+        back = threading.Thread(target=self._until_broken, args=(self._carry_answers,))
+        back.start()
+        self._until_broken(self._carry_requests)
+        back.join()
+        self._client.close()
+        self._server.close()
+
+    def _until_broken(self, carry: Callable[[], None]) -> None:
+        with suppress(OSError, EOFError):
+            carry()
+        break_off(self._client)
+        break_off(self._server)
+
+    def _carry_requests(self) -> None:
+        self._server.sendall(read_startup(self._client))
+        while True:
+            kind, body = read_message(self._client)
+            if self._is_commit(kind, body):
+                match self._cutter.next_cut():
+                    case Cut.BEFORE:
+                        self._cutter.cut_off.set()
+                        return
+                    case Cut.AFTER:
+                        self._losing_answers.set()
+                    case None:
+                        pass
+            self._server.sendall(message(kind, body))
+
+    def _carry_answers(self) -> None:
+        while True:
+            kind, body = read_message(self._server)
+            if not self._losing_answers.is_set():
+                self._client.sendall(message(kind, body))
+            elif (kind, body) == (b"C", b"COMMIT\0"):
+                self._cutter.cut_off.set()
+                return
+
+    def _is_commit(self, kind: bytes, body: bytes) -> bool:
+        """A Bind of a statement that was prepared as COMMIT, or the plain query."""
+        if kind == b"P":
+            name, text, _ = body.split(b"\0", 2)
+            self._statements[name] = text.strip().upper()
+        if kind == b"B":
+            return self._statements.get(body.split(b"\0", 2)[1]) == b"COMMIT"
+        return kind == b"Q" and body.strip(b"\0; ").upper() == b"COMMIT"
+
+
+def break_off(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+
+
+def read_exactly(source: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = source.recv(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def read_startup(client: socket.socket) -> bytes:
+    length = read_exactly(client, 4)
+    return length + read_exactly(client, int.from_bytes(length, "big") - 4)
+
+
+def read_message(source: socket.socket) -> tuple[bytes, bytes]:
+    kind = read_exactly(source, 1)
+    length = int.from_bytes(read_exactly(source, 4), "big")
+    return kind, read_exactly(source, length - 4)
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+
+@contextmanager
+def cutter(server: PostgresServer) -> Iterator[Cutter]:
+    door = Cutter(server)
+    try:
+        yield door
+    finally:
+        door.close()

@@ -1,0 +1,264 @@
+"""What is PostgreSQL's own: its schema, its plans, its restarts, its wake-ups, and its addresses."""
+
+import asyncio
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from leasehold.core.ids import WorkerId
+from leasehold.core.jobs import Job
+from leasehold.core.profiles import Profile
+from leasehold.core.workers import WorkerReport
+from leasehold.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavailable
+from leasehold.ports import ClaimRequest
+from leasehold.stores import inspect, migrate, open_store
+from leasehold.stores.postgres import engine, schema
+from tests.conformance.world import end, fleet, profile, spec
+from tests.servers import PostgresServer, drop_database, free_port, new_database, postgres_server
+
+CLAIM = ClaimRequest(worker_id=WorkerId("w1"), incarnation="i", tasks=("visit",))
+
+REPORT = WorkerReport(worker_id=WorkerId("w1"), incarnation="i", pool="default", tasks=("visit",))
+
+
+def shape(url: str) -> list[tuple[object, ...]]:
+    """Everything that a schema is made of."""
+    with psycopg.connect(url) as connection:
+        columns = connection.execute(
+            "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
+            "WHERE table_schema = 'leasehold' ORDER BY 1, 2"
+        ).fetchall()
+        indexes = connection.execute(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'leasehold' ORDER BY 1"
+        ).fetchall()
+    return [*columns, *indexes]
+
+
+async def test_a_database_without_the_schema_is_refused_with_the_command_to_run(postgres_url: str) -> None:
+    with pytest.raises(SchemaTooOld, match="leasehold db migrate") as refused:
+        await open_store(postgres_url)
+    assert refused.value.code == "SCHEMA_TOO_OLD"
+    assert "has schema 0" in refused.value.message
+    assert (await inspect(postgres_url)).schema == 0
+    assert shape(postgres_url) == []
+
+
+async def test_a_schema_from_the_future_is_refused_by_all(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("INSERT INTO leasehold.schema_version VALUES (999)")
+    before = shape(postgres_url)
+    for opens in (open_store, migrate):
+        with pytest.raises(SchemaTooNew, match="999") as refused:
+            await opens(postgres_url)
+        assert refused.value.code == "SCHEMA_TOO_NEW"
+    assert (await inspect(postgres_url)).schema == 999
+    assert shape(postgres_url) == before
+
+
+async def test_a_fresh_migration_is_the_newest_and_a_second_one_changes_nothing(postgres_url: str) -> None:
+    info = await migrate(postgres_url)
+    assert info.schema == info.newest_schema == schema.NEWEST == len(schema.MIGRATIONS)
+    before = shape(postgres_url)
+    assert len(before) > 50
+    await migrate(postgres_url)
+    assert shape(postgres_url) == before
+    store = await open_store(postgres_url)
+    await store.close()
+
+
+async def test_a_migration_keeps_what_is_there(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    store = await open_store(postgres_url)
+    try:
+        await store.apply(fleet(profile()), actor="ann")
+        await store.submit([spec()])
+        await migrate(postgres_url)
+        assert len((await store.find(Job)).items) == 1
+    finally:
+        await store.close()
+
+
+async def test_many_who_migrate_at_once_do_it_once(postgres_url: str) -> None:
+    infos = await asyncio.gather(*(migrate(postgres_url) for _ in range(6)))
+    assert {info.schema for info in infos} == {schema.NEWEST}
+    with psycopg.connect(postgres_url) as connection:
+        versions = connection.execute("SELECT version FROM leasehold.schema_version ORDER BY 1").fetchall()
+    assert versions == [(number + 1,) for number in range(schema.NEWEST)]
+
+
+async def test_migrations_are_numbered_without_gaps() -> None:
+    assert [file.name[:4] for file in schema.MIGRATIONS] == [f"{n + 1:04}" for n in range(schema.NEWEST)]
+
+
+def plan(url: str, name: str, **params: str) -> str:
+    """How the server runs a statement for a writer of the store."""
+    statement = engine._STATEMENTS[name]
+    values = ", ".join(params[each] for each in statement.names)
+    with engine.connect(url, engine._WRITER_OPTIONS) as connection:
+        connection.execute(b"PREPARE asked AS " + statement.text)
+        rows = connection.execute(f"EXPLAIN EXECUTE asked ({values})".encode()).fetchall()
+    return "\n".join(row["QUERY PLAN"] for row in rows)
+
+
+@pytest.mark.parametrize("filled", [False, True], ids=["when_empty", "when_full"])
+async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_url: str, filled: bool) -> None:
+    await migrate(postgres_url)
+    if filled:
+        await fill(postgres_url)
+    ready = plan(postgres_url, "lock_ready", pool="'default'", task="'visit'", engine="NULL", most="1")
+    assert "lanes_ready" in ready
+    assert "Sort" not in ready
+    assert "Seq Scan on lanes" not in ready
+    among = plan(
+        postgres_url, "lock_ready_among", pool="'default'", tasks="'{visit,pay}'", engine="NULL", most="2", window="16"
+    )
+    assert "lanes_ready" in among
+    assert "Seq Scan on lanes" not in among
+    heads = plan(postgres_url, "heads", ids="'{p1,p2}'")
+    assert "jobs_lane" in heads
+    assert "Seq Scan on jobs" not in heads
+
+
+async def fill(url: str) -> None:
+    store = await open_store(url)
+    try:
+        await store.apply(fleet(*(profile(f"p{n}") for n in range(300))), actor="ann")
+        for _ in range(3):
+            await store.submit([spec(f"p{n}") for n in range(300)])
+    finally:
+        await store.close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ANALYZE")
+
+
+async def test_a_restart_between_two_operations_is_not_noticed() -> None:
+    with postgres_server() as server:
+        url = new_database(server)
+        await migrate(url)
+        store = await open_store(url)
+        try:
+            await store.apply(fleet(profile("p1"), profile("p2")), actor="ann")
+            await store.report(REPORT)
+            (first,) = await store.submit([spec("p1")])
+            server.stop()
+            server.start()
+            assert (await store.find(Job)).items[0].job_id == first.job.job_id
+            assert len(await store.submit([spec("p2")])) == 1
+            grants = await store.claim(CLAIM)
+            server.stop()
+            with pytest.raises(StoreUnavailable) as down:
+                await store.claim(CLAIM)
+            assert down.value.code == "STORE_UNAVAILABLE"
+            with pytest.raises(StoreUnavailable):
+                await store.stats()
+            with pytest.raises(StoreUnavailable):
+                await open_store(url)
+            server.start()
+            (settled,) = await store.settle([end(grants[0].lease.ref)])
+            assert settled.refused is None
+        finally:
+            await store.close()
+
+
+async def test_a_server_that_is_down_is_named_without_its_password() -> None:
+    port = free_port()
+    url = f"postgresql://shop:hunter2@127.0.0.1:{port}/leasehold?connect_timeout=2"
+    for opens in (open_store, migrate, inspect):
+        with pytest.raises(StoreUnavailable) as down:
+            await opens(url)
+        assert "hunter2" not in down.value.message
+        assert f"127.0.0.1:{port}/leasehold" in down.value.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://shop:hunter2@[::1/leasehold",
+        "postgresql://shop:hunter2@127.0.0.1:notaport/leasehold",
+        "postgresql://shop:hunter2%zz@127.0.0.1/leasehold",
+        "postgresql://shop:hunter2@127.0.0.1:1/leasehold?nonsense=1",
+        "postgresql://127.0.0.1:1/leasehold?user=shop&password=hunter2&nonsense=1",
+    ],
+)
+async def test_an_address_that_makes_no_sense_is_an_error_without_its_password(url: str) -> None:
+    with pytest.raises(StoreUnavailable) as refused:
+        await open_store(url)
+    assert "hunter2" not in refused.value.message
+
+
+async def test_a_fault_in_the_middle_of_a_write_shows_no_data(postgres_url: str) -> None:
+    """What the server says about a row that it cannot take is full of that row."""
+    await migrate(postgres_url)
+    store = await open_store(postgres_url)
+    try:
+        await store.apply(fleet(profile()), actor="ann")
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("ALTER TABLE leasehold.jobs ADD CHECK (priority < 5)")
+        with pytest.raises(StoreError) as refused:
+            await store.submit([spec(priority=7, payload={"password": "hunter2"}, notes="hunter3")])
+        assert "hunter" not in refused.value.message
+        assert len(await store.submit([spec(priority=4)])) == 1
+    finally:
+        await store.close()
+
+
+async def test_work_that_comes_from_another_process_wakes_who_waits(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    waiting, working = await open_store(postgres_url), await open_store(postgres_url)
+    try:
+        await working.apply(fleet(profile()), actor="ann")
+        woken = asyncio.create_task(waiting.wait("default", timedelta(seconds=120)))
+        async with asyncio.timeout(60):
+            while not woken.done():
+                await working.submit([spec()])
+                await asyncio.wait([woken], timeout=0.5)
+    finally:
+        await waiting.close()
+        await working.close()
+
+
+async def test_who_waits_hears_again_after_the_server_was_away() -> None:
+    with postgres_server() as server:
+        url = new_database(server)
+        await migrate(url)
+        store = await open_store(url)
+        try:
+            await store.apply(fleet(profile()), actor="ann")
+            await store.wait("default", timedelta(milliseconds=300))
+            server.stop()
+            await store.wait("default", timedelta(milliseconds=10))
+            server.start()
+            woken = asyncio.create_task(store.wait("default", timedelta(seconds=120)))
+            async with asyncio.timeout(60):
+                while not woken.done():
+                    await store.submit([spec()])
+                    await asyncio.wait([woken], timeout=0.5)
+        finally:
+            await store.close()
+
+
+async def test_a_database_whose_text_sorts_by_language_pages_and_claims_the_same(postgres: PostgresServer) -> None:
+    """Keys are compared by code point, whatever order the database has for people's text."""
+    names = ["b", "A", "a.b", "B", "_x", "a-b", "ab", "a"]
+    url = new_database(postgres, collation="en-US")
+    await migrate(url)
+    store = await open_store(url)
+    try:
+        await store.apply(fleet(*(profile(name) for name in names)), actor="ann")
+        await store.report(REPORT)
+        found: list[str] = []
+        after = None
+        while True:
+            page = await store.find(Profile, after=after, most=3)
+            found += [each.profile_id for each in page.items]
+            if (after := page.after) is None:
+                break
+        assert found == sorted(names)
+        await store.submit([spec(name) for name in names])
+        grants = await store.claim(ClaimRequest(worker_id=WorkerId("w1"), incarnation="i", tasks=("visit",), most=99))
+        assert len(grants) == len(names)
+    finally:
+        await store.close()
+        drop_database(postgres, url)

@@ -1,0 +1,64 @@
+"""How SQLite finds what a claim needs, and that both dialects have the same schema."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import psycopg
+
+from leasehold.stores import migrate
+from leasehold.stores.sqlite.engine import _STATEMENTS
+
+# SQLite keeps the version in the file's header, and no answer to a commit is lost on a wire.
+POSTGRES_ALONE = {"schema_version", "fleet_lock.schema", "commits"}
+
+
+def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) -> None:
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
+    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    try:
+        ready = plan(connection, "lock_ready", pool="default", task="visit", engine=None, most=1)
+        assert "lanes USING INDEX lanes_ready (head_pool=? AND head_task=?)" in ready
+        assert "TEMP B-TREE" not in ready
+        assert "SCAN lanes" not in ready
+        among = plan(connection, "lock_ready_among", pool="default", tasks='["visit","pay"]', engine=None, most=2)
+        assert "USING INDEX lanes_ready (head_pool=? AND head_task=?)" in among
+        assert "SCAN l " not in among + " "
+        heads = plan(connection, "heads", ids='["p1","p2"]')
+        assert "q USING INDEX jobs_lane (profile_id=?)" in heads
+        assert "SCAN j" not in heads
+    finally:
+        connection.close()
+
+
+def plan(connection: sqlite3.Connection, name: str, **params: object) -> str:
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {_STATEMENTS[name]}", {"window": 0, **params}).fetchall()
+    return "\n".join(row[3] for row in rows)
+
+
+async def test_both_dialects_have_the_same_tables_columns_and_indexes(tmp_path: Path, postgres_url: str) -> None:
+    await migrate(postgres_url)
+    await migrate(f"sqlite:///{tmp_path}/leasehold.db")
+    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    try:
+        here = {
+            table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if not table.startswith("sqlite_")
+        }
+        indexes = {
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE%INDEX%'")
+        }
+    finally:
+        connection.close()
+    with psycopg.connect(postgres_url) as there:
+        columns = there.execute(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'leasehold'"
+        ).fetchall()
+        names = there.execute("SELECT indexname FROM pg_indexes WHERE schemaname = 'leasehold'").fetchall()
+    tables: dict[str, set[str]] = {}
+    for table, column in columns:
+        if f"{table}.{column}" not in POSTGRES_ALONE and table not in POSTGRES_ALONE:
+            tables.setdefault(table, set()).add(column)
+    assert here == tables
+    assert indexes <= {name for (name,) in names}

@@ -1,0 +1,40 @@
+"""A wake-up that is lost between two commits: nothing breaks, and `heal` finds who was forgotten."""
+
+from leasehold.core.accounts import Routing
+from leasehold.stores import migrate, open_store
+from leasehold.stores.sql import settling
+from leasehold.stores.sql.store import SqlStore
+from tests.conformance.world import POLICY, Clock, World, account, end, profile, spec
+
+
+async def forget_a_wake_up(url: str) -> None:
+    """End a run as a process does that dies right after the commit which frees the account's key."""
+    clock = Clock()
+    store = await open_store(url, policy=POLICY, clock=clock)
+    assert isinstance(store, SqlStore)
+    world = World(url, store, clock, POLICY)
+    try:
+        await world.declare(account(routing=Routing.ACCOUNT), *(profile(f"p{n}") for n in range(3)))
+        await world.offer("visit")
+        await world.submit(*(spec(f"p{n}") for n in range(3)))
+        grant = await world.take()
+        assert await world.claim(3) == []
+        context = store._ctx
+        await store._engine.change(lambda tx: settling.settle(tx, context, [end(grant.lease.ref)]))
+        assert await world.claim(3) == []
+        assert await world.store.heal() == 1
+        woken = await world.take()
+        assert woken.lease.profile_id != grant.lease.profile_id
+        await world.finish(woken)
+        assert len(await world.claim(3)) == 1
+    finally:
+        await store.close()
+
+
+async def test_a_wake_up_that_was_lost_is_healed_on_sqlite(sqlite_url: str) -> None:
+    await forget_a_wake_up(sqlite_url)
+
+
+async def test_a_wake_up_that_was_lost_is_healed_on_postgresql(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    await forget_a_wake_up(postgres_url)
