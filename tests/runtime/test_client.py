@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,9 @@ from leasehold import Event, Fail, Job, LeaseLost, ProfileBusy, Run, connect
 from leasehold.core.decisions import Action, Decision, Target
 from leasehold.core.leases import Lease
 from leasehold.core.profiles import ProfileState
-from leasehold.errors import Conflict, InputError
+from leasehold.core.settle import Ending
+from leasehold.errors import Conflict, InputError, StoreUnavailable
+from leasehold.ports import Settled
 from tests.runtime.stage import TIMES, furnish, state_of, until
 
 
@@ -161,3 +165,62 @@ async def test_a_request_that_is_cancelled_leaves_no_lease_behind(store_url: str
             return not leases.items and await state_of(client) is ProfileState.AVAILABLE
 
         assert await until(free)
+
+
+async def test_a_released_lease_says_no(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        lease = client.lease("p1")
+        async with lease:
+            await lease.release()
+            with pytest.raises(LeaseLost, match="released"):
+                lease.check()
+        with pytest.raises(Conflict, match="another one"):
+            await lease.__aenter__()
+
+
+async def test_an_ending_is_handed_in_again_while_the_store_is_away(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        settle, failures = client.store.settle, iter([StoreUnavailable("away"), StoreUnavailable("still away")])
+
+        async def sometimes(endings: Sequence[Ending]) -> list[Settled]:
+            for failure in failures:
+                raise failure
+            return await settle(endings)
+
+        monkeypatch.setattr(client.store, "settle", sometimes)
+        async with client.lease("p1") as lease:
+            pass
+        assert lease.settled is not None
+        assert lease.settled.profile_state == ProfileState.AVAILABLE
+
+
+async def test_a_relative_store_is_the_same_one_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with connect("sqlite:///here.db", **TIMES) as client:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        await furnish(client)
+        async with client.lease("p1") as lease:
+            before = lease.lease.heartbeat_at
+
+            async def renewed() -> bool:
+                return (await client.get(Lease, lease.lease.lease_id)).heartbeat_at > before
+
+            assert await until(renewed)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+async def test_a_person_may_open_a_profile_whose_account_is_paused(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        await client.store.decide(Decision(target=Target.ACCOUNT, id="shop", action=Action.PAUSE, note="n", actor="a"))
+        with pytest.raises(ProfileBusy, match="blocked_by_account_pause"):
+            await client.lease("p1").__aenter__()
+        async with client.lease("p1", purpose="manual") as lease:
+            assert lease.token == 1

@@ -124,7 +124,13 @@ class Batcher(Generic[Item, Answer]):
         self._waiting.append((item, future))
         if self._task is None:
             self._task = loop.create_task(self._drain())
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # The answer came, and the caller was cancelled before it could take it.
+                self._undo.append(asyncio.ensure_future(self._unwanted(future.result())))
+            raise
 
     async def _drain(self) -> None:
         try:

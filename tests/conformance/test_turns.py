@@ -1,0 +1,154 @@
+"""Settles and claims that share a commit, callers that are gone, and what must not slip in between."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from leasehold.core.accounts import Routing
+from leasehold.core.decisions import Action
+from leasehold.core.jobs import JobState
+from leasehold.core.leases import Lease
+from leasehold.core.profiles import ProfileState, ReleasePolicy
+from leasehold.core.settle import Browser, EndFacts, Ending
+from leasehold.errors import IllegalTransition, InputError
+from leasehold.ports import Renewal
+from tests.conformance.world import CLEAN, URL, NewWorld, account, end, profile, spec
+
+
+async def test_a_profile_that_is_quarantined_in_a_turn_is_not_claimed_in_it(new_world: NewWorld) -> None:
+    async with new_world(profile(max_active_runs=2)) as world:
+        for _ in range(3):
+            await world.add(shared=True)
+        first = await world.take()
+        stopped = end(first.lease.ref, "SECURITY_PROMPT")
+        (settled,), grants = await asyncio.gather(world.store.settle([stopped]), world.claim(2))
+        assert (settled.profile_state, grants) == (ProfileState.QUARANTINED, [])
+        assert await world.state() is ProfileState.QUARANTINED
+
+
+async def test_a_profile_that_is_freed_in_a_turn_can_be_claimed_in_it(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.add()
+        await world.add()
+        first = await world.take()
+        _, (second,) = await asyncio.gather(world.store.settle([end(first.lease.ref)]), world.claim(1))
+        assert second.lease.token == 2
+
+
+@pytest.mark.parametrize("turns", range(1, 7))
+async def test_jobs_of_a_claim_that_nobody_waits_for_take_their_places_again(new_world: NewWorld, turns: int) -> None:
+    """Whenever the caller goes: before its claim is sent, while it is under way, or with the answer at the door."""
+    async with new_world(profile("p1"), profile("p2")) as world:
+        jobs = [await world.add(name) for name in ("p1", "p2", "p1")]
+        claiming = asyncio.create_task(world.claim(2))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        claiming.cancel()
+        (got,) = await asyncio.gather(claiming, return_exceptions=True)
+        if isinstance(got, list):
+            await world.store.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in got])
+
+        # A later claim of the same process waits for the one under way; what is given back comes after it.
+        await world.claim(1, tasks=("nothing",))
+        deadline = asyncio.get_running_loop().time() + 30
+        while (await world.store.find(Lease, {"live": "1"})).items:
+            assert asyncio.get_running_loop().time() < deadline
+        shown = [await world.job(job) for job in jobs]
+        assert [(job.state, job.attempt) for job in shown] == [(JobState.QUEUED, 0)] * 3
+        assert {await world.state("p1"), await world.state("p2")} == {ProfileState.AVAILABLE}
+        again = await world.claim(2)
+        assert {grant.lease.job_id for grant in again} == {jobs[0].job_id, jobs[1].job_id}
+
+
+async def test_an_ending_that_cannot_be_kept_is_refused_alone(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        good, bad = await world.run("p1"), await world.run("p2")
+        wrong = Ending(ref=bad.lease.ref, facts=CLEAN, output={"found": {1, 2}})
+        answers = await asyncio.gather(
+            world.store.settle([end(good.lease.ref)]), world.store.settle([wrong]), return_exceptions=True
+        )
+        assert isinstance(answers[1], InputError)
+        assert await world.state("p1") is ProfileState.AVAILABLE
+        assert await world.state("p2") is ProfileState.LEASED
+
+
+async def test_sharers_that_end_badly_each_in_its_own_way_can_all_end(new_world: NewWorld) -> None:
+    async with new_world(profile(max_active_runs=2)) as world:
+        for _ in range(2):
+            await world.add(shared=True)
+        first, second = await world.take(), await world.take()
+        await world.finish(first, "SECURITY_PROMPT")
+        lost = EndFacts(browser=Browser.CLOSED, final_url=URL, evidence_saved=False)
+        await world.finish(second, facts=lost)
+        assert await world.state() is ProfileState.QUARANTINED
+
+
+async def test_a_revoked_lease_keeps_its_account_to_itself_until_its_holder_must_have_stopped(
+    new_world: NewWorld,
+) -> None:
+    async with new_world(account(routing=Routing.ACCOUNT), profile("p1"), profile("p2")) as world:
+        grant = await world.run("p1")
+        await world.add("p2")
+        await world.revoke(grant, over=False)
+        assert await world.claim(1) == []
+        world.clock.now = (await world.lease(grant)).expires_at
+        await world.store.expire()
+        assert len(await world.claim(1)) == 1
+
+
+async def test_a_lease_from_before_the_account_was_routed_so_counts(new_world: NewWorld) -> None:
+    async with new_world(account(), profile("p1"), profile("p2")) as world:
+        grant = await world.run("p1")
+        await world.add("p2")
+        await world.declare(account(routing=Routing.ACCOUNT))
+        assert await world.claim(1) == []
+        await world.finish(grant)
+        await world.store.heal()
+        assert len(await world.claim(1)) == 1
+
+
+async def test_while_the_clock_is_in_doubt_nobody_loses_a_lease(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        healthy, silent = await world.run("p1"), await world.run("p2")
+        world.advance(timedelta(hours=1))
+        await world.store.pause_expiry(timedelta(seconds=60), timedelta(hours=1))
+        assert await world.store.expire() == []
+        await world.store.checkpoint(healthy.lease.ref, "still_here")
+        (renewed,) = await world.store.renew([Renewal(ref=healthy.lease.ref)])
+        assert renewed.refused is None
+        world.advance(59)
+        assert await world.store.expire() == []
+        await world.store.renew([Renewal(ref=healthy.lease.ref)])
+        world.advance(1)
+        assert [lease.lease_id for lease in await world.store.expire()] == [silent.lease.lease_id]
+
+
+async def test_after_a_jump_back_no_lease_outlives_its_ttl(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        world.advance(-3600)
+        await world.store.pause_expiry(timedelta(seconds=60), timedelta(hours=-1))
+        assert (await world.lease(grant)).expires_at == world.now + timedelta(seconds=60)
+
+
+async def test_a_key_is_known_whatever_became_of_its_account(new_world: NewWorld) -> None:
+    async with new_world(profile("p1")) as world:
+        asked = spec(None, account_id="shop", idempotency_key="k")
+        (first,) = await world.store.submit([asked])
+        await world.declare(profile("p2"))
+        (again,) = await world.store.submit([asked])
+        assert (again.already_handled, again.job.job_id) == (True, first.job.job_id)
+
+
+async def test_a_profile_is_not_cleared_while_an_ending_is_unresolved(new_world: NewWorld) -> None:
+    async with new_world(profile(release_policy=ReleasePolicy.REVIEW)) as world:
+        grant = await world.run()
+        await world.lose(grant)
+        await world.decide_profile(Action.DISABLE)
+        await world.decide_profile(Action.ENABLE)
+        with pytest.raises(IllegalTransition, match="not resolved yet"):
+            await world.clear()
+        await world.resolve(grant)
+        await world.clear()
+        assert await world.state() is ProfileState.AVAILABLE

@@ -1,0 +1,90 @@
+"""The heartbeat thread: deadlines are kept whatever the store does, and any number of leases is renewed."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from leasehold.core.leases import Lease, Timing
+from leasehold.errors import StoreUnavailable
+from leasehold.ports import MOST_IN_BATCH, Renewal, Renewed, Store
+from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.heartbeat import Heartbeat
+from tests.runtime.stage import until
+from tests.unit.records import a_lease
+
+TIMING = Timing(
+    ttl=timedelta(seconds=2),
+    renew_every=timedelta(seconds=0.05),
+    holder_stops_after=timedelta(seconds=1),
+    lock_delay=timedelta(0),
+)
+
+
+class Network:
+    """A store at the far end of a network that may be slow or cut. Only what a heartbeat needs of it."""
+
+    def __init__(self, *, hangs: bool = False, away: bool = False) -> None:
+        self.hangs, self.away = hangs, away
+        self.batches: list[int] = []
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.away:
+            raise StoreUnavailable("cut")
+        self.batches.append(len(renewals))
+        return [Renewed(lease_id=renewal.ref.lease_id) for renewal in renewals]
+
+    async def close(self) -> None:
+        pass
+
+    async def open(self) -> Store:
+        return cast(Store, self)
+
+
+def leases(count: int) -> list[Lease]:
+    made: list[Any] = [a_lease(lease_id=f"p{n}:1", profile_id=f"p{n}", ttl_ms=2_000) for n in range(count)]
+    return made
+
+
+async def losing(network: Network) -> list[str]:
+    told: list[str] = []
+    heartbeat = Heartbeat(network.open, TIMING)
+    (lease,) = leases(1)
+    heartbeat.hold(lease, boot_time(), told.append)
+    try:
+
+        async def lost() -> bool:
+            return bool(told)
+
+        await until(lost)
+    finally:
+        await asyncio.to_thread(heartbeat.close)
+    return told
+
+
+async def test_a_renewal_that_hangs_does_not_hide_the_deadline() -> None:
+    assert await losing(Network(hangs=True)) == ["no renewal was acknowledged for 1 s"]
+
+
+async def test_a_store_that_is_away_costs_the_lease_at_the_deadline_and_not_the_thread() -> None:
+    assert await losing(Network(away=True)) == ["no renewal was acknowledged for 1 s"]
+
+
+async def test_more_leases_than_one_call_takes_are_renewed_in_several() -> None:
+    network, lost = Network(), list[str]()
+    heartbeat = Heartbeat(network.open, TIMING)
+    past = boot_time() - TIMING.renew_every.total_seconds()
+    for lease in leases(MOST_IN_BATCH + 1):
+        heartbeat.hold(lease, past, lost.append)
+    try:
+
+        async def renewed() -> bool:
+            return sum(network.batches) > MOST_IN_BATCH
+
+        await until(renewed)
+    finally:
+        await asyncio.to_thread(heartbeat.close)
+    assert max(network.batches) <= MOST_IN_BATCH
+    assert lost == []
