@@ -139,6 +139,8 @@ async def test_strict_tasks_refuse_what_no_worker_ever_offered(new_world: NewWor
         await world.offer("visit", "other")
         message = await refused_whole(world, UnknownTask, "UNKNOWN_TASK", spec(task="rare"))
         assert "jobs[1].task" in message
+        await world.offer("rare", pool="elsewhere", incarnation="i3")
+        await refused_whole(world, UnknownTask, "UNKNOWN_TASK", spec(task="rare"))
         await world.offer("rare", incarnation="i2")
         assert (await world.add(task="rare")).state == "queued"
         await world.offer("rare", incarnation="i2", stopping=True)

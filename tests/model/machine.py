@@ -133,7 +133,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.move(timedelta(seconds=jump))
         self.run(self.store.pause_expiry(timedelta(seconds=span), timedelta(seconds=jump)))
-        self.model.pause_expiry(timedelta(seconds=span))
+        self.model.pause_expiry(timedelta(seconds=span), timedelta(seconds=jump))
         self.step()
 
     @rule(change=histories.changes(), alone=st.booleans())

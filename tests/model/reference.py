@@ -493,9 +493,13 @@ class Model:
     def expiry_pauses(self) -> bool:
         return self.now < self.expiry_resumes
 
-    def pause_expiry(self, span: timedelta) -> None:
-        """The clock jumped: it cannot tell whose time is up, and nobody keeps more than one TTL."""
-        self.expiry_resumes = max(self.expiry_resumes, self.now + span)
+    def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
+        """The clock jumped: it cannot tell whose time is up, and nobody keeps more than one TTL.
+
+        After a jump back an earlier pause lies in the future: it counts no more.
+        """
+        earlier = self.now if jump < timedelta(0) else self.expiry_resumes
+        self.expiry_resumes = max(earlier, self.now + span)
         for held in self.leases:
             if held.ended is None:
                 held.expires = min(held.expires, self.now + held.ttl)
