@@ -6,6 +6,7 @@ A test that is `async def` runs in an event loop of its own; set-up that is asyn
 
 import asyncio
 import inspect
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -19,6 +20,10 @@ from tests.servers import PostgresServer, drop_database, new_database, postgres_
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("ci")
+
+# A runner in the background of a shell inherits an ignored Ctrl-C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -81,7 +81,10 @@ class Arena:
 
     def kill_one(self) -> None:
         """A worker dies in the middle of whatever it does; a new process takes its place."""
-        who = self.random.choice(self._running())
+        self.replace(self.random.choice(self._running()))
+
+    def replace(self, who: str) -> None:
+        """Kill one client; a new process with the same orders takes its place."""
         orders, process = self.clients.pop(who)
         process.kill()
         process.wait()
@@ -108,10 +111,14 @@ class Arena:
     def wait_for_everybody(self) -> None:
         """Return when each client has made its first call."""
         until = time.monotonic() + STOP_SECONDS
-        while not all((self.directory / f"{who}.jsonl").exists() for who in self.clients):
+        while not all(self._has_called(who) for who in self.clients):
             self.check_clients()
             assert time.monotonic() < until, "some clients do nothing"
             time.sleep(0.02)  # waits: a starting process tells nobody that it is ready
+
+    def _has_called(self, who: str) -> bool:
+        log = self.directory / f"{who}.jsonl"
+        return log.exists() and log.stat().st_size > 0
 
     def torment(self, seconds: float, *extra: Callable[[], None]) -> None:
         """Kill, stop and wake at random for a while; `extra` are other things that may happen."""

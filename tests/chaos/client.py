@@ -58,6 +58,7 @@ class Orders:
     pools: tuple[str, ...] = ("default",)
     tasks: tuple[str, ...] = ("buy",)
     specs: tuple[Mapping[str, Any], ...] = field(default=())
+    begin_at: float = 0.0
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -280,7 +281,7 @@ class Sweeper:
 
 
 class Submitter:
-    """Submits its list, a few at a time, in an order of its own, each until it is acknowledged."""
+    """Submits its list, a few at a time, each until it is acknowledged. All can begin at one moment, to collide."""
 
     def __init__(self, store: Store, log: Log, orders: Orders) -> None:
         self.store, self.log, self.orders = store, log, orders
@@ -288,7 +289,7 @@ class Submitter:
 
     async def run(self, stopping: asyncio.Event) -> None:
         waiting = list(self.orders.specs)
-        self.random.shuffle(waiting)
+        await asyncio.sleep(max(0.0, self.orders.begin_at - boot_time()))  # waits: for the moment they all begin
         while waiting and not stopping.is_set():
             batch = [_spec(values) for values in waiting[: self.random.randint(1, 4)]]
             call = self.store.submit(batch)

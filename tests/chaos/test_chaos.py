@@ -21,12 +21,14 @@ from leasehold.core.leases import Mode
 from leasehold.core.profiles import Profile, ReleasePolicy
 from tests.chaos.arena import Arena, contents_of, prepare
 from tests.chaos.checker import Contents
+from tests.chaos.client import boot_time
 from tests.chaos.wire import Wire
 from tests.servers import PostgresServer, new_database, postgres_server
 
 WORKERS = 8
 SWEEPERS = 2
 TORMENT_SECONDS = 6.0
+KEYS = 200
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -131,17 +133,21 @@ def test_account_keys_and_pool_limits_hold_while_workers_die(url: str, tmp_path:
 def test_one_key_is_one_job_however_many_submit_it(url: str, tmp_path: Path) -> None:
     everything = fleet(6)
     asyncio.run(prepare(url, everything))
-    specs = [{"task": "buy", "profile_id": f"p{n % 6}", "idempotency_key": f"k{n}"} for n in range(60)]
+    specs = [{"task": "buy", "profile_id": f"p{n % 6}", "idempotency_key": f"k{n}"} for n in range(KEYS)]
     other = [{**spec, "priority": 1, "profile_id": "p0"} for spec in specs[:10]]
+    begin_at = boot_time() + 2.0
     with Arena(url, tmp_path, seed=3) as arena:
         for n in range(8):
-            arena.start("submitter", specs=tuple([*specs, *other] if n == 0 else specs))
+            arena.start("submitter", specs=tuple([*specs, *other] if n == 0 else specs), begin_at=begin_at)
+        arena.wait_for_everybody()
+        for who in arena.random.sample(list(arena.clients), 2):
+            arena.replace(who)
         for who in list(arena.clients):
             assert arena.clients[who][1].wait(60) == 0
         arena.clients.clear()
         contents = asyncio.run(contents_of(url))
         assert arena.verdict(contents, {}) == []
-    assert sorted(job["key"] for job in contents.jobs) == sorted(f"k{n}" for n in range(60))
+    assert sorted(job["key"] for job in contents.jobs) == sorted(f"k{n}" for n in range(KEYS))
     assert ops(arena)["submit accepted"] > 100
 
 

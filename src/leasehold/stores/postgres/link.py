@@ -134,11 +134,9 @@ class Link:
     def _next_result(self) -> pq.abc.PGresult | None:
         pg = self._pg
         while pg.is_busy():
-            while pg.flush():
-                self._poll.modify(pg.socket, select.POLLIN | select.POLLOUT)
-                self._poll.poll()
-                pg.consume_input()
-            self._poll.modify(pg.socket, select.POLLIN)
+            # After every read look again before waiting: a read may also send the rest, and take in the whole answer.
+            wanted = select.POLLIN | select.POLLOUT if pg.flush() else select.POLLIN
+            self._poll.modify(pg.socket, wanted)
             self._poll.poll()
             pg.consume_input()
         return pg.get_result()
