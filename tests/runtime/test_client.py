@@ -57,7 +57,7 @@ async def test_a_blocked_event_loop_does_not_lose_the_lease(store_url: str) -> N
     async with connect(store_url, **TIMES) as client:
         await furnish(client)
         async with client.lease("p1") as lease:
-            time.sleep(2.5)  # noqa: ASYNC251 - blocks the loop on purpose # waits: longer than the TTL
+            time.sleep(6.0)  # noqa: ASYNC251 - blocks the loop on purpose # waits: longer than the TTL
             lease.check()
         assert await state_of(client) is ProfileState.AVAILABLE
 
@@ -70,7 +70,7 @@ async def test_a_revoked_lease_is_noticed_and_can_write_nothing(store_url: str) 
                 await client.store.decide(
                     Decision(target=Target.LEASE, id=lease.lease.lease_id, action=Action.REVOKE, note="n", actor="a")
                 )
-                assert "revoked" in await asyncio.wait_for(lease.lost(), 20)
+                assert "revoked" in await asyncio.wait_for(lease.lost(), 60)
                 with pytest.raises(LeaseLost, match="Stop using profile p1"):
                     lease.check()
                 with pytest.raises(LeaseLost):
@@ -131,7 +131,7 @@ async def test_waiting_gets_the_profile_when_it_is_released(store_url: str) -> N
         await furnish(client)
         first = client.lease("p1")
         await first.__aenter__()
-        second = client.lease("p1", wait=timedelta(seconds=20))
+        second = client.lease("p1", wait=timedelta(seconds=60))
         waiting = asyncio.create_task(second.__aenter__())
         await first.release()
         await waiting

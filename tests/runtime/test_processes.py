@@ -68,7 +68,7 @@ async def test_a_stopped_holder_wakes_up_to_a_lost_lease_and_a_refused_ending(st
             process.send_signal(signal.SIGSTOP)
             await sweep_until(client, ProfileState.QUARANTINED)
             process.send_signal(signal.SIGCONT)
-            said, _ = process.communicate(timeout=30)
+            said, _ = process.communicate(timeout=90)
         lost, refused = said.splitlines()
         assert lost.startswith("lost lease p1:1 is lost")
         assert refused.startswith("refused lease p1:1: the lease is expired")
