@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from leasehold.core.decisions import Action, Decision, Target
@@ -59,7 +58,7 @@ class Orders:
     pools: tuple[str, ...] = ("default",)
     tasks: tuple[str, ...] = ("buy",)
     specs: tuple[Mapping[str, Any], ...] = field(default=())
-    begin: str = ""
+    begin_at: float = 0.0
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -290,8 +289,7 @@ class Submitter:
 
     async def run(self, stopping: asyncio.Event) -> None:
         waiting = list(self.orders.specs)
-        while self.orders.begin and not Path(self.orders.begin).exists():
-            await asyncio.sleep(0.002)  # waits: for the moment when they all begin
+        await asyncio.sleep(max(0.0, self.orders.begin_at - boot_time()))  # waits: for the moment they all begin
         while waiting and not stopping.is_set():
             batch = [_spec(values) for values in waiting[: self.random.randint(1, 4)]]
             call = self.store.submit(batch)
