@@ -28,6 +28,7 @@ from tests.chaos.client import POLICY, STOPS_AFTER_SECONDS, TTL_SECONDS, Orders,
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAIN_SECONDS = 90.0
+START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 OPEN_STATES = ("scheduled", "queued", "blocked", "running")
 
@@ -108,17 +109,14 @@ class Arena:
         """Workers that are not stopped; there is always one, as they sleep for a few faults only."""
         return [who for who, (orders, _) in self.clients.items() if orders.role == "worker" and who not in self.stopped]
 
-    def wait_for_everybody(self) -> None:
-        """Return when each client has made its first call."""
-        until = time.monotonic() + STOP_SECONDS
-        while not all(self._has_called(who) for who in self.clients):
+    def wait_for_everybody(self, *, to_call: bool = True) -> None:
+        """Return when each client is there, and has made its first call."""
+        until = time.monotonic() + START_SECONDS
+        logs = [self.directory / f"{who}.jsonl" for who in self.clients]
+        while not all(log.exists() and (not to_call or log.stat().st_size) for log in logs):
             self.check_clients()
             assert time.monotonic() < until, "some clients do nothing"
             time.sleep(0.02)  # waits: a starting process tells nobody that it is ready
-
-    def _has_called(self, who: str) -> bool:
-        log = self.directory / f"{who}.jsonl"
-        return log.exists() and log.stat().st_size > 0
 
     def torment(self, seconds: float, *extra: Callable[[], None]) -> None:
         """Kill, stop and wake at random for a while; `extra` are other things that may happen."""

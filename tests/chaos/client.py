@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from leasehold.core.decisions import Action, Decision, Target
@@ -58,7 +59,7 @@ class Orders:
     pools: tuple[str, ...] = ("default",)
     tasks: tuple[str, ...] = ("buy",)
     specs: tuple[Mapping[str, Any], ...] = field(default=())
-    begin_at: float = 0.0
+    begin: str = ""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -289,7 +290,8 @@ class Submitter:
 
     async def run(self, stopping: asyncio.Event) -> None:
         waiting = list(self.orders.specs)
-        await asyncio.sleep(max(0.0, self.orders.begin_at - boot_time()))  # waits: for the moment they all begin
+        if self.orders.begin:
+            wait_for_the_others(Path(self.orders.begin))
         while waiting and not stopping.is_set():
             batch = [_spec(values) for values in waiting[: self.random.randint(1, 4)]]
             call = self.store.submit(batch)
@@ -303,6 +305,12 @@ class Submitter:
             except LeaseholdError:
                 pass
             del waiting[: len(batch)]
+
+
+def wait_for_the_others(begin: Path) -> None:
+    """All submitters begin when this file appears."""
+    while not begin.exists():
+        time.sleep(0.002)  # waits: for the moment when they all begin
 
 
 def _spec(values: Mapping[str, Any]) -> JobSpec:

@@ -21,7 +21,6 @@ from leasehold.core.leases import Mode
 from leasehold.core.profiles import Profile, ReleasePolicy
 from tests.chaos.arena import Arena, contents_of, prepare
 from tests.chaos.checker import Contents
-from tests.chaos.client import boot_time
 from tests.chaos.wire import Wire
 from tests.servers import PostgresServer, new_database, postgres_server
 
@@ -135,10 +134,12 @@ def test_one_key_is_one_job_however_many_submit_it(url: str, tmp_path: Path) -> 
     asyncio.run(prepare(url, everything))
     specs = [{"task": "buy", "profile_id": f"p{n % 6}", "idempotency_key": f"k{n}"} for n in range(KEYS)]
     other = [{**spec, "priority": 1, "profile_id": "p0"} for spec in specs[:10]]
-    begin_at = boot_time() + 2.0
+    begin = tmp_path / "begin"
     with Arena(url, tmp_path, seed=3) as arena:
         for n in range(8):
-            arena.start("submitter", specs=tuple([*specs, *other] if n == 0 else specs), begin_at=begin_at)
+            arena.start("submitter", specs=tuple([*specs, *other] if n == 0 else specs), begin=str(begin))
+        arena.wait_for_everybody(to_call=False)
+        begin.touch()
         arena.wait_for_everybody()
         for who in arena.random.sample(list(arena.clients), 2):
             arena.replace(who)

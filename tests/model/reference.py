@@ -409,7 +409,8 @@ class Model:
         )
         job.state, job.lease = "running", held
         job.attempt += 1
-        self.sides[job.profile].since = self.now
+        if self.lane(job.profile):
+            self.sides[job.profile].since = self.now
         self._move_on()
         return held
 
@@ -564,11 +565,13 @@ class Model:
 
     def _give_back(self, held: Held) -> Held:
         """The run never started: the job takes its old place, with the attempts it had."""
+        side, open_lane = self.sides[held.profile], self.lane_block(held.profile) is None
         held.ended, held.status = self.now, "released"
         if held.job is not None:
             held.job.attempt -= 1
             self._put(held.job, "queued")
         self._end_profile(held.profile, None)
+        side.ready |= open_lane
         self._move_on()
         return held
 

@@ -1,4 +1,7 @@
-"""Random histories on every store. LEASEHOLD_MODEL_SECONDS=1200 makes a test as long as that many seconds."""
+"""Random histories on every store. LEASEHOLD_MODEL_SECONDS=1200 makes a test as long as that many seconds.
+
+LEASEHOLD_MODEL_SHRINK=0 shows the first history that fails as it is, without looking for a shorter one.
+"""
 
 import asyncio
 import os
@@ -19,6 +22,7 @@ from leasehold.stores.postgres.schema import SCHEMA
 from tests.model.machine import Clock, Machine
 
 SECONDS = float(os.environ.get("LEASEHOLD_MODEL_SECONDS", "0"))
+SHRINK = [] if os.environ.get("LEASEHOLD_MODEL_SHRINK") == "0" else [Phase.shrink]
 KEPT = ("schema_version", "fleet_lock")
 TIME_RUNS = "UPDATE fleet_lock SET expiry_resumes_at = 0"
 
@@ -40,7 +44,7 @@ def run_histories(url: str, empty: Callable[[], None], *, examples: int) -> None
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
-            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+            phases=[Phase.explicit, Phase.reuse, Phase.generate, *SHRINK],
         )
         until = time.monotonic() + SECONDS
         try:
