@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from leasehold.core.decisions import Action, Decision, Review, Target
     from leasehold.core.events import Event
     from leasehold.core.jobs import Job, JobSpec, JobState
-    from leasehold.core.leases import Lease, Run
+    from leasehold.core.leases import Lease, RunRecord
     from leasehold.core.profiles import Lane, Profile, ProfileState
     from leasehold.core.why import Why
     from leasehold.core.workers import Worker
@@ -27,7 +27,7 @@ _HOMES = {
     "leasehold.core.decisions": ("Action", "Decision", "Review", "Target"),
     "leasehold.core.events": ("Event",),
     "leasehold.core.jobs": ("Job", "JobSpec", "JobState"),
-    "leasehold.core.leases": ("Lease", "Run"),
+    "leasehold.core.leases": ("Lease", "RunRecord"),
     "leasehold.core.profiles": ("Lane", "Profile", "ProfileState"),
     "leasehold.core.why": ("Why",),
     "leasehold.core.workers": ("Worker",),
@@ -58,7 +58,7 @@ __all__ = [
     "ProfileState",
     "Proxy",
     "Review",
-    "Run",
+    "RunRecord",
     "Store",
     "Target",
     "Why",

@@ -25,7 +25,7 @@ PUBLIC_NAMES: list[str] = [
     "ProfileState",
     "Proxy",
     "Review",
-    "Run",
+    "RunRecord",
     "Store",
     "Target",
     "Why",

@@ -60,6 +60,7 @@ _ROWS: Final = (
     Failure("PROXY_CHANGED", BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED_IF_PROXY_CHANGED),
     Failure("PROXY_UNREACHABLE", BelongsTo.PROXY, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure("PROFILE_IN_USE_ELSEWHERE", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure("MANUAL_USE_DETECTED", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure("PROFILE_CORRUPT", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure("PROFILE_NEWER_THAN_BROWSER", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure("ACTION_NOT_ALLOWED", BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.AVAILABLE),

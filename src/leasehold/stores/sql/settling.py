@@ -6,7 +6,7 @@ from datetime import datetime
 from leasehold.core.events import EventType
 from leasehold.core.ids import JobId, ProfileId
 from leasehold.core.jobs import FINAL, Job, JobState
-from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunResult, lease_key
+from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunRecord, RunResult, lease_key
 from leasehold.core.profiles import Cause, ProfileState, settle_state, worse
 from leasehold.core.routing import is_account_key
 from leasehold.core.settle import Ending, JobVerdict, LostFacts, Settlement
@@ -14,7 +14,7 @@ from leasehold.core.settle import resolve as decide_lost
 from leasehold.core.settle import settle as decide_ending
 from leasehold.ports import Resolution, Settled
 from leasehold.stores.sql.claiming import held_keys
-from leasehold.stores.sql.codec import Row, clean, dump, evolve, to_us
+from leasehold.stores.sql.codec import Row, clean, decoder, dump, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
 from leasehold.stores.sql.holding import renewal_row
 from leasehold.stores.sql.lanes import (
@@ -31,6 +31,8 @@ from leasehold.stores.sql.lanes import (
 )
 from leasehold.stores.sql.log import Log
 from leasehold.stores.sql.submitting import change_job
+
+read_run = decoder(RunRecord)
 
 _TRIGGERED = {
     ProfileState.QUARANTINED: Cause.QUARANTINE_TRIGGER,
@@ -344,7 +346,11 @@ def _end_unexplained(batch: _Ending, work: Work, lease: Lease) -> Lease:
 
 
 def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Settled]:
-    """Decide unexplained endings, each once, with what was found out about them."""
+    """Decide unexplained endings, each once, with what was found out about them.
+
+    A report is kept with its run first, whether it is time to decide, too early or too late.
+    """
+    _keep_reports(tx, resolutions)
     wanted = {key: r for r in resolutions if (key := lease_key(r.lease_id)) is not None}
     profiles = sorted({profile_id for profile_id, _ in wanted})
     now, works, (jobs,) = lock(tx, profiles, ("running_jobs", {"ids": profiles}))
@@ -361,10 +367,39 @@ def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Set
     return answers
 
 
+def _keep_reports(tx: Tx, resolutions: Sequence[Resolution]) -> None:
+    rows = []
+    for resolution in resolutions:
+        key, facts = lease_key(resolution.lease_id), _cleaned(resolution.facts)
+        if key is not None and facts.reported_by:
+            rows.append(
+                {
+                    "profile_id": key[0],
+                    "token": key[1],
+                    "final_url": facts.final_url,
+                    "evidence": dump(facts.kept()),
+                }
+            )
+    if rows:
+        tx.write("keep_reports", rows)
+
+
+def _cleaned(facts: LostFacts) -> LostFacts:
+    url = facts.final_url
+    return evolve(facts, final_url=url if url is None else clean(url), reported_by=clean(facts.reported_by))
+
+
+def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object]]:
+    """What is known of a lost run, by this report or an earlier one, and its evidence with that in it."""
+    (rows,) = tx.read(("run_by_token", {"profile_id": lease.profile_id, "token": lease.token}))
+    run = read_run(rows[0])
+    facts = LostFacts.recalled(run.final_url, run.evidence) if facts == LostFacts() else _cleaned(facts)
+    return facts, {**run.evidence, **facts.kept()} if facts.reported_by else run.evidence
+
+
 def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
     job = batch.jobs.get(lease.run_id)
-    url = facts.final_url
-    facts = evolve(facts, final_url=url if url is None else clean(url), reported_by=clean(facts.reported_by))
+    facts, evidence = _recall(batch.tx, lease, facts)
     settlement = decide_lost(
         lease, job, facts, now=batch.now, jitter=batch.ctx.jitter(), backoff=batch.ctx.policy.backoff
     )
@@ -381,8 +416,7 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
                 "belongs_to": settlement.belongs_to,
                 "message": settlement.profile.reason,
                 "final_url": facts.final_url,
-                "evidence": dump(facts.evidence),
-                "reported": bool(facts.reported_by),
+                "evidence": dump(evidence),
             }
         ],
     )

@@ -16,7 +16,7 @@ from leasehold.core.fleet import Change, Fleet
 from leasehold.core.jobs import JobSpec
 from leasehold.core.leases import Lease, LeaseRef
 from leasehold.core.policy import Policy, Retention
-from leasehold.core.settle import Ending
+from leasehold.core.settle import Browser, Ending
 from leasehold.core.why import WhyFacts
 from leasehold.core.workers import WorkerReport
 from leasehold.errors import InputError, NotFound, Problem, StoreError
@@ -25,6 +25,7 @@ from leasehold.ports import (
     ClaimRequest,
     Decided,
     Grant,
+    HandedOver,
     LeaseRequest,
     Page,
     Renewal,
@@ -39,6 +40,7 @@ from leasehold.stores.sql import (
     claiming,
     configuring,
     deciding,
+    handing,
     holding,
     pruning,
     reading,
@@ -197,6 +199,16 @@ class SqlStore:
         if not endings:
             return []
         return (await self._turns.put(_Turn(endings=endings))).settled
+
+    async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
+        _check_endings([ending])
+        ending = evolve(ending, facts=evolve(ending.facts, browser=Browser.HANDED_OVER))
+        try:
+            handed, freed = await self._engine.change(lambda tx: handing.hand_over(tx, self._ctx, ending, request))
+        except handing.NobodyWaits:
+            return None
+        await self._wake(freed)
+        return handed
 
     async def expire(self, most: int = MOST_IN_BATCH) -> list[Lease]:
         expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, most))

@@ -170,8 +170,13 @@ UPDATE runs SET
     belongs_to = coalesce(belongs_to, :belongs_to),
     message = CASE message WHEN '' THEN :message ELSE message END,
     final_url = coalesce(final_url, :final_url),
-    evidence = CASE WHEN :reported THEN :evidence ELSE evidence END
+    evidence = :evidence
 WHERE profile_id = :profile_id AND token = :token;
+
+-- name: keep_reports
+UPDATE runs SET final_url = coalesce(final_url, :final_url), evidence = :evidence
+WHERE profile_id = :profile_id AND token = :token
+  AND ended_at IS NOT NULL AND status IN ('expired', 'revoked') AND evidence = '{}';
 
 -- name: close_reviews
 UPDATE reviews SET decided_at = :decided_at, decision = :decision, note = :note, actor = :actor
