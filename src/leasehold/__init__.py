@@ -6,6 +6,7 @@ The names below are the public ones. They are loaded when first used, so that im
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leasehold.app import App, Run, SyncRun
     from leasehold.client import Client, HeldLease, connect
     from leasehold.core.accounts import Account, Limit, Proxy
     from leasehold.core.decisions import Action, Decision, Review, Target
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "leasehold.app": ("App", "Run", "SyncRun"),
     "leasehold.client": ("Client", "HeldLease", "connect"),
     "leasehold.core.accounts": ("Account", "Limit", "Proxy"),
     "leasehold.core.decisions": ("Action", "Decision", "Review", "Target"),
@@ -40,6 +42,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Account",
     "Action",
+    "App",
     "Client",
     "Decision",
     "Event",
@@ -58,8 +61,10 @@ __all__ = [
     "ProfileState",
     "Proxy",
     "Review",
+    "Run",
     "RunRecord",
     "Store",
+    "SyncRun",
     "Target",
     "Why",
     "Worker",

@@ -30,6 +30,7 @@ TABLE = {
     "PROXY_CHANGED": ("proxy", "review", "available"),
     "PROXY_UNREACHABLE": ("proxy", "scheduled", "available"),
     "PROFILE_IN_USE_ELSEWHERE": ("profile", "review", "review_required"),
+    "WORKER_STOPPED": ("worker", "scheduled", "available"),
     "MANUAL_USE_DETECTED": ("profile", "review", "review_required"),
     "PROFILE_CORRUPT": ("profile", "review", "quarantined"),
     "PROFILE_NEWER_THAN_BROWSER": ("profile", "review", "available"),

@@ -7,6 +7,7 @@ import leasehold
 PUBLIC_NAMES: list[str] = [
     "Account",
     "Action",
+    "App",
     "Client",
     "Decision",
     "Event",
@@ -25,8 +26,10 @@ PUBLIC_NAMES: list[str] = [
     "ProfileState",
     "Proxy",
     "Review",
+    "Run",
     "RunRecord",
     "Store",
+    "SyncRun",
     "Target",
     "Why",
     "Worker",

@@ -3,13 +3,16 @@
 A run is also what a lease leaves behind; `leases` shows the same thing from its other side.
 """
 
+from pathlib import Path
 from typing import Final
 
 import click
 
 from leasehold.cli.answers import View, answer_page, answer_record
+from leasehold.cli.evidence import evidence_lines
 from leasehold.cli.options import filters, given, noun, output, paging
-from leasehold.cli.table import Column
+from leasehold.cli.session import settings
+from leasehold.cli.table import Column, Screen
 from leasehold.core.leases import RunRecord, RunResult
 
 FIRST: Final = ("run_id", "result", "stop_reason", "message")
@@ -48,4 +51,9 @@ def list_runs(store: str | None, limit: int, after: str | None, as_json: bool, *
 @output
 def show_run(run_id: str, store: str | None, as_json: bool) -> None:
     """Show one run: environment, ending, evidence, timings."""
-    answer_record(RunRecord, run_id, url=store, as_json=as_json, first=FIRST)
+    hide = frozenset[str]() if as_json else frozenset({"evidence"})
+    run = answer_record(RunRecord, run_id, url=store, as_json=as_json, first=FIRST, hide=hide)
+    if not as_json:
+        data_dir = Path(settings(store).browsers.data_dir).absolute()
+        for line in evidence_lines(run.evidence, data_dir, Screen.now()):
+            click.echo(line)

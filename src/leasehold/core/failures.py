@@ -66,6 +66,7 @@ _ROWS: Final = (
     Failure("ACTION_NOT_ALLOWED", BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure("TASK_ERROR", BelongsTo.CODE, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure("EVIDENCE_NOT_SAVED", BelongsTo.WORKER, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure("WORKER_STOPPED", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.AVAILABLE),
     Failure("WORKER_LOST", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.STALE),
     Failure("LEASE_LOST", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.STALE),
 )

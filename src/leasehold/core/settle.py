@@ -16,6 +16,12 @@ from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
 
 MOST_LOSSES = 2
 
+# What is wrong with a profile is wrong whether or not the run had started.
+_HOLDS_UNSTARTED = {
+    ProfileRule.REVIEW_REQUIRED: (ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON),
+    ProfileRule.QUARANTINED: (ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER),
+}
+
 
 class Browser(StrEnum):
     """What is known of the browser at the end of a run."""
@@ -150,11 +156,12 @@ def settle(
 
 
 def _given_back(job: Job | None, ending: Ending) -> Settlement:
-    row = failure(ending.reason) if ending.reason is not None else None
+    row = failure(ending.reason, ending.registered) if ending.reason is not None else None
     profile = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted")
-    if row is not None and row.profile is ProfileRule.REVIEW_REQUIRED:
+    if row is not None and row.profile in _HOLDS_UNSTARTED:
         said = ending.message or f"{row.reason} before the run started"
-        profile = ProfileVerdict(state=ProfileState.REVIEW_REQUIRED, cause=Cause.NEEDS_PERSON, reason=said)
+        state, cause = _HOLDS_UNSTARTED[row.profile]
+        profile = ProfileVerdict(state=state, cause=cause, reason=said)
     return Settlement(
         result=RunResult.BLOCKED,
         stop_reason=row.reason if row else "NOT_STARTED",
@@ -166,7 +173,7 @@ def _given_back(job: Job | None, ending: Ending) -> Settlement:
 
 def may_hand_over(lease: Lease, ending: Ending) -> str | None:
     """Why an open browser must not pass to the next run of its profile; None if it may."""
-    if ending.reason is not None or not ending.facts.evidence_saved:
+    if ending.reason is not None or ending.not_started or not ending.facts.evidence_saved:
         return "only a run that completed hands its browser over"
     if lease.open_section is not None:
         return f"mutating section {lease.open_section} is open"

@@ -142,16 +142,16 @@ ON CONFLICT (proxy_id) DO UPDATE SET
 -- name: put_profiles
 INSERT INTO profiles (
     profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
-    max_active_runs, disposable, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) SELECT
     profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
-    max_active_runs, disposable, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 FROM json_populate_recordset(NULL::profiles, :rows)
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, pool = excluded.pool, browser = excluded.browser,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
-    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable,
+    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
     release_policy = excluded.release_policy, manual_use = excluded.manual_use,
     labels = excluded.labels, notes = excluded.notes;
 

@@ -152,7 +152,12 @@ def claim_lane(tx: Tx, ctx: Context, request: ClaimRequest, profile_id: ProfileI
         return None
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
     if work.account.routing is not Routing.PROFILE:
-        (counts,) = tx.read(("account_keys", {"accounts": [work.account.account_id]}))
+        key = _key(work, task=work.lane.head_task, shared=False)
+        counts, parked = tx.read(
+            ("account_keys", {"accounts": [work.account.account_id]}), ("parked_lanes", {"keys": [key]})
+        )
+        if any(row["profile_id"] != profile_id and row["head_priority"] > work.lane.head_priority for row in parked):
+            return None
         round_.keys.update(held_keys(counts))
     (limits,) = tx.read(("pool_limit", {"pool": request.pool}))
     if limits and _pool_room(tx, request.pool) == 0:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from leasehold.core.accounts import Routing
 from leasehold.core.events import EventType
 from leasehold.core.ids import JobId, ProfileId
 from leasehold.core.jobs import FINAL, Job, JobState
@@ -149,11 +150,19 @@ def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settle
     answers = [_settle_one(batch, ending) for ending in endings]
     batch.save()
     freed = [
-        ending.ref.routing_key
+        key
         for ending, answer in zip(endings, answers, strict=True)
-        if answer.refused is None and is_account_key(ending.ref.routing_key)
+        if answer.refused is None
+        for key in _freed(works[ending.ref.profile_id], ending.ref.routing_key)
     ]
     return answers, freed
+
+
+def _freed(work: Work, key: str) -> list[str]:
+    """The account keys that the end of a lease may free: its own, and the account's if that is routed as one by now."""
+    account = work.account
+    keys = {key, f"account:{account.account_id}"} if account.routing is Routing.ACCOUNT else {key}
+    return [key for key in sorted(keys) if is_account_key(key)]
 
 
 def _settle_one(batch: _Ending, ending: Ending) -> Settled:
@@ -283,7 +292,7 @@ def expire(tx: Tx, ctx: Context, most: int) -> tuple[list[Lease], list[str]]:
         if lease.expires_at <= now
     ]
     batch.save()
-    return expired, [lease.routing_key for lease in expired if is_account_key(lease.routing_key)]
+    return expired, [key for lease in expired for key in _freed(works[lease.profile_id], lease.routing_key)]
 
 
 def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease | None:
@@ -350,10 +359,10 @@ def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Set
 
     A report is kept with its run first, whether it is time to decide, too early or too late.
     """
-    _keep_reports(tx, resolutions)
     wanted = {key: r for r in resolutions if (key := lease_key(r.lease_id)) is not None}
     profiles = sorted({profile_id for profile_id, _ in wanted})
     now, works, (jobs,) = lock(tx, profiles, ("running_jobs", {"ids": profiles}))
+    _keep_reports(tx, resolutions)
     batch = _Ending(tx, ctx, now, works, jobs)
     answers = []
     for (profile_id, token), resolution in wanted.items():
@@ -393,7 +402,9 @@ def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[
     """What is known of a lost run, by this report or an earlier one, and its evidence with that in it."""
     (rows,) = tx.read(("run_by_token", {"profile_id": lease.profile_id, "token": lease.token}))
     run = read_run(rows[0])
-    facts = LostFacts.recalled(run.final_url, run.evidence) if facts == LostFacts() else _cleaned(facts)
+    # The evidence of a run that was released is its holder's own: a keeper's report is kept with lost ones only.
+    early = facts == LostFacts() and lease.status is not LeaseStatus.RELEASED
+    facts = LostFacts.recalled(run.final_url, run.evidence) if early else _cleaned(facts)
     return facts, {**run.evidence, **facts.kept()} if facts.reported_by else run.evidence
 
 

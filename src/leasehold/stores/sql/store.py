@@ -198,7 +198,7 @@ class SqlStore:
         _check_endings(endings)
         if not endings:
             return []
-        return (await self._turns.put(_Turn(endings=endings))).settled
+        return (await self._turns.put(_Turn(endings=[_closed_or_not(ending) for ending in endings]))).settled
 
     async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
         _check_endings([ending])
@@ -335,6 +335,13 @@ class SqlStore:
 def _check_batch(items: Sequence[object], what: str) -> None:
     if len(items) > MOST_IN_BATCH:
         raise InputError("nothing was done", [Problem(what, f"at most {MOST_IN_BATCH} in one call, got {len(items)}")])
+
+
+def _closed_or_not(ending: Ending) -> Ending:
+    """Only `hand_over` hands a browser over: without a next run it was left open."""
+    if ending.facts.browser is not Browser.HANDED_OVER:
+        return ending
+    return evolve(ending, facts=evolve(ending.facts, browser=Browser.NOT_PROVEN))
 
 
 def _check_endings(endings: Sequence[Ending]) -> None:
