@@ -21,7 +21,7 @@ from playwright.async_api import Playwright, async_playwright
 from leasehold import config as settings
 from leasehold.app import App, Run
 from leasehold.browsers.finding import find_browser
-from leasehold.browsers.launching import launch_options
+from leasehold.browsers.launching import forget_tabs, launch_options
 from leasehold.browsers.link import KeeperLink, Orders
 from leasehold.browsers.wrapper import write_wrapper
 from leasehold.core.ids import AccountId, ProfileId
@@ -81,14 +81,17 @@ class Bench:
             extra_env=env or {},
         )
 
+    def _bare_launch(self, directory: Path) -> dict[str, Any]:
+        """What people write: Leasehold's quiet flags, and none of what it needs for itself."""
+        launch = self._launch(directory, self._browser.path)
+        return {**launch, "args": [arg for arg in launch["args"] if arg != "--restore-last-session"]}
+
     async def bare(self, clicks: int) -> float:
         """Seconds of the bare script."""
         directory = self._data / "bare"
         directory.mkdir(mode=0o700, exist_ok=True)
         started = time.perf_counter()
-        context = await self._playwright.chromium.launch_persistent_context(
-            **self._launch(directory, self._browser.path)
-        )
+        context = await self._playwright.chromium.launch_persistent_context(**self._bare_launch(directory))
         page = context.pages[0] if context.pages else await context.new_page()
         await work(page, self._url, clicks)
         await context.close()
@@ -128,8 +131,9 @@ class Bench:
                     kill_at=until + 10,
                 )
             )
-        env = link.env if link else None
-        context = await self._playwright.chromium.launch_persistent_context(**self._launch(directory, executable, env))
+        launch = self._launch(directory, executable, link.env) if link else self._bare_launch(directory)
+        forget_tabs(directory)
+        context = await self._playwright.chromium.launch_persistent_context(**launch)
         took = time.perf_counter() - started
         if link is not None:
             memory = _resident_mb(link.keeper_pid or 0)

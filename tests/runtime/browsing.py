@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ from tests.runtime.stage import until
 TIMES: dict[str, str | float] = {"poll_every": 0.1, "sweep_every": 0.2, "backoff_first": 600.0, "close_after": 30.0}
 
 
+def real_time(real: datetime) -> datetime:
+    """The clock as it is."""
+    return real
+
+
 @dataclass
 class House:
     """An app, its store and its fleet; workers come and go."""
@@ -34,7 +40,11 @@ class House:
     config: Config
     store: Store
     data: Path
-    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    clock: Callable[[datetime], datetime] = real_time
+
+    async def open_store(self) -> Store:
+        """Another connection to the store, with the same clock."""
+        return await open_store(self.config.store, policy=self.config.policy, clock=self.clock)
 
     @property
     def profiles(self) -> Path:
@@ -53,7 +63,7 @@ class House:
             self.store,
             self.config,
             WorkerOptions(**options),
-            open_store=lambda: open_store(self.config.store, policy=self.config.policy),
+            open_store=self.open_store,
             stop=stop,
         )
         running = asyncio.create_task(worker.run())
@@ -118,14 +128,21 @@ def processes_about(text: str) -> list[int]:
 
 
 @asynccontextmanager
-async def house(app: App, url: str, folder: Path, *profiles: Profile, **more: str | float) -> AsyncIterator[House]:
+async def house(
+    app: App,
+    url: str,
+    folder: Path,
+    *profiles: Profile,
+    clock: Callable[[datetime], datetime] = real_time,
+    **more: str | float,
+) -> AsyncIterator[House]:
     """A furnished house. When it closes, no process of it may be left."""
     data = folder / "data"
     config = settings.load({}, **{**TIMES, "store": url, "data_dir": str(data), **app.settings, **more})
-    store = await open_store(url, policy=config.policy)
+    store = await open_store(url, policy=config.policy, clock=clock)
     try:
         await store.apply(fleet(*(profiles or (profile("p1"),))), actor="test")
-        opened = House(app=app, config=config, store=store, data=data)
+        opened = House(app=app, config=config, store=store, data=data, clock=clock)
         yield opened
         left = await asyncio.to_thread(_gone, opened)
         assert left == [], f"processes were left: {left}"

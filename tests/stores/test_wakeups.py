@@ -1,10 +1,13 @@
 """A wake-up that is lost between two commits: nothing breaks, and `heal` finds who was forgotten."""
 
+import asyncio
+from datetime import timedelta
+
 from leasehold.core.accounts import Routing
 from leasehold.stores import migrate, open_store
 from leasehold.stores.sql import settling
 from leasehold.stores.sql.store import SqlStore
-from tests.conformance.world import POLICY, Clock, World, account, end, profile, spec
+from tests.conformance.world import POLICY, Clock, World, account, end, fleet, profile, spec
 
 
 async def forget_a_wake_up(url: str) -> None:
@@ -38,3 +41,17 @@ async def test_a_wake_up_that_was_lost_is_healed_on_sqlite(sqlite_url: str) -> N
 async def test_a_wake_up_that_was_lost_is_healed_on_postgresql(postgres_url: str) -> None:
     await migrate(postgres_url)
     await forget_a_wake_up(postgres_url)
+
+
+async def test_one_change_wakes_all_who_wait_on_a_store(store_url: str) -> None:
+    waiting = await open_store(store_url, policy=POLICY)
+    changing = await open_store(store_url, policy=POLICY)
+    try:
+        await waiting.wait("default", timedelta(seconds=0.2))
+        waits = [asyncio.create_task(waiting.wait("default", timedelta(minutes=5))) for _ in range(3)]
+        await asyncio.sleep(0.2)  # waits: until they look at the store
+        await changing.apply(fleet(profile("p1")), actor="ann")
+        await asyncio.wait_for(asyncio.gather(*waits), 60)
+    finally:
+        await waiting.close()
+        await changing.close()

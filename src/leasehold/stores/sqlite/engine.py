@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 BUSY_SECONDS = 30.0
 LOOK_EVERY = timedelta(milliseconds=25)
+JUST_NOW = timedelta(milliseconds=5)
 STATEMENTS_KEPT = 256
 
 
@@ -120,6 +121,8 @@ class SqliteEngine:
         self._checkpoints = Checkpoints(path)
         self._kept: dict[str, tuple[int, Any]] = {}
         self._seen_version = -1
+        self._changes = 0
+        self._changed_at = float("-inf")
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -138,12 +141,22 @@ class SqliteEngine:
         return await self._in(self._reader, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
-        """Look at the file's change counter until it moves. Any change counts: to look again costs little."""
-        until = time.monotonic() + timeout.total_seconds()
+        """Look at the file's change counter until it moves. Any change counts: to look again costs little.
+
+        Several may wait; what one of them notices is news for all, also for one that was about to wait.
+        """
+        started = time.monotonic()
+        until = started + timeout.total_seconds()
+        if started - self._changed_at < JUST_NOW.total_seconds():
+            return
+        changes = self._changes
         while True:
             version = await self._in(self._reader, self._data_version)
             if version != self._seen_version:
                 self._seen_version = version
+                self._changes += 1
+                self._changed_at = time.monotonic()
+            if self._changes != changes:
                 return
             left = until - time.monotonic()
             if left <= 0:
