@@ -32,7 +32,8 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
 
 
 def plan(connection: sqlite3.Connection, name: str, **params: object) -> str:
-    rows = connection.execute(f"EXPLAIN QUERY PLAN {_STATEMENTS[name]}", {"window": 0, **params}).fetchall()
+    statement = _STATEMENTS[name]
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.pick(params)).fetchall()
     return "\n".join(row[3] for row in rows)
 
 

@@ -27,7 +27,7 @@ class Statement:
     __slots__ = ("columns", "loaders", "name", "names", "text")
 
     def __init__(self, name: str, text: str) -> None:
-        numbered, self.names = positional(text)
+        numbered, self.names = positional(text, "$")
         # The server keeps 63 bytes of a name: longer ones that begin alike would be one.
         self.name = (name if len(name) < 60 else sha256(name.encode()).hexdigest()[:32]).encode()
         self.text = numbered.encode()

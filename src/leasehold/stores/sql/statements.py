@@ -26,7 +26,7 @@ def load(package: str, *files: str) -> dict[str, str]:
 
 
 def for_sqlite(text: str) -> str:
-    """`:name` is SQLite's own style; a list is JSON."""
+    """A list is JSON."""
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", text)
 
 
@@ -35,14 +35,14 @@ def for_postgres(text: str) -> str:
     return _LIST.sub(r"= ANY(:\1)", text)
 
 
-def positional(text: str) -> tuple[str, tuple[str, ...]]:
-    """The statement with `$1, $2, …` for its parameters, and their names in that order."""
+def positional(text: str, mark: str) -> tuple[str, tuple[str, ...]]:
+    """The statement with `$1, $2, …` (or another mark) for its parameters, and their names in that order."""
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in names:
             names.append(name)
-        return f"${names.index(name) + 1}"
+        return f"{mark}{names.index(name) + 1}"
 
     return _PARAM.sub(number, text), tuple(names)
