@@ -172,6 +172,25 @@ def evolve(record: T, **changes: object) -> T:
     return copy
 
 
+def reviser(kind: type[T], only: tuple[str, ...]) -> Callable[[T, Row], T]:
+    """A function that makes a copy of a record, with some of its fields out of a row."""
+    record_kind: Any = kind
+    lines = ["def made(record, row):", " copy = new(draft)"]
+    for name, _, dec in _codecs(record_kind):
+        if name not in only:
+            lines.append(f" copy.{name} = record.{name}")
+        elif dec is None:
+            lines.append(f" copy.{name} = row[{name!r}]")
+        else:
+            lines.append(f" copy.{name} = None if row[{name!r}] is None else dec_{name}(row[{name!r}])")
+    lines += [" copy.__class__ = kind", " return copy"]
+    decoders = {f"dec_{name}": dec for name, _, dec in _codecs(record_kind)}
+    revise: Callable[[T, Row], T] = _compile(
+        "\n".join(lines), kind=kind, draft=_draft(record_kind), new=object.__new__, **decoders
+    )
+    return revise
+
+
 def amend(record: object, **changes: object) -> None:
     """Change a record in place: only for a copy that nobody else has seen yet."""
     for name, value in changes.items():

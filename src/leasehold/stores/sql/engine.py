@@ -9,12 +9,34 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+from leasehold.core.jobs import Job
+from leasehold.core.leases import Lease
 from leasehold.core.policy import Policy
 from leasehold.ports import StoreInfo
 from leasehold.stores.sql.codec import Row
 
 T = TypeVar("T")
 Params = Mapping[str, Any]
+MOST_KEPT = 20_000
+
+
+class Memory:
+    """What a process remembers from one transaction to the next. None of it counts unless a read under lock says that
+    it is still so; when there is too much of it, it is forgotten."""
+
+    __slots__ = ("held", "kept")
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[int, Any]] = {}
+        self.held: dict[str, tuple[Lease, Job | None]] = {}
+
+    def committed(self, tx: "Tx") -> None:
+        """Keep what a transaction that has committed read and granted."""
+        for memory, news in ((self.kept, tx.fresh), (self.held, tx.granted)):
+            if news:
+                if len(memory) + len(news) > MOST_KEPT:
+                    memory.clear()
+                memory.update(news)  # type: ignore[arg-type]
 
 
 class Tx(Protocol):
@@ -23,20 +45,23 @@ class Tx(Protocol):
     As of the last `clock`: `revision` counts changes of the configuration, `lenient` says that expiry pauses. `kept`
     is what this process remembers of the configuration, each entry with the revision that it was read at. What this
     transaction read goes to `fresh`, and is kept once it has committed: a change that is taken back must not be
-    remembered.
+    remembered. In the same way `held` is what this process remembers of the leases that it granted, by id, each with
+    its job, and `granted` what this transaction adds to it.
     """
 
     revision: int
     lenient: bool
     kept: dict[str, tuple[int, Any]]
     fresh: dict[str, tuple[int, Any]]
+    held: dict[str, tuple[Lease, Job | None]]
+    granted: dict[str, tuple[Lease, Job | None]]
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         """Run the named queries in order, after all pending writes; one answer each."""
         ...
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
-        """The same, with the store's time as of now: after every lock that was taken before."""
+        """The same, with the store's time: as of now, or at least from after the last lock that was taken."""
         ...
 
     def expect(self, query: tuple[str, Params]) -> None:

@@ -46,3 +46,8 @@ def positional(text: str, mark: str) -> tuple[str, tuple[str, ...]]:
         return f"{mark}{names.index(name) + 1}"
 
     return _PARAM.sub(number, text), tuple(names)
+
+
+def renamed(text: str, prefix: str) -> str:
+    """The statement with another name for each parameter, so that several can be parts of one."""
+    return _PARAM.sub(rf":{prefix}\1", text)

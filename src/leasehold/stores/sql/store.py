@@ -137,7 +137,7 @@ class SqlStore:
                 claiming.expect(tx, requests)
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
             granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
-            if settled:
+            if settled and requests:
                 self._claim_more(tx, requests, granted)
             return settled, freed, granted
 
@@ -161,6 +161,8 @@ class SqlStore:
     def _claim_more(self, tx: Tx, requests: Sequence[ClaimRequest], granted: Sequence[list[Grant]]) -> None:
         """Whoever got less than they asked for looks again: what was settled a moment ago may be ready now."""
         short = [n for n, request in enumerate(requests) if len(granted[n]) < request.most]
+        if not short:
+            return
         missing = [evolve(requests[n], most=requests[n].most - len(granted[n])) for n in short]
         for n, more in zip(short, claiming.claim_all(tx, self._ctx, missing), strict=True):
             granted[n].extend(more)

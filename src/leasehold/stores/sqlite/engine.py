@@ -16,10 +16,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
+from leasehold.core.jobs import Job
+from leasehold.core.leases import Lease
 from leasehold.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasehold.ports import StoreInfo
 from leasehold.stores.sql.codec import Row, clean, dump_texts, from_us, to_us
-from leasehold.stores.sql.engine import Params, Tx
+from leasehold.stores.sql.engine import Memory, Params, Tx
 from leasehold.stores.sql.statements import for_sqlite, load, positional
 from leasehold.stores.sql.threads import Threads
 from leasehold.stores.sqlite import schema
@@ -59,7 +61,7 @@ class _Statements(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasehold.stores.sql", "queries.sql", "finds.sql"),
+    **load("leasehold.stores.sql", "queries.sql", "finds.sql", "rows.sql"),
     **load("leasehold.stores.sqlite", "reads.sql", "writes.sql"),
 }
 _STATEMENTS = _Statements()
@@ -71,16 +73,15 @@ _TOLD_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
 class _SqliteTx:
     """One open transaction on one connection. Nobody else can write meanwhile, so it has one time."""
 
-    __slots__ = ("_clock", "_cursor", "_now", "fresh", "kept", "lenient", "revision")
+    __slots__ = ("_clock", "_cursor", "_now", "fresh", "granted", "held", "kept", "lenient", "revision")
 
-    def __init__(
-        self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime], kept: dict[str, tuple[int, Any]]
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime], memory: Memory) -> None:
         self._cursor = connection.cursor()
         self._clock = clock
         self._now: datetime | None = None
-        self.kept = kept
+        self.kept, self.held = memory.kept, memory.held
         self.fresh: dict[str, tuple[int, Any]] = {}
+        self.granted: dict[str, tuple[Lease, Job | None]] = {}
         self.revision = 0
         self.lenient = False
 
@@ -131,7 +132,7 @@ class SqliteEngine:
         self._writer = Threads(1, "leasehold-sqlite-writer", self._close_connection)
         self._reader = Threads(1, "leasehold-sqlite-reader", self._close_connection)
         self._checkpoints = Checkpoints(path)
-        self._kept: dict[str, tuple[int, Any]] = {}
+        self._memory = Memory()
         self._seen_version = -1
 
     async def open(self) -> None:
@@ -206,11 +207,11 @@ class SqliteEngine:
         try:
             with translated(self._path):
                 schema.check_version(schema.version(connection), self._path)
-                tx = _SqliteTx(connection, self._clock, self._kept)
+                tx = _SqliteTx(connection, self._clock, self._memory)
                 result = operation(tx)
                 with self._checkpoints.committing():
                     connection.execute("COMMIT")
-                self._kept.update(tx.fresh)
+                self._memory.committed(tx)
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -223,7 +224,7 @@ class SqliteEngine:
         with translated(self._path):
             connection.execute("BEGIN")
             try:
-                return operation(_SqliteTx(connection, self._clock, self._kept))
+                return operation(_SqliteTx(connection, self._clock, self._memory))
             finally:
                 connection.execute("ROLLBACK")
 

@@ -1,0 +1,245 @@
+"""One transaction of the PostgreSQL store: what travels with what, and which writes are one statement."""
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from leasehold.core.jobs import Job
+from leasehold.core.leases import Lease
+from leasehold.stores.postgres import schema
+from leasehold.stores.postgres.link import Call, Link, Statement
+from leasehold.stores.sql.codec import Row, dump, from_us, to_us
+from leasehold.stores.sql.engine import Memory, Params
+from leasehold.stores.sql.statements import for_postgres, load, positional, renamed
+
+_CLOCK = Statement(
+    "clock",
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision, schema, expiry_resumes_at "
+    "FROM fleet_lock",
+)
+
+
+class _Statements(dict[str, Statement]):
+    """Statements by name; `a+b` is the pieces a and b put together, `a&b` the writes a and b as parts of one.
+
+    As a part, `a*0` is the write of one row (`a*1` that of another), a mere `a` that of many.
+    """
+
+    def __missing__(self, name: str) -> Statement:
+        if "&" in name or "*" in name or name in _KEYS:
+            statement = self[name] = Statement(name, _parts(name.split("&")))
+        else:
+            statement = self[name] = Statement(
+                name, for_postgres("\n".join(_TEXTS[piece] for piece in name.split("+")))
+            )
+        return statement
+
+
+def _parts(names: Sequence[str]) -> str:
+    """One statement out of several writes, each with parameters of its own."""
+    parts = []
+    for number, name in enumerate(names):
+        text = _ROW_TEXTS[name.split("*")[0]] if "*" in name else _TEXTS[name]
+        parts.append(f"part_{number} AS (\n{renamed(text, f'p{number}_')}\n)")
+    return f"WITH {', '.join(parts)}\nSELECT 1 AS done"
+
+
+_TEXTS = {
+    **load("leasehold.stores.sql", "queries.sql", "finds.sql"),
+    **load("leasehold.stores.postgres", "reads.sql", "writes.sql"),
+}
+_ROW_TEXTS = {**load("leasehold.stores.sql", "rows.sql"), **load("leasehold.stores.postgres", "marks.sql")}
+_COLUMNS = {name: positional(text, "$")[1] for name, text in _ROW_TEXTS.items()}
+STATEMENTS = _Statements()
+_BEGIN = Statement("begin", "BEGIN")
+_BEGIN_VIEW = Statement("begin_view", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_COMMIT = Statement("commit", "COMMIT")
+_ROLLBACK = Statement("rollback", "ROLLBACK")
+
+
+class PostgresTx:
+    """One transaction. Pending writes travel with the next read or with the commit, expected queries with a read."""
+
+    __slots__ = (
+        "_ahead",
+        "_clock",
+        "_expected",
+        "_link",
+        "_now",
+        "_pending",
+        "_touched",
+        "begun",
+        "committing",
+        "fresh",
+        "granted",
+        "held",
+        "kept",
+        "lenient",
+        "nonce",
+        "revision",
+        "writes",
+        "wrote",
+    )
+
+    def __init__(
+        self,
+        link: Link,
+        clock: Callable[[datetime], datetime],
+        memory: Memory,
+        *,
+        writes: bool,
+    ) -> None:
+        self._link = link
+        self._clock = clock
+        self._now: datetime | None = None
+        self._pending: list[tuple[str, list[Params]]] = []
+        self._expected: list[tuple[str, Params]] = []
+        self._ahead: dict[str, tuple[Params, list[Row]]] = {}
+        self._touched: set[str | None] = set()
+        self.kept, self.held = memory.kept, memory.held
+        self.fresh: dict[str, tuple[int, Any]] = {}
+        self.granted: dict[str, tuple[Lease, Job | None]] = {}
+        self.revision = 0
+        self.lenient = False
+        self.writes = writes
+        self.wrote = False
+        self.begun = False
+        self.committing = False
+        self.nonce = ""
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        if len(queries) == 1 and queries[0][0] in self._ahead:
+            params, rows = self._ahead.pop(queries[0][0])
+            if params == queries[0][1]:
+                # What was written since is not as it was read.
+                return [[row for row in rows if row["profile_id"] not in self._touched]]
+        if any(name.startswith("lock_") for name, _ in queries):
+            self._now = None
+        calls = [STATEMENTS[name].call(params) for name, params in queries]
+        return self._send(calls, after_writes=not all(self._apart(*query) for query in queries))
+
+    def _apart(self, name: str, params: Params) -> bool:
+        """Whether the query is about profiles that nothing was written about: it need not wait for pending writes."""
+        return name in _OF_PROFILES and None not in self._touched and self._touched.isdisjoint(params["ids"])
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        if self._now is not None and not any(name.startswith("lock_") for name, _ in queries):
+            return self._now, self.read(*queries)
+        *answers, times = self._send([STATEMENTS[name].call(params) for name, params in queries], _CLOCK)
+        (row,) = times
+        schema.refuse(row["schema"])
+        self._now = self._clock(from_us(row["us"]))
+        self.revision = row["revision"]
+        self.lenient = to_us(self._now) < row["expiry_resumes_at"]
+        return self._now, answers
+
+    def expect(self, query: tuple[str, Params]) -> None:
+        self._expected.append(query)
+
+    def write(self, name: str, rows: Sequence[Params]) -> None:
+        """Rows for one table wait together, unless one of them would be written twice."""
+        self.wrote = True
+        if name in _TOLD_BY_CLOCK:
+            self._now = None
+        self._touched.update(row.get("profile_id") for row in rows)
+        if self._pending and name in _KEYS:
+            for other, waiting in self._pending:
+                if other == name and not _keys(name, waiting) & _keys(name, rows):
+                    waiting.extend(rows)
+                    return
+        self._pending.append((name, list(rows)))
+
+    def commit(self) -> None:
+        """Send what is pending, and the commit, in one trip."""
+        if not self.begun and not self._pending:
+            return
+        self.committing = True
+        if self.wrote:
+            self.nonce = secrets.token_hex(12)
+            self._pending.append(("unmark_commit", [{"nonce": self._link.mark}]))
+            self._pending.append(("mark_commit", [{"nonce": self.nonce}]))
+        self._send([(_COMMIT, ())])
+        if self.wrote:
+            self._link.mark = self.nonce
+
+    def roll_back(self) -> None:
+        """End the transaction without a trace."""
+        self._pending.clear()
+        if self.begun:
+            self._send([(_ROLLBACK, ())])
+
+    def _send(
+        self, calls: Sequence[Call], last: Statement | None = None, *, after_writes: bool = True
+    ) -> list[list[Row]]:
+        """One trip: pending writes, these calls, expected queries, and what has to come after all of them."""
+        before: list[Call] = []
+        if after_writes:
+            before, self._pending = _together(self._pending), []
+        if not self.begun:
+            before.insert(0, (_BEGIN if self.writes else _BEGIN_VIEW, ()))
+            self.begun = True
+        expected, self._expected = self._expected, []
+        ahead = [STATEMENTS[name].call(params) for name, params in expected]
+        answers = self._link.run([*before, *calls, *ahead, *([(last, ())] if last else [])])
+        first = len(before) + len(calls)
+        for number, (name, params) in enumerate(expected, first):
+            self._ahead[name] = (params, answers[number])
+        return answers[len(before) : first] + answers[first + len(expected) :]
+
+
+# Reads of single profiles: what was written about others makes no difference to them.
+_OF_PROFILES = frozenset({"configs", "heads", "open_runs"})
+# Writes that change what the clock tells besides the time.
+_TOLD_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
+
+
+# The writes of a claim and of a settle: each to a table of its own (or to other rows), so that they can be parts of
+# one statement. What identifies a row tells whether two lots of rows may be one.
+_KEYS = {
+    "end_runs": ("profile_id", "token"),
+    "insert_events": (),
+    "insert_runs": ("profile_id", "token"),
+    "mark_commit": ("nonce",),
+    "unmark_commit": ("nonce",),
+    "update_jobs": ("seq",),
+    "update_lanes": ("profile_id",),
+}
+# So few rows are cheaper as parameters than as JSON.
+FEW = 2
+
+
+def _keys(name: str, rows: Sequence[Params]) -> set[tuple[Any, ...]]:
+    columns = _KEYS[name]
+    return {tuple(row[column] for column in columns) for row in rows} if columns else set()
+
+
+def _together(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
+    """Pending writes as calls, in order; runs of different hot ones as one statement each."""
+    calls: list[Call] = []
+    run: list[tuple[str, Sequence[Params]]] = []
+    for name, rows in pending:
+        if name in _KEYS and name not in (other for other, _ in run):
+            run.append((name, rows))
+            continue
+        calls += _as_one(run)
+        run = [(name, rows)] if name in _KEYS else []
+        if name not in _KEYS:
+            calls.append((STATEMENTS[name], [dump(rows)]))
+    return calls + _as_one(run)
+
+
+def _as_one(run: Iterable[tuple[str, Sequence[Params]]]) -> list[Call]:
+    """These writes as one statement: few rows by their columns, many as JSON."""
+    parts: list[str] = []
+    values: list[Any] = []
+    for name, rows in run:
+        # Rows of one statement have no order among each other, but that of events counts.
+        if len(rows) <= (1 if name == "insert_events" else FEW):
+            for number, row in enumerate(rows):
+                parts.append(f"{name}*{number}")
+                values += [row[column] for column in _COLUMNS[name]]
+        else:
+            parts.append(name)
+            values.append(dump(rows))
+    return [(STATEMENTS["&".join(parts)], values)] if parts else []
