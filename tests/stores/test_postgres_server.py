@@ -119,6 +119,10 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
     heads = plan(postgres_url, "heads", ids="'{p1,p2}'")
     assert "jobs_lane" in heads
     assert "Seq Scan on jobs" not in heads
+    for name in ("open_runs", "moving_runs", "running_jobs"):
+        for form, ids in ((name, "'{p1,p2}'"), (f"{name}=1", "'p1'")):
+            assert "Index Cond: (profile_id = l.profile_id)" in plan(postgres_url, form, ids=ids)
+            assert "Index Scan using runs_open" in plan(postgres_url, form, ids=ids)
 
 
 async def fill(url: str) -> None:

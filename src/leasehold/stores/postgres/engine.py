@@ -8,7 +8,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -70,11 +70,11 @@ class PostgresEngine:
         with connected(self._url) as connection:
             return schema.check(connection, self._url)
 
-    async def change(self, operation: Callable[[Tx], T]) -> T:
-        return await self._in(self._writers, lambda: self._change(operation))
+    def change(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+        return self._in(self._writers, lambda: self._change(operation))
 
-    async def view(self, operation: Callable[[Tx], T]) -> T:
-        return await self._in(self._readers, lambda: self._view(operation))
+    def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+        return self._in(self._readers, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
         await self._signals.wait(timeout)
@@ -94,10 +94,10 @@ class PostgresEngine:
         for threads in (self._writers, self._readers):
             await asyncio.to_thread(threads.close)
 
-    async def _in(self, threads: Threads, work: Callable[[], T]) -> T:
+    def _in(self, threads: Threads, work: Callable[[], T]) -> Awaitable[T]:
         if os.getpid() != self._pid:
             raise StoreError("this store was opened before a fork; open it again in the child process")
-        return await threads.run(work)
+        return threads.run(work)
 
     def _link(self, options: str) -> Link:
         """This thread's connection, made when it is first wanted or when the last one broke."""

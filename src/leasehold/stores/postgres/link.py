@@ -5,7 +5,7 @@ boolean), and what a general driver spends on finding them out would cost more t
 """
 
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -29,10 +29,6 @@ class Statement:
         # The server keeps 63 bytes of a name: longer ones that begin alike would be one.
         self.name = (name if len(name) < 60 else sha256(name.encode()).hexdigest()[:32]).encode()
         self.text = numbered.encode()
-
-    def call(self, params: Mapping[str, Any]) -> "Call":
-        """The statement with these values for its parameters."""
-        return self, [params[name] for name in self.names]
 
 
 def _encode(value: Any) -> bytes | None:

@@ -34,14 +34,49 @@ LIMIT :most
 FOR NO KEY UPDATE OF l SKIP LOCKED;
 
 -- name: heads
-SELECT j.* FROM unnest(CAST(:ids AS text[])) AS lane (profile_id)
+SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
+       n.mode AS next_mode
+FROM lanes l
 CROSS JOIN LATERAL (
     SELECT * FROM jobs q
-    WHERE q.profile_id = lane.profile_id AND q.state = 'queued'
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
     ORDER BY q.priority DESC, q.seq
-    LIMIT 2
+    LIMIT 1
 ) j
-ORDER BY j.profile_id, j.priority DESC, j.seq;
+LEFT JOIN LATERAL (
+    SELECT q.job_id, q.pool, q.task, q.priority, q.mode FROM jobs q
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
+    ORDER BY q.priority DESC, q.seq
+    LIMIT 1 OFFSET 1
+) n ON TRUE
+WHERE l.profile_id IN :ids[];
+
+-- Open runs are looked up lane by lane: a plan that was made while there were no runs must not walk through all later.
+
+-- name: open_runs
+SELECT r.* FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open ORDER BY q.token OFFSET 0
+) r
+WHERE l.profile_id IN :ids[];
+
+-- name: moving_runs
+SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
+       r.open_section, r.section_at, r.status, r.unresolved, r.ended_at, j.version AS job_version
+FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open ORDER BY q.token OFFSET 0
+) r
+LEFT JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
+WHERE l.profile_id IN :ids[];
+
+-- name: running_jobs
+SELECT j.* FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open OFFSET 0
+) r
+JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
+WHERE l.profile_id IN :ids[];
 
 -- name: lock_pool
 SELECT max_leases FROM limits WHERE pool = :pool FOR NO KEY UPDATE;

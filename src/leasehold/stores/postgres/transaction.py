@@ -11,7 +11,7 @@ from leasehold.stores.postgres import schema
 from leasehold.stores.postgres.link import Call, Link, Statement
 from leasehold.stores.sql.codec import Row, dump, from_us, to_us
 from leasehold.stores.sql.engine import Memory, Params
-from leasehold.stores.sql.statements import for_postgres, load, positional, renamed
+from leasehold.stores.sql.statements import for_one, for_postgres, lists, load, positional, renamed
 
 _CLOCK = Statement(
     "clock",
@@ -23,17 +23,38 @@ _CLOCK = Statement(
 class _Statements(dict[str, Statement]):
     """Statements by name; `a+b` is the pieces a and b put together, `a&b` the writes a and b as parts of one.
 
-    As a part, `a*0` is the write of one row (`a*1` that of another), a mere `a` that of many.
+    As a part, `a*0` is the write of one row (`a*1` that of another), a mere `a` that of many. `a=1` is the read a for
+    lists of one item.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, name: str) -> Statement:
         if "&" in name or "*" in name or name in _KEYS:
-            statement = self[name] = Statement(name, _parts(name.split("&")))
+            text = _parts(name.split("&"))
+        elif name.endswith("=1"):
+            text = for_one(_text(name[:-2]))
         else:
-            statement = self[name] = Statement(
-                name, for_postgres("\n".join(_TEXTS[piece] for piece in name.split("+")))
-            )
+            text = for_postgres(_text(name))
+        statement = self[name] = Statement(name, text)
         return statement
+
+    def call(self, name: str, params: Params) -> Call:
+        """The named statement with these values, in the form for single items if its lists have one each."""
+        if name not in self.lists:
+            self.lists[name] = lists(_text(name))
+        several = self.lists[name]
+        if several and all(len(params[each]) == 1 for each in several):
+            one = self[name + "=1"]
+            return one, [params[each][0] if each in several else params[each] for each in one.names]
+        statement = self[name]
+        return statement, [params[each] for each in statement.names]
+
+
+def _text(name: str) -> str:
+    return "\n".join(_TEXTS[piece] for piece in name.split("+"))
 
 
 def _parts(names: Sequence[str]) -> str:
@@ -116,7 +137,7 @@ class PostgresTx:
                 return [[row for row in rows if row["profile_id"] not in self._touched]]
         if any(name.startswith("lock_") for name, _ in queries):
             self._now = None
-        calls = [STATEMENTS[name].call(params) for name, params in queries]
+        calls = [STATEMENTS.call(name, params) for name, params in queries]
         return self._send(calls, after_writes=not all(self._apart(*query) for query in queries))
 
     def _apart(self, name: str, params: Params) -> bool:
@@ -126,7 +147,7 @@ class PostgresTx:
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
         if self._now is not None and not any(name.startswith("lock_") for name, _ in queries):
             return self._now, self.read(*queries)
-        *answers, times = self._send([STATEMENTS[name].call(params) for name, params in queries], _CLOCK)
+        *answers, times = self._send([STATEMENTS.call(name, params) for name, params in queries], _CLOCK)
         (row,) = times
         schema.refuse(row["schema"])
         self._now = self._clock(from_us(row["us"]))
@@ -180,7 +201,7 @@ class PostgresTx:
             before.insert(0, (_BEGIN if self.writes else _BEGIN_VIEW, ()))
             self.begun = True
         expected, self._expected = self._expected, []
-        ahead = [STATEMENTS[name].call(params) for name, params in expected]
+        ahead = [STATEMENTS.call(name, params) for name, params in expected]
         answers = self._link.run([*before, *calls, *ahead, *([(last, ())] if last else [])])
         first = len(before) + len(calls)
         for number, (name, params) in enumerate(expected, first):

@@ -43,6 +43,7 @@ from leasehold.stores.sql.submitting import change_job
 MOST_ROUNDS = 64
 WIDEST_ROUND = 128
 WINDOW = 8
+_MILLISECOND = timedelta(milliseconds=1)
 _write_lease = encoder(Lease)
 
 
@@ -242,7 +243,7 @@ def _claim_head(
 def _stricter(work: Work, wanted: ReleasePolicy | None) -> ReleasePolicy:
     """A run may only make the profile's policy stricter, also when that was tightened after it was asked for."""
     own = work.profile.release_policy
-    return max(own, wanted or own, key=list(ReleasePolicy).index)
+    return own if wanted is None else max(own, wanted, key=list(ReleasePolicy).index)
 
 
 def _key(work: Work, *, task: str | None, shared: bool) -> str:
@@ -319,8 +320,8 @@ def _lease(
         acquired_at=now,
         heartbeat_at=now,
         expires_at=now + timing.ttl,
-        ttl_ms=int(timing.ttl / timedelta(milliseconds=1)),
-        lock_delay_ms=int(timing.lock_delay / timedelta(milliseconds=1)),
+        ttl_ms=timing.ttl // _MILLISECOND,
+        lock_delay_ms=timing.lock_delay // _MILLISECOND,
         release_policy=policy,
         purpose=purpose,
         priority=job.priority if job else None,

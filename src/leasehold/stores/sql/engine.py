@@ -4,7 +4,7 @@ Reads of one call travel together and see one another's locks; writes wait until
 and then go out in order. The statements live in `.sql` files; names are all that Python knows of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -76,11 +76,11 @@ class Tx(Protocol):
 class Engine(Protocol):
     """Connections and threads of one dialect."""
 
-    async def change(self, operation: Callable[[Tx], T]) -> T:
+    def change(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
         """Run the operation in a write transaction, again if it lost a race, and never twice if it committed."""
         ...
 
-    async def view(self, operation: Callable[[Tx], T]) -> T:
+    def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
         """Run a read-only operation on one consistent snapshot, off the writers' path."""
         ...
 

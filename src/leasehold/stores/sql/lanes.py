@@ -266,11 +266,15 @@ class Head(NamedTuple):
 
 
 def heads_by_profile(rows: Iterable[Row]) -> Mapping[str, list[tuple[Head, Row]]]:
-    """The first jobs of each lane, in their order, each with its row: most are only looked at."""
+    """The first jobs of each lane, one or two, in their order, with the row of the very first."""
     grouped: dict[str, list[tuple[Head, Row]]] = {}
     for row in rows:
-        head = Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)
-        grouped.setdefault(row["profile_id"], []).append((head, row))
+        first = Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)
+        heads = grouped[row["profile_id"]] = [(first, row)]
+        if row["next_job_id"] is not None:
+            shared = row["next_mode"] == Mode.SHARED
+            following = Head(row["next_job_id"], row["next_pool"], row["next_task"], row["next_priority"], shared)
+            heads.append((following, row))
     return grouped
 
 

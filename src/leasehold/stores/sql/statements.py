@@ -35,6 +35,16 @@ def for_postgres(text: str) -> str:
     return _LIST.sub(r"= ANY(:\1)", text)
 
 
+def for_one(text: str) -> str:
+    """The statement for lists of one item each: then it is found by that item, with no list to take apart."""
+    return _LIST.sub(r"= :\1", text)
+
+
+def lists(text: str) -> tuple[str, ...]:
+    """The parameters that take a list."""
+    return tuple(_LIST.findall(text))
+
+
 def positional(text: str, mark: str) -> tuple[str, tuple[str, ...]]:
     """The statement with `$1, $2, …` (or another mark) for its parameters, and their names in that order."""
     names: list[str] = []

@@ -1,7 +1,7 @@
 """The Store port on top of any SQL engine: each method is one operation, one transaction, one thread hop."""
 
+import os
 import random
-import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -67,12 +67,12 @@ class Ids:
         self._last = 0
 
     def __call__(self) -> str:
-        fresh = (time.time_ns() // 1_000_000) << 12 | secrets.randbits(8)
+        chance = int.from_bytes(os.urandom(9))
+        fresh = (time.time_ns() // 1_000_000) << 12 | chance >> 64
         with self._lock:
-            self._last = max(fresh, self._last + 1)
-            order = self._last
-        bits = (order >> 12) << 80 | 0x7 << 76 | (order & 0xFFF) << 64 | 0b10 << 62 | secrets.randbits(62)
-        text = f"{bits:032x}"
+            order = self._last = max(fresh, self._last + 1)
+        low = 0b10 << 62 | (chance & 0x3FFF_FFFF_FFFF_FFFF)
+        text = f"{(order >> 12) << 80 | 0x7 << 76 | (order & 0xFFF) << 64 | low:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -22,7 +22,7 @@ from leasehold.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasehold.ports import StoreInfo
 from leasehold.stores.sql.codec import Row, clean, dump_texts, from_us, to_us
 from leasehold.stores.sql.engine import Memory, Params, Tx
-from leasehold.stores.sql.statements import for_sqlite, load, positional
+from leasehold.stores.sql.statements import for_one, for_sqlite, lists, load, positional
 from leasehold.stores.sql.threads import Threads
 from leasehold.stores.sqlite import schema
 from leasehold.stores.sqlite.checkpoints import Checkpoints
@@ -37,12 +37,21 @@ STATEMENTS_KEPT = 256
 class Statement:
     """A statement with numbered parameters: SQLite finds those several times as fast as named ones."""
 
-    __slots__ = ("columns", "names", "pick", "text")
+    __slots__ = ("columns", "for_one", "lists", "names", "pick", "text")
 
     def __init__(self, text: str) -> None:
+        self.lists = lists(text)
+        self.for_one = Statement(for_one(text)) if self.lists else self
         self.text, self.names = positional(for_sqlite(text), "?")
         self.pick = _picker(self.names)
         self.columns: list[str] = []
+
+    def prepared(self, params: Params) -> tuple["Statement", list[Any]]:
+        """What to run for these parameters, and with which values."""
+        if self.lists and all(len(params[name]) == 1 for name in self.lists):
+            one = self.for_one
+            return one, [_adapted(params[n][0] if n in self.lists else params[n]) for n in one.names]
+        return self, [_adapted(value) for value in self.pick(params)]
 
 
 def _picker(names: Sequence[str]) -> Callable[[Params], Sequence[Any]]:
@@ -89,8 +98,8 @@ class _SqliteTx:
         return [self._rows(name, params) for name, params in queries]
 
     def _rows(self, name: str, params: Params) -> list[Row]:
-        statement = _STATEMENTS[name]
-        cursor = self._cursor.execute(statement.text, [_adapted(value) for value in statement.pick(params)])
+        statement, values = _STATEMENTS[name].prepared(params)
+        cursor = self._cursor.execute(statement.text, values)
         columns = statement.columns
         if not columns:
             columns = statement.columns = [column[0] for column in cursor.description]
@@ -145,11 +154,11 @@ class SqliteEngine:
             with self._checkpoints.committing(), translated(self._path):
                 schema.migrate(connection, self._path)
 
-    async def change(self, operation: Callable[[Tx], T]) -> T:
-        return await self._in(self._writer, lambda: self._change(operation))
+    def change(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+        return self._in(self._writer, lambda: self._change(operation))
 
-    async def view(self, operation: Callable[[Tx], T]) -> T:
-        return await self._in(self._reader, lambda: self._view(operation))
+    def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+        return self._in(self._reader, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
         """Look at the file's change counter until it moves. Any change counts: to look again costs little."""
@@ -183,10 +192,10 @@ class SqliteEngine:
             await asyncio.to_thread(threads.close)
         self._checkpoints.close()
 
-    async def _in(self, threads: Threads, work: Callable[[], T]) -> T:
+    def _in(self, threads: Threads, work: Callable[[], T]) -> Awaitable[T]:
         if os.getpid() != self._pid:
             raise StoreError("this store was opened before a fork; open it again in the child process")
-        return await threads.run(work)
+        return threads.run(work)
 
     def _close_connection(self) -> None:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
