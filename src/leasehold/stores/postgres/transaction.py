@@ -80,13 +80,16 @@ _ROLLBACK = Statement("rollback", "ROLLBACK")
 
 
 class PostgresTx:
-    """One transaction. Pending writes travel with the next read or with the commit, expected queries with a read."""
+    """One transaction. Pending writes travel with the next read or with the commit, an expected look with the time."""
 
     __slots__ = (
         "_ahead",
         "_clock",
         "_expected",
+        "_found",
         "_link",
+        "_locked",
+        "_memory",
         "_now",
         "_pending",
         "_touched",
@@ -103,21 +106,17 @@ class PostgresTx:
         "wrote",
     )
 
-    def __init__(
-        self,
-        link: Link,
-        clock: Callable[[datetime], datetime],
-        memory: Memory,
-        *,
-        writes: bool,
-    ) -> None:
+    def __init__(self, link: Link, clock: Callable[[datetime], datetime], memory: Memory, *, writes: bool) -> None:
         self._link = link
         self._clock = clock
+        self._memory = memory
         self._now: datetime | None = None
         self._pending: list[tuple[str, list[Params]]] = []
-        self._expected: list[tuple[str, Params]] = []
-        self._ahead: dict[str, tuple[Params, list[Row]]] = {}
-        self._touched: set[str | None] = set()
+        self._touched: set[str | None] = set()  # the profiles that pending writes are about; None: who knows
+        self._expected: tuple[str, Params] | None = None
+        self._ahead: tuple[tuple[str, Params], list[Row]] | None = None
+        self._locked: set[str] = set()
+        self._found: dict[str, dict[str, Row]] = {}
         self.kept, self.held = memory.kept, memory.held
         self.fresh: dict[str, tuple[int, Any]] = {}
         self.granted: dict[str, tuple[Lease, Job | None]] = {}
@@ -130,15 +129,34 @@ class PostgresTx:
         self.nonce = ""
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
-        if len(queries) == 1 and queries[0][0] in self._ahead:
-            params, rows = self._ahead.pop(queries[0][0])
-            if params == queries[0][1]:
-                # What was written since is not as it was read.
-                return [[row for row in rows if row["profile_id"] not in self._touched]]
-        if any(name.startswith("lock_") for name, _ in queries):
-            self._now = None
-        calls = [STATEMENTS.call(name, params) for name, params in queries]
-        return self._send(calls, after_writes=not all(self._apart(*query) for query in queries))
+        if len(queries) == 1 and queries[0][0] in _READY:
+            return [self._ready(queries[0])]
+        answers = [self._known(name, params) for name, params in queries]
+        wanted = [query for query, answer in zip(queries, answers, strict=True) if answer is None]
+        if wanted:
+            if any(name.startswith("lock_") for name, _ in wanted):
+                self._now = None
+            calls = [STATEMENTS.call(name, params) for name, params in wanted]
+            sent = iter(self._send(calls, after_writes=not all(self._apart(*query) for query in wanted)))
+            answers = [next(sent) if answer is None else answer for answer in answers]
+        return [answer for answer in answers if answer is not None]
+
+    def _ready(self, query: tuple[str, Params]) -> list[Row]:
+        """The ready lanes, as they were locked ahead or are now."""
+        if self._ahead is None or self._ahead[0] != query:
+            self._expected, self._now = query, None
+            self.clock()
+        rows = self._ahead[1] if self._ahead is not None else []
+        self._ahead = None
+        return [row for row in rows if row["profile_id"] not in self._touched]
+
+    def _known(self, name: str, params: Params) -> list[Row] | None:
+        """The answer to a query about lanes that were just locked, if it came along with them."""
+        if name in self._found and self._locked.issuperset(params["ids"]) and self._apart(name, params):
+            return [self._found[name][each] for each in params["ids"] if each in self._found[name]]
+        if name == "configs":
+            self._memory.new_ones = True
+        return None
 
     def _apart(self, name: str, params: Params) -> bool:
         """Whether the query is about profiles that nothing was written about: it need not wait for pending writes."""
@@ -147,16 +165,36 @@ class PostgresTx:
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
         if self._now is not None and not any(name.startswith("lock_") for name, _ in queries):
             return self._now, self.read(*queries)
-        *answers, times = self._send([STATEMENTS.call(name, params) for name, params in queries], _CLOCK)
-        (row,) = times
+        calls = [STATEMENTS.call(name, params) for name, params in queries]
+        look, self._expected = self._expected, None
+        along = [STATEMENTS.call(*look), STATEMENTS.call("heads_of_ready", {})] if look else []
+        # Configuration is read after the revision: it may be newer than that, and then is read again, but never older.
+        after = [STATEMENTS.call("configs_of_ready", {})] if look and self._memory.new_ones else []
+        answers = self._send([*calls, *along, (_CLOCK, ()), *after])
+        (row,) = answers[len(calls) + len(along)]
         schema.refuse(row["schema"])
         self._now = self._clock(from_us(row["us"]))
         self.revision = row["revision"]
         self.lenient = to_us(self._now) < row["expiry_resumes_at"]
-        return self._now, answers
+        if look:
+            lanes, heads = answers[len(calls) : len(calls) + 2]
+            self._keep(look, lanes, heads, answers[-1] if after else None)
+        return self._now, answers[: len(calls)]
+
+    def _keep(
+        self, look: tuple[str, Params], lanes: list[Row], heads: Sequence[Row], configs: Sequence[Row] | None
+    ) -> None:
+        """What a look at the ready lanes brought, for the queries that will follow it."""
+        self._ahead = (look, lanes)
+        self._locked = {row["profile_id"] for row in lanes}
+        self._found = {"heads": {row["profile_id"]: row for row in heads}}
+        if configs is not None:
+            self._found["configs"] = {row["profile_id"]: row for row in configs}
+            self._memory.new_ones = not all(each in self.kept for each in self._locked)
 
     def expect(self, query: tuple[str, Params]) -> None:
-        self._expected.append(query)
+        if query[0] in _READY:
+            self._expected = query
 
     def write(self, name: str, rows: Sequence[Params]) -> None:
         """Rows for one table wait together, unless one of them would be written twice."""
@@ -190,25 +228,28 @@ class PostgresTx:
         if self.begun:
             self._send([(_ROLLBACK, ())])
 
-    def _send(
-        self, calls: Sequence[Call], last: Statement | None = None, *, after_writes: bool = True
-    ) -> list[list[Row]]:
-        """One trip: pending writes, these calls, expected queries, and what has to come after all of them."""
-        before: list[Call] = []
-        if after_writes:
-            before, self._pending = _together(self._pending), []
+    def _send(self, calls: Sequence[Call], *, after_writes: bool = True) -> list[list[Row]]:
+        """One trip: what is pending, then these calls."""
+        before = self._flush() if after_writes else []
         if not self.begun:
             before.insert(0, (_BEGIN if self.writes else _BEGIN_VIEW, ()))
             self.begun = True
-        expected, self._expected = self._expected, []
-        ahead = [STATEMENTS.call(name, params) for name, params in expected]
-        answers = self._link.run([*before, *calls, *ahead, *([(last, ())] if last else [])])
-        first = len(before) + len(calls)
-        for number, (name, params) in enumerate(expected, first):
-            self._ahead[name] = (params, answers[number])
-        return answers[len(before) : first] + answers[first + len(expected) :]
+        return self._link.run([*before, *calls])[len(before) :]
+
+    def _flush(self) -> list[Call]:
+        """Pending writes as calls. What was read ahead about their profiles is not so any more."""
+        calls, self._pending = _together(self._pending), []
+        if self._touched:
+            if self._ahead is not None:
+                look, rows = self._ahead
+                self._ahead = (look, [row for row in rows if row["profile_id"] not in self._touched])
+            self._locked = {each for each in self._locked if each not in self._touched}
+            self._touched.clear()
+        return calls
 
 
+# The looks at ready lanes: what is to be read of the lanes that they lock travels along.
+_READY = frozenset({"lock_ready", "lock_ready_among"})
 # Reads of single profiles: what was written about others makes no difference to them.
 _OF_PROFILES = frozenset({"configs", "heads", "open_runs"})
 # Writes that change what the clock tells besides the time.

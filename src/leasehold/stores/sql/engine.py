@@ -24,9 +24,10 @@ class Memory:
     """What a process remembers from one transaction to the next. None of it counts unless a read under lock says that
     it is still so; when there is too much of it, it is forgotten."""
 
-    __slots__ = ("held", "kept")
+    __slots__ = ("held", "kept", "new_ones")
 
     def __init__(self) -> None:
+        self.new_ones = True  # whether the profiles that come are mostly ones that are not in `kept`
         self.kept: dict[str, tuple[int, Any]] = {}
         self.held: dict[str, tuple[Lease, Job | None]] = {}
 
