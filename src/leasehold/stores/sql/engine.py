@@ -33,11 +33,12 @@ class Memory:
 
     def committed(self, tx: "Tx") -> None:
         """Keep what a transaction that has committed read and granted."""
-        for memory, news in ((self.kept, tx.fresh), (self.held, tx.granted)):
-            if news:
-                if len(memory) + len(news) > MOST_KEPT:
-                    memory.clear()
-                memory.update(news)  # type: ignore[arg-type]
+        if len(self.kept) + len(tx.fresh) > MOST_KEPT:
+            self.kept.clear()
+        if len(self.held) + len(tx.granted) > MOST_KEPT:
+            self.held.clear()
+        self.kept.update(tx.fresh)
+        self.held.update(tx.granted)
 
 
 class Tx(Protocol):
