@@ -191,7 +191,8 @@ def save(tx: Tx, works: Iterable[Work]) -> None:
     """Write the lanes that changed."""
     rows = []
     for work in works:
-        if work.lane is work.stored or work.lane == work.stored:
+        lane, stored = work.lane, work.stored
+        if lane is stored or (lane.state is stored.state and lane.token == stored.token and lane == stored):
             continue
         row = _write_lane(work.lane)
         row["version"] = next_version(work)
