@@ -1,7 +1,7 @@
 # Everything runs from here; `make` alone lists the targets. PYTHON=... chooses the interpreter.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: setup run test check fmt bench bench-claims docs lock clean help servers bench-setup
+.PHONY: setup run test check fmt bench bench-claims bench-browser docs lock clean help servers browser bench-setup
 
 PYTHON ?= python3
 export PYTHON
@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 setup: ## create .venv with the locked requirements (again only when they changed)
 	@tools/setup.sh .venv requirements/dev.txt
 
-run: setup ## see it work: a small fleet on an embedded store
+run: browser ## see it work: a fleet, a local shop, real browsers
 	@$(BIN)/leasehold demo
 
 test: servers check ## everything that must hold: check, then all tests
@@ -29,10 +29,13 @@ fmt: setup ## format, and fix what can be fixed safely
 	@$(BIN)/ruff check --fix-only $(CODE)
 	@$(BIN)/ruff format $(CODE)
 
-bench: bench-claims ## all benchmarks
+bench: bench-claims bench-browser ## all benchmarks
 
 bench-claims: bench-setup ## claim rates beside peers and the machine's limit
 	@.venv-bench/bin/python -m bench.claims
+
+bench-browser: bench-setup ## what a browser job costs beside the bare script
+	@.venv-bench/bin/python -m bench.browser
 
 docs: setup ## write the generated pages again
 	@$(BIN)/python -m tools.docs
@@ -42,7 +45,7 @@ lock: ## resolve requirements/*.in to hashed requirements/*.txt
 	@.venv-lock/bin/python -m pip --quiet install uv
 	@for name in dev bench; do \
 		.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-			--upgrade pyproject.toml --extra postgres requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+			--upgrade pyproject.toml --extra postgres --extra browser requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove everything that make created
@@ -54,7 +57,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 servers:
-	@tools/setup.sh .venv requirements/dev.txt postgres
+	@tools/setup.sh .venv requirements/dev.txt postgres chromium
+
+browser:
+	@tools/setup.sh .venv requirements/dev.txt chromium
 
 bench-setup:
-	@tools/setup.sh .venv-bench requirements/bench.txt postgres redis
+	@tools/setup.sh .venv-bench requirements/bench.txt postgres redis chromium

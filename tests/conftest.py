@@ -16,6 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from leasehold.stores import migrate
 from tests.servers import PostgresServer, drop_database, new_database, postgres_server
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
@@ -63,6 +64,14 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
 def sqlite_url(tmp_path: Path) -> str:
     """An SQLite file for this test alone; it does not exist yet."""
     return f"sqlite:///{tmp_path}/leasehold.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty store of each kind, on disk and durable."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    asyncio.run(migrate(url))
+    return url
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Prepares what a make target needs, and does nothing when it is there already:
 #
-#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis]
+#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [chromium]
 #
 # a virtual environment with exactly the hashed requirements and an editable leasehold, and the
-# servers that tests or benchmarks start. Only what is missing is installed through apt.
+# servers and browsers that tests or benchmarks start. Only what is missing is installed through apt.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -37,6 +37,27 @@ have_postgres() {
         [ -x "$initdb" ] && return
     done
     return 1
+}
+
+# The program itself says whether it finds a browser: the setting, Playwright's own, chromium, google-chrome.
+have_browser() {
+    "$venv/bin/python" -c '
+import os
+from leasehold.browsers.finding import BrowserNotFound, find_browser
+try:
+    find_browser(os.environ.get("LEASEHOLD_BROWSER"))
+except BrowserNotFound as error:
+    raise SystemExit(f"setup: {error.message}" if os.environ.get("LEASEHOLD_BROWSER") else 1)
+'
+}
+
+install_browser() {
+    # A setting that leads nowhere is for the person to mend: another browser would not be looked at.
+    [ -z "${LEASEHOLD_BROWSER:-}" ] || exit 1
+    # Where the system has no such package (Ubuntu), Playwright brings a browser of its own.
+    (apt_install chromium) || "$venv/bin/python" -m playwright install --with-deps chromium >&2 ||
+        die "no browser could be installed; set LEASEHOLD_BROWSER to the path of Chromium or Chrome"
+    have_browser || die "there is still no browser; set LEASEHOLD_BROWSER to the path of Chromium or Chrome"
 }
 
 make_venv() {
@@ -74,6 +95,7 @@ for server in "$@"; do
     case $server in
         postgres) have_postgres || apt_install postgresql ;;
         redis) command -v redis-server >/dev/null || apt_install redis-server ;;
+        chromium) have_browser || install_browser ;;
         *) die "unknown server: $server" ;;
     esac
 done

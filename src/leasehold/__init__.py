@@ -6,12 +6,13 @@ The names below are the public ones. They are loaded when first used, so that im
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leasehold.app import App, Run, SyncRun
     from leasehold.client import Client, HeldLease, connect
     from leasehold.core.accounts import Account, Limit, Proxy
     from leasehold.core.decisions import Action, Decision, Review, Target
     from leasehold.core.events import Event
     from leasehold.core.jobs import Job, JobSpec, JobState
-    from leasehold.core.leases import Lease, Run
+    from leasehold.core.leases import Lease, RunRecord
     from leasehold.core.profiles import Lane, Profile, ProfileState
     from leasehold.core.why import Why
     from leasehold.core.workers import Worker
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "leasehold.app": ("App", "Run", "SyncRun"),
     "leasehold.client": ("Client", "HeldLease", "connect"),
     "leasehold.core.accounts": ("Account", "Limit", "Proxy"),
     "leasehold.core.decisions": ("Action", "Decision", "Review", "Target"),
     "leasehold.core.events": ("Event",),
     "leasehold.core.jobs": ("Job", "JobSpec", "JobState"),
-    "leasehold.core.leases": ("Lease", "Run"),
+    "leasehold.core.leases": ("Lease", "RunRecord"),
     "leasehold.core.profiles": ("Lane", "Profile", "ProfileState"),
     "leasehold.core.why": ("Why",),
     "leasehold.core.workers": ("Worker",),
@@ -40,6 +42,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Account",
     "Action",
+    "App",
     "Client",
     "Decision",
     "Event",
@@ -59,7 +62,9 @@ __all__ = [
     "Proxy",
     "Review",
     "Run",
+    "RunRecord",
     "Store",
+    "SyncRun",
     "Target",
     "Why",
     "Worker",

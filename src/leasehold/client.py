@@ -29,11 +29,10 @@ from leasehold.errors import (
     LeaseholdError,
     LeaseLost,
     ProfileBusy,
-    StoreUnavailable,
 )
 from leasehold.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.heartbeat import Heartbeat, Hold
+from leasehold.runtime.heartbeat import Heartbeat, Hold, settle_held
 from leasehold.stores import absolute, open_store
 from leasehold.wire import parse_jobs
 
@@ -279,7 +278,7 @@ class HeldLease:
         self._ending = True
         ending = Ending(ref=self.lease.ref, reason=reason, message=message, facts=facts, output=output)
         try:
-            settled = await self._settle(ending, self._hold)
+            settled = await settle_held(self._store, ending, self._hold)
         finally:
             self._heartbeat.drop(self._hold)
         self._settled = settled
@@ -289,12 +288,3 @@ class HeldLease:
                 f"{self.lease.profile_id} is left to its release policy"
             )
         return settled
-
-    async def _settle(self, ending: Ending, hold: Hold) -> Settled:
-        """Hand in the ending, again and again while the store is away: until then the lease goes on being renewed."""
-        while True:
-            try:
-                return (await self._store.settle([ending]))[0]
-            except StoreUnavailable:
-                hold.check()
-                await asyncio.sleep(hold.timing.renew_every.total_seconds() / 10)

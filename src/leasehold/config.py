@@ -87,9 +87,41 @@ SETTINGS: Final = (
         0,
     ),
     Setting("keep_events", 90.0, "days", "events are deleted after this; 0 keeps them for ever", 0),
+    Setting("data_dir", "leasehold-data", "folder", "profiles without a directory of their own, and evidence of runs"),
+    Setting("browser", "", "path", "the browser to run; empty: Playwright's own, chromium, or google-chrome"),
+    Setting("browser_args", "", "arguments", "more arguments for the browser, separated by spaces"),
+    Setting("launch_together", 0.0, "browsers", "how many a worker starts at one moment; 0: as many as cores", 0, 1000),
+    Setting("task_timeout", 1800.0, "seconds", "how long a task may take that says nothing else; 0: for ever", 0),
+    Setting("stop_grace", 30.0, "seconds", "how long running tasks may go on after a worker was asked to stop", 0),
+    Setting("close_after", 10.0, "seconds", "how long a browser may take to close before it is interrupted", 0.1),
+    Setting("warm_runs", 20.0, "runs", "how many runs one browser may serve before it is closed; 1: never warm", 1),
+    Setting("warm_age", 600.0, "seconds", "how old a browser may be and still take another run", 0),
+    Setting("warm_idle", 0.0, "seconds", "how long a completed run waits, unsettled, for a next one to take over", 0),
+    Setting("keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0),
+    Setting("keep_evidence_mb", 10240.0, "MB", "the oldest evidence goes when there is more than this; 0: no bound", 0),
+    Setting("probe_url", "", "URL", "asked through a profile's proxy before and after each run; empty: no probe"),
 )
 
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserConfig:
+    """How a worker runs browsers, and where it keeps what they leave behind."""
+
+    data_dir: str
+    browser: str | None
+    browser_args: tuple[str, ...]
+    launch_together: int
+    task_timeout: timedelta | None
+    stop_grace: timedelta
+    close_after: timedelta
+    warm_runs: int
+    warm_age: timedelta
+    warm_idle: timedelta
+    keep_evidence: timedelta | None
+    keep_evidence_bytes: int | None
+    probe_url: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +134,7 @@ class Config:
     sweep_every: timedelta
     poll_every: timedelta
     clock_tolerance: timedelta
+    browsers: BrowserConfig
 
 
 def load(environ: Mapping[str, str] | None = None, /, **overrides: str | float) -> Config:
@@ -179,4 +212,26 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
         sweep_every=seconds("sweep_every"),
         poll_every=seconds("poll_every"),
         clock_tolerance=seconds("clock_tolerance"),
+        browsers=_browsers(values),
+    )
+
+
+def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
+    def seconds(name: str) -> timedelta:
+        return timedelta(seconds=_number(values, name))
+
+    return BrowserConfig(
+        data_dir=str(values["data_dir"]),
+        browser=str(values["browser"]) or None,
+        browser_args=tuple(str(values["browser_args"]).split()),
+        launch_together=int(_number(values, "launch_together")) or os.cpu_count() or 1,
+        task_timeout=seconds("task_timeout") or None,
+        stop_grace=seconds("stop_grace"),
+        close_after=seconds("close_after"),
+        warm_runs=int(_number(values, "warm_runs")),
+        warm_age=seconds("warm_age"),
+        warm_idle=seconds("warm_idle"),
+        keep_evidence=timedelta(days=_number(values, "keep_evidence")) or None,
+        keep_evidence_bytes=int(_number(values, "keep_evidence_mb")) * 1_000_000 or None,
+        probe_url=str(values["probe_url"]) or None,
     )

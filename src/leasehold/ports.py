@@ -123,6 +123,14 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """One run ended and the next one of its profile began. Without a grant the ending was refused."""
+
+    settled: Settled
+    grant: Grant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
     """What was found out about a run that lost its holder."""
 
@@ -221,6 +229,15 @@ class Store(Protocol):
         """
         ...
 
+    async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
+        """Settle a completed run whose browser is still open, and grant the next job of its profile: one commit.
+
+        The new lease has a token of its own; the profile is never free in between. None: no job of that profile waits
+        that this worker may run now (or a more urgent one waits elsewhere), and nothing was done. Close the browser,
+        then settle.
+        """
+        ...
+
     async def expire(self, most: int = MOST_IN_BATCH) -> list[Lease]:
         """End leases whose time is up: lease expired, profile stale (once no sharer is left). Frees nothing.
 
@@ -242,7 +259,8 @@ class Store(Protocol):
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         """Resolve unexplained endings by `core.settle.resolve`: profile and job in one commit, once each.
 
-        A lease whose lock-delay has not passed, or that is resolved already, is left out of the answer.
+        A lease whose lock-delay has not passed, or that is resolved already, is left out of the answer. What a report
+        says of a lease that has expired is kept with its run in any case, and counts for whoever resolves it.
         """
         ...
 
@@ -284,7 +302,7 @@ class Store(Protocol):
     ) -> Page[T]:
         """A page of records that match every filter, newest first where that makes sense. Paged by key.
 
-        Kinds: Account, Profile, Lane, Proxy, Limit, Job, Lease, Run, Event, Review, Worker, Delivery.
+        Kinds: Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Event, Review, Worker, Delivery.
         A filter that the kind does not have raises InputError with those it has.
         """
         ...

@@ -186,13 +186,12 @@ async def prepare(url: str, fleet: Fleet, specs: Sequence[JobSpec] = ()) -> None
 
 
 async def contents_of(url: str) -> Contents:
-    """All that the store holds, as plain values, read through its port."""
+    """All that the store holds when everybody has ended."""
     store = await open_store(url, policy=POLICY)
     try:
-        jobs = await everything(store, Job)
-        events = await everything(store, Event)
         leases = await everything(store, Lease)
         lanes = await everything(store, Lane)
+        contents = await contents_in(store)
     finally:
         await store.close()
     held = [lease.lease_id for lease in leases if lease.ended_at is None]
@@ -201,6 +200,14 @@ async def contents_of(url: str) -> Contents:
         lane.profile_id: max((lease.token for lease in leases if lease.profile_id == lane.profile_id), default=0)
         for lane in lanes
     }
+    return contents
+
+
+async def contents_in(store: Store) -> Contents:
+    """All that the store holds, as plain values, read through its port."""
+    jobs = await everything(store, Job)
+    events = await everything(store, Event)
+    leases = await everything(store, Lease)
     return Contents(
         jobs=tuple(
             {

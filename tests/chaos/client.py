@@ -60,6 +60,7 @@ class Orders:
     tasks: tuple[str, ...] = ("buy",)
     specs: tuple[Mapping[str, Any], ...] = field(default=())
     begin: str = ""
+    longest: float = 0.6
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -178,9 +179,10 @@ class Worker:
             most=self.random.randint(1, 3),
         )
         sent = boot_time()
-        grants = await self.log.call("claim", {"most": request.most}, self.store.claim(request), _granted)
+        grants = await self.log.call("claim", {"most": request.most}, self.store.claim(request), granted)
         for grant in grants:
-            self.held.append(Holding(grant, sent, boot_time() + self.random.choice([0.0, 0.0, 0.05, 0.6])))
+            takes = min(self.orders.longest, self.random.choice([0.0, 0.0, 0.05, 0.6]))
+            self.held.append(Holding(grant, sent, boot_time() + takes))
 
     async def do_something(self, holding: Holding) -> None:
         """Settle, renew or checkpoint. A worker that was stopped too long finds out by being refused."""
@@ -229,7 +231,7 @@ class Worker:
         )
 
 
-def _granted(grants: list[Grant]) -> list[dict[str, Any]]:
+def granted(grants: list[Grant]) -> list[dict[str, Any]]:
     return [
         {
             "profile": grant.lease.profile_id,
@@ -296,7 +298,7 @@ class Submitter:
             batch = [_spec(values) for values in waiting[: self.random.randint(1, 4)]]
             call = self.store.submit(batch)
             try:
-                await self.log.call("submit", {"jobs": len(batch)}, call, _submitted)
+                await self.log.call("submit", {"jobs": len(batch)}, call, submitted)
             except StoreError:
                 if any(spec.idempotency_key is None for spec in batch):
                     del waiting[: len(batch)]  # it may be there: submitting it again could make a second one
@@ -317,7 +319,7 @@ def _spec(values: Mapping[str, Any]) -> JobSpec:
     return JobSpec(**{**values, "profile_id": ProfileId(values["profile_id"])})
 
 
-def _submitted(answers: list[Any]) -> list[dict[str, Any]]:
+def submitted(answers: list[Any]) -> list[dict[str, Any]]:
     return [
         {"job": answer.job.job_id, "key": answer.job.idempotency_key, "already": answer.already_handled}
         for answer in answers

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,16 @@ def test_account_keys_and_pool_limits_hold_while_workers_die(url: str, tmp_path:
     assert ops(arena)["settle accepted"] > 50
 
 
+def test_a_full_pool_stays_full_however_many_want_its_last_place(url: str, tmp_path: Path) -> None:
+    everything = fleet(24, accounts=24, vendor=2)
+    specs = [replace(job, pool="vendor") for job in jobs(150, 24, seed=6)]
+    asyncio.run(prepare(url, everything, specs))
+    with Arena(url, tmp_path, seed=6) as arena:
+        start_everybody(arena, pools=("vendor",), longest=0.0)
+        judge(arena, url, everything, least=150)
+    assert ops(arena)["settle accepted"] >= 150
+
+
 def test_one_key_is_one_job_however_many_submit_it(url: str, tmp_path: Path) -> None:
     everything = fleet(6)
     asyncio.run(prepare(url, everything))
@@ -194,7 +205,7 @@ def test_connections_that_are_cut_and_answers_that_are_lost_are_found_out(tmp_pa
             start_everybody(arena)
             for n in range(2):
                 arena.start("submitter", specs=marked(n, 80, 12))
-            arena.torment(TORMENT_SECONDS, wire.cut, wire.swallow, wire.swallow)
+            arena.torment(TORMENT_SECONDS, wire.cut, wire.swallow, wire.swallow, wire.drop, wire.drop)
             contents = judge(arena, url, everything, least=100)
             seen = ops(arena)
     assert wire.cuts > 5

@@ -1,7 +1,7 @@
 """A wire that breaks: a small TCP relay between clients and a server, in a thread of its own.
 
 `cut` ends every connection at once. `swallow` lets requests through and keeps the answers, then cuts: the server has
-done the work, and nobody is told.
+done the work, and nobody is told. `drop` keeps the requests, then cuts: nothing was done, and nobody knows that either.
 """
 
 import random
@@ -9,12 +9,13 @@ import selectors
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
 CHUNK = 65_536
-SWALLOW_SECONDS = 0.15
+KEEP_SECONDS = 0.15
 
 
 class Wire:
@@ -29,7 +30,8 @@ class Wire:
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._deaf = threading.Event()
+        self._keeps_answers = threading.Event()
+        self._keeps_requests = threading.Event()
         self.cuts = 0
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
@@ -58,10 +60,29 @@ class Wire:
 
     def swallow(self) -> None:
         """For a moment nothing comes back from the server; then every connection ends."""
-        self._deaf.set()
-        time.sleep(self._random.uniform(0.01, SWALLOW_SECONDS))  # waits: requests go through, answers do not
+        self._keep(self._keeps_answers)
+
+    def drop(self) -> None:
+        """For a moment nothing reaches the server; then every connection ends."""
+        self._keep(self._keeps_requests)
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Inside the block nothing passes in either direction; at its end every connection is cut."""
+        self._keeps_requests.set()
+        self._keeps_answers.set()
+        try:
+            yield
+        finally:
+            self.cut()
+            self._keeps_requests.clear()
+            self._keeps_answers.clear()
+
+    def _keep(self, what: threading.Event) -> None:
+        what.set()
+        time.sleep(self._random.uniform(0.01, KEEP_SECONDS))  # waits: one direction of the wire is dead
         self.cut()
-        self._deaf.clear()
+        what.clear()
 
     def _accept(self) -> None:
         while not self._closing.is_set():
@@ -93,7 +114,8 @@ class Wire:
                         data = source.recv(CHUNK)
                         if not data:
                             return
-                        if not (source is server and self._deaf.is_set()):
+                        kept = self._keeps_answers if source is server else self._keeps_requests
+                        if not kept.is_set():
                             target.sendall(data)
         finally:
             with self._lock:

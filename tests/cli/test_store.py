@@ -98,15 +98,6 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     assert done.stderr.startswith("leasehold: ")
 
 
-def test_the_demo_plays_and_leaves_a_store_to_look_at(tmp_path: Path) -> None:
-    done = process("demo", "--folder", str(tmp_path / "demo"), directory=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for word in ("stale_resolved", "what became of each job", "what became of each profile", "quarantined"):
-        assert word in done.stdout
-    url = done.stdout.split("export LEASEHOLD_STORE=")[1].split()[0]
-    assert process("stats", url=url).returncode == 0
-
-
 def test_a_wrong_setting_is_named(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEASEHOLD_LEASE_TTL", "soon")
     assert "LEASEHOLD_LEASE_TTL" in place.fails(2, "jobs")

@@ -30,6 +30,8 @@ TABLE = {
     "PROXY_CHANGED": ("proxy", "review", "available"),
     "PROXY_UNREACHABLE": ("proxy", "scheduled", "available"),
     "PROFILE_IN_USE_ELSEWHERE": ("profile", "review", "review_required"),
+    "WORKER_STOPPED": ("worker", "scheduled", "available"),
+    "MANUAL_USE_DETECTED": ("profile", "review", "review_required"),
     "PROFILE_CORRUPT": ("profile", "review", "quarantined"),
     "PROFILE_NEWER_THAN_BROWSER": ("profile", "review", "available"),
     "ACTION_NOT_ALLOWED": ("workflow", "review", "available"),
@@ -375,3 +377,19 @@ async def test_a_job_whose_profile_a_person_disabled_meanwhile_is_given_back_to_
         assert await world.claim() == []
         await world.decide_profile(Action.ENABLE)
         assert (await world.take()).lease.job_id == grant.lease.job_id
+
+
+async def test_a_profile_that_somebody_used_goes_to_a_person_and_its_job_keeps_its_place(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        said = "Default/Cookies changed since the last release"
+        settled = await world.finish(grant, "MANUAL_USE_DETECTED", not_started=True, message=said)
+        assert (settled.job_state, settled.profile_state) == ("queued", "review_required")
+        assert (await world.lane()).state_reason == said
+        assert (await world.job(grant)).attempt == 0
+        assert (await world.run_of(grant)).stop_reason == "MANUAL_USE_DETECTED"
+        assert await world.claim() == []
+        await world.clear()
+        again = await world.take()
+        assert again.job is not None
+        assert again.job.job_id == (await world.job(grant)).job_id

@@ -11,7 +11,7 @@ from leasehold.core.decisions import Action, Review
 from leasehold.core.deliveries import Delivery
 from leasehold.core.events import Event, EventType
 from leasehold.core.jobs import Job, OnConflict
-from leasehold.core.leases import Lease, Mode, Run
+from leasehold.core.leases import Lease, Mode, RunRecord
 from leasehold.core.profiles import Lane, Profile
 from leasehold.core.workers import Worker
 from leasehold.errors import InputError, NotFound
@@ -101,7 +101,7 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Job, "dropped", ("true", "false"), lambda r, v: one_of(r.dropped) == v),
     *(
         rule
-        for kind in (Lease, Run)
+        for kind in (Lease, RunRecord)
         for rule in (
             (kind, "status", ("running", "released", "expired"), lambda r, v: r.status == v),
             (kind, "live", ("true", "false"), lambda r, v: one_of(r.ended_at is None) == v),
@@ -114,8 +114,8 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
         )
     ),
     (Lease, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
-    (Run, "result", ("completed", "failed", "started"), lambda r, v: r.result == v),
-    (Run, "task", ("visit", "report"), lambda r, v: r.task == v),
+    (RunRecord, "result", ("completed", "failed", "started"), lambda r, v: r.result == v),
+    (RunRecord, "task", ("visit", "report"), lambda r, v: r.task == v),
     (Event, "type", ("job_submitted", "account_paused", "lease_expired"), lambda r, v: r.type == v),
     (Event, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
     (Event, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
@@ -201,7 +201,7 @@ async def test_pages_stay_whole_while_rows_are_added(new_world: NewWorld) -> Non
         await world.submit(*(spec(f"p{n:02}") for n in range(12)))
         for grant in await world.claim(12):
             await world.finish(grant, "LOGIN_REQUIRED")
-        for kind in (Job, Lease, Run, Event, Review, Lane, Profile):
+        for kind in (Job, Lease, RunRecord, Event, Review, Lane, Profile):
             there = {str(record) for record in await world.all(kind)}
             seen: list[str] = []
             after = None
@@ -247,7 +247,7 @@ async def test_one_record_is_got_by_its_id(new_world: NewWorld) -> None:
             (Limit, "pool"),
             (Job, "job_id"),
             (Lease, "lease_id"),
-            (Run, "run_id"),
+            (RunRecord, "run_id"),
             (Review, "review_id"),
             (Worker, "incarnation"),
             (Delivery, "delivery_id"),
@@ -289,7 +289,7 @@ def counted(values: Any) -> dict[str, int]:
 
 async def test_an_empty_store_lists_and_counts_nothing(new_world: NewWorld) -> None:
     async with new_world() as world:
-        for kind in (Job, Lease, Run, Review, Delivery, Proxy, Limit):
+        for kind in (Job, Lease, RunRecord, Review, Delivery, Proxy, Limit):
             page = await world.store.find(kind)
             assert (list(page.items), page.after) == ([], None)
         stats = await world.store.stats()

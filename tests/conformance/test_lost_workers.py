@@ -9,7 +9,7 @@ from leasehold.core.decisions import Action, Review
 from leasehold.core.events import EventType
 from leasehold.core.leases import Lease, LeaseStatus, RunResult
 from leasehold.core.profiles import ReleasePolicy
-from leasehold.core.settle import LostFacts
+from leasehold.core.settle import Browser, EndFacts, LostFacts
 from leasehold.ports import Grant, Renewal, Resolution
 from tests.conformance.world import URL, NewWorld, World, end, profile, seconds
 
@@ -221,7 +221,7 @@ async def test_what_the_keeper_found_is_kept_with_the_run(new_world: NewWorld) -
         await world.lose(grant)
         await world.resolve(grant, final_url="https://site.test/x", reported_by="keeper", evidence={"screenshot": "ab"})
         run = await world.run_of(grant)
-        assert (run.final_url, run.evidence) == ("https://site.test/x", {"screenshot": "ab"})
+        assert (run.final_url, run.evidence["screenshot"]) == ("https://site.test/x", "ab")
         (event,) = await world.events(type=EventType.STALE_RESOLVED)
         assert event.data["reported_by"] == "keeper"
         assert (event.job_state, event.profile_state) == ("scheduled", "quarantined")
@@ -421,3 +421,56 @@ async def test_a_late_ending_of_a_lost_run_cannot_be_smuggled_into_a_batch(new_w
         first, second = await world.store.settle([end(lost.lease.ref), end(good.lease.ref)])
         assert (first.refused is None, second.refused is None) == (False, True)
         assert [lease.status for lease in await world.all(Lease, lease_id="p1:1")] == ["expired"]
+
+
+async def test_a_report_that_comes_early_counts_for_whoever_resolves(new_world: NewWorld) -> None:
+    async with new_world(profile(release_policy=ReleasePolicy.RECOVER)) as world:
+        grant = await world.run()
+        await world.store.checkpoint(grant.lease.ref, "cart_full")
+        await world.lose(grant)
+        found = {"reported_by": "keeper", "evidence": {"screenshot": "last.png"}, **RECOVERABLE}
+        assert await world.resolve(grant, **found) == []
+        assert await world.state() == "stale"
+        world.advance(grant.lease.lock_delay_ms / 1000)
+        (settled,) = await world.resolve(grant)
+        assert settled.profile_state == "available"
+        run = await world.run_of(grant)
+        assert run.final_url == URL
+        assert run.evidence["screenshot"] == "last.png"
+        assert run.evidence["report"] == {"by": "keeper", "browser_dead": True, "proxy_changed": False}
+
+
+async def test_a_report_that_comes_late_is_kept_once_and_changes_no_state(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.lose(grant)
+        await world.resolve(grant)
+        assert await world.state() == "quarantined"
+        for shot in ("last.png", "other.png"):
+            found = {"reported_by": "keeper", "evidence": {"screenshot": shot}, **RECOVERABLE}
+            assert await world.resolve(grant, **found) == []
+        run = await world.run_of(grant)
+        assert (run.final_url, run.evidence["screenshot"]) == (URL, "last.png")
+        assert await world.state() == "quarantined"
+
+
+async def test_a_report_about_a_live_or_released_lease_changes_nothing(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        found = {"reported_by": "keeper", "evidence": {"screenshot": "last.png"}, **RECOVERABLE}
+        assert await world.resolve(grant, **found) == []
+        assert (await world.run_of(grant)).evidence == {}
+        await world.finish(grant, evidence={"screenshot": "own.png"})
+        assert await world.resolve(grant, **found) == []
+        assert (await world.run_of(grant)).evidence == {"screenshot": "own.png"}
+
+
+async def test_the_evidence_of_a_run_that_was_not_proven_closed_is_joined_by_the_report(new_world: NewWorld) -> None:
+    async with new_world(profile(release_policy=ReleasePolicy.REVIEW)) as world:
+        grant = await world.run()
+        doubtful = EndFacts(browser=Browser.NOT_PROVEN, final_url=URL)
+        await world.finish(grant, facts=doubtful, evidence={"screenshot": "own.png"})
+        assert await world.state() == "stale"
+        await world.resolve(grant, reported_by="keeper", evidence={"last": "last.png"}, **RECOVERABLE)
+        evidence = (await world.run_of(grant)).evidence
+        assert (evidence["screenshot"], evidence["last"]) == ("own.png", "last.png")

@@ -8,7 +8,7 @@ from leasehold.core.decisions import Action, Review
 from leasehold.core.deliveries import Delivery
 from leasehold.core.events import Event
 from leasehold.core.jobs import Job
-from leasehold.core.leases import Run
+from leasehold.core.leases import RunRecord
 from leasehold.core.policy import Retention
 from leasehold.core.settle import Browser, EndFacts
 from leasehold.errors import NotFound
@@ -35,7 +35,7 @@ async def test_finished_jobs_go_with_all_that_is_theirs(new_world: NewWorld) -> 
         assert await prune_all(world, JOBS) == 0
         world.advance(seconds(1))
         assert await prune_all(world, JOBS) == 2
-        for kind in (Job, Run, Review):
+        for kind in (Job, RunRecord, Review):
             assert await world.all(kind) == []
         with pytest.raises(NotFound):
             await world.job(grant)
@@ -74,7 +74,7 @@ async def test_tokens_go_on_when_all_runs_are_forgotten(new_world: NewWorld) -> 
             await world.finish(await world.run())
         world.advance(30 * DAY)
         await prune_all(world, JOBS)
-        assert await world.all(Run) == []
+        assert await world.all(RunRecord) == []
         assert (await world.run()).lease.token == 4
 
 

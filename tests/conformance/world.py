@@ -17,7 +17,7 @@ from leasehold.core.events import Event
 from leasehold.core.fleet import Change, Fleet
 from leasehold.core.ids import AccountId, ProfileId, ProxyId, WorkerId
 from leasehold.core.jobs import Job, JobSpec
-from leasehold.core.leases import Lease, LeaseRef, Mode, Run
+from leasehold.core.leases import Lease, LeaseRef, Mode, RunRecord
 from leasehold.core.policy import Policy
 from leasehold.core.profiles import Lane, Profile, ProfileState
 from leasehold.core.settle import Browser, EndFacts, Ending, LostFacts
@@ -30,7 +30,7 @@ Record = Account | Profile | Proxy | Limit
 
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 KINDS: tuple[type[Any], ...] = (
-    Account, Profile, Lane, Proxy, Limit, Job, Lease, Run, Review, Worker, Delivery,
+    Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery,
 )  # fmt: skip
 URL = "https://site.test/done"
 CLEAN = EndFacts(browser=Browser.CLOSED, final_url=URL)
@@ -228,8 +228,8 @@ class World:
     async def lease(self, grant: Grant) -> Lease:
         return await self.store.get(Lease, grant.lease.lease_id)
 
-    async def run_of(self, grant: Grant) -> Run:
-        return await self.store.get(Run, grant.lease.run_id)
+    async def run_of(self, grant: Grant) -> RunRecord:
+        return await self.store.get(RunRecord, grant.lease.run_id)
 
     async def grant_of(self, lease: Lease) -> Grant:
         """A lease as its holder has it."""

@@ -20,7 +20,7 @@ from leasehold.core.ids import JobId, LeaseId, ProfileId, Token, WorkerId
 from leasehold.core.jobs import JobSpec
 from leasehold.core.leases import LeaseRef, LeaseStatus, Mode, Purpose
 from leasehold.core.profiles import ReleasePolicy
-from leasehold.core.settle import Ending, LostFacts
+from leasehold.core.settle import Browser, Ending, LostFacts
 from leasehold.core.workers import WorkerReport
 from leasehold.errors import LeaseholdError
 from leasehold.ports import ClaimRequest, Grant, LeaseRequest, Renewal, Resolution, Settled, Store
@@ -253,11 +253,33 @@ class Machine(RuleBasedStateMachine):
         chosen = [(self.pick_lease(index, any_of_all=False), ending) for index, ending in picks]
         endings = [replace(ending, ref=self.ref(held)) for held, ending in chosen if held is not None]
         request = ClaimRequest(worker_id=WorkerId("w1"), incarnation="w1", tasks=histories.TASKS, pool=pool, most=most)
-        settled, *claimed = self.run(self._together(endings, [request] * (1 + twice)))
+        self._settle_and_claim(endings, [request] * (1 + twice))
+
+    @rule(pick=st.integers(0, 3), ending=histories.endings(), most=st.integers(1, 2))
+    def sharers_come_and_go(self, pick: int, ending: Ending, most: int) -> None:
+        """One of several sharers ends, however it does, at the moment when the next one comes."""
+        shared = [p for p, config in self.model.profiles.items() if config.max_active_runs > 1]
+        if not shared:
+            return
+        profile = self.model.profiles[shared[pick % len(shared)]]
+        spec = JobSpec(task="read", profile_id=profile.profile_id, mode=Mode.SHARED, priority=9)
+        self._submit([spec] * 3)
+        self.step()
+        request = ClaimRequest(
+            worker_id=WorkerId("w1"), incarnation="w1", tasks=("read",), pool=profile.pool, most=most
+        )
+        self._claim(request, lost=False)
+        self.step()
+        held = [held for held in self.model.live(profile.profile_id) if self.is_in_use(held)]
+        self._settle_and_claim([replace(ending, ref=self.ref(held[-1]))] if held else [], [request])
+
+    def _settle_and_claim(self, endings: list[Ending], requests: list[ClaimRequest]) -> None:
+        settled, *claimed = self.run(self._together(endings, requests))
         self._check_endings(endings, settled)
         aside = self.run(self.audit.put_aside())
         grants = [grant for answer in claimed for grant in answer]
-        self._check_claim(replace(request, most=most * (1 + twice)), grants, aside, ordered=False)
+        most = sum(request.most for request in requests)
+        self._check_claim(replace(requests[0], most=most), grants, aside, ordered=False)
         self.learn(grants, lost=False)
         self.step()
 
@@ -411,6 +433,48 @@ class Machine(RuleBasedStateMachine):
         if held.job is not None and job_state is not None:
             assert job_state == held.job.state
             self.run(self.audit.learn_retry(held.job))
+
+    @rule(
+        pick=st.integers(0, 7),
+        ending=st.one_of(st.just(histories.DONE), st.just(histories.DONE), histories.endings()),
+        waiting=st.lists(st.sampled_from([*histories.TASKS, "buy", "urgent"]), max_size=2),
+        tasks=histories.task_sets(),
+    )
+    def a_browser_is_handed_over(self, pick: int, ending: Ending, waiting: list[str], tasks: tuple[str, ...]) -> None:
+        """The run ends and the next of its profile begins, or nothing happens at all."""
+        if self.pick_lease(pick, any_of_all=False) is None:
+            self.every_worker_claims(most=1)
+        held = self.pick_lease(pick, any_of_all=False)
+        if held is None:
+            return
+        self._submit([self._next_job(held, task) for task in waiting])
+        self.step()
+        ending = replace(ending, ref=self.ref(held))
+        request = ClaimRequest(worker_id=WorkerId("w1"), incarnation="w1", tasks=tasks, pool=held.pool)
+        choice, live = self.model.hand_over(ending, request), self.model.holder(ending.ref) is not None
+        handed = self.run(self.store.hand_over(ending, request))
+        if handed is None:
+            assert choice is None or self.model.others_first(choice, request), f"{choice.job.job_id} was not granted"
+        elif handed.grant is None:
+            assert not live
+            assert handed.settled.refused is not None
+        else:
+            assert choice is not None, "this browser must not go on"
+            assert not self.model.more_urgent(choice, request, apart_from=self.audit.parked)
+            closed = replace(ending, facts=replace(ending.facts, browser=Browser.CLOSED))
+            self._check_endings([closed], [handed.settled])
+            (choice,) = [c for p, c in self.model.choices(request).items() if p == held.profile]
+            self._check_grant(handed.grant, self.model.grant(choice, request.worker_id))
+            self.learn([handed.grant], lost=False)
+            self.run(self.audit.limits([handed.grant]))
+        self.step()
+
+    def _next_job(self, held: Held, task: str) -> JobSpec:
+        """A job that the open browser could take on; `urgent` is one of the same account elsewhere, if there is one."""
+        others = [p for p, config in self.model.profiles.items() if config.account_id == held.account]
+        if task == "urgent":
+            return JobSpec(task="buy", profile_id=ProfileId(others[-1]), priority=7)
+        return JobSpec(task=task, profile_id=ProfileId(held.profile), pool=held.pool)
 
     @rule(
         pick=st.integers(0, 7),

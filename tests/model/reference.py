@@ -6,7 +6,8 @@ makes a delay) the model is told what the store chose and says whether it may.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -17,7 +18,7 @@ from leasehold.core.fleet import Fleet
 from leasehold.core.jobs import Backoff, JobSpec
 from leasehold.core.leases import LeaseRef
 from leasehold.core.profiles import Profile
-from leasehold.core.settle import Ending, LostFacts
+from leasehold.core.settle import Browser, Ending, LostFacts
 from leasehold.core.workers import WorkerReport
 from leasehold.errors import (
     Conflict,
@@ -107,6 +108,7 @@ class Held:
     section: str | None = None
     ended: datetime | None = None
     unresolved: bool = False
+    report: LostFacts | None = None
 
     @property
     def ref(self) -> tuple[str, str, int]:
@@ -523,8 +525,6 @@ class Model:
             raise Conflict("sections do not nest")
         if held.shared and not self.profiles[held.profile].disposable:
             raise Conflict("a change needs the profile alone")
-        if held.shared and not self.profiles[held.profile].disposable:
-            raise Conflict("who shares a profile changes nothing")
         held.section = name
 
     def leave_section(self, ref: LeaseRef, name: str) -> None:
@@ -547,7 +547,7 @@ class Model:
         if held is None:
             return None
         if ending.not_started and held.section is None:
-            return self._give_back(held)
+            return self._give_back(held, ending)
         facts, reason = ending.facts, ending.reason
         if reason is None and held.section is not None:
             reason = "TASK_ERROR"
@@ -563,14 +563,49 @@ class Model:
         self._move_on()
         return held
 
-    def _give_back(self, held: Held) -> Held:
-        """The run never started: the job takes its old place, with the attempts it had."""
+    def hand_over(self, ending: Ending, request: ClaimRequest) -> Choice | None:
+        """What would be granted if this run ended and handed its browser over. None: the browser has to be closed."""
+        held, facts = self.holder(ending.ref), ending.facts
+        completed = ending.reason is None and facts.evidence_saved and not ending.not_started
+        known = facts.final_url is not None and not facts.proxy_changed
+        if held is None or held.shared or held.section is not None or not (completed and known):
+            return None
+        after = deepcopy(self)
+        after.settle(replace(ending, facts=replace(facts, browser=Browser.CLOSED)))
+        choice = after.choices(request).get(held.profile)
+        return None if choice is None or choice.job.shared else choice
+
+    def others_first(self, choice: Choice, request: ClaimRequest) -> bool:
+        """Whether its lane's job may be kept from an open browser: its head must be put aside, or others are urgent."""
+        own = choice.job
+        if self.job_blocks(self.lane(own.profile)[0]):
+            return True
+        heads = [queue[0] for profile in self.profiles if profile != own.profile and (queue := self.lane(profile))]
+        urgent = [head for head in heads if head.spec.priority > own.spec.priority]
+        mine = [head for head in urgent if head.pool == request.pool and head.spec.task in request.tasks]
+        return any(head.account == own.account for head in urgent) or any(not self.lane_block(h.profile) for h in mine)
+
+    def more_urgent(self, choice: Choice, request: ClaimRequest, *, apart_from: Container[str]) -> list[str]:
+        """Jobs that this worker could run now, and that come before the choice."""
+        return [
+            other.job.job_id
+            for profile, other in self.choices(request).items()
+            if profile not in apart_from and other.job.spec.priority > choice.job.spec.priority
+        ]
+
+    def _give_back(self, held: Held, ending: Ending) -> Held:
+        """The run never started: the job takes its old place, with the attempts it had.
+
+        What the reason says of the profile is as true as if it had.
+        """
+        rule = FAILURES.get(ending.reason, self._registered(ending)) if ending.reason else DEFAULT_RULE
+        verdict = rule.profile if rule.profile in ("review_required", "quarantined") else None
         side, open_lane = self.sides[held.profile], self.lane_block(held.profile) is None
         held.ended, held.status = self.now, "released"
         if held.job is not None:
             held.job.attempt -= 1
             self._put(held.job, "queued")
-        self._end_profile(held.profile, None)
+        self._end_profile(held.profile, verdict)
         side.ready |= open_lane
         self._move_on()
         return held
@@ -589,7 +624,7 @@ class Model:
             return "quarantined", False
         if not facts.evidence_saved or rule.profile == "review_required":
             return "review_required", False
-        return None, rule.profile == "stale" or facts.browser == "not_proven"
+        return None, rule.profile == "stale" or facts.browser not in ("none", "closed")
 
     def _end_job(self, held: Held, reason: str | None, *, retry: str, lost: bool) -> None:
         job = held.job
@@ -646,9 +681,16 @@ class Model:
             side.state, side.clean = "stale", False
 
     def resolve(self, held: Held, facts: LostFacts) -> bool:
-        """Decide an unexplained ending by its release policy and what was found out. False: not now."""
+        """Decide an unexplained ending by its release policy and what was found out. False: not now.
+
+        The first report about a lost run is kept whenever it comes, and counts if there is nothing newer.
+        """
+        if facts.reported_by and held.status in ("expired", "revoked") and held.ended is not None:
+            held.report = held.report or facts
         if not held.unresolved:
             return False
+        if facts == LostFacts():
+            facts = held.report or facts
         verdict = self._resolution(held, facts)
         if verdict == "later":
             return False

@@ -30,6 +30,8 @@ FAILURES: Final = {
     "PROXY_CHANGED": Rule("no", "available"),
     "PROXY_UNREACHABLE": Rule("yes", "available"),
     "PROFILE_IN_USE_ELSEWHERE": Rule("no", "review_required"),
+    "MANUAL_USE_DETECTED": Rule("no", "review_required"),
+    "WORKER_STOPPED": Rule("unless_section", "available"),
     "PROFILE_CORRUPT": Rule("no", "quarantined"),
     "ACTION_NOT_ALLOWED": Rule("no", "available"),
     "TASK_ERROR": Rule("no", "available"),

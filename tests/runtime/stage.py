@@ -35,9 +35,9 @@ async def state_of(client: Client, profile_id: str = "p1") -> ProfileState:
     return (await client.get(Lane, profile_id)).state
 
 
-async def until(condition: Callable[[], Awaitable[T]]) -> T:
+async def until(condition: Callable[[], Awaitable[T]], patience: float = PATIENCE) -> T:
     """The first answer that is true. Fails after a long while."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not (answer := await condition()):
         assert time.monotonic() < end, "it never came true"
         await asyncio.sleep(0.02)  # waits: for another process or thread, in small steps, until the condition holds

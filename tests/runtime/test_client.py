@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold import Event, Fail, Job, LeaseLost, ProfileBusy, Run, connect
+from leasehold import Event, Fail, Job, LeaseLost, ProfileBusy, RunRecord, connect
 from leasehold.core.decisions import Action, Decision, Target
 from leasehold.core.leases import Lease
 from leasehold.core.profiles import ProfileState
@@ -47,7 +47,7 @@ async def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(st
                 pass
             assert lease.token == 1
         assert await state_of(client) is ProfileState.AVAILABLE
-        run = await client.get(Run, lease.lease.run_id)
+        run = await client.get(RunRecord, lease.lease.run_id)
         assert (run.result, run.last_safe_step, run.purpose) == ("completed", "dashboard_open", "api")
         async with client.lease("p1") as second:
             assert second.token == 2
@@ -147,7 +147,7 @@ async def test_a_lease_is_released_once(store_url: str) -> None:
             await lease.release()
         async with lease:
             await lease.release(output={"orders": 3})
-        assert (await client.get(Run, lease.lease.run_id)).output == {"orders": 3}
+        assert (await client.get(RunRecord, lease.lease.run_id)).output == {"orders": 3}
 
 
 async def test_a_request_that_is_cancelled_leaves_no_lease_behind(store_url: str) -> None:

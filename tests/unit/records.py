@@ -9,6 +9,7 @@ from leasehold.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, Ru
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease, Mode
 from leasehold.core.profiles import Lane, Profile
+from leasehold.ports import Grant
 
 NOW = datetime(2026, 5, 1, 9, 30, tzinfo=UTC)
 
@@ -96,3 +97,7 @@ def a_job(**changes: Any) -> Job:
 def a_lease(**changes: Any) -> Lease:
     """The live lease of that run: safe at dashboard_open 40 s ago, no section open."""
     return replace(_LEASE, **changes)
+
+
+def a_grant(**changes: Any) -> Grant:
+    return replace(Grant(lease=_LEASE, profile=_PROFILE, account=_ACCOUNT, proxy=_PROXY, job=_JOB), **changes)

@@ -17,6 +17,8 @@ PROXY_REGION_MISMATCH      proxy    no                  quarantined_if_proxy_cha
 PROXY_CHANGED              proxy    no                  quarantined_if_proxy_changed
 PROXY_UNREACHABLE          proxy    yes                 available
 PROFILE_IN_USE_ELSEWHERE   profile  no                  review_required
+WORKER_STOPPED             worker   unless_section_open available
+MANUAL_USE_DETECTED        profile  no                  review_required
 PROFILE_CORRUPT            profile  no                  quarantined
 ACTION_NOT_ALLOWED         workflow no                  available
 TASK_ERROR                 code     no                  available

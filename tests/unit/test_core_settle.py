@@ -99,6 +99,8 @@ PROXY_REGION_MISMATCH      review    available
 PROXY_CHANGED              review    available
 PROXY_UNREACHABLE          scheduled available
 PROFILE_IN_USE_ELSEWHERE   review    review_required
+MANUAL_USE_DETECTED        review    review_required
+WORKER_STOPPED             scheduled available
 PROFILE_CORRUPT            review    quarantined
 PROFILE_NEWER_THAN_BROWSER review    available
 ACTION_NOT_ALLOWED         review    available

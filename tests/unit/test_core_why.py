@@ -8,7 +8,7 @@ import pytest
 from leasehold.core.accounts import Limit
 from leasehold.core.ids import LeaseId, RunId
 from leasehold.core.jobs import Job, JobState
-from leasehold.core.leases import LeaseStatus, Purpose, Run, RunResult
+from leasehold.core.leases import LeaseStatus, Purpose, RunRecord, RunResult
 from leasehold.core.profiles import ProfileState, ReleasePolicy
 from leasehold.core.readiness import NEXT_STEP, Blocked
 from leasehold.core.why import Why, WhyFacts, ago, explain, span
@@ -202,7 +202,7 @@ def test_why_says_if_nothing_waits() -> None:
 
 def test_why_tells_how_the_last_run_ended() -> None:
     lease = a_lease()
-    run = Run(
+    run = RunRecord(
         run_id=lease.run_id,
         job_id=lease.job_id,
         task="sync_orders",

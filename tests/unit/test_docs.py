@@ -24,11 +24,13 @@ import pytest
 
 from leasehold import Event, connect
 from leasehold.cli import cli
+from leasehold.cli.loading import load_app
 from leasehold.wire import load_fleet
 from tools import docs
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "examples/quickstart"
+TASKS = ROOT / "examples/tasks"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
 SECONDS = 60
 
@@ -144,9 +146,18 @@ def test_there_are_runnable_blocks_in_the_readme_and_in_a_guide() -> None:
 
 
 def test_the_readme_shows_the_example_as_it_is() -> None:
-    (shown,) = [body for where, info, body in blocks("python") if where.startswith("README.md")]
-    _, _, program = text_of(QUICKSTART / "lease_and_submit.py").partition('"""\n\n')
-    assert shown == program
+    shown = [body for where, info, body in blocks("python") if where.startswith("README.md")]
+    for example, body in zip((TASKS / "tasks.py", QUICKSTART / "lease_and_submit.py"), shown, strict=True):
+        _, _, program = text_of(example).partition('"""\n\n')
+        assert body == program
+
+
+def test_the_example_of_tasks_is_an_app_and_its_fleet_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(TASKS)
+    monkeypatch.delitem(sys.modules, "tasks", raising=False)
+    assert list(load_app("tasks:app").tasks) == ["sync_orders"]
+    monkeypatch.delitem(sys.modules, "tasks", raising=False)
+    assert list(load_fleet(TASKS / "fleet.yaml").profiles) == ["store_us_018"]
 
 
 def shell(*command: str, expect: int = 0) -> str:

@@ -7,6 +7,7 @@ import leasehold
 PUBLIC_NAMES: list[str] = [
     "Account",
     "Action",
+    "App",
     "Client",
     "Decision",
     "Event",
@@ -26,7 +27,9 @@ PUBLIC_NAMES: list[str] = [
     "Proxy",
     "Review",
     "Run",
+    "RunRecord",
     "Store",
+    "SyncRun",
     "Target",
     "Why",
     "Worker",

@@ -42,6 +42,7 @@ profiles:
     window: 1280x800
     max_active_runs: 2
     disposable: true
+    warm: false
     release_policy: recover
     manual_use: accept
     labels: {"018": "on"}
@@ -100,6 +101,7 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
                 window="1280x800",
                 max_active_runs=2,
                 disposable=True,
+                warm=False,
                 release_policy=ReleasePolicy.RECOVER,
                 manual_use=ManualUse.ACCEPT,
                 labels={"018": "on"},

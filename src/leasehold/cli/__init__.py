@@ -16,10 +16,15 @@ import click
 from leasehold.cli.faults import EXIT_CODES, fail
 
 SECTIONS: Final = {
+    "Run": {
+        "up": "Run everything on one machine: tasks, browsers, housekeeping.",
+        "worker": "Join a fleet: take jobs and run them in real browsers.",
+        "open": "Open a profile yourself, under a lease, in a visible browser.",
+    },
     "Set up": {
         "apply": "Put a fleet file into force, after showing the difference.",
         "db": "Look at the store's schema, and bring it up to date.",
-        "demo": "See it work: a small fleet on an embedded store, several processes.",
+        "demo": "See it work: a small fleet, a local shop, real browsers.",
     },
     "Work": {
         "submit": "Submit one job by options, or many from a file.",

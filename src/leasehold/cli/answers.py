@@ -81,8 +81,8 @@ def answer_record(
     as_json: bool,
     first: Sequence[str] = (),
     hide: frozenset[str] = frozenset(),
-) -> None:
-    """One record with all its fields; `first` names those to begin with."""
+) -> T:
+    """One record with all its fields; `first` names those to begin with. Returns it, for those who say more."""
 
     async def read(store: "Store") -> tuple[T, datetime]:
         return await store.get(kind, record_id), (await store.check()).now
@@ -90,9 +90,10 @@ def answer_record(
     record, now = with_store(url, read)
     if as_json:
         answer_json(encoded(record, payload="payload" not in hide))
-        return
+        return record
     for line in render_sheet(fields_of(record, hide, first), now, Screen.now()):
         click.echo(line)
+    return record
 
 
 def fields_of(

@@ -3,30 +3,33 @@
 A run is also what a lease leaves behind; `leases` shows the same thing from its other side.
 """
 
+from pathlib import Path
 from typing import Final
 
 import click
 
 from leasehold.cli.answers import View, answer_page, answer_record
+from leasehold.cli.evidence import evidence_lines
 from leasehold.cli.options import filters, given, noun, output, paging
-from leasehold.cli.table import Column
-from leasehold.core.leases import Run, RunResult
+from leasehold.cli.session import settings
+from leasehold.cli.table import Column, Screen
+from leasehold.core.leases import RunRecord, RunResult
 
 FIRST: Final = ("run_id", "result", "stop_reason", "message")
 
 VIEW = View(
-    kind=Run,
+    kind=RunRecord,
     plural="runs",
     columns=(
-        Column[Run]("RUN", "run_id"),
-        Column[Run]("RESULT", "result", state=True),
-        Column[Run]("STOPPED BY", "stop_reason", spare=2),
-        Column[Run]("TASK", lambda run: run.task or f"({run.purpose})", spare=3),
-        Column[Run]("PROFILE", "profile_id", spare=1),
-        Column[Run]("WORKER", "worker_id", spare=6),
-        Column[Run]("STARTED", "acquired_at", spare=4),
-        Column[Run]("ENDED", "ended_at", spare=5),
-        Column[Run]("MESSAGE", "message", spare=7, least=20),
+        Column[RunRecord]("RUN", "run_id"),
+        Column[RunRecord]("RESULT", "result", state=True),
+        Column[RunRecord]("STOPPED BY", "stop_reason", spare=2),
+        Column[RunRecord]("TASK", lambda run: run.task or f"({run.purpose})", spare=3),
+        Column[RunRecord]("PROFILE", "profile_id", spare=1),
+        Column[RunRecord]("WORKER", "worker_id", spare=6),
+        Column[RunRecord]("STARTED", "acquired_at", spare=4),
+        Column[RunRecord]("ENDED", "ended_at", spare=5),
+        Column[RunRecord]("MESSAGE", "message", spare=7, least=20),
     ),
     empty="a run begins when a worker takes a job, or somebody leases a profile",
 )
@@ -48,4 +51,9 @@ def list_runs(store: str | None, limit: int, after: str | None, as_json: bool, *
 @output
 def show_run(run_id: str, store: str | None, as_json: bool) -> None:
     """Show one run: environment, ending, evidence, timings."""
-    answer_record(Run, run_id, url=store, as_json=as_json, first=FIRST)
+    hide = frozenset[str]() if as_json else frozenset({"evidence"})
+    run = answer_record(RunRecord, run_id, url=store, as_json=as_json, first=FIRST, hide=hide)
+    if not as_json:
+        data_dir = Path(settings(store).browsers.data_dir).absolute()
+        for line in evidence_lines(run.evidence, data_dir, Screen.now()):
+            click.echo(line)

@@ -19,9 +19,9 @@ def command(store: str | None, as_json: bool) -> None:
 
     Workers do the same all the time; running it beside them is safe.
     """
-    from leasehold.runtime.sweeper import sweep_once
+    from leasehold.runtime.sweeper import sweep_here
 
-    swept = with_store(store, lambda opened: sweep_once(opened, settings(store)))
+    swept = with_store(store, lambda opened: sweep_here(opened, settings(store)))
     if as_json:
         answer_json(encoded(swept))
         return

@@ -60,11 +60,13 @@ _ROWS: Final = (
     Failure("PROXY_CHANGED", BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED_IF_PROXY_CHANGED),
     Failure("PROXY_UNREACHABLE", BelongsTo.PROXY, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure("PROFILE_IN_USE_ELSEWHERE", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure("MANUAL_USE_DETECTED", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure("PROFILE_CORRUPT", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure("PROFILE_NEWER_THAN_BROWSER", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure("ACTION_NOT_ALLOWED", BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure("TASK_ERROR", BelongsTo.CODE, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure("EVIDENCE_NOT_SAVED", BelongsTo.WORKER, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure("WORKER_STOPPED", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.AVAILABLE),
     Failure("WORKER_LOST", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.STALE),
     Failure("LEASE_LOST", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.STALE),
 )

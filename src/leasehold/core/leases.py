@@ -132,7 +132,7 @@ class RunResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunRecord:
     """One attempt of a job, or one manual or API use of a profile: what it was, and how it ended."""
 
     run_id: RunId

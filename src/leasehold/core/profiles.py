@@ -104,6 +104,7 @@ class Profile:
     window: str | None = None
     max_active_runs: int = 1
     disposable: bool = False
+    warm: bool = True
     release_policy: ReleasePolicy = ReleasePolicy.QUARANTINE
     manual_use: ManualUse = ManualUse.REVIEW
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,12 @@ from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
 
 MOST_LOSSES = 2
 
+# What is wrong with a profile is wrong whether or not the run had started.
+_HOLDS_UNSTARTED = {
+    ProfileRule.REVIEW_REQUIRED: (ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON),
+    ProfileRule.QUARANTINED: (ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER),
+}
+
 
 class Browser(StrEnum):
     """What is known of the browser at the end of a run."""
@@ -23,6 +29,7 @@ class Browser(StrEnum):
     NONE = "none"
     CLOSED = "closed"
     NOT_PROVEN = "not_proven"
+    HANDED_OVER = "handed_over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,8 @@ class EndFacts:
 class Ending:
     """A holder's report of how its run ended. `reason` None means it completed.
 
-    `not_started`: the holder gives the job back untouched; it keeps its place and its attempts.
+    `not_started`: the holder gives the job back untouched; it keeps its place and its attempts. With a `reason` that
+    needs a person, the profile goes to that person first.
 
     `retry`: the task says itself that its error may be tried again. It counts for TASK_ERROR only.
     """
@@ -92,7 +100,11 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFacts:
-    """What was found out about a run whose holder vanished: from the keeper's report, or nothing."""
+    """What was found out about a run whose holder vanished: from the keeper's report, or nothing.
+
+    A report is kept with the run's evidence as soon as it is known (`kept`), and read from there by whoever decides
+    (`recalled`): the machine that has the report need not be the one whose sweeper comes first.
+    """
 
     final_url: str | None = None
     browser_dead: bool = False
@@ -100,13 +112,30 @@ class LostFacts:
     reported_by: str = ""
     evidence: Mapping[str, object] = field(default_factory=dict)
 
+    def kept(self) -> Mapping[str, object]:
+        said = {"by": self.reported_by, "browser_dead": self.browser_dead, "proxy_changed": self.proxy_changed}
+        return {**self.evidence, "report": said}
+
+    @staticmethod
+    def recalled(final_url: str | None, evidence: Mapping[str, object]) -> "LostFacts":
+        said = evidence.get("report")
+        if not isinstance(said, Mapping):
+            return LostFacts()
+        return LostFacts(
+            final_url=final_url,
+            browser_dead=said.get("browser_dead") is True,
+            proxy_changed=said.get("proxy_changed") is True,
+            reported_by=str(said.get("by", "")),
+            evidence={name: value for name, value in evidence.items() if name != "report"},
+        )
+
 
 def settle(
     lease: Lease, job: Job | None, ending: Ending, *, now: datetime, jitter: float, backoff: Backoff
 ) -> Settlement:
     """Decide an ending that the live holder reports."""
     if ending.not_started and lease.open_section is None:
-        return _given_back(job)
+        return _given_back(job, ending)
     reason, message = ending.reason, ending.message
     if reason is None and lease.open_section is not None:
         reason, message = "TASK_ERROR", f"the run ended inside mutating section {lease.open_section}"
@@ -126,14 +155,31 @@ def settle(
     )
 
 
-def _given_back(job: Job | None) -> Settlement:
+def _given_back(job: Job | None, ending: Ending) -> Settlement:
+    row = failure(ending.reason, ending.registered) if ending.reason is not None else None
+    profile = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted")
+    if row is not None and row.profile in _HOLDS_UNSTARTED:
+        said = ending.message or f"{row.reason} before the run started"
+        state, cause = _HOLDS_UNSTARTED[row.profile]
+        profile = ProfileVerdict(state=state, cause=cause, reason=said)
     return Settlement(
         result=RunResult.BLOCKED,
-        stop_reason="NOT_STARTED",
-        belongs_to=BelongsTo.WORKER,
+        stop_reason=row.reason if row else "NOT_STARTED",
+        belongs_to=row.belongs_to if row else BelongsTo.WORKER,
         job=JobVerdict(state=JobState.QUEUED) if job else None,
-        profile=ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted"),
+        profile=profile,
     )
+
+
+def may_hand_over(lease: Lease, ending: Ending) -> str | None:
+    """Why an open browser must not pass to the next run of its profile; None if it may."""
+    if ending.reason is not None or ending.not_started or not ending.facts.evidence_saved:
+        return "only a run that completed hands its browser over"
+    if lease.open_section is not None:
+        return f"mutating section {lease.open_section} is open"
+    if ending.facts.final_url is None or ending.facts.proxy_changed:
+        return "the final URL is unknown, or the proxy changed"
+    return "a shared run has no browser of its own" if lease.shared else None
 
 
 def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> ProfileVerdict:
@@ -153,7 +199,8 @@ def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: da
             cause=Cause.NEEDS_PERSON,
             reason=f"the run stopped with {row.reason}",
         )
-    if rule is ProfileRule.STALE or facts.browser is Browser.NOT_PROVEN:
+    left_open = facts.browser is Browser.NOT_PROVEN or (facts.browser is Browser.HANDED_OVER and row is not None)
+    if rule is ProfileRule.STALE or left_open:
         clause = facts.failing_clause or (row.reason if row and rule is ProfileRule.STALE else "no proof was given")
         return ProfileVerdict(
             state=None,
@@ -162,6 +209,10 @@ def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: da
             unresolved=True,
         )
     done = "completed" if row is None else f"stopped with {row.reason}"
+    if facts.browser is Browser.HANDED_OVER:
+        return ProfileVerdict(
+            state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} and handed its browser over"
+        )
     return ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} and closed cleanly")
 
 

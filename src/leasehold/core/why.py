@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Review
 from leasehold.core.jobs import FINAL, Job, JobState
-from leasehold.core.leases import Lease, Run
+from leasehold.core.leases import Lease, RunRecord
 from leasehold.core.profiles import Lane, Profile, ProfileState, ReleasePolicy
 from leasehold.core.readiness import NEXT_STEP, Blocked
 
@@ -31,7 +31,7 @@ class WhyFacts:
     waiting: int
     limit: Limit | None
     pool_leases: int
-    last_run: Run | None
+    last_run: RunRecord | None
     reviews: tuple[Review, ...]
 
 

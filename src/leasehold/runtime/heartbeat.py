@@ -14,15 +14,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from leasehold.core.leases import Lease, LeaseStatus, Timing
-from leasehold.errors import LeaseLost
-from leasehold.ports import MOST_IN_BATCH, Renewal, Store
+from leasehold.core.settle import Ending
+from leasehold.errors import LeaseLost, StoreUnavailable
+from leasehold.ports import MOST_IN_BATCH, Renewal, Settled, Store
 from leasehold.runtime.clocks import boot_time
 
 OpenStore = Callable[[], Awaitable[Store]]
 
 CLOSE_SECONDS = 10.0
+DEAD_BY = 0.75
+HUSH_SECONDS = 2.0
+HUSH_STEPS = 400
 
 _LOG = logging.getLogger(__name__)
+
+
+def dead_by(deadline: float, timing: Timing) -> float:
+    """When all that a holder started must be gone that had to stop at `deadline`."""
+    return deadline + (timing.ttl - timing.holder_stops_after).total_seconds() * DEAD_BY
 
 
 @dataclass(slots=True, eq=False)
@@ -34,9 +43,13 @@ class Hold:
     deadline: float
     next_at: float
     on_lost: Callable[[str], None]
+    on_renewed: Callable[[float, float], None] | None = None
     status: LeaseStatus = LeaseStatus.RUNNING
     lost: str | None = None
     _told: bool = field(default=False)
+    _quiet: bool = field(default=False)
+    _asking: bool = field(default=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
         """Raise LeaseLost once the holder must not act any more. Asks no thread: the deadline itself decides."""
@@ -48,12 +61,59 @@ class Hold:
                 f"lease {self.lease.lease_id} is lost: {self.lost}. Stop using profile {self.lease.profile_id}"
             )
 
+    async def hush(self) -> None:
+        """Stop renewing while the lease is being settled: a renewal that came after would look like a late write."""
+        with self._lock:
+            self._quiet = True
+        for _ in range(HUSH_STEPS):
+            if not self._asking:
+                return
+            await asyncio.sleep(HUSH_SECONDS / HUSH_STEPS)
+
+    def speak(self) -> None:
+        """The lease was not settled after all: renew it again."""
+        self._quiet = False
+
+    def begin(self) -> bool:
+        """A renewal is about to be sent. False: not now, the lease is being settled."""
+        with self._lock:
+            self._asking = not self._quiet
+            return self._asking
+
+    def end(self) -> None:
+        """The renewal was answered, or failed."""
+        self._asking = False
+
+    @property
+    def dead_by(self) -> float:
+        """When whatever the holder started must be gone: after its deadline, well before the store may expire it."""
+        return dead_by(self.deadline, self.timing)
+
+    def renewed(self, sent_at: float) -> None:
+        """A renewal was acknowledged: the holder may go on, counted from when it was asked for."""
+        self.deadline = sent_at + self.timing.holder_stops_after.total_seconds()
+        self.next_at = sent_at + self.timing.renew_every.total_seconds()
+        if self.on_renewed is not None:
+            self.on_renewed(self.deadline, self.dead_by)
+
     def lose(self, why: str) -> None:
         """The lease is lost; tell the holder, once."""
         self.lost = self.lost or why
         if not self._told:
             self._told = True
             self.on_lost(self.lost)
+
+
+async def settle_held(store: Store, ending: Ending, hold: Hold) -> Settled:
+    """Hand in the ending, again and again while the store is away: until then the lease goes on being renewed."""
+    while True:
+        await hold.hush()
+        try:
+            return (await store.settle([ending]))[0]
+        except StoreUnavailable:
+            hold.speak()
+            hold.check()
+            await asyncio.sleep(hold.timing.renew_every.total_seconds() / 10)
 
 
 class Heartbeat:
@@ -70,15 +130,26 @@ class Heartbeat:
         self._closing = False
         self._store: Store | None = None
 
-    def hold(self, lease: Lease, granted_at: float, on_lost: Callable[[str], None]) -> Hold:
-        """Start renewing. `granted_at` is when the request for the lease was sent, by `boot_time`."""
-        timing = self._timing.scaled(timedelta(milliseconds=lease.ttl_ms))
+    def hold(
+        self,
+        lease: Lease,
+        granted_at: float,
+        on_lost: Callable[[str], None],
+        on_renewed: Callable[[float, float], None] | None = None,
+    ) -> Hold:
+        """Start renewing. `granted_at` is when the request for the lease was sent, by `boot_time`.
+
+        Both callbacks come from the heartbeat's thread: `on_renewed` with the holder's new deadline and the time by
+        which all that it started must be gone.
+        """
+        timing = self.timing_of(lease)
         hold = Hold(
             lease=lease,
             timing=timing,
             deadline=granted_at + timing.holder_stops_after.total_seconds(),
             next_at=granted_at + timing.renew_every.total_seconds(),
             on_lost=on_lost,
+            on_renewed=on_renewed,
         )
         with self._lock:
             self._holds[lease.lease_id] = hold
@@ -87,6 +158,10 @@ class Heartbeat:
                 self._thread.start()
         self._poke()
         return hold
+
+    def timing_of(self, lease: Lease) -> Timing:
+        """The durations of this lease: a job may have its own TTL, and the others go with it."""
+        return self._timing.scaled(timedelta(milliseconds=lease.ttl_ms))
 
     def drop(self, hold: Hold) -> None:
         """Stop renewing: the lease was settled, or is lost. From here on `check` says no."""
@@ -144,6 +219,8 @@ class Heartbeat:
                 hold.check()
                 if hold.next_at <= now:
                     due.append(hold)
+                    # A hold that is being settled is not asked for: look again after a while, not at once.
+                    hold.next_at = now + hold.timing.renew_every.total_seconds() / 4
         return due
 
     def _pause(self, renewing: "asyncio.Task[None] | None") -> float:
@@ -155,7 +232,9 @@ class Heartbeat:
     async def _renew(self, due: Sequence[Hold]) -> None:
         """Renew in batches. What fails is due again soon: a store that is away must not end this thread."""
         for start in range(0, len(due), MOST_IN_BATCH):
-            batch = due[start : start + MOST_IN_BATCH]
+            batch = [hold for hold in due[start : start + MOST_IN_BATCH] if hold.begin()]
+            if not batch:
+                continue
             sent_at = boot_time()
             try:
                 self._store = self._store or await self._open_store()
@@ -165,6 +244,9 @@ class Heartbeat:
                 for hold in batch:
                     hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
                 continue
+            finally:
+                for hold in batch:
+                    hold.end()
             for hold, answer in zip(batch, answers, strict=True):
                 self._take(hold, answer.refused, sent_at)
 
@@ -172,7 +254,6 @@ class Heartbeat:
         with self._lock:
             held = hold.lease.lease_id in self._holds
         if refused is None:
-            hold.deadline = sent_at + hold.timing.holder_stops_after.total_seconds()
-            hold.next_at = sent_at + hold.timing.renew_every.total_seconds()
+            hold.renewed(sent_at)
         elif held:
             hold.lose(refused)

@@ -10,12 +10,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
-from leasehold.config import Config
+from leasehold.config import BrowserConfig, Config
 from leasehold.core.leases import Lease, clock_jump
 from leasehold.core.settle import LostFacts
+from leasehold.evidence.files import prune_evidence
 from leasehold.ports import MOST_IN_BATCH, Resolution, Store
 from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.testimony import Testimony
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ class Swept:
     promoted: int = 0
     healed: int = 0
     pruned: int = 0
+    reports: int = 0
     paused: bool = False
 
 
@@ -69,13 +73,39 @@ async def _batches(operation: Callable[[], Awaitable[int]]) -> int:
     return total
 
 
-class Sweeper:
-    """Sweeps every so often, and watches the store's clock against its own."""
+def _prune_evidence(config: BrowserConfig, testimony: Testimony) -> None:
+    prune_evidence(
+        testimony.ledger.runs_dir,
+        older_than=config.keep_evidence,
+        most_bytes=config.keep_evidence_bytes,
+        in_use=testimony.ledger.entries(),
+    )
 
-    def __init__(self, store: Store, config: Config, facts: Callable[[Lease], LostFacts] = nothing_known) -> None:
+
+async def sweep_here(store: Store, config: Config) -> Swept:
+    """One pass, with what keepers on this machine have reported, and its old evidence deleted."""
+    testimony = Testimony(Path(config.browsers.data_dir))
+    return await Sweeper(store, config, testimony=testimony).tick()
+
+
+class Sweeper:
+    """Sweeps every so often, and watches the store's clock against its own.
+
+    On a machine that runs browsers it also delivers what their keepers reported, and deletes old evidence.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        facts: Callable[[Lease], LostFacts] = nothing_known,
+        *,
+        testimony: Testimony | None = None,
+    ) -> None:
         self._store = store
         self._config = config
-        self._facts = facts
+        self._facts = testimony.facts if testimony is not None else facts
+        self._testimony = testimony
         self._seen: tuple[datetime, float] | None = None
         self._prune_at = 0.0
 
@@ -85,7 +115,12 @@ class Sweeper:
         prune = boot_time() >= self._prune_at
         if prune:
             self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
-        return replace(await sweep_once(self._store, self._config, self._facts, prune=prune), paused=paused)
+        testimony = self._testimony
+        swept = await sweep_once(self._store, self._config, self._facts, prune=prune)
+        reports = await testimony.deliver(self._store) if testimony is not None else 0
+        if prune and testimony is not None:
+            await asyncio.to_thread(_prune_evidence, self._config.browsers, testimony)
+        return replace(swept, paused=paused, reports=reports)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until told to stop. Whatever goes wrong is tried again at the next turn: nobody else would."""

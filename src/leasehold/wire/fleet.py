@@ -148,6 +148,7 @@ PROFILE: Final = Record(
         ),
         Field(name="max_active_runs", kind=Integer(1, MOST_ACTIVE_RUNS), doc="how many runs may share it"),
         Field(name="disposable", kind=Flag(), doc="its state is worth nothing, so that any job may share it"),
+        Field(name="warm", kind=Flag(), doc="false: every run gets a browser of its own, none is handed over"),
         Field(
             name="release_policy",
             kind=Choice(ReleasePolicy),

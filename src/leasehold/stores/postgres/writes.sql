@@ -142,16 +142,16 @@ ON CONFLICT (proxy_id) DO UPDATE SET
 -- name: put_profiles
 INSERT INTO profiles (
     profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
-    max_active_runs, disposable, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) SELECT
     profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
-    max_active_runs, disposable, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 FROM json_populate_recordset(NULL::profiles, :rows)
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, pool = excluded.pool, browser = excluded.browser,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
-    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable,
+    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
     release_policy = excluded.release_policy, manual_use = excluded.manual_use,
     labels = excluded.labels, notes = excluded.notes;
 
@@ -173,12 +173,18 @@ UPDATE runs t SET
     belongs_to = coalesce(t.belongs_to, r.belongs_to),
     message = CASE t.message WHEN '' THEN r.message ELSE t.message END,
     final_url = coalesce(t.final_url, r.final_url),
-    evidence = CASE WHEN r.reported THEN r.evidence ELSE t.evidence END
+    evidence = r.evidence
 FROM json_to_recordset(:rows) AS r (
     profile_id text, token bigint, stop_reason text, belongs_to text, message text, final_url text,
-    evidence text, reported boolean
+    evidence text
 )
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
+
+-- name: keep_reports
+UPDATE runs t SET final_url = coalesce(t.final_url, r.final_url), evidence = r.evidence
+FROM json_to_recordset(:rows) AS r (profile_id text, token bigint, final_url text, evidence text)
+WHERE t.profile_id = r.profile_id AND t.token = r.token
+  AND t.ended_at IS NOT NULL AND t.status IN ('expired', 'revoked') AND t.evidence = '{}';
 
 -- name: close_reviews
 UPDATE reviews t SET decided_at = r.decided_at, decision = r.decision, note = r.note, actor = r.actor

@@ -11,7 +11,7 @@ from itertools import islice
 
 from leasehold.core.accounts import Routing
 from leasehold.core.events import EventType
-from leasehold.core.ids import JobId, RunId, Token, WorkerId
+from leasehold.core.ids import JobId, ProfileId, RunId, Token, WorkerId
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease, Mode, Purpose, lease_id_of
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
@@ -150,6 +150,32 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, look_
         aside |= not _claim_head(round_, work, heads_of_lane, request, now)
     round_.save(tx)
     return round_.grants, aside
+
+
+def claim_lane(tx: Tx, ctx: Context, request: ClaimRequest, profile_id: ProfileId) -> Grant | None:
+    """The next job of one profile, if it is safe and this worker's, and nothing more urgent waits elsewhere."""
+    (best,) = tx.read(_ready(request, 1))
+    now, works, (heads,) = lock(tx, [profile_id], ("heads", {"ids": [profile_id]}))
+    work = works.get(profile_id)
+    if work is None or work.lane.head_task not in request.tasks or work.lane.head_pool != request.pool:
+        return None
+    if work.lane.head_shared or (best and best[0]["head_priority"] > work.lane.head_priority):
+        return None
+    round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
+    if work.account.routing is not Routing.PROFILE:
+        key = _key(work, task=work.lane.head_task, shared=False)
+        counts, parked = tx.read(
+            ("account_keys", {"accounts": [work.account.account_id]}), ("parked_lanes", {"keys": [key]})
+        )
+        if any(row["profile_id"] != profile_id and row["head_priority"] > work.lane.head_priority for row in parked):
+            return None
+        round_.keys.update(held_keys(counts))
+    (limits,) = tx.read(("pool_limit", {"pool": request.pool}))
+    if limits and _pool_room(tx, request.pool) == 0:
+        return None
+    _claim_head(round_, work, heads_by_profile(heads).get(profile_id, []), request, now)
+    round_.save(tx)
+    return round_.grants[0] if round_.grants else None
 
 
 def _ready(request: ClaimRequest, look_at: int) -> tuple[str, Params]:
@@ -368,13 +394,18 @@ def _record_grant(
     round_.grants.append(Grant(lease=lease, profile=work.profile, account=work.account, proxy=work.proxy, job=job))
 
 
-def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
-    """One profile without a job, under the same limits as a claim."""
-    (owners,) = tx.read(("configs", {"ids": [request.profile_id]}))
+def lock_account(tx: Tx, profile_id: ProfileId) -> None:
+    """Lock the account of a profile whose keys are wider than the profile: accounts are locked before lanes."""
+    (owners,) = tx.read(("configs", {"ids": [profile_id]}))
     if not owners:
-        raise NotFound(f"there is no profile {request.profile_id}; see 'leasehold profiles'")
+        raise NotFound(f"there is no profile {profile_id}; see 'leasehold profiles'")
     if owners[0]["a_routing"] != Routing.PROFILE:
         tx.read(("lock_accounts", {"ids": [owners[0]["account_id"]]}))
+
+
+def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
+    """One profile without a job, under the same limits as a claim."""
+    lock_account(tx, request.profile_id)
     now, works, _ = lock(tx, [request.profile_id])
     work = works.get(request.profile_id)
     if work is None:

@@ -86,8 +86,8 @@ SELECT * FROM runs WHERE unresolved ORDER BY ended_at LIMIT :most;
 SELECT DISTINCT waits_on FROM lanes WHERE waits_on IS NOT NULL LIMIT :most;
 
 -- name: parked_lanes
-SELECT profile_id, waits_on FROM (
-    SELECT profile_id, waits_on,
+SELECT profile_id, waits_on, head_priority FROM (
+    SELECT profile_id, waits_on, head_priority,
            row_number() OVER (
                PARTITION BY waits_on, head_pool, head_task ORDER BY head_priority DESC, waiting_at, profile_id
            ) AS place

@@ -10,7 +10,7 @@ from leasehold.core.decisions import Review
 from leasehold.core.deliveries import Delivery
 from leasehold.core.events import Event
 from leasehold.core.jobs import Job, JobState
-from leasehold.core.leases import Lease, Run, lease_key
+from leasehold.core.leases import Lease, RunRecord, lease_key
 from leasehold.core.profiles import Lane, Profile
 from leasehold.core.readiness import Blocked
 from leasehold.core.routing import routing_key
@@ -72,7 +72,7 @@ _LISTS: Mapping[type, _List] = {
         "job",
     ),
     Lease: _List("find_lease", "lease_id", "run_id", _RUN_FILTERS, "lease"),
-    Run: _List("find_lease", "run_id", "run_id", _RUN_FILTERS, "run"),
+    RunRecord: _List("find_lease", "run_id", "run_id", _RUN_FILTERS, "run"),
     Event: _List(
         "find_event",
         "seq",
@@ -271,6 +271,6 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         waiting=waiting[0]["jobs"],
         limit=Limit(pool=pool, max_leases=limits[0]["max_leases"]) if limits else None,
         pool_leases=taken[0]["leases"],
-        last_run=decoder(Run)(last[0]) if last else None,
+        last_run=decoder(RunRecord)(last[0]) if last else None,
         reviews=tuple(decoder(Review)(row) for row in reviews),
     )

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from leasehold.core.accounts import Routing
 from leasehold.core.events import EventType
 from leasehold.core.ids import JobId, ProfileId, RunId
 from leasehold.core.jobs import FINAL, Job, JobState
-from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunResult, lease_key
+from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunRecord, RunResult, lease_key
 from leasehold.core.profiles import Cause, ProfileState, settle_state, worse
 from leasehold.core.routing import is_account_key
 from leasehold.core.settle import Ending, JobVerdict, LostFacts, Settlement
@@ -14,7 +15,7 @@ from leasehold.core.settle import resolve as decide_lost
 from leasehold.core.settle import settle as decide_ending
 from leasehold.ports import Resolution, Settled
 from leasehold.stores.sql.claiming import held_keys
-from leasehold.stores.sql.codec import clean, dump, evolve, to_us
+from leasehold.stores.sql.codec import clean, decoder, dump, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
 from leasehold.stores.sql.holding import renewal_row
 from leasehold.stores.sql.lanes import (
@@ -31,6 +32,8 @@ from leasehold.stores.sql.lanes import (
 )
 from leasehold.stores.sql.log import Log
 from leasehold.stores.sql.submitting import change_job
+
+read_run = decoder(RunRecord)
 
 _TRIGGERED = {
     ProfileState.QUARANTINED: Cause.QUARANTINE_TRIGGER,
@@ -145,11 +148,19 @@ def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settle
     answers = [_settle_one(batch, ending) for ending in endings]
     batch.save()
     freed = [
-        ending.ref.routing_key
+        key
         for ending, answer in zip(endings, answers, strict=True)
-        if answer.refused is None and is_account_key(ending.ref.routing_key)
+        if answer.refused is None
+        for key in _freed(works[ending.ref.profile_id], ending.ref.routing_key)
     ]
     return answers, freed
+
+
+def _freed(work: Work, key: str) -> list[str]:
+    """The account keys that the end of a lease may free: its own, and the account's if that is routed as one by now."""
+    account = work.account
+    keys = {key, f"account:{account.account_id}"} if account.routing is Routing.ACCOUNT else {key}
+    return [key for key in sorted(keys) if is_account_key(key)]
 
 
 def _settle_one(batch: _Ending, ending: Ending) -> Settled:
@@ -280,7 +291,7 @@ def expire(tx: Tx, ctx: Context, most: int) -> tuple[list[Lease], list[str]]:
         if lease.expires_at <= now
     ]
     batch.save()
-    return expired, [lease.routing_key for lease in expired if is_account_key(lease.routing_key)]
+    return expired, [key for lease in expired for key in _freed(works[lease.profile_id], lease.routing_key)]
 
 
 def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease | None:
@@ -343,9 +354,13 @@ def _end_unexplained(batch: _Ending, work: Work, lease: Lease) -> Lease:
 
 
 def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Settled]:
-    """Decide unexplained endings, each once, with what was found out about them."""
+    """Decide unexplained endings, each once, with what was found out about them.
+
+    A report is kept with its run first, whether it is time to decide, too early or too late.
+    """
     wanted = {key: r for r in resolutions if (key := lease_key(r.lease_id)) is not None}
     now, works, jobs = lock_runs(tx, [(profile_id, r.lease_id) for (profile_id, _), r in wanted.items()])
+    _keep_reports(tx, resolutions)
     batch = _Ending(tx, ctx, now, works, jobs)
     answers = []
     for (profile_id, token), resolution in wanted.items():
@@ -359,10 +374,41 @@ def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Set
     return answers
 
 
+def _keep_reports(tx: Tx, resolutions: Sequence[Resolution]) -> None:
+    rows = []
+    for resolution in resolutions:
+        key, facts = lease_key(resolution.lease_id), _cleaned(resolution.facts)
+        if key is not None and facts.reported_by:
+            rows.append(
+                {
+                    "profile_id": key[0],
+                    "token": key[1],
+                    "final_url": facts.final_url,
+                    "evidence": dump(facts.kept()),
+                }
+            )
+    if rows:
+        tx.write("keep_reports", rows)
+
+
+def _cleaned(facts: LostFacts) -> LostFacts:
+    url = facts.final_url
+    return evolve(facts, final_url=url if url is None else clean(url), reported_by=clean(facts.reported_by))
+
+
+def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object]]:
+    """What is known of a lost run, by this report or an earlier one, and its evidence with that in it."""
+    (rows,) = tx.read(("run_by_token", {"profile_id": lease.profile_id, "token": lease.token}))
+    run = read_run(rows[0])
+    # The evidence of a run that was released is its holder's own: a keeper's report is kept with lost ones only.
+    early = facts == LostFacts() and lease.status is not LeaseStatus.RELEASED
+    facts = LostFacts.recalled(run.final_url, run.evidence) if early else _cleaned(facts)
+    return facts, {**run.evidence, **facts.kept()} if facts.reported_by else run.evidence
+
+
 def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
     job = batch.jobs.get(lease.run_id)
-    url = facts.final_url
-    facts = evolve(facts, final_url=url if url is None else clean(url), reported_by=clean(facts.reported_by))
+    facts, evidence = _recall(batch.tx, lease, facts)
     settlement = decide_lost(
         lease, job, facts, now=batch.now, jitter=batch.ctx.jitter(), backoff=batch.ctx.policy.backoff
     )
@@ -379,8 +425,7 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
                 "belongs_to": settlement.belongs_to,
                 "message": settlement.profile.reason,
                 "final_url": facts.final_url,
-                "evidence": dump(facts.evidence),
-                "reported": bool(facts.reported_by),
+                "evidence": dump(evidence),
             }
         ],
     )

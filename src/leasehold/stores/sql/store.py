@@ -16,7 +16,7 @@ from leasehold.core.fleet import Change, Fleet
 from leasehold.core.jobs import JobSpec
 from leasehold.core.leases import Lease, LeaseRef
 from leasehold.core.policy import Policy, Retention
-from leasehold.core.settle import Ending
+from leasehold.core.settle import Browser, Ending
 from leasehold.core.why import WhyFacts
 from leasehold.core.workers import WorkerReport
 from leasehold.errors import InputError, NotFound, Problem, StoreError
@@ -25,6 +25,7 @@ from leasehold.ports import (
     ClaimRequest,
     Decided,
     Grant,
+    HandedOver,
     LeaseRequest,
     Page,
     Renewal,
@@ -39,6 +40,7 @@ from leasehold.stores.sql import (
     claiming,
     configuring,
     deciding,
+    handing,
     holding,
     pruning,
     reading,
@@ -198,7 +200,17 @@ class SqlStore:
         _check_endings(endings)
         if not endings:
             return []
-        return (await self._turns.put(_Turn(endings=endings))).settled
+        return (await self._turns.put(_Turn(endings=[_closed_or_not(ending) for ending in endings]))).settled
+
+    async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
+        _check_endings([ending])
+        ending = evolve(ending, facts=evolve(ending.facts, browser=Browser.HANDED_OVER))
+        try:
+            handed, freed = await self._engine.change(lambda tx: handing.hand_over(tx, self._ctx, ending, request))
+        except handing.NobodyWaits:
+            return None
+        await self._wake(freed)
+        return handed
 
     async def expire(self, most: int = MOST_IN_BATCH) -> list[Lease]:
         expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, most))
@@ -325,6 +337,13 @@ class SqlStore:
 def _check_batch(items: Sequence[object], what: str) -> None:
     if len(items) > MOST_IN_BATCH:
         raise InputError("nothing was done", [Problem(what, f"at most {MOST_IN_BATCH} in one call, got {len(items)}")])
+
+
+def _closed_or_not(ending: Ending) -> Ending:
+    """Only `hand_over` hands a browser over: without a next run it was left open."""
+    if ending.facts.browser is not Browser.HANDED_OVER:
+        return ending
+    return evolve(ending, facts=evolve(ending.facts, browser=Browser.NOT_PROVEN))
 
 
 def _check_endings(endings: Sequence[Ending]) -> None:

@@ -95,16 +95,16 @@ ON CONFLICT (proxy_id) DO UPDATE SET
 -- name: put_profiles
 INSERT INTO profiles (
     profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
-    max_active_runs, disposable, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) VALUES (
     :profile_id, :account_id, :pool, :browser, :user_data_dir, :proxy_id, :language, :timezone, :window,
-    :max_active_runs, :disposable, :release_policy, :manual_use, :labels, :notes
+    :max_active_runs, :disposable, :warm, :release_policy, :manual_use, :labels, :notes
 )
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, pool = excluded.pool, browser = excluded.browser,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
-    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable,
+    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
     release_policy = excluded.release_policy, manual_use = excluded.manual_use,
     labels = excluded.labels, notes = excluded.notes;
 
@@ -126,8 +126,13 @@ UPDATE runs SET
     belongs_to = coalesce(belongs_to, :belongs_to),
     message = CASE message WHEN '' THEN :message ELSE message END,
     final_url = coalesce(final_url, :final_url),
-    evidence = CASE WHEN :reported THEN :evidence ELSE evidence END
+    evidence = :evidence
 WHERE profile_id = :profile_id AND token = :token;
+
+-- name: keep_reports
+UPDATE runs SET final_url = coalesce(final_url, :final_url), evidence = :evidence
+WHERE profile_id = :profile_id AND token = :token
+  AND ended_at IS NOT NULL AND status IN ('expired', 'revoked') AND evidence = '{}';
 
 -- name: close_reviews
 UPDATE reviews SET decided_at = :decided_at, decision = :decision, note = :note, actor = :actor

@@ -30,6 +30,7 @@ CREATE TABLE profiles (
     "window"        TEXT,
     max_active_runs BIGINT NOT NULL CHECK (max_active_runs >= 1),
     disposable      BOOLEAN NOT NULL,
+    warm            BOOLEAN NOT NULL,
     release_policy  TEXT NOT NULL,
     manual_use      TEXT NOT NULL,
     labels          TEXT NOT NULL,

@@ -30,6 +30,7 @@ CREATE TABLE profiles (
     "window"        TEXT,
     max_active_runs INTEGER NOT NULL CHECK (max_active_runs >= 1),
     disposable      INTEGER NOT NULL,
+    warm            INTEGER NOT NULL,
     release_policy  TEXT NOT NULL,
     manual_use      TEXT NOT NULL,
     labels          TEXT NOT NULL,

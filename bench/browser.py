@@ -1,0 +1,243 @@
+"""What Leasehold adds to a browser job: the same script bare and as a task, in turns, as ratios and a file.
+
+The bare script is what people write first: launch a persistent context, do the work, close it. Both use the same
+browser, the same directory, one running driver, and a local site; machines are noisy, so the middle ratio counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from playwright.async_api import Playwright, async_playwright
+
+from leasehold import config as settings
+from leasehold.app import App, Run
+from leasehold.browsers.finding import find_browser
+from leasehold.browsers.launching import launch_options
+from leasehold.browsers.link import KeeperLink, Orders
+from leasehold.browsers.wrapper import write_wrapper
+from leasehold.core.ids import AccountId, ProfileId
+from leasehold.core.jobs import Job, RunMode
+from leasehold.core.profiles import Profile
+from leasehold.ports import Store
+from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.stopping import Stop
+from leasehold.runtime.worker import Worker, WorkerOptions
+from leasehold.stores import open_store
+from leasehold.wire import parse_jobs
+from tests.conformance.world import fleet
+from tests.runtime.shop import Shop
+
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "10"))
+SHORT_JOBS = 20
+CLICKS = 10
+OUT = Path("bench/out/browser.json")
+app = App()
+
+
+async def work(page: Any, url: str, clicks: int) -> None:
+    """The job: open a page and click."""
+    await page.goto(url)
+    for _ in range(clicks):
+        await page.click("#go")
+
+
+@app.task("clicks", warm=False)
+async def clicks_task(run: Run) -> None:
+    await work(run.page, run.payload["url"], CLICKS)
+
+
+@app.task("short")
+async def short_task(run: Run) -> None:
+    await work(run.page, run.payload["url"], 1)
+
+
+class Bench:
+    """One worker in this process, beside bare launches of the same browser."""
+
+    def __init__(self, store: Store, playwright: Playwright, data: Path, url: str) -> None:
+        self._store = store
+        self._playwright = playwright
+        self._data = data
+        self._url = url
+        self._browser = find_browser()
+
+    def _launch(self, directory: Path, executable: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
+        return launch_options(
+            Profile(profile_id=ProfileId("bare"), account_id=AccountId("bench")),
+            directory=directory,
+            executable=executable,
+            run_mode=RunMode.HEADLESS,
+            environ=os.environ,
+            root=os.geteuid() == 0,
+            extra_env=env or {},
+        )
+
+    async def bare(self, clicks: int) -> float:
+        """Seconds of the bare script."""
+        directory = self._data / "bare"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        started = time.perf_counter()
+        context = await self._playwright.chromium.launch_persistent_context(
+            **self._launch(directory, self._browser.path)
+        )
+        page = context.pages[0] if context.pages else await context.new_page()
+        await work(page, self._url, clicks)
+        await context.close()
+        return time.perf_counter() - started
+
+    async def jobs(self, task: str, count: int) -> float:
+        """Seconds from the submission of so many jobs of one profile to the settlement of the last."""
+        started = time.perf_counter()
+        spec = {"task": task, "profile_id": "p1", "payload": {"url": self._url}}
+        last = (await self._store.submit(parse_jobs([spec] * count)))[-1].job
+        while (job := await self._store.get(Job, last.job_id)).finished_at is None:
+            assert job.state in ("queued", "blocked", "running"), job
+            await self._store.wait("default", settings.load({}).poll_every)
+        assert job.state == "completed"
+        return time.perf_counter() - started
+
+    async def launch_only(self, *, kept: bool) -> tuple[float, float]:
+        """Seconds until a browser is launched, and the keeper's resident memory in MB (0 without one)."""
+        directory = self._data / ("kept" if kept else "bare")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        link, executable, memory = None, self._browser.path, 0.0
+        started = time.perf_counter()
+        if kept:
+            executable = write_wrapper(self._data)
+            until = boot_time() + 60
+            folder = self._data / "runs" / f"bench_{time.monotonic_ns()}"
+            link = KeeperLink(
+                Orders(
+                    browser=str(self._browser.path),
+                    user_data_dir=str(directory),
+                    profile_id="kept",
+                    lease_id=f"kept:{time.monotonic_ns()}",
+                    token=time.monotonic_ns(),
+                    run_id=folder.name,
+                    folder=str(folder),
+                    deadline=until,
+                    kill_at=until + 10,
+                )
+            )
+        env = link.env if link else None
+        context = await self._playwright.chromium.launch_persistent_context(**self._launch(directory, executable, env))
+        took = time.perf_counter() - started
+        if link is not None:
+            memory = _resident_mb(link.keeper_pid or 0)
+        await context.close()
+        if link is not None:
+            await link.ended(30)
+            link.close()
+        return took, memory
+
+
+def _resident_mb(pid: int) -> float:
+    for line in (Path("/proc") / str(pid) / "status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+async def in_turns(*measures: Callable[[], Awaitable[float]]) -> list[list[float]]:
+    """Each measure once per round, in turns, after one round that does not count."""
+    figures: list[list[float]] = [[] for _ in measures]
+    for number in range(ROUNDS + 1):
+        for measure, taken in zip(measures, figures, strict=True):
+            seconds = await measure()
+            if number:
+                taken.append(seconds)
+    return figures
+
+
+async def measure(bench: Bench) -> dict[str, float]:
+    """All figures."""
+    ours, bare = await in_turns(lambda: bench.jobs("clicks", 1), lambda: bench.bare(CLICKS))
+    tell("one job: a page and ten clicks, through Leasehold", median(ours), "s")
+    tell("  the same script, bare", median(bare), "s")
+
+    async def relaunching() -> float:
+        return sum([await bench.bare(1) for _ in range(SHORT_JOBS)])
+
+    warm, cold = [], []
+    for _ in range(max(1, ROUNDS // 3)):
+        warm.append(await bench.jobs("short", SHORT_JOBS))
+        cold.append(await relaunching())
+    tell(f"{SHORT_JOBS} short jobs on one profile, warm", median(warm), "s")
+    tell("  the bare script, which launches for each", median(cold), "s")
+
+    memory: list[float] = []
+
+    async def kept() -> float:
+        took, megabytes = await bench.launch_only(kept=True)
+        memory.append(megabytes)
+        return took
+
+    async def plain() -> float:
+        return (await bench.launch_only(kept=False))[0]
+
+    launches, plain_launches = await in_turns(kept, plain)
+    tell("launch through the keeper", median(launches), "s")
+    tell("  bare launch", median(plain_launches), "s")
+    return {
+        "job_to_bare_script": median(a / b for a, b in zip(ours, bare, strict=True)),
+        "warm_to_relaunch": median(b / a for a, b in zip(warm, cold, strict=True)),
+        "keeper_mb": median(memory),
+        "keeper_launch_ms": 1000 * median(a - b for a, b in zip(launches, plain_launches, strict=True)),
+    }
+
+
+def tell(name: str, value: float, unit: str) -> None:
+    print(f"  {name:<56} {value:>9.3f} {unit}", flush=True)
+
+
+async def run() -> dict[str, float]:
+    """The worker, the site and the measurements."""
+    print(f"what Leasehold adds to a browser job; {ROUNDS} rounds in turns\n", flush=True)
+    with tempfile.TemporaryDirectory(prefix="lh-bench-", dir="/var/tmp") as folder, Shop() as shop:
+        url, data = f"sqlite:///{folder}/leasehold.db", Path(folder) / "data"
+        config = settings.load({}, store=url, data_dir=str(data), poll_every=5.0)
+        store = await open_store(url, policy=config.policy)
+        profile = Profile(profile_id=ProfileId("p1"), account_id=AccountId("bench"))
+        await store.apply(fleet(profile), actor="bench")
+        stop = Stop(config.browsers.stop_grace)
+        worker = Worker(
+            app,
+            store,
+            config,
+            WorkerOptions(),
+            open_store=lambda: open_store(url, policy=config.policy),
+            stop=stop,
+        )
+        running = asyncio.create_task(worker.run())
+        try:
+            async with async_playwright() as playwright:
+                ratios = await measure(Bench(store, playwright, data, shop.url))
+        finally:
+            stop.ask()
+            await running
+            stop.done()
+            await store.close()
+    return ratios
+
+
+def main() -> None:
+    ratios = asyncio.run(run())
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps({"ratios": {name: round(value, 3) for name, value in ratios.items()}}, indent=2) + "\n")
+    print("\nratios")
+    for name, value in ratios.items():
+        print(f"  {name:<24} {value:>9.3f}")
+    print(f"\nwritten to {OUT}")
+
+
+if __name__ == "__main__":
+    main()

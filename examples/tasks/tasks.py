@@ -1,0 +1,18 @@
+"""Tasks that run in real browsers: `leasehold apply fleet.yaml`, then `leasehold up tasks:app`."""
+
+# tasks.py
+from leasehold import App, Fail, Run
+
+app = App()  # $LEASEHOLD_STORE, else ./leasehold.db
+
+
+@app.task("sync_orders", actions=["read_dashboard", "export_orders"])
+async def sync_orders(run: Run) -> dict[str, int]:
+    page = run.page  # Playwright page in the leased profile
+    await page.goto(run.payload["shop_url"])
+    if await page.locator("#login").count():
+        raise Fail("LOGIN_REQUIRED", "the shop shows its login form")
+    await run.safe("dashboard_open")  # last safe step, fenced
+    async with run.mutating("export_orders"):  # dying in here means quarantine
+        await page.click("#export")
+    return {"orders": await page.locator(".order").count()}

@@ -1,0 +1,4 @@
+"""Browsers behind leases: the keeper (a process of its own), the worker's link to it, and the drivers that launch.
+
+A driver knows how to start and stop one kind of browser. None of them knows the store, jobs or people's decisions.
+"""

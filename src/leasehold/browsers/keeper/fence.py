@@ -1,0 +1,137 @@
+"""The fence around a profile directory: its lock, the highest token it was opened under, and who else is in it.
+
+The lock is a flock whose descriptor the browser inherits, so the directory stays taken while a browser lives even if
+its keeper was killed. The fence file outlives both: a lower token is refused for ever.
+"""
+
+# pathlib would add 5 ms to every launch.
+# ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH115, PTH118, PTH120, PTH123
+
+import fcntl
+import json
+import os
+import stat
+
+from leasehold.browsers.keeper.orders import Refused
+from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
+
+_FOLDER = ".leasehold"
+_SINGLETONS = ("SingletonLock", "SingletonCookie", "SingletonSocket")
+_IN_USE = "PROFILE_IN_USE_ELSEWHERE"
+
+
+def enclose(user_data_dir: str, token: int, lease_id: str) -> int:
+    """Take the directory for this token and make it fit for a launch. Returns the lock's descriptor.
+
+    Raises Refused if somebody else is in it, or if a higher token has been.
+    """
+    own = os.path.join(user_data_dir, _FOLDER)
+    try:
+        os.makedirs(own, mode=0o700, exist_ok=True)
+        lock = os.open(own + "/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Refused("BROWSER_LAUNCH_FAILED", f"cannot use {user_data_dir}: {error}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise Refused(_IN_USE, f"{user_data_dir} is locked: a browser of another lease still lives in it") from None
+    raise_fence(user_data_dir, token, lease_id)
+    _refuse_company(user_data_dir)
+    clear_singletons(user_data_dir)
+    return lock
+
+
+def raise_fence(user_data_dir: str, token: int, lease_id: str) -> None:
+    """Record the token as the highest, durably. Only under the lock. Raises Refused for a lower one."""
+    path = f"{user_data_dir}/{_FOLDER}/fence"
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read())
+        highest, holder = int(found["token"]), str(found["lease_id"])
+    except FileNotFoundError:
+        highest, holder = -1, ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{path} cannot be read ({error}), so it is unknown who was here last; look, then remove it"
+        raise Refused("STALE_TOKEN", message) from None
+    if token < highest or (token == highest and lease_id != holder):
+        message = f"lease {lease_id} has token {token}, but {user_data_dir} was already opened under {highest}"
+        raise Refused("STALE_TOKEN", message)
+    if token == highest:
+        return
+    try:
+        write_whole(path, json.dumps({"version": 1, "token": token, "lease_id": lease_id}).encode())
+    except OSError as error:
+        raise Refused("BROWSER_LAUNCH_FAILED", f"cannot write {path}: {error}") from None
+
+
+def write_whole(path: str, content: bytes) -> None:
+    """Write a file so that after a power cut there is the old one or the new one, never a part."""
+    part = f"{path}.part"
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)  # a full disk must not be filled further by what could not be finished
+        raise
+    finally:
+        os.close(handle)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def singleton_lock(user_data_dir: str) -> str | None:
+    """What Chromium's own lock says, as `host-pid`; None if there is none."""
+    try:
+        return os.readlink(f"{user_data_dir}/SingletonLock")
+    except OSError:
+        return None
+
+
+def clear_singletons(user_data_dir: str) -> None:
+    """Remove what a dead browser, or one of another host, left behind. Only under the lock, with nobody inside."""
+    for name in _SINGLETONS:
+        path = f"{user_data_dir}/{name}"
+        try:
+            target = os.readlink(path)
+            os.unlink(path)
+        except OSError:
+            continue
+        if name == "SingletonSocket":
+            _clear_socket(target)
+
+
+def _clear_socket(path: str) -> None:
+    """Chromium keeps its socket in a folder of its own below /tmp; rmdir takes it only if nothing else is in it."""
+    folder = os.path.dirname(path)
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+        os.unlink(path)
+        os.unlink(f"{folder}/SingletonCookie")
+        os.rmdir(folder)
+    except OSError:
+        return  # not ours, not there, or not empty: it harms nobody
+
+
+def _refuse_company(user_data_dir: str) -> None:
+    """A browser that was started by hand holds no lock of ours: look for it by name."""
+    for pid in users_of(user_data_dir):
+        message = f"{user_data_dir} is open in a browser that Leasehold did not start (process {pid}): close it first"
+        raise Refused(_IN_USE, message)
+    found = singleton_lock(user_data_dir)
+    if found is None:
+        return
+    host, _, pid_text = found.rpartition("-")
+    if host != os.uname().nodename or not pid_text.isdigit():
+        return
+    # The number may have been given to another program since: only one with files open in here is company.
+    pid = int(pid_text)
+    if is_alive(pid) and has_files_in(pid, user_data_dir):
+        raise Refused(_IN_USE, f"{user_data_dir} is open in process {pid} of this machine: close it first")

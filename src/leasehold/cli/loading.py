@@ -1,0 +1,38 @@
+"""`tasks:app` → the App in the user's file, with an answer for everything that can be wrong with it."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leasehold.errors import InputError
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+
+
+def load_app(target: str) -> "App":
+    """Import MODULE:NAME (NAME defaults to `app`), looking in the current directory first."""
+    from leasehold.app import App
+
+    module_name, _, name = target.partition(":")
+    if not module_name or module_name.endswith(".py"):
+        better = module_name.removesuffix(".py").replace("/", ".") or "tasks"
+        raise InputError(f"{target!r} does not name an app; write it as {better}:{name or 'app'}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise InputError(f"{module_name} could not be imported: {error}") from error
+        raise InputError(f"there is no module {module_name} here ({here}); run this where your file is") from None
+    except Exception as error:
+        raise InputError(f"{module_name} could not be imported: {type(error).__name__}: {error}") from error
+    app = getattr(module, name or "app", None)
+    if isinstance(app, App):
+        return app
+    found = [key for key, value in vars(module).items() if isinstance(value, App)]
+    hint = f"; did you mean {module_name}:{found[0]}?" if found else "; it needs a line such as app = App()"
+    raise InputError(f"{module_name} has no App named {name or 'app'}{hint}")

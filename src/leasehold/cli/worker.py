@@ -1,0 +1,76 @@
+"""`leasehold worker`: take jobs of a fleet and run them in real browsers."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from leasehold.cli.options import store_option
+
+if TYPE_CHECKING:
+    from leasehold.config import Config
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def worker_options(command: F) -> F:
+    """What `worker` and `up` share."""
+    for option in (
+        click.option("--verbose", "-v", is_flag=True, help="Say more about what it does."),
+        click.option("--name", metavar="ID", help="The worker's name.  [default: host and process id]"),
+        click.option("--pool", default="default", show_default=True, help="Which pool's jobs it takes."),
+        click.option(
+            "--concurrency",
+            type=click.IntRange(1, 1000),
+            default=1,
+            show_default=True,
+            help="How many browsers it runs at once.",
+        ),
+    ):
+        command = option(command)
+    return click.argument("app", metavar="MODULE:APP")(store_option(command))
+
+
+def start(
+    app: str, store: str | None, concurrency: int, pool: str, name: str | None, *, verbose: bool, sweep: bool
+) -> None:
+    """Load the app and work until stopped."""
+    import asyncio
+
+    from leasehold.cli.loading import load_app
+    from leasehold.runtime.up import work
+    from leasehold.runtime.worker import WorkerOptions
+
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname).1s %(message)s"
+    )
+    if not verbose:
+        logging.getLogger("asyncio").setLevel(logging.WARNING)
+    loaded = load_app(app)
+    options = WorkerOptions(concurrency=concurrency, pool=pool, worker_id=name)
+
+    def ready(config: "Config", worker_id: str) -> None:
+        tasks = ", ".join(loaded.tasks)
+        click.echo(f"worker {worker_id}: {tasks}; {concurrency} at once, pool {pool}")
+        click.echo(f"  store {_without_password(config.store)}, evidence in {config.browsers.data_dir}")
+        click.echo("  Ctrl-C asks it to stop: running tasks may come to a safe step; twice ends them at once")
+
+    asyncio.run(work(loaded, options, store=store, sweep=sweep, ready=ready))
+    click.echo("stopped: no lease is held, no browser is open")
+
+
+def _without_password(url: str) -> str:
+    from leasehold.evidence.redact import Redactor
+
+    return Redactor().url(url)
+
+
+@click.command("worker")
+@worker_options
+def command(app: str, store: str | None, concurrency: int, pool: str, name: str | None, verbose: bool) -> None:
+    """Take jobs of a fleet and run them in real browsers, until asked to stop.
+
+    MODULE:APP is your file and the App in it: tasks:app for tasks.py with `app = App()`.
+    """
+    start(app, store, concurrency, pool, name, verbose=verbose, sweep=False)

@@ -1,0 +1,181 @@
+"""What the last page looked like: final URL, screenshot, and the facts that detectors ask for.
+
+Never raises for a page that is closed, crashed, hung or was never opened, and never takes longer than its time:
+a run has to be able to end. The text of a page is looked at for detectors and never stored.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from leasehold.core.classify import summary
+from leasehold.core.detectors import PageFacts
+from leasehold.evidence.recorder import Recorder
+from leasehold.evidence.redact import Redactor
+
+SCREENSHOT_SECONDS: Final = 2.5
+LOOK_SECONDS: Final = 1.5
+MOST_TEXT: Final = 20_000
+_MARGIN: Final = 0.4
+_TEXT: Final = f"() => (document.body ? document.body.innerText : '').slice(0, {MOST_TEXT})"
+_ENVIRONMENT: Final = """() => ({
+    language: navigator.language,
+    timezone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+    window: `${window.innerWidth}x${window.innerHeight}`,
+    user_agent: navigator.userAgent,
+})"""
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """The end of a run as seen in the browser. `problem` says why there is no screenshot; empty if there is one."""
+
+    final_url: str | None = None
+    screenshot: bytes | None = None
+    problem: str = ""
+    open_pages: int = 0
+
+
+async def capture(
+    context: Any,
+    *,
+    recorder: Recorder | None,
+    redactor: Redactor,
+    page: Any = None,
+    seconds: float = SCREENSHOT_SECONDS,
+) -> Captured:
+    """Look at the last page of an async context. Takes at most `seconds` and a little."""
+    page, open_pages = _last_page(context, recorder, page)
+    problem = _no_screenshot(page)
+    shot: bytes | None = None
+    if not problem:
+        shot, problem = await _within(page.screenshot(timeout=seconds * 1000), seconds + _MARGIN)
+    return _captured(page, open_pages, shot, problem, redactor)
+
+
+def capture_sync(
+    context: Any,
+    *,
+    recorder: Recorder | None,
+    redactor: Redactor,
+    page: Any = None,
+    seconds: float = SCREENSHOT_SECONDS,
+) -> Captured:
+    """The same for a context of the sync API, in its own thread. Only Playwright's own timeout guards it."""
+    page, open_pages = _last_page(context, recorder, page)
+    problem = _no_screenshot(page)
+    shot: bytes | None = None
+    if not problem:
+        try:
+            shot = page.screenshot(timeout=seconds * 1000)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the page, the run has to end
+            problem = _words(error)
+    return _captured(page, open_pages, shot, problem, redactor)
+
+
+def _last_page(context: Any, recorder: Recorder | None, page: Any) -> tuple[Any, int]:
+    """The page that tells how the run ended: the task's own if it is open, else the newest open one, else the last."""
+    try:
+        open_pages = [each for each in context.pages if not each.is_closed()] if context is not None else []
+    except Exception:  # noqa: BLE001 - without its driver a context has no pages
+        open_pages = []
+    if page is not None and (not open_pages or page in open_pages):
+        return page, len(open_pages)
+    if open_pages:
+        return open_pages[-1], len(open_pages)
+    return (recorder.last_page if recorder is not None else None), 0
+
+
+def _no_screenshot(page: Any) -> str:
+    if page is None:
+        return "no page was open"
+    return "the page was closed" if page.is_closed() else ""
+
+
+def _captured(page: Any, open_pages: int, shot: bytes | None, problem: str, redactor: Redactor) -> Captured:
+    url = redactor.url(page.url) if page is not None else None
+    return Captured(final_url=url, screenshot=shot, problem=redactor.text(problem), open_pages=open_pages)
+
+
+async def _within(asked: Awaitable[T], seconds: float) -> tuple[T | None, str]:
+    """An answer of the browser, or None and why there is none. Playwright's own timeouts cannot be relied on alone."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await asked, ""
+    except TimeoutError:
+        return None, f"the browser gave no answer within {seconds:.1f} s"
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the page, the run has to end
+        return None, _words(error)
+
+
+def _words(error: Exception) -> str:
+    return summary(str(error)) or type(error).__name__
+
+
+async def look(
+    page: Any, selectors: Iterable[str], *, with_text: bool = True, seconds: float = LOOK_SECONDS
+) -> PageFacts:
+    """What detectors need to know of a page. What it does not tell in time counts as not seen."""
+    if page is None:
+        return PageFacts(url="")
+    if page.is_closed():
+        return PageFacts(url=page.url)
+    visible: set[str] = set()
+    text: list[str] = []
+
+    async def ask() -> None:
+        if with_text:
+            text.append(str(await page.evaluate(_TEXT)))
+        for selector in selectors:
+            try:
+                if await page.locator(selector).first.is_visible():
+                    visible.add(selector)
+            except Exception as error:  # noqa: BLE001 - one selector that cannot be read must not spoil the others
+                _not_looked_for(selector, error)
+
+    await _within(ask(), seconds)
+    return PageFacts(url=page.url, visible=frozenset(visible), text="".join(text))
+
+
+def look_sync(page: Any, selectors: Iterable[str], *, with_text: bool = True) -> PageFacts:
+    """The same for a page of the sync API. A page whose scripts hang makes it hang: ask only pages that answered."""
+    if page is None or page.is_closed():
+        return PageFacts(url=page.url if page is not None else "")
+    visible: set[str] = set()
+    text = ""
+    if with_text:
+        with suppress(Exception):
+            text = str(page.evaluate(_TEXT))
+    for selector in selectors:
+        try:
+            if page.locator(selector).first.is_visible():
+                visible.add(selector)
+        except Exception as error:  # noqa: BLE001 - as above
+            _not_looked_for(selector, error)
+    return PageFacts(url=page.url, visible=frozenset(visible), text=text)
+
+
+def _not_looked_for(selector: str, error: Exception) -> None:
+    _LOG.warning("a detector's selector could not be looked for: %s: %s", selector, _words(error))
+
+
+async def read_environment(page: Any, *, seconds: float = LOOK_SECONDS) -> dict[str, str]:
+    """Language, time zone and window as pages see them, for the run's `actual_*`. Empty if the page does not answer."""
+    seen, _ = await _within(page.evaluate(_ENVIRONMENT), seconds)
+    return {str(key): str(value) for key, value in seen.items()} if isinstance(seen, dict) else {}
+
+
+def read_environment_sync(page: Any) -> dict[str, str]:
+    """The same for a page of the sync API, just after it was opened."""
+    try:
+        seen = page.evaluate(_ENVIRONMENT)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the page, the run will find out
+        return {}
+    return {str(key): str(value) for key, value in seen.items()}

@@ -1,0 +1,94 @@
+"""How a run came to its end, decided from what the worker saw. Pure: the runner looks, this module judges."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from leasehold.app import Signal, Task
+from leasehold.browsers.reports import KeeperReport
+from leasehold.core.classify import Facts, classify, kind_of, summary
+from leasehold.core.failures import Failure, ProfileRule, failure
+from leasehold.core.settle import Browser, EndFacts
+from leasehold.errors import Fail, LeaseLost
+from leasehold.evidence.files import EvidenceNotSaved
+
+_STRICTNESS = {ProfileRule.REVIEW_REQUIRED: 1, ProfileRule.STALE: 2, ProfileRule.QUARANTINED: 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the task. `reason` None: it completed, with `output`. `said`: by the task itself."""
+
+    reason: str | None = None
+    message: str = ""
+    output: Mapping[str, object] | None = None
+    retry: bool = False
+    said: bool = False
+
+
+def outcome_of_error(error: BaseException, task: Task, *, facts: Facts) -> Outcome:
+    """The outcome of a task that raised."""
+    match error:
+        case Fail():
+            return Outcome(reason=error.reason, message=error.detail, said=True)
+        case LeaseLost():
+            return Outcome(reason="LEASE_LOST", message=error.message)
+        case EvidenceNotSaved():
+            return Outcome(reason="EVIDENCE_NOT_SAVED", message=str(error))
+    reason = classify(kind_of(error), str(error), facts)
+    return Outcome(
+        reason=reason,
+        message=f"{type(error).__name__}: {summary(str(error))}",
+        retry=reason == "TASK_ERROR" and task.retries(error),
+    )
+
+
+def outcome_of_result(result: object) -> Outcome:
+    """The outcome of a task that returned: nothing, or a mapping that can be kept as the run's result."""
+    if result is None or isinstance(result, Mapping):
+        return Outcome(output=result)
+    return Outcome(
+        reason="TASK_ERROR",
+        message=f"the task returned {type(result).__name__}; return a mapping, or nothing",
+    )
+
+
+def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str, Failure]) -> Outcome:
+    """The outcome with what the task or a detector noticed: the reason that is hardest on the profile counts."""
+
+    def strictness(reason: str | None) -> int:
+        return -1 if reason is None else _STRICTNESS.get(failure(reason, reasons.get(reason)).profile, 0)
+
+    for signal in signals:
+        if strictness(signal.reason) > strictness(outcome.reason):
+            outcome = Outcome(reason=signal.reason, message=signal.message, output=outcome.output, said=True)
+    return outcome
+
+
+def end_facts(
+    report: KeeperReport | None,
+    *,
+    final_url: str | None,
+    opened: bool,
+    throwaway: bool,
+    evidence_saved: bool,
+    proxy_changed: bool,
+) -> EndFacts:
+    """What is known of the browser at the end: the keeper's word, since nobody else was there.
+
+    A browser that never got as far as a page was nowhere; a throwaway copy only has to be gone.
+    """
+    where = final_url or (report.final_url if report else None) or (None if opened else "about:blank")
+    browser, clause = Browser.NOT_PROVEN, "the keeper left no report"
+    if report is not None:
+        holds = report.proof.processes_gone if throwaway or not opened else report.proof.holds
+        browser = Browser.CLOSED if holds else Browser.NOT_PROVEN
+        clause = "" if holds else report.proof.failing_clause or "no proof was given"
+        if report.refused is not None:
+            browser, clause = Browser.NONE, ""
+    return EndFacts(
+        browser=browser,
+        failing_clause=clause,
+        final_url=where,
+        proxy_changed=proxy_changed,
+        evidence_saved=evidence_saved,
+    )

@@ -1,0 +1,99 @@
+"""The evidence of one run while it is gathered: files on disk, and whether all of it could be saved."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from leasehold.app import Content
+from leasehold.browsers.reports import KeeperReport
+from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
+
+MOST_COMMANDS = 20
+
+
+class RunEvidence:
+    """What a run leaves behind. `unsaved` says why something is missing: such a run never counts as completed."""
+
+    def __init__(self, root: Path, run_id: str) -> None:
+        self.files = EvidenceFolder(root, run_id)
+        self.artifacts: list[Artifact] = []
+        self.notes: dict[str, object] = {}
+        self.unsaved: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.files.path
+
+    async def create(self) -> None:
+        """Make the folder. A disk that refuses is a reason not to start."""
+        await self._keep(self.files.create)
+
+    async def attach(self, name: str, content: Content) -> None:
+        """Save one artifact; raises EvidenceNotSaved if the disk refuses, also to the task that asked for it."""
+        await self._keep(lambda: self.artifacts.append(self._write(name, content)))
+
+    async def try_attach(self, name: str, content: bytes) -> None:
+        """The same for what nobody waits for: a refusal is noted, and decides how the run ends."""
+        try:
+            await self.attach(name, content)
+        except EvidenceNotSaved:
+            return
+
+    async def adopt(self, report: KeeperReport) -> None:
+        """What the keeper saw, as evidence of this run."""
+        if report.screenshot is not None:
+            self.adopt_now(report.screenshot)
+        self.notes["keeper"] = told(report)
+
+    def adopt_now(self, name: str) -> None:
+        """Take a file that is in the folder already as an artifact."""
+        try:
+            found = self.files.adopt(name)
+        except EvidenceNotSaved as error:
+            self.unsaved = str(error)
+            return
+        if found is not None:
+            self.artifacts.append(found)
+
+    def as_json(self) -> dict[str, object]:
+        """The record that goes to the store: names and hashes, never contents."""
+        record: dict[str, object] = {"folder": self.files.run_id, **self.notes}
+        if self.artifacts:
+            record["artifacts"] = [artifact.as_json() for artifact in self.artifacts]
+        if self.unsaved is not None:
+            record["unsaved"] = self.unsaved
+        return record
+
+    def _write(self, name: str, content: Content) -> Artifact:
+        if isinstance(content, Path):
+            return self.files.copy(name, content)
+        return self.files.write(name, content.encode() if isinstance(content, str) else content)
+
+    async def _keep(self, save: Callable[[], None]) -> None:
+        try:
+            await asyncio.to_thread(save)
+        except EvidenceNotSaved as error:
+            self.unsaved = str(error)
+            raise
+
+
+def told(report: KeeperReport) -> dict[str, object]:
+    """The keeper's report as a record keeps it: how the browser ended and, unless all went well, what it did last."""
+    ended: dict[str, object] = {
+        "cause": report.cause,
+        "stopped_by": report.stopped_by,
+        "clean_close": report.proof.holds,
+    }
+    if report.proof.holds and report.cause == "closed":
+        return ended
+    return {
+        **ended,
+        "fence_reason": report.fence_reason,
+        "exit_code": report.exit_code,
+        "signal": report.signal,
+        "failing_clause": report.proof.failing_clause,
+        "commands": [
+            {"at": round(command.at, 3), "method": command.method, "url": command.url}
+            for command in report.commands[-MOST_COMMANDS:]
+        ],
+    }

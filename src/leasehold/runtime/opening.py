@@ -1,0 +1,346 @@
+"""From a lease to an open browser: the directory looked at, the proxy asked, the keeper given its orders, the launch.
+
+Each reason not to open says what becomes of the job: given back untouched, or ended for that reason.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from leasehold.browsers.checkout import Inspection, claim_directory, inspect, last_engine, seal
+from leasehold.browsers.copying import copy_profile
+from leasehold.browsers.finding import Found, find_browser
+from leasehold.browsers.keeper.processes import users_of
+from leasehold.browsers.launching import forget_tabs, launch_options
+from leasehold.browsers.link import KeeperLink, KeeperReport, LaunchRefused, Orders
+from leasehold.browsers.probe import Probe, ProbeResult, probe
+from leasehold.browsers.reports import ReportUnreadable
+from leasehold.browsers.secrets import Credentials, resolve_credentials
+from leasehold.browsers.wrapper import write_wrapper
+from leasehold.config import BrowserConfig
+from leasehold.core.classify import classify, kind_of, summary
+from leasehold.core.events import Event, EventType
+from leasehold.core.jobs import RunMode
+from leasehold.core.leases import Mode
+from leasehold.core.profiles import ManualUse
+from leasehold.errors import Fail, LeaseholdError
+from leasehold.evidence.redact import Redactor
+from leasehold.ports import Grant, Store
+from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.drivers import Driver, write_starter
+from leasehold.runtime.gathering import RunEvidence
+from leasehold.runtime.lifeline import Lifeline
+from leasehold.runtime.sessions import AsyncSession, Host, Session, SyncSession
+from leasehold.runtime.testimony import Ledger
+
+_LOG = logging.getLogger(__name__)
+
+
+class NotOpened(Exception):
+    """There is no browser for this run. `give_back`: the job was not touched and keeps its place."""
+
+    def __init__(self, reason: str, message: str, *, give_back: bool = False, engine: int | None = None) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+        self.give_back = give_back
+        self.engine = engine
+
+
+@dataclass(slots=True, kw_only=True)
+class Opened:
+    """A browser that is open under a lease. `copy` is a throwaway directory, deleted when it closes."""
+
+    session: Session
+    link: KeeperLink
+    directory: Path
+    sync: bool
+    copy: Path | None = None
+    credentials: Credentials | None = None
+    probed: Probe | None = None
+    opened_at: float = field(default_factory=boot_time)
+    runs: int = 1
+
+
+class Kit:
+    """What a worker needs to open browsers: found once, shared by all its runs."""
+
+    def __init__(self, config: BrowserConfig, store: Store, on_launch: Callable[[], None] = lambda: None) -> None:
+        self.config = config
+        self._on_launch = on_launch
+        self.store = store
+        self.data_dir = Path(config.data_dir).absolute()
+        self.ledger = Ledger(self.data_dir)
+        self.runs_dir = self.ledger.runs_dir
+        self.redactor = Redactor()
+        self.launches = asyncio.Semaphore(config.launch_together)
+        self._driver = Driver()
+        self._hosts: list[Host] = []
+        self._browser: Found | None = None
+        self._wrapper: Path | None = None
+
+    async def prepare(self) -> Found:
+        """Find the browser and write the keeper's wrapper. Raises a clear error if this machine cannot run any."""
+        if self._browser is None:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._browser = await asyncio.to_thread(find_browser, self.config.browser)
+            self._wrapper = await asyncio.to_thread(write_wrapper, self.data_dir)
+            self._driver.starter = write_starter(self.data_dir)
+        return self._browser
+
+    @property
+    def browser(self) -> Found:
+        if self._browser is None:
+            raise RuntimeError("prepare the kit first")
+        return self._browser
+
+    def session(self, *, sync: bool) -> Session:
+        if not sync:
+            return AsyncSession(self._driver, self.redactor)
+        return SyncSession(self._hosts.pop() if self._hosts else Host(self._driver.starter), self.redactor)
+
+    def take_back(self, session: Session) -> None:
+        """A session is over: its thread, if it had one and still answers, may serve another."""
+        if isinstance(session, SyncSession):
+            if session.host.stuck:
+                session.host.close()
+            else:
+                self._hosts.append(session.host)
+
+    async def close(self) -> None:
+        await self._driver.stop()
+        for host in self._hosts:
+            await asyncio.to_thread(host.close)
+
+    async def open(
+        self, grant: Grant, lifeline: Lifeline, evidence: RunEvidence, *, sync: bool, by_person: bool = False
+    ) -> Opened:
+        """Open the browser of a lease. Raises NotOpened; then no process of it is left.
+
+        `by_person`: somebody who opens a profile by hand is not kept out because somebody used it by hand.
+        """
+        directory, copy = await self._directory(grant, evidence, by_person=by_person)
+        credentials = await self._credentials(grant)
+        probed = await self.probe(grant, credentials)
+        if probed is not None and probed.result is not ProbeResult.OK:
+            failed = probed.result is ProbeResult.FAILED
+            raise NotOpened("PROXY_UNREACHABLE" if failed else "PROXY_REGION_MISMATCH", probed.detail)
+        try:
+            async with self.launches:
+                lifeline.hold.check()
+                link = self._link(grant, lifeline, directory, evidence)
+                session = self.session(sync=sync)
+                try:
+                    await self._launch(session, link, grant, directory, credentials)
+                except BaseException as error:
+                    await self._abandon(link, directory, copy)
+                    self.take_back(session)
+                    if isinstance(error, Exception):
+                        raise _not_opened(error, link, self.redactor) from error
+                    raise
+        finally:
+            self._on_launch()
+        return Opened(
+            session=session,
+            link=link,
+            directory=directory,
+            copy=copy,
+            sync=sync,
+            credentials=credentials,
+            probed=probed,
+        )
+
+    async def _directory(self, grant: Grant, evidence: RunEvidence, *, by_person: bool) -> tuple[Path, Path | None]:
+        """The profile's own directory, or a throwaway copy of it for a run that shares it with others."""
+        profile = grant.profile
+        place = Path(profile.user_data_dir or self.data_dir / "profiles" / profile.profile_id)
+        try:
+            own = await asyncio.to_thread(claim_directory, place)
+            seen = await asyncio.to_thread(inspect, own, engine=self.browser.engine)
+        except Fail as refused:
+            newer = last_engine(place) if refused.reason == "PROFILE_NEWER_THAN_BROWSER" else None
+            raise NotOpened(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused
+        if seen.manual_use:
+            await self._manual_use(grant, own, seen, accepted=by_person)
+        if grant.lease.mode is not Mode.SHARED and not profile.disposable:
+            await asyncio.to_thread(forget_tabs, own)
+            return own, None
+        copy = evidence.folder / "profile"
+        await asyncio.to_thread(copy_profile, own, copy)
+        return copy, copy
+
+    async def _manual_use(self, grant: Grant, directory: Path, seen: Inspection, *, accepted: bool) -> None:
+        """Somebody used the profile outside a lease: say so, then go on or leave it to a person, as configured."""
+        accepted = accepted or grant.profile.manual_use is ManualUse.ACCEPT
+        await self.store.record(
+            Event(
+                at=datetime.now(UTC),
+                type=EventType.MANUAL_USE_DETECTED,
+                account_id=grant.lease.account_id,
+                profile_id=grant.lease.profile_id,
+                run_id=grant.lease.run_id,
+                worker_id=grant.lease.worker_id,
+                data={"found": seen.words, "policy": grant.profile.manual_use.value},
+            )
+        )
+        # What was reported once is known: the next run must not find it again.
+        await asyncio.to_thread(seal, directory)
+        if not accepted:
+            raise NotOpened("MANUAL_USE_DETECTED", seen.words, give_back=True)
+
+    async def _credentials(self, grant: Grant) -> Credentials | None:
+        try:
+            found = await asyncio.to_thread(resolve_credentials, grant.proxy.credentials if grant.proxy else None)
+        except LeaseholdError as error:
+            raise NotOpened("PROXY_UNREACHABLE", error.message) from error
+        if found is not None:
+            self.redactor.add(found.password)
+        return found
+
+    async def probe(self, grant: Grant, credentials: Credentials | None) -> Probe | None:
+        """Ask through the profile's proxy, if a probe is configured."""
+        url, proxy = self.config.probe_url, grant.proxy
+        if proxy is None or url is None:
+            return None
+        return await asyncio.to_thread(probe, proxy.server, url, credentials=credentials, expected=proxy.region)
+
+    def _link(self, grant: Grant, lifeline: Lifeline, directory: Path, evidence: RunEvidence) -> KeeperLink:
+        lease, hold = grant.lease, lifeline.hold
+        link = KeeperLink(
+            Orders(
+                browser=str(self.browser.path),
+                user_data_dir=str(directory),
+                profile_id=lease.profile_id,
+                lease_id=lease.lease_id,
+                token=lease.token,
+                run_id=lease.run_id,
+                folder=str(evidence.folder),
+                deadline=hold.deadline,
+                kill_at=hold.dead_by,
+                close_seconds=self.config.close_after.total_seconds(),
+            )
+        )
+        lifeline.tie(link)
+        return link
+
+    async def _launch(
+        self, session: Session, link: KeeperLink, grant: Grant, directory: Path, credentials: Credentials | None
+    ) -> None:
+        launch = launch_options(
+            grant.profile,
+            proxy=grant.proxy,
+            credentials=credentials,
+            directory=directory,
+            executable=self._wrapper or Path("keeper"),
+            run_mode=run_mode(grant),
+            environ=os.environ,
+            root=os.geteuid() == 0,
+            extra_env=link.env,
+            extra_args=self.config.browser_args,
+        )
+        try:
+            await session.open(launch)
+        except Exception:
+            if link.keeper_pid is not None or not await self._driver.replace_if_dead():
+                raise
+            await session.open(launch)
+
+    async def report_of(self, link: KeeperLink, seconds: float) -> KeeperReport | None:
+        """Wait so long for the keeper's end, and return its report if there is one that can be read."""
+        try:
+            return await link.ended(seconds)
+        except ReportUnreadable as error:
+            _LOG.warning("%s", error)
+            return None
+
+    async def driver_is_dead(self) -> bool:
+        """Whether the driver of the async sessions has ended or does not answer. The next launch then gets another."""
+        return await self._driver.replace_if_dead()
+
+    async def close_browser(self, opened: Opened, *, fence: str | None = None) -> KeeperReport | None:
+        """Close a browser and return its keeper's word on how it ended. With `fence`, the keeper ends it at once."""
+        patience = self.config.close_after.total_seconds()
+        if fence is not None:
+            opened.link.fence(fence)
+        else:
+            with suppress(Exception):
+                await opened.session.close()
+        report = await self.report_of(opened.link, patience)
+        if report is None and not opened.link.over:
+            opened.link.fence("the browser did not close")
+            report = await self.report_of(opened.link, patience * 3)
+        if report is None:
+            await asyncio.to_thread(kill_users_of, opened.directory)
+        opened.link.close()
+        self.take_back(opened.session)
+        await discard(opened.copy)
+        if report is not None and report.proof.holds and opened.copy is None:
+            with suppress(OSError):
+                await asyncio.to_thread(seal, opened.directory)
+        return report
+
+    async def _abandon(self, link: KeeperLink, directory: Path, copy: Path | None) -> None:
+        """The launch did not work: whatever was started of it ends now."""
+        link.fence("the launch failed")
+        if link.keeper_pid is not None:
+            report = await self.report_of(link, self.config.close_after.total_seconds() * 3)
+            if report is None:
+                await asyncio.to_thread(kill_users_of, directory)
+        link.close()
+        await discard(copy)
+
+
+def kill_users_of(directory: Path) -> None:
+    """The last resort, when a keeper gave no answer: nothing may go on in a directory whose lease ends now."""
+    for pid in users_of(str(directory)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def run_mode(grant: Grant) -> RunMode:
+    """Visible only where somebody could see it."""
+    wanted = grant.job.run_mode if grant.job else RunMode.VISIBLE
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return wanted if screen else RunMode.HEADLESS
+
+
+def _not_opened(error: Exception, link: KeeperLink, redactor: Redactor) -> NotOpened:
+    if isinstance(error, NotOpened):
+        return error
+    refused = error if isinstance(error, LaunchRefused) else None
+    with suppress(Exception):
+        refused = refused or link.refusal()
+    if refused is not None:
+        reason = {"STALE_TOKEN": "PROFILE_IN_USE_ELSEWHERE", "BAD_ORDERS": "BROWSER_LAUNCH_FAILED"}
+        # A lease that was lost before there was a browser: nothing happened to the profile.
+        lost = refused.reason == "LEASE_LOST"
+        return NotOpened(reason.get(refused.reason, refused.reason), refused.message, give_back=lost)
+    found = classify(kind_of(error), str(error))
+    reason_name = found if found != "TASK_ERROR" else "BROWSER_LAUNCH_FAILED"
+    words = redactor.text(summary(str(error)) or type(error).__name__)
+    return NotOpened(reason_name, f"the browser could not be started: {words}")
+
+
+async def discard(copy: Path | None) -> None:
+    """Delete a throwaway directory."""
+    if copy is not None:
+        import shutil
+
+        await asyncio.to_thread(shutil.rmtree, copy, True)
+
+
+@asynccontextmanager
+async def prepared(config: BrowserConfig, store: Store) -> AsyncIterator[Kit]:
+    """A kit that is ready, and closed at the end."""
+    kit = Kit(config, store)
+    try:
+        await kit.prepare()
+        yield kit
+    finally:
+        await kit.close()

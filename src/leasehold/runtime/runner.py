@@ -1,0 +1,424 @@
+"""One run, from its grant to its settlement: browser, task, evidence, close, proof, release. Never in another order.
+
+A run ends exactly once, whatever comes first: the task, its time limit, the lease, the browser, or the worker's stop.
+"""
+
+import asyncio
+import logging
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from leasehold.app import App, Run, Signal, SyncRun, Task
+from leasehold.browsers.link import KeeperReport, read_report
+from leasehold.browsers.probe import ProbeResult
+from leasehold.browsers.reports import ReportUnreadable
+from leasehold.core.classify import Facts, kind_of, says_closed
+from leasehold.core.detectors import first_match
+from leasehold.core.settle import Browser, EndFacts, Ending
+from leasehold.errors import LeaseholdError, LeaseLost, StoreError
+from leasehold.evidence.files import EvidenceNotSaved
+from leasehold.ports import ClaimRequest, Grant, HandedOver
+from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.desk import RunDesk
+from leasehold.runtime.endings import Outcome, end_facts, outcome_of_error, outcome_of_result, strictest
+from leasehold.runtime.gathering import RunEvidence
+from leasehold.runtime.heartbeat import Heartbeat, settle_held
+from leasehold.runtime.lifeline import Lifeline
+from leasehold.runtime.opening import Kit, NotOpened, Opened, run_mode
+from leasehold.runtime.stopping import Stop
+
+_LOG = logging.getLogger(__name__)
+
+UNWIND_SECONDS = 5.0
+NEWS_SECONDS = 3.0
+IDLE_POLL = timedelta(seconds=0.5)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Current:
+    """One run under way."""
+
+    grant: Grant
+    task: Task
+    lifeline: Lifeline
+    evidence: RunEvidence
+    opened: Opened | None = None
+    actual: dict[str, str] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    final_url: str | None = None
+    report: KeeperReport | None = None
+
+    def time(self, phase: str, since: float) -> None:
+        self.timings[phase] = round(boot_time() - since, 4)
+
+
+class Runner:
+    """Runs grants of one worker."""
+
+    def __init__(self, app: App, kit: Kit, heartbeat: Heartbeat, stop: Stop, request: ClaimRequest) -> None:
+        self._app = app
+        self._kit = kit
+        self._store = kit.store
+        self._heartbeat = heartbeat
+        self._stop = stop
+        self._request = request
+
+    async def run(self, grant: Grant, sent_at: float) -> None:
+        """Run a grant, and then whatever its browser is handed over to."""
+        current: _Current | None = self._begin(grant, sent_at)
+        while current is not None:
+            try:
+                following = await self._one(current)
+            finally:
+                current.lifeline.let_go()
+            current = following
+
+    def _begin(self, grant: Grant, sent_at: float) -> _Current:
+        if grant.job is None:
+            raise ValueError("a worker runs jobs")
+        return _Current(
+            grant=grant,
+            task=self._app.tasks[grant.job.task],
+            lifeline=Lifeline(self._heartbeat, grant.lease, sent_at),
+            evidence=RunEvidence(self._kit.runs_dir, grant.lease.run_id),
+        )
+
+    async def _one(self, current: _Current) -> "_Current | None":
+        """One run to its end. Returns the next one, if the browser was handed over to it."""
+        try:
+            await self._get_ready(current)
+        except NotOpened as refused:
+            await self._settle_unopened(current, refused)
+            return None
+        outcome, run = await self._perform(current)
+        if current.lifeline.hold.lost is None:
+            outcome = await self._gather(current, outcome, run)
+            following = await self._hand_over(current, outcome)
+            if following is not None:
+                return following
+        await self._close(current, outcome)
+        await self._settle(current, outcome)
+        return None
+
+    async def _get_ready(self, current: _Current) -> None:
+        """A browser under this lease: the one that was handed over, or a new one."""
+        since = boot_time()
+        grant, mode = current.grant, current.task.mode
+        try:
+            await current.evidence.create()
+            await asyncio.to_thread(self._kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
+            if mode is not None and grant.lease.mode != mode and not grant.profile.disposable:
+                raise NotOpened(
+                    "ACTION_NOT_ALLOWED", f"task {current.task.name} is {mode}, the job is {grant.lease.mode}"
+                )
+            if current.opened is None:
+                current.opened = await self._kit.open(grant, current.lifeline, current.evidence, sync=current.task.sync)
+            await self._check_environment(current)
+        except (NotOpened, EvidenceNotSaved, LeaseholdError, OSError) as error:
+            if current.opened is not None:
+                current.final_url = current.opened.session.url()
+                await self._close(current, Outcome(reason="BROWSER_LAUNCH_FAILED"))
+            raise _as_not_opened(error) from error
+        current.time("open", since)
+
+    async def _check_environment(self, current: _Current) -> None:
+        """What the page sees must be what the job expects: a profile that answers otherwise is not touched."""
+        opened, job = current.opened, current.grant.job
+        if opened is None or job is None:
+            return
+        current.actual = {**await opened.session.environment(), "browser": self._kit.browser.version}
+        if opened.probed is not None and opened.probed.seen:
+            current.actual["proxy"] = opened.probed.seen
+        for name, expected in (("language", job.expected_language), ("timezone", job.expected_timezone)):
+            seen = current.actual.get(name)
+            if expected is not None and seen is not None and seen != expected:
+                raise NotOpened("PROFILE_MISMATCH", f"the page sees {name} {seen}, the job expects {expected}")
+
+    async def _perform(self, current: _Current) -> tuple[Outcome, "Run | SyncRun | None"]:
+        """Run the task until the first of: its end, its time limit, a lost lease, a dead browser, a stop."""
+        opened, task, since = current.opened, current.task, boot_time()
+        if opened is None:
+            raise RuntimeError("a task needs a browser")
+        session = opened.session
+        desk = RunDesk(
+            self._store,
+            current.lifeline.hold,
+            self._stop,
+            current.evidence,
+            self._kit.redactor,
+            url=session.url,
+            flush=session.flush,
+        )
+        run = session.run(current.grant, task, desk)
+        work = asyncio.ensure_future(session.perform(run, task))
+        limit = task.timeout or self._kit.config.task_timeout
+        watchers: dict[asyncio.Future[Any], str] = {
+            asyncio.ensure_future(current.lifeline.lost.wait()): "lost",
+            asyncio.ensure_future(opened.link.ended(1e9)): "gone",
+            asyncio.ensure_future(self._stop.now.wait()): "stop",
+        }
+        try:
+            done, _ = await asyncio.wait(
+                {work, *watchers},
+                timeout=limit.total_seconds() if limit else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            seen = {watchers[w] for w in done if w in watchers}
+            if "gone" in seen and work not in done:
+                await asyncio.wait({work}, timeout=1.0)
+            outcome = await self._outcome(current, work, seen, limit)
+        finally:
+            for future in (work, *watchers):
+                future.cancel()
+            await asyncio.wait({work, *watchers}, timeout=UNWIND_SECONDS)
+        current.time("task", since)
+        return outcome, run
+
+    async def _outcome(
+        self, current: _Current, work: "asyncio.Future[object]", seen: set[str], limit: timedelta | None
+    ) -> Outcome:
+        hold, opened = current.lifeline.hold, current.opened
+        if "lost" in seen or hold.lost is not None:
+            return Outcome(reason="LEASE_LOST", message=hold.lost or "the lease is lost")
+        if work.done() and not work.cancelled():
+            error = work.exception()
+            if error is None:
+                return outcome_of_result(work.result())
+            facts = Facts(
+                browser_alive=opened is not None and await self._is_alive(opened, error),
+                page_crashed=opened is not None and opened.session.recorder.page_crashed,
+                proxied=current.grant.proxy is not None,
+            )
+            found = outcome_of_error(error, current.task, facts=facts)
+            if found.reason == "TASK_ERROR":
+                told = self._kit.redactor.text("".join(traceback.format_exception(error)))
+                _LOG.warning("run %s: task %s failed\n%s", current.grant.lease.run_id, current.task.name, told)
+            return replace(found, message=self._kit.redactor.text(found.message))
+        if "gone" in seen:
+            return Outcome(reason="BROWSER_CRASHED", message="the browser ended by itself")
+        if "stop" in seen:
+            return Outcome(reason="WORKER_STOPPED", message="the worker was stopped before the task came to its end")
+        seconds = limit.total_seconds() if limit else 0.0
+        return Outcome(reason="TIMEOUT", message=f"the task took longer than {seconds:g} s")
+
+    async def _is_alive(self, opened: Opened, error: BaseException) -> bool:
+        """Whether the browser is still there. An error can be quicker than the news of the browser's end."""
+        if says_closed(kind_of(error), str(error)):
+            await self._kit.report_of(opened.link, NEWS_SECONDS)
+            return not (opened.link.over or await self._kit.driver_is_dead())
+        return not opened.link.over
+
+    async def _gather(self, current: _Current, outcome: Outcome, run: "Run | SyncRun | None") -> Outcome:
+        """Final URL, screenshot, summaries; then what the page and the task's signals say about the outcome."""
+        opened, since = current.opened, boot_time()
+        if opened is None:
+            return outcome
+        signals = list(run.signals) if run is not None else []
+        if not opened.link.over:
+            captured = await opened.session.capture()
+            current.final_url = captured.final_url
+            if captured.screenshot is not None:
+                await current.evidence.try_attach("final.png", captured.screenshot)
+            elif captured.problem:
+                current.evidence.notes["no_screenshot"] = captured.problem
+            detectors = (*current.task.detectors, *self._app.detectors)
+            if detectors and not outcome.said:
+                found = first_match(detectors, await opened.session.look(detectors))
+                if found is not None:
+                    signals.append(Signal(found.reason, "a detector matched the last page"))
+        current.evidence.notes.update(opened.session.recorder.summary())
+        probed = await self._kit.probe(current.grant, opened.credentials)
+        if probed is not None and probed.result is ProbeResult.CHANGED:
+            signals.append(Signal("PROXY_CHANGED", probed.detail))
+            current.evidence.notes["proxy_changed"] = probed.detail
+        current.time("evidence", since)
+        outcome = strictest(outcome, signals, self._app.reasons)
+        if outcome.reason is None and current.evidence.unsaved is not None:
+            return Outcome(reason="EVIDENCE_NOT_SAVED", message=current.evidence.unsaved)
+        return outcome
+
+    async def _hand_over(self, current: _Current, outcome: Outcome) -> "_Current | None":
+        """The next job of this profile in the browser that is open, if there is one and the browser may go on."""
+        opened, config = current.opened, self._kit.config
+        if opened is None or not self._may_stay_warm(current, outcome):
+            return None
+        until = boot_time() + config.warm_idle.total_seconds()
+        while True:
+            sent_at = boot_time()
+            handed = await self._ask_for_next(current, outcome, opened)
+            if handed is not None or boot_time() >= until or self._stop.asked.is_set():
+                break
+            await self._store.wait(self._request.pool, min(IDLE_POLL, config.warm_idle))
+        if handed is None or handed.grant is None:
+            return None
+        current.lifeline.let_go()
+        following = self._begin(handed.grant, sent_at)
+        self._kit.ledger.strike(current.grant.lease.run_id)
+        _LOG.info(
+            "run %s of %s: completed, the next is run %s",
+            current.grant.lease.run_id,
+            current.grant.lease.profile_id,
+            handed.grant.lease.run_id,
+        )
+        await self._take_over(current, following, opened)
+        return following
+
+    async def _ask_for_next(self, current: _Current, outcome: Outcome, opened: Opened) -> HandedOver | None:
+        """Settle and claim in one commit. Meanwhile what becomes of the old lease must not reach the browser."""
+        tasks = tuple(t.name for t in self._app.tasks.values() if t.warm and t.sync == opened.sync)
+        ending = self._ending(current, outcome, EndFacts(browser=Browser.HANDED_OVER, final_url=current.final_url))
+        current.lifeline.untie()
+        await current.lifeline.hold.hush()
+        try:
+            handed = await self._store.hand_over(ending, replace(self._request, tasks=tasks, most=1))
+        except StoreError as error:
+            _LOG.warning("run %s: no hand-over: %s", current.grant.lease.run_id, error)
+            handed = None
+        if handed is None:
+            current.lifeline.hold.speak()
+            current.lifeline.tie(opened.link)
+        return handed
+
+    def _may_stay_warm(self, current: _Current, outcome: Outcome) -> bool:
+        opened, config, grant = current.opened, self._kit.config, current.grant
+        return (
+            opened is not None
+            and outcome.reason is None
+            and current.task.warm
+            and grant.profile.warm
+            and opened.copy is None
+            and not opened.link.over
+            and current.final_url is not None
+            and current.evidence.unsaved is None
+            and not self._stop.asked.is_set()
+            and opened.runs < config.warm_runs
+            and boot_time() - opened.opened_at < config.warm_age.total_seconds()
+        )
+
+    async def _take_over(self, current: _Current, following: _Current, opened: Opened) -> None:
+        """Put the browser under the new lease. If that cannot be, it ends, and the next run opens one of its own."""
+        lease, hold = following.grant.lease, following.lifeline.hold
+        if not _same_browser(current.grant, following.grant):
+            await self._kit.close_browser(opened)
+            return
+        opened.runs += 1
+        try:
+            await opened.link.hand_over(
+                lease_id=lease.lease_id,
+                token=lease.token,
+                run_id=lease.run_id,
+                folder=str(self._kit.runs_dir / lease.run_id),
+                deadline=hold.deadline,
+                kill_at=hold.dead_by,
+            )
+            following.lifeline.tie(opened.link)
+            await opened.session.fresh_page()
+        except Exception as error:  # noqa: BLE001 - whatever it is, a browser that is not under the lease must end
+            _LOG.warning("run %s: the browser could not be handed over: %s", lease.run_id, error)
+            following.lifeline.untie()
+            await self._kit.close_browser(opened, fence="the hand-over failed")
+        else:
+            following.opened = opened
+
+    async def _close(self, current: _Current, outcome: Outcome) -> None:
+        """Close the browser and wait for the keeper's word on how it ended."""
+        opened, since = current.opened, boot_time()
+        if opened is None:
+            return
+        fence = outcome.message if outcome.reason == "LEASE_LOST" else None
+        current.report = await self._kit.close_browser(opened, fence=fence)
+        current.time("close", since)
+
+    async def _settle(self, current: _Current, outcome: Outcome) -> None:
+        """Hand in the ending. If the lease is not ours any more, the keeper's report is left for the sweeper."""
+        report = current.report
+        if report is not None:
+            await current.evidence.adopt(report)
+        facts = end_facts(
+            report,
+            final_url=current.final_url,
+            opened=current.opened is not None,
+            throwaway=current.opened is not None and current.opened.copy is not None,
+            evidence_saved=current.evidence.unsaved is None,
+            proxy_changed="proxy_changed" in current.evidence.notes,
+        )
+        await self._hand_in(current, self._ending(current, outcome, facts))
+
+    async def _settle_unopened(self, current: _Current, refused: NotOpened) -> None:
+        """The task did not start. If a browser did, the keeper says how it ended; if none did, nothing is to prove."""
+        saved = refused.reason != "EVIDENCE_NOT_SAVED"
+        outcome = Outcome(reason=refused.reason, message=self._kit.redactor.text(refused.message))
+        facts = EndFacts(browser=Browser.NONE, evidence_saved=saved)
+        with suppress(ReportUnreadable, OSError):
+            report = current.report or read_report(current.evidence.folder)
+            if report is not None and report.refused is None:
+                facts = end_facts(
+                    report,
+                    final_url=current.final_url,
+                    opened=current.opened is not None,
+                    throwaway=False,
+                    evidence_saved=saved,
+                    proxy_changed=False,
+                )
+        ending = self._ending(current, outcome, facts)
+        engine = refused.engine or ending.engine
+        await self._hand_in(current, replace(ending, not_started=refused.give_back, engine=engine))
+
+    def _ending(self, current: _Current, outcome: Outcome, facts: EndFacts) -> Ending:
+        return Ending(
+            ref=current.grant.lease.ref,
+            reason=outcome.reason,
+            message=outcome.message,
+            retry=outcome.retry,
+            facts=facts,
+            registered=self._app.reasons.get(outcome.reason or ""),
+            output=outcome.output,
+            evidence=current.evidence.as_json(),
+            actual=current.actual,
+            timings=current.timings,
+            engine=self._kit.browser.engine if current.opened is not None else None,
+        )
+
+    async def _hand_in(self, current: _Current, ending: Ending) -> None:
+        lease = current.grant.lease
+        try:
+            settled = await settle_held(self._store, ending, current.lifeline.hold)
+        except LeaseLost as lost:
+            _LOG.warning("run %s: not settled, its lease is lost: %s", lease.run_id, lost)
+        except LeaseholdError as error:
+            _LOG.error("run %s: could not be settled: %s", lease.run_id, error)
+        else:
+            if settled.refused is not None:
+                _LOG.warning("run %s: the ending was refused: %s", lease.run_id, settled.refused)
+            else:
+                self._kit.ledger.strike(lease.run_id)
+                _LOG.info(
+                    "run %s of %s: %s, job %s, profile %s",
+                    lease.run_id,
+                    lease.profile_id,
+                    ending.reason or "completed",
+                    settled.job_state,
+                    settled.profile_state,
+                )
+
+
+def _same_browser(before: Grant, after: Grant) -> bool:
+    """Whether the browser of one grant is what the other one would open: the fleet may have changed in between."""
+    same = (before.profile, before.proxy) == (after.profile, after.proxy)
+    return same and run_mode(before) == run_mode(after)
+
+
+def _as_not_opened(error: Exception) -> NotOpened:
+    match error:
+        case NotOpened():
+            return error
+        case EvidenceNotSaved():
+            return NotOpened("EVIDENCE_NOT_SAVED", str(error))
+        case LeaseLost():
+            return NotOpened("LEASE_LOST", error.message, give_back=True)
+        case LeaseholdError():
+            return NotOpened("BROWSER_LAUNCH_FAILED", error.message)
+    return NotOpened("BROWSER_LAUNCH_FAILED", str(error))

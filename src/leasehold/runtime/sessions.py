@@ -1,0 +1,251 @@
+"""An open browser as a run sees it, for both kinds of tasks: the async API in the worker's loop, the sync API in a
+thread of its own. Everything that asks the browser has a time limit here: a driver that hangs must not hang the worker.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from leasehold.app import Run, SyncRun, Task
+from leasehold.browsers.flushing import flush_cookies, flush_cookies_sync
+from leasehold.core.detectors import Detector, PageFacts, selectors
+from leasehold.evidence.capture import (
+    Captured,
+    capture,
+    capture_sync,
+    look,
+    look_sync,
+    read_environment,
+    read_environment_sync,
+)
+from leasehold.evidence.recorder import Recorder
+from leasehold.evidence.redact import Redactor
+from leasehold.ports import Grant
+from leasehold.runtime.desk import RunDesk, ThreadDesk
+from leasehold.runtime.drivers import Driver, SyncDriver
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 10.0
+LAUNCH_SECONDS = 60.0
+
+
+class Session(Protocol):
+    """One open browser. `perform` runs the task; all else is for the runtime, before and after it."""
+
+    recorder: Recorder
+
+    async def open(self, launch: Mapping[str, Any]) -> None: ...
+
+    async def fresh_page(self) -> None: ...
+
+    def run(self, grant: Grant, task: Task, desk: RunDesk) -> "Run | SyncRun": ...
+
+    async def perform(self, run: "Run | SyncRun", task: Task) -> object: ...
+
+    async def environment(self) -> dict[str, str]: ...
+
+    async def look(self, detectors: Iterable[Detector]) -> PageFacts: ...
+
+    async def capture(self) -> Captured: ...
+
+    async def flush(self) -> None: ...
+
+    def url(self) -> str | None: ...
+
+    async def visit(self, url: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class AsyncSession:
+    """For `async def` tasks."""
+
+    def __init__(self, driver: Driver, redactor: Redactor) -> None:
+        self._driver = driver
+        self._redactor = redactor
+        self._context: Any = None
+        self._page: Any = None
+        self.recorder = Recorder(redactor)
+
+    async def open(self, launch: Mapping[str, Any]) -> None:
+        async with asyncio.timeout(LAUNCH_SECONDS):
+            playwright = await self._driver.get()
+            self._context = await playwright.chromium.launch_persistent_context(**launch)
+        self.recorder.attach(self._context)
+        self._page = self._context.pages[0] if self._context.pages else await self._context.new_page()
+
+    async def fresh_page(self) -> None:
+        """A page that the run before has not touched, and no other; its recorder begins anew."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            self.recorder.detach()
+            self._page = await self._context.new_page()
+            for page in self._context.pages:
+                if page is not self._page:
+                    await page.close()
+        self.recorder = Recorder(self._redactor)
+        self.recorder.attach(self._context)
+
+    def run(self, grant: Grant, task: Task, desk: RunDesk) -> Run:
+        return Run(grant, task, desk, self._page, self._context)
+
+    async def perform(self, run: "Run | SyncRun", task: Task) -> object:
+        return await task.function(run)
+
+    async def environment(self) -> dict[str, str]:
+        return await read_environment(self._page)
+
+    async def look(self, detectors: Iterable[Detector]) -> PageFacts:
+        return await look(self._page, selectors(detectors), with_text=any(d.text for d in detectors))
+
+    async def capture(self) -> Captured:
+        return await capture(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page)
+
+    async def flush(self) -> None:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await flush_cookies(self._context, self._page)
+
+    def url(self) -> str | None:
+        return str(self._page.url) if self._page is not None else None
+
+    async def visit(self, url: str) -> None:
+        """Go there, for a person; what does not load they will see."""
+        with suppress(Exception):
+            await self._page.goto(url)
+
+    async def close(self) -> None:
+        """Ask the browser to close. Whether it did is the keeper's to say."""
+        if self._context is not None:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._context.close()
+
+
+class Host:
+    """A thread with a Playwright driver of its own, for plain `def` tasks: the sync API allows no other."""
+
+    def __init__(self, starter: Path | None) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.driver = SyncDriver(starter)
+        self._thread = threading.Thread(target=self._main, name="leasehold-sync-task", daemon=True)
+        self._thread.start()
+        self.stuck = False
+
+    async def call(self, work: Callable[[], T], seconds: float | None = None) -> T:
+        """Do something in the thread. If it does not come back in time the host is stuck, and not used again."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def tell(result: Any, error: BaseException | None) -> None:
+            if not future.done():
+                future.set_exception(error) if error is not None else future.set_result(result)
+
+        def do() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked, whatever it is
+                loop.call_soon_threadsafe(tell, None, error)
+            else:
+                loop.call_soon_threadsafe(tell, result, None)
+
+        self._calls.put(do)
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except (TimeoutError, asyncio.CancelledError):
+            self.stuck = self.stuck or not future.done() or future.cancelled()
+            raise
+
+    def close(self) -> None:
+        """End the thread and its driver, once what it does is done. A stuck one is left behind: it is a daemon."""
+        self._calls.put(None)
+        if not self.stuck:
+            self._thread.join(ANSWER_SECONDS)
+
+    def _main(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+        self.driver.stop()
+
+
+class SyncSession:
+    """For plain `def` tasks."""
+
+    def __init__(self, host: Host, redactor: Redactor) -> None:
+        self._host = host
+        self._redactor = redactor
+        self._loop = asyncio.get_running_loop()
+        self._context: Any = None
+        self._page: Any = None
+        self.recorder = Recorder(redactor)
+
+    @property
+    def host(self) -> Host:
+        return self._host
+
+    async def open(self, launch: Mapping[str, Any]) -> None:
+        await self._host.call(lambda: self._open(launch), LAUNCH_SECONDS)
+
+    def _open(self, launch: Mapping[str, Any]) -> None:
+        self._context = self._host.driver.get().chromium.launch_persistent_context(**launch)
+        self.recorder.attach(self._context)
+        self._page = self._context.pages[0] if self._context.pages else self._context.new_page()
+
+    async def fresh_page(self) -> None:
+        await self._host.call(self._fresh_page, ANSWER_SECONDS)
+
+    def _fresh_page(self) -> None:
+        self.recorder.detach()
+        self._page = self._context.new_page()
+        for page in self._context.pages:
+            if page is not self._page:
+                page.close()
+        self.recorder = Recorder(self._redactor)
+        self.recorder.attach(self._context)
+
+    def run(self, grant: Grant, task: Task, desk: RunDesk) -> SyncRun:
+        def flush() -> None:
+            flush_cookies_sync(self._context, self._page)
+
+        return SyncRun(grant, task, ThreadDesk(desk, self._loop, url=self.url, flush=flush), self._page, self._context)
+
+    async def perform(self, run: "Run | SyncRun", task: Task) -> object:
+        return await self._host.call(lambda: task.function(run))
+
+    async def environment(self) -> dict[str, str]:
+        return await self._ask(lambda: read_environment_sync(self._page), {})
+
+    async def look(self, detectors: Iterable[Detector]) -> PageFacts:
+        wanted, texts = selectors(detectors), any(d.text for d in detectors)
+        return await self._ask(lambda: look_sync(self._page, wanted, with_text=texts), PageFacts(url=""))
+
+    async def capture(self) -> Captured:
+        return await self._ask(
+            lambda: capture_sync(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page),
+            Captured(problem="the task's thread does not answer"),
+        )
+
+    async def flush(self) -> None:
+        await self._host.call(lambda: flush_cookies_sync(self._context, self._page), ANSWER_SECONDS)
+
+    def url(self) -> str | None:
+        return str(self._page.url) if self._page is not None else None
+
+    async def visit(self, url: str) -> None:
+        await self._ask(lambda: self._page.goto(url), None)
+
+    async def close(self) -> None:
+        """Ask the browser to close, unless the task still has the thread: then the keeper does it alone."""
+        if self._context is not None and not self._host.stuck:
+            await self._host.call(self._context.close, ANSWER_SECONDS)
+
+    async def _ask(self, work: Callable[[], T], otherwise: T) -> T:
+        if self._host.stuck:
+            return otherwise
+        try:
+            return await self._host.call(work, ANSWER_SECONDS)
+        except TimeoutError:
+            return otherwise

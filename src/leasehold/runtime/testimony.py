@@ -1,0 +1,114 @@
+"""What keepers on this machine have to say about runs whose worker is gone.
+
+A worker notes each run in `open/` before it launches and strikes it out once it is settled. What stays there is a run
+that nobody settled: its keeper's report, when there is one, goes to the store as evidence, whoever resolves the run.
+"""
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from leasehold.browsers.reports import KeeperReport, ReportUnreadable, read_report
+from leasehold.core.ids import LeaseId, is_id
+from leasehold.core.leases import Lease, RunRecord
+from leasehold.core.settle import LostFacts
+from leasehold.errors import NotFound
+from leasehold.ports import Resolution, Store
+from leasehold.runtime.gathering import RunEvidence, told
+
+_LOG = logging.getLogger(__name__)
+
+# A run whose record is gone, or whose keeper never reported, is struck out after this long.
+FORGET_SECONDS: Final = 24 * 3600.0
+
+
+class Ledger:
+    """The runs that are under way on this machine: one small file each."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir.absolute() / "open"
+        self.runs_dir = data_dir.absolute() / "runs"
+
+    def note(self, run_id: str, lease_id: str) -> None:
+        """A run is about to open a browser here."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._folder / run_id).write_text(lease_id, encoding="utf-8")
+
+    def strike(self, run_id: str) -> None:
+        """The run was settled, or its report has been delivered."""
+        (self._folder / run_id).unlink(missing_ok=True)
+
+    def entries(self) -> Mapping[str, LeaseId]:
+        """Run id → lease id of what is not settled yet."""
+        found: dict[str, LeaseId] = {}
+        with suppress(FileNotFoundError):
+            for path in self._folder.iterdir():
+                if is_id(path.name):
+                    with suppress(OSError, UnicodeDecodeError):
+                        found[path.name] = LeaseId(path.read_text(encoding="utf-8"))
+        return found
+
+    def age(self, run_id: str) -> float:
+        """Seconds since the run was noted."""
+        try:
+            return time.time() - (self._folder / run_id).stat().st_mtime
+        except OSError:
+            return 0.0
+
+
+class Testimony:
+    """Reads the reports of this machine's keepers for sweepers."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.ledger = Ledger(data_dir)
+
+    def facts(self, lease: Lease) -> LostFacts:
+        """What the keeper of this lease's run saw; nothing, if it was on another machine or has not reported."""
+        return self._facts(lease.run_id, lease.lease_id)
+
+    async def deliver(self, store: Store) -> int:
+        """Hand in every report of a run that its worker did not settle. Safe to run many times at once."""
+        delivered = 0
+        for run_id, lease_id in self.ledger.entries().items():
+            facts = self._facts(run_id, lease_id)
+            if facts.reported_by:
+                await store.resolve([Resolution(lease_id=lease_id, facts=facts)])
+            if await self._is_over(store, run_id, reported=bool(facts.reported_by)):
+                shutil.rmtree(self.ledger.runs_dir / run_id / "profile", ignore_errors=True)
+                self.ledger.strike(run_id)
+                delivered += bool(facts.reported_by)
+        return delivered
+
+    async def _is_over(self, store: Store, run_id: str, *, reported: bool) -> bool:
+        """Whether nothing more is to be said about the run. Until it has ended, its own worker may still settle it."""
+        try:
+            run = await store.get(RunRecord, run_id)
+        except NotFound:
+            return self.ledger.age(run_id) > FORGET_SECONDS
+        return run.ended_at is not None and (reported or self.ledger.age(run_id) > FORGET_SECONDS)
+
+    def _facts(self, run_id: str, lease_id: str) -> LostFacts:
+        try:
+            report = read_report(self.ledger.runs_dir / run_id)
+        except (ReportUnreadable, OSError) as error:
+            _LOG.warning("%s", error)
+            return LostFacts()
+        if report is None or report.lease_id != lease_id or report.refused is not None:
+            return LostFacts()
+        return lost_facts(report, RunEvidence(self.ledger.runs_dir, run_id))
+
+
+def lost_facts(report: KeeperReport, evidence: RunEvidence) -> LostFacts:
+    """A keeper's report as the facts that a lost run is resolved by."""
+    if report.screenshot is not None:
+        evidence.adopt_now(report.screenshot)
+    return LostFacts(
+        final_url=report.final_url,
+        browser_dead=report.proof.processes_gone,
+        reported_by="keeper",
+        evidence={**evidence.as_json(), "keeper": told(report)},
+    )

@@ -1,0 +1,64 @@
+"""Everything on one machine: the store brought up to date, housekeeping, and a worker, until asked to stop."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from leasehold import config as settings
+from leasehold.app import App
+from leasehold.config import Config
+from leasehold.ports import Store
+from leasehold.runtime.stopping import Stop
+from leasehold.runtime.sweeper import Sweeper
+from leasehold.runtime.testimony import Testimony
+from leasehold.runtime.worker import Worker, WorkerOptions
+from leasehold.stores import absolute, open_store
+
+
+def config_of(app: App, store: str | None = None) -> Config:
+    """The settings in force for an app: what is given here, then what the app says, then the environment."""
+    overrides = {**app.settings, **({"store": store} if store else {})}
+    loaded = settings.load(**overrides)
+    return settings.load(**{**overrides, "store": absolute(loaded.store)})
+
+
+async def work(
+    app: App,
+    options: WorkerOptions,
+    *,
+    store: str | None = None,
+    sweep: bool = False,
+    stop: Stop | None = None,
+    ready: Callable[[Config, str], None] | None = None,
+) -> None:
+    """Run one worker (with `sweep`, and housekeeping beside it) until it was asked to stop and all has ended."""
+    config = config_of(app, store)
+    stop = stop or Stop(config.browsers.stop_grace)
+    opened = await open_store(config.store, policy=config.policy)
+    try:
+        worker = Worker(
+            app,
+            opened,
+            config,
+            options,
+            open_store=lambda: open_store(config.store, policy=config.policy),
+            stop=stop,
+        )
+        stop.listen()
+        if ready is not None:
+            ready(config, worker.worker_id)
+        sweeping = asyncio.create_task(_sweep(opened, config)) if sweep else None
+        try:
+            await worker.run()
+        finally:
+            stop.done()
+            if sweeping is not None:
+                sweeping.cancel()
+                await asyncio.gather(sweeping, return_exceptions=True)
+    finally:
+        await opened.close()
+
+
+async def _sweep(store: Store, config: Config) -> None:
+    testimony = Testimony(Path(config.browsers.data_dir))
+    await Sweeper(store, config, testimony=testimony).run(asyncio.Event())

@@ -1,0 +1,135 @@
+"""A person opens a profile: a manual lease, a browser they can see, renewed while it is open, released with proof."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from leasehold.browsers.link import KeeperReport
+from leasehold.config import Config
+from leasehold.core.ids import ProfileId, WorkerId
+from leasehold.core.jobs import RunMode
+from leasehold.core.leases import Purpose
+from leasehold.core.settle import Browser, EndFacts, Ending
+from leasehold.errors import Conflict, LeaseLost
+from leasehold.ports import Grant, LeaseRequest, Settled, Store
+from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.endings import end_facts
+from leasehold.runtime.gathering import RunEvidence
+from leasehold.runtime.heartbeat import Heartbeat, settle_held
+from leasehold.runtime.lifeline import Lifeline
+from leasehold.runtime.opening import Kit, NotOpened, Opened, run_mode
+from leasehold.runtime.stopping import Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """How a visit ended."""
+
+    grant: Grant
+    settled: Settled
+    report: KeeperReport | None
+
+
+async def visit(
+    store: Store,
+    config: Config,
+    profile_id: str,
+    *,
+    who: str,
+    heartbeat: Heartbeat,
+    stop: Stop,
+    url: str | None = None,
+    ttl: timedelta | None = None,
+    opened_as: Callable[[Grant, RunMode], None] = lambda _grant, _mode: None,
+) -> Visit:
+    """Open the profile until its window is closed, a stop is asked for, or the lease is lost."""
+    kit = Kit(config.browsers, store)
+    try:
+        browser = await kit.prepare()
+        sent_at = boot_time()
+        grant = await store.acquire(
+            LeaseRequest(
+                profile_id=ProfileId(profile_id),
+                worker_id=WorkerId(who),
+                incarnation=f"{who}-{sent_at:.6f}",
+                purpose=Purpose.MANUAL,
+                ttl=ttl,
+                engine=browser.engine,
+            )
+        )
+        lifeline = Lifeline(heartbeat, grant.lease, sent_at)
+        try:
+            return await _stay(kit, grant, lifeline, stop, url, opened_as)
+        finally:
+            lifeline.let_go()
+    finally:
+        await kit.close()
+
+
+async def _stay(
+    kit: Kit,
+    grant: Grant,
+    lifeline: Lifeline,
+    stop: Stop,
+    url: str | None,
+    opened_as: Callable[[Grant, RunMode], None],
+) -> Visit:
+    evidence = RunEvidence(kit.runs_dir, grant.lease.run_id)
+    try:
+        await evidence.create()
+        await asyncio.to_thread(kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
+        opened = await kit.open(grant, lifeline, evidence, sync=False, by_person=True)
+    except NotOpened as refused:
+        ending = Ending(
+            ref=grant.lease.ref,
+            reason=refused.reason,
+            message=refused.message,
+            facts=EndFacts(browser=Browser.NONE),
+        )
+        await settle_held(kit.store, ending, lifeline.hold)
+        kit.ledger.strike(grant.lease.run_id)
+        raise Conflict(f"profile {grant.lease.profile_id} was not opened: {refused.message}") from refused
+    opened_as(grant, run_mode(grant))
+    if url is not None:
+        await opened.session.visit(url)
+    await _until_closed(opened, lifeline, stop)
+    final_url = kit.redactor.url(opened.session.url() or "about:blank")
+    lost = lifeline.hold.lost
+    report = await kit.close_browser(opened, fence=lost)
+    if report is not None:
+        await evidence.adopt(report)
+    ending = Ending(
+        ref=grant.lease.ref,
+        reason="LEASE_LOST" if lost else None,
+        message=lost or "",
+        facts=end_facts(
+            report,
+            final_url=final_url,
+            opened=True,
+            throwaway=opened.copy is not None,
+            evidence_saved=evidence.unsaved is None,
+            proxy_changed=False,
+        ),
+        evidence=evidence.as_json(),
+        engine=kit.browser.engine,
+    )
+    settled = await settle_held(kit.store, ending, lifeline.hold)
+    if settled.refused is not None:
+        raise LeaseLost(f"the lease of {grant.lease.profile_id} was lost while it was open: {settled.refused}")
+    kit.ledger.strike(grant.lease.run_id)
+    return Visit(grant=grant, settled=settled, report=report)
+
+
+async def _until_closed(opened: Opened, lifeline: Lifeline, stop: Stop) -> None:
+    waits = {
+        asyncio.ensure_future(opened.link.ended(1e9)),
+        asyncio.ensure_future(lifeline.lost.wait()),
+        asyncio.ensure_future(stop.asked.wait()),
+    }
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in waits:
+            future.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

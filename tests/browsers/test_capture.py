@@ -1,0 +1,241 @@
+"""Captures of real pages in every condition a run may end in, and what the recorder keeps of their noise."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import BrowserContext, Dialog, Error, Page
+from playwright.sync_api import sync_playwright
+
+from leasehold.evidence.capture import (
+    Captured,
+    capture,
+    capture_sync,
+    look,
+    look_sync,
+    read_environment,
+    read_environment_sync,
+)
+from leasehold.evidence.recorder import KEPT_EACH_END, Recorder
+from leasehold.evidence.redact import Redactor
+from tests.browsers.sites import answer, browser, free_port, main_process, open_page, options, serving, telling
+
+PNG = b"\x89PNG"
+LIMIT = 3.5  # the three seconds that a capture may take, and a busy machine's slack
+
+SHOP = "<title>shop</title><h1>Orders</h1><p id=hidden hidden>secret text</p><input id=user>"
+
+
+def recording(context: BrowserContext) -> Recorder:
+    recorder = Recorder(Redactor(["hunter22"]))
+    recorder.attach(context)
+    return recorder
+
+
+async def captured(context: Any, recorder: Recorder | None, page: Page | None = None) -> Captured:
+    """A capture, and that it kept its time."""
+    began = time.monotonic()
+    found = await capture(context, recorder=recorder, redactor=Redactor(["hunter22"]), page=page)
+    assert time.monotonic() - began < LIMIT
+    return found
+
+
+async def test_a_page_is_captured_with_its_address_and_its_looks(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        await open_page(context, f"http://127.0.0.1:{port}/orders?token=abc&page=2#part")
+        found = await captured(context, recorder)
+    assert found.final_url == f"http://127.0.0.1:{port}/orders?token=[redacted]&page=2"
+    assert found.screenshot is not None
+    assert found.screenshot.startswith(PNG)
+    assert (found.problem, found.open_pages) == ("", 2)
+
+
+async def test_the_tasks_own_page_counts_if_it_is_open(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        own = await open_page(context, f"http://127.0.0.1:{port}/own")
+        await open_page(context, f"http://127.0.0.1:{port}/popup")
+        assert (await captured(context, recorder, own)).final_url == f"http://127.0.0.1:{port}/own"
+        await own.close()
+        assert (await captured(context, recorder, own)).final_url == f"http://127.0.0.1:{port}/popup"
+
+
+async def test_a_closed_page_still_tells_where_it_was(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        await open_page(context, f"http://127.0.0.1:{port}/last")
+        for page in list(context.pages):
+            await page.close()
+        found = await captured(context, recorder)
+    assert (found.final_url, found.screenshot) == (f"http://127.0.0.1:{port}/last", None)
+    assert found.problem == "the page was closed"
+
+
+async def test_a_browser_that_died_still_tells_where_it_was(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        page = await open_page(context, f"http://127.0.0.1:{port}/last")
+        os.kill(main_process(tmp_path / "p"), signal.SIGKILL)
+        with suppress(Error):
+            await page.wait_for_selector("#never")
+        found = await captured(context, recorder, page)
+        assert (found.final_url, found.screenshot) == (f"http://127.0.0.1:{port}/last", None)
+        assert found.problem
+        assert (await look(page, ["#user"])).visible == frozenset()
+        assert await read_environment(page) == {}
+
+
+async def test_a_page_that_was_never_opened_is_no_page() -> None:
+    found = await captured(None, None)
+    assert (found.final_url, found.screenshot, found.problem) == (None, None, "no page was open")
+    assert (await look(None, ["#user"])).url == ""
+
+
+async def test_a_hung_page_costs_no_more_than_its_time(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        page = await open_page(context, f"http://127.0.0.1:{port}/hung")
+        hung = asyncio.create_task(page.evaluate("() => { console.error('hangs'); while (true) {} }"))
+        await context.wait_for_event("console")
+        found = await captured(context, recorder, page)
+        began = time.monotonic()
+        facts = await look(page, ["#user"])
+        assert time.monotonic() - began < LIMIT
+        os.kill(main_process(tmp_path / "p"), signal.SIGKILL)
+        with suppress(Error):
+            await hung
+    assert found.final_url == f"http://127.0.0.1:{port}/hung"
+    assert (facts.url, facts.visible) == (f"http://127.0.0.1:{port}/hung", frozenset())
+
+
+async def test_an_open_dialog_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        page = await open_page(context, f"http://127.0.0.1:{port}/asks")
+        shown: asyncio.Future[Dialog] = asyncio.get_running_loop().create_future()
+        page.once("dialog", lambda dialog: shown.set_result(dialog))  # noqa: PLW0108 - it must be a Python function
+        asking = asyncio.create_task(page.evaluate("() => alert('sure?')"))
+        await shown
+        found = await captured(context, recorder, page)
+        await (await shown).dismiss()
+        await asking
+    assert found.final_url == f"http://127.0.0.1:{port}/asks"
+
+
+async def test_a_crashed_page_still_tells_where_it_was(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        page = await open_page(context, f"http://127.0.0.1:{port}/crashed")
+        with suppress(Error):
+            await page.goto("chrome://crash")
+        found = await captured(context, recorder, page)
+    assert found.final_url is not None
+    assert (found.screenshot, bool(found.problem)) == (None, True)
+    assert recorder.page_crashed
+    assert recorder.summary()["pages_crashed"] == 1
+
+
+async def test_detectors_get_what_is_visible(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        page = await open_page(context, f"http://127.0.0.1:{port}/")
+        facts = await look(page, ["#user", "#hidden", "#none"])
+        without = await look(page, [], with_text=False)
+    assert facts.visible == {"#user"}
+    assert "Orders" in facts.text
+    assert "secret text" not in facts.text
+    assert without.text == ""
+
+
+async def test_a_selector_that_is_wrong_does_not_spoil_the_others(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        page = await open_page(context, f"http://127.0.0.1:{port}/")
+        facts = await look(page, ["#user", ">>> nonsense ((", "h1"])
+    assert facts.visible == {"#user", "h1"}
+    assert "Orders" in facts.text
+
+
+async def test_the_environment_is_read_as_pages_see_it(tmp_path: Path) -> None:
+    async with browser(tmp_path / "p", language="fr-FR", timezone="Asia/Tokyo", window="900x700") as context:
+        seen = await read_environment(context.pages[0])
+    assert (seen["language"], seen["timezone"], seen["window"]) == ("fr-FR", "Asia/Tokyo", "900x700")
+
+
+NOISY = """<title>shop</title><script>
+for (let n = 0; n < 50; n++) console.error('bad thing ' + n + ' password=hunter22');
+console.warn('careful');
+console.log('hunter22 is nothing to keep');
+setTimeout(() => { throw new Error('uncaught hunter22') });
+fetch('/missing?token=abc').catch(() => {});
+fetch('http://127.0.0.1:PORT/nobody').catch(() => {}).then(() => document.title = 'done');
+</script>"""
+
+
+async def test_the_recorder_counts_and_keeps_the_first_and_last_without_secrets(tmp_path: Path) -> None:
+    def page(head: str) -> str:
+        return NOISY.replace("PORT", str(nobody)) if "GET / " in head else "missing"
+
+    nobody = free_port()
+    async with (
+        serving(telling(page)) as port,
+        serving(answer(status="500 Broken")) as broken,
+        browser(tmp_path / "p") as context,
+    ):
+        recorder = recording(context)
+        opened = await open_page(context, f"http://127.0.0.1:{port}/")
+        await opened.wait_for_function("document.title == 'done'")
+        await open_page(context, f"http://user:hunter22@127.0.0.1:{broken}/orders?session_id=1")
+        summary: Any = recorder.summary()
+        recorder.detach()
+        await opened.evaluate("console.error('of the next run')")
+        assert recorder.summary() == summary
+    console, network = summary["console"], summary["network"]
+    assert console["errors"] >= 51
+    assert console["warnings"] == 1
+    assert len(console["entries"]) == 2 * KEPT_EACH_END
+    assert console["entries"][0]["text"] == "bad thing 0 password=[redacted]"
+    assert (network["failed"], network["error_answers"]) == (1, 1)
+    urls = {entry["url"]: entry["problem"] for entry in network["entries"]}
+    assert urls[f"http://127.0.0.1:{nobody}/nobody"] == "net::ERR_CONNECTION_REFUSED"
+    assert urls[f"http://127.0.0.1:{broken}/orders?session_id=[redacted]"] == "status 500"
+    assert "hunter22" not in str(summary)
+
+
+def test_the_sync_api_is_captured_the_same_way(tmp_path: Path) -> None:
+    """In a thread of its own, as a plain `def` task has one."""
+    found: dict[str, Any] = {}
+
+    def task() -> None:
+        with sync_playwright() as playwright:
+            context = playwright.chromium.launch_persistent_context(**options(tmp_path / "p", language="fr-FR"))
+            recorder = Recorder(Redactor())
+            recorder.attach(context)
+            page = context.new_page()
+            page.goto("data:text/html,<input id=user>hello")
+            page.evaluate("console.error('bad')")
+            found["open"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
+            found["look"] = look_sync(page, ["#user", "#none"])
+            found["environment"] = read_environment_sync(page)
+            page.close()
+            found["closed"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
+            context.close()
+            found["ended"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
+            found["gone"] = look_sync(page, ["#user"])
+            found["summary"] = recorder.summary()
+
+    thread = threading.Thread(target=task)
+    thread.start()
+    thread.join()
+    assert found["open"].screenshot.startswith(PNG)
+    assert found["open"].final_url == "data:[redacted]"
+    assert found["look"].visible == {"#user"}
+    assert found["environment"]["language"] == "fr-FR"
+    assert found["closed"].final_url == "about:blank"
+    assert (found["ended"].screenshot, found["ended"].problem) == (None, "the page was closed")
+    assert found["gone"].visible == frozenset()
+    assert found["summary"]["console"]["errors"] == 1

@@ -1,0 +1,206 @@
+"""The keeper's small parts, each alone: what passes through a relay, what is seen of it, who lives in a directory."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leasehold.browsers.keeper.orders import Orders, Refused
+from leasehold.browsers.keeper.pages import Pages, plain_url
+from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
+from leasehold.browsers.keeper.proof import prove
+from leasehold.browsers.keeper.relay import BEGINNING, Flow, Messages
+
+
+@pytest.fixture
+def pipes() -> Iterator[tuple[int, int, int, int]]:
+    ends = (*os.pipe(), *os.pipe())
+    for end in ends:
+        os.set_blocking(end, False)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_a_flow_holds_one_piece_and_reads_no_more_until_it_is_written(pipes: tuple[int, int, int, int]) -> None:
+    source, writer, reader, sink = pipes
+    seen: list[bytes] = []
+    flow = Flow(source, sink, seen.append)
+    block = b"x" * 4096
+    total = 0
+    for _ in range(200):  # nobody reads at the other end: the flow fills up and stands
+        try:
+            total += os.write(writer, block)
+        except BlockingIOError:
+            break
+        flow.take()
+        flow.give()
+    assert total < 10 * 65536
+    got = b""
+    while len(got) < total:
+        try:
+            got += os.read(reader, 65536)
+        except BlockingIOError:
+            flow.take()
+            flow.give()
+    assert got == b"x" * total
+    assert b"".join(seen) == got
+
+
+def test_a_flow_knows_whether_it_stopped_inside_a_message(pipes: tuple[int, int, int, int]) -> None:
+    source, writer, reader, sink = pipes
+    flow = Flow(source, sink, lambda _: None)
+    for content, between in ((b'{"id":1}\0', True), (b'{"id":2}\0{"i', False), (b'd":3}\0', True)):
+        os.write(writer, content)
+        flow.take()
+        flow.give()
+        assert flow.between_messages is between
+    assert os.read(reader, 100) == b'{"id":1}\0{"id":2}\0{"id":3}\0'
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 100_000])
+def test_messages_are_cut_the_same_however_they_arrive(size: int) -> None:
+    long = b"a" * 70_000 + b"the end"
+    stream = b"one\0\0" + long + b"\0last\0rest"
+    seen: list[tuple[bytes, bytes]] = []
+    messages = Messages(lambda begin, end: seen.append((begin, end)))
+    for start in range(0, len(stream), size):
+        messages.feed(stream[start : start + size])
+    assert [begin for begin, _ in seen] == [b"one", b"", long[:BEGINNING], b"last"]
+    assert [end for _, end in seen] == [b"one", b"", long[-128:], b"last"]
+
+
+def attach(session: str, target: str, url: str, kind: str = "page", parent: str = "") -> bytes:
+    info = f'{{"targetId":"{target}","type":"{kind}","url":"{url}"}}'
+    outer = f',"sessionId":"{parent}"' if parent else ""
+    text = f'{{"method":"Target.attachedToTarget","params":{{"sessionId":"{session}","targetInfo":{info}}}{outer}}}'
+    return text.encode() + b"\0"
+
+
+def command(method: str, session: str = "", params: str = "{}") -> bytes:
+    outer = f',"sessionId":"{session}"' if session else ""
+    return f'{{"id":1,"method":"{method}","params":{params}{outer}}}'.encode() + b"\0"
+
+
+def test_commands_are_told_apart_by_the_page_they_go_to() -> None:
+    pages = Pages()
+    pages.from_browser.feed(attach("S1", "T1", "https://a.test/x?q=1") + attach("S2", "T2", "https://b.test/"))
+    pages.from_browser.feed(attach("S3", "T3", "https://frame.test/", kind="iframe", parent="S1"))
+    pages.to_browser.feed(command("Page.enable", "S2") + command("Input.dispatchMouseEvent", "S1"))
+    assert pages.last_used == "T1"
+    pages.to_browser.feed(command("Input.dispatchKeyEvent", "S2"))
+    assert (pages.last_used, pages.last_url) == ("T2", "https://b.test/")
+    pages.to_browser.feed(command("Input.dispatchMouseEvent", "S3"))
+    assert (pages.last_used, pages.last_url) == ("T1", "https://a.test/x")
+    moved = (
+        b'{"method":"Page.frameNavigated","params":{"frame":{"id":"T1","url":"https://a.test/y#z"}},"sessionId":"S1"}\0'
+    )
+    pages.from_browser.feed(moved)
+    assert pages.last_url == "https://a.test/y"
+    pages.to_browser.feed(command("Target.detachFromTarget", params='{"sessionId":"S2"}'))
+    assert pages.commands[-1][1:] == ("Target.detachFromTarget", "")
+
+
+def test_a_closed_page_is_forgotten_but_not_the_last() -> None:
+    pages = Pages()
+    pages.from_browser.feed(attach("S1", "T1", "https://a.test/") + attach("S2", "T2", "https://b.test/"))
+    pages.to_browser.feed(command("Input.dispatchMouseEvent", "S2"))
+    for session, left in (("S2", "https://a.test/"), ("S1", "https://a.test/")):
+        gone = f'{{"method":"Target.detachedFromTarget","params":{{"sessionId":"{session}"}}}}'
+        pages.from_browser.feed(gone.encode() + b"\0")
+        assert pages.last_url == left
+
+
+@pytest.mark.parametrize("number", [None, True, "5", math.nan])
+def test_orders_without_a_real_deadline_are_refused(number: object) -> None:
+    good = dict.fromkeys(("browser", "user_data_dir", "profile_id", "lease_id", "run_id", "control", "secret"), "x")
+    orders: dict[str, object] = {**good, "folder": "x", "version": 1, "token": 1, "worker_pid": 1, "kill_at": math.inf}
+    orders |= {"close_seconds": 5, "interrupt_seconds": 5.0, "deadline": 1}
+    assert Orders(orders).kill_at == math.inf
+    with pytest.raises(Refused, match="deadline"):
+        Orders({**orders, "deadline": number})
+
+
+def test_a_payload_that_looks_like_a_command_is_not_taken_for_one() -> None:
+    pages = Pages()
+    pages.to_browser.feed(command("Runtime.evaluate", params='{"expression":"{\\"method\\":\\"Browser.close\\"}"}'))
+    assert not pages.asked_to_close
+    pages.to_browser.feed(b'{"method":"Browser.close","id":-9999,"params":{}}\0')
+    assert pages.asked_to_close
+
+
+def test_events_that_make_no_sense_are_passed_over() -> None:
+    pages = Pages()
+    pages.from_browser.feed(b'{"method":"Target.attachedToTarget","params":{}}\0{"method":"Target.\0')
+    pages.from_browser.feed(b'{"method":"Target.attachedToTarget","params":{"targetInfo":3,"sessionId":4}}\0')
+    pages.from_browser.feed(
+        attach("S1", "T1", "https://a.test/" + "p" * 100_000) + attach("S2", "T2", "https://b.test/")
+    )
+    assert pages.last_url == "https://b.test/"
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("https://ada:secret@shop.test:8443/orders?token=1#part", "https://shop.test:8443/orders"),
+        ("https://shop.test?token=1", "https://shop.test"),
+        ("https://shop.test/a@b/c", "https://shop.test/a@b/c"),
+        ("data:text/html,secret", "data:"),
+        ("JavaScript:alert('secret')", "javascript:"),
+        ("view-source:data:text/html,secret", "view-source:data:"),
+        ("about:blank", "about:blank"),
+        ("chrome-error://chromewebdata/", "chrome-error://chromewebdata/"),
+        ("file:///tmp/page.html#x", "file:///tmp/page.html"),
+        ("blob:https://ada:secret@shop.test/1-2?x", "blob:https://shop.test/1-2"),
+        ("", ""),
+    ],
+)
+def test_addresses_lose_what_must_not_be_stored(url: str, plain: str) -> None:
+    assert plain_url(url) == plain
+
+
+@pytest.mark.parametrize("form", ["arguments", "one string"])
+def test_the_users_of_a_directory_are_found_in_both_forms_of_a_command_line(tmp_path: Path, form: str) -> None:
+    directory = tmp_path / "a profile"
+    directory.mkdir()
+    flags = ["--type=x", f"--user-data-dir={directory}", "--more"]
+    other = [f"--user-data-dir={directory}2"]
+    program = [sys.executable, "-c", "input()"]
+    given = flags if form == "arguments" else [" ".join(flags)]
+    with (
+        subprocess.Popen([*program, *given], stdin=subprocess.PIPE) as user,
+        subprocess.Popen([*program, *other], stdin=subprocess.PIPE),
+    ):
+        assert users_of(str(directory)) == [user.pid]
+        assert is_alive(user.pid)
+    assert not is_alive(user.pid)
+
+
+def test_open_files_tell_who_is_in_a_directory(tmp_path: Path) -> None:
+    assert not has_files_in(os.getpid(), str(tmp_path))
+    with (tmp_path / "file").open("w"):
+        assert has_files_in(os.getpid(), str(tmp_path))
+    assert not has_files_in(4_000_000, str(tmp_path))
+
+
+def test_the_proof_names_the_clause_that_fails(tmp_path: Path) -> None:
+    def clause(by: str = "Browser.close", code: int | None = 0, number: int | None = None, gone: bool = True) -> object:
+        return prove(str(tmp_path), "Default", by, code, number, gone)["failing_clause"]
+
+    assert clause() == "the profile does not say how the browser ended (no exit_type in its Preferences)"
+    (tmp_path / "Default").mkdir()
+    preferences = tmp_path / "Default" / "Preferences"
+    preferences.write_text('{"profile": {"exit_type": "Crashed"}}')
+    assert clause() == "the profile's exit_type is Crashed, not Normal"
+    preferences.write_text('{"profile": {"exit_type": "Normal"}}')
+    assert clause() == ""
+    (tmp_path / "SingletonLock").symlink_to("host-1")
+    assert clause() == "the browser left its lock behind (host-1)"
+    assert clause(gone=False) == "processes of the browser are still alive"
+    assert clause(code=3) == "the browser exited with code 3 while it was closing"
+    assert clause(code=None, number=11) == "the browser was ended by signal 11 while it was closing"
+    assert clause("SIGINT") == "the browser did not close when asked and was interrupted (SIGINT)"

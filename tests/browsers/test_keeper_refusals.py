@@ -1,0 +1,202 @@
+"""When the keeper does not start a browser: said before launch, in the report and on Playwright's error."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Error
+
+from leasehold.browsers.link import KeeperLink, LaunchRefused, Orders
+from tests.browsers.keeper_stage import CHROMIUM, FLAGS, Stage, boot_time, eventually_async, stage_in
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with stage_in(tmp_path) as stage:
+        yield stage
+        stage.all_gone()
+
+
+async def refused(stage: Stage, orders: Orders, *flags: str) -> LaunchRefused:
+    """Launch, expect no browser, and return what the worker is told. Playwright's error names the reason too."""
+    link = KeeperLink(orders)
+    try:
+        with pytest.raises(Error) as raised:
+            async with stage.browser(link, *flags):
+                pytest.fail("there should be no browser")
+        with pytest.raises(LaunchRefused) as told:
+            await link.started()
+        assert told.value.reason in str(raised.value)
+        report = await link.ended(5)
+        if report is not None:
+            assert not report.proof.holds
+        return told.value
+    finally:
+        link.close()
+
+
+async def test_a_second_browser_on_the_same_directory(stage: Stage) -> None:
+    link = KeeperLink(stage.orders(token=1))
+    async with stage.browser(link) as context:
+        await context.pages[0].goto(stage.site.url)
+        told = await refused(stage, stage.orders(token=2, run_id="run_2"))
+        assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
+        assert str(stage.profile) in told.message
+        assert await context.pages[0].evaluate("1 + 1") == 2, "the first browser was not disturbed"
+    link.close()
+
+
+@pytest.mark.parametrize("way", ["plain", "link", "relative"])
+async def test_a_browser_that_somebody_started_by_hand(stage: Stage, tmp_path: Path, way: str) -> None:
+    stage.profile.mkdir(parents=True)
+    (tmp_path / "alias").symlink_to(stage.profile)
+    named = {"plain": str(stage.profile), "link": str(tmp_path / "alias"), "relative": "shop"}[way]
+    command = [CHROMIUM, "--headless", "--no-sandbox", f"--user-data-dir={named}", *FLAGS, stage.site.url]
+    hand = stage.start_foreign(command)
+    await eventually_async(lambda: stage.site.requests, "the other browser's first request")
+    told = await refused(stage, stage.orders())
+    assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
+    assert str(hand.pid) in told.message or way != "plain"
+    assert (stage.profile / "SingletonLock").is_symlink(), "the lock of a live browser is left alone"
+    hand.terminate()
+    hand.wait()
+
+
+async def test_a_lower_token_also_after_a_restart(stage: Stage) -> None:
+    assert (await stage.visit(KeeperLink(stage.orders(token=9)))).proof.holds
+    told = await refused(stage, stage.orders(token=8, run_id="run_2"))
+    assert told.reason == "STALE_TOKEN"
+    assert "8" in told.message
+    assert "9" in told.message
+
+
+async def test_the_same_token_of_another_lease(stage: Stage) -> None:
+    await stage.visit(KeeperLink(stage.orders(token=9)))
+    told = await refused(stage, stage.orders(token=9, run_id="run_2", lease_id="lease_of_somebody_else"))
+    assert told.reason == "STALE_TOKEN"
+
+
+async def test_a_fence_file_that_cannot_be_read(stage: Stage) -> None:
+    (stage.profile / ".leasehold").mkdir(parents=True)
+    (stage.profile / ".leasehold" / "fence").write_text("{")
+    told = await refused(stage, stage.orders())
+    assert told.reason == "STALE_TOKEN"
+
+
+async def test_a_deadline_that_has_passed(stage: Stage) -> None:
+    told = await refused(stage, stage.orders(deadline=boot_time() - 1))
+    assert told.reason == "LEASE_LOST"
+    assert not (stage.profile / ".leasehold").exists(), "the directory was not touched"
+
+
+def test_a_debugging_port(stage: Stage) -> None:
+    link = KeeperLink(stage.orders())
+    try:
+        # Playwright itself refuses this flag in `args`, so the keeper is started as Playwright would start it.
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            pipe = theirs.fileno()
+            shell = (
+                f"exec {stage.wrapper} --user-data-dir={stage.profile} --remote-debugging-pipe {{}} 3<&{pipe} 4>&{pipe}"
+            )
+            port = subprocess.run(
+                ["bash", "-c", shell.format("--remote-debugging-port=0")],
+                env={**os.environ, **link.env},
+                pass_fds=[pipe],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert port.returncode == 78
+        assert port.stderr.startswith("leasehold keeper: BAD_ORDERS: --remote-debugging-port")
+        assert port.stderr.count("\n") == 1
+        refusal = link.refusal()
+        assert refusal is not None
+        assert refusal.reason == "BAD_ORDERS"
+    finally:
+        link.close()
+
+
+async def test_a_directory_that_is_not_the_one_of_the_orders(stage: Stage, tmp_path: Path) -> None:
+    link = KeeperLink(stage.orders())
+    with pytest.raises(Error, match="BAD_ORDERS"):
+        async with stage.browser(link, directory=tmp_path / "other"):
+            pytest.fail("there should be no browser")
+    link.close()
+
+
+async def test_orders_of_an_unknown_version_or_none_at_all(stage: Stage) -> None:
+    for change in ({"version": 2}, None):
+        link = KeeperLink(stage.orders())
+        path = stage.folder() / "keeper.json"
+        if change is None:
+            path.unlink()
+        else:
+            path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+        with pytest.raises(Error, match="BAD_ORDERS"):
+            async with stage.browser(link):
+                pytest.fail("there should be no browser")
+        refusal = link.refusal()
+        assert refusal is not None
+        assert refusal.reason == "BAD_ORDERS"
+        link.close()
+
+
+async def test_a_browser_that_is_not_there(stage: Stage) -> None:
+    told = await refused(stage, stage.orders(browser="/nowhere/chromium"))
+    assert told.reason == "BROWSER_LAUNCH_FAILED"
+    assert "/nowhere/chromium" in told.message
+
+
+async def test_a_browser_that_ends_at_once(stage: Stage) -> None:
+    link = KeeperLink(stage.orders(browser=shutil.which("false") or ""))
+    with pytest.raises(Error):
+        async with stage.browser(link):
+            pytest.fail("there should be no browser")
+    report = await link.ended(10)
+    assert report is not None
+    assert report.refused is not None
+    assert report.refused.reason == "BROWSER_LAUNCH_FAILED"
+    assert report.exit_code == 1
+    link.close()
+
+
+async def test_a_worker_that_is_gone_before_the_browser_starts(stage: Stage) -> None:
+    link = KeeperLink(stage.orders())
+    link.close()
+    with pytest.raises(Error, match="LEASE_LOST"):
+        async with stage.browser(link):
+            pytest.fail("there should be no browser")
+    refusal = link.refusal()
+    assert refusal is not None
+    assert refusal.reason == "LEASE_LOST"
+
+
+@pytest.mark.parametrize("left_by", ["another host", "dead process", "other program"])
+async def test_a_lock_left_by_a_dead_browser_or_another_host_is_removed(stage: Stage, left_by: str) -> None:
+    here = socket.gethostname()
+    holders = {
+        "another host": "elsewhere-4242",
+        "dead process": f"{here}-4000000",
+        "other program": f"{here}-{os.getpid()}",
+    }
+    stage.profile.mkdir(parents=True)
+    (stage.profile / "SingletonLock").symlink_to(holders[left_by])
+    (stage.profile / "SingletonCookie").symlink_to("123")
+    (stage.profile / "SingletonSocket").symlink_to("/nowhere/SingletonSocket")
+    report = await stage.visit(KeeperLink(stage.orders()))
+    assert report.proof.holds, report.proof
+
+
+async def test_a_live_process_with_files_in_the_directory_is_company(stage: Stage) -> None:
+    stage.profile.mkdir(parents=True)
+    (stage.profile / "History").write_text("")
+    other = stage.start_foreign(["sleep", "600"], stdin=stage.profile / "History")
+    (stage.profile / "SingletonLock").symlink_to(f"{socket.gethostname()}-{other.pid}")
+    told = await refused(stage, stage.orders())
+    assert told.reason == "PROFILE_IN_USE_ELSEWHERE"

@@ -1,0 +1,69 @@
+"""The picture on the terminal: it fits whatever there is, and the newest of the story is never what is left out."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from leasehold.cli.live import picture
+from leasehold.cli.outcome import table
+from leasehold.cli.table import Screen
+from leasehold.core.ids import AccountId, JobId, ProfileId
+from leasehold.core.profiles import Lane, ProfileState
+from leasehold.demo.play import Scene
+from leasehold.demo.story import Line
+from leasehold.ports import Stats
+from tests.unit.records import a_lease
+
+NOW = datetime(2026, 5, 1, 9, 30, tzinfo=UTC)
+LANES = [
+    Lane(profile_id=ProfileId(f"books_us_{n}"), account_id=AccountId("books_us"), state_at=NOW, waiting_at=NOW)
+    for n in range(10)
+]
+HELD = a_lease(
+    profile_id="books_us_0", worker_id="worker-1", job_id=JobId("j"), last_safe_step="dashboard_open", open_section=None
+)
+SCENE = Scene(
+    now=NOW,
+    began_at=NOW - timedelta(seconds=12),
+    stats=Stats(jobs={"completed": 3, "running": 1}, profiles={"available": 9, "leased": 1}),
+    lanes=[replace(LANES[0], state=ProfileState.LEASED), *LANES[1:]],
+    leases={"books_us_0": [HELD]},
+    tasks={"j": "export_orders"},
+    requests=41,
+    clicks=5,
+)
+STORY = [Line(at=NOW, about="books_us_0", text=f"something happened, number {n}, " + "and " * 30) for n in range(8)]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("rows", [8, 20, 23, 49])
+def test_the_picture_fits_the_terminal_and_ends_with_the_newest(columns: int, rows: int) -> None:
+    lines = picture(SCENE, STORY, Screen(width=columns, colours=False), rows)
+    assert len(lines) <= rows
+    assert max(map(len, lines)) <= columns
+    if rows > 17:
+        assert "number 7" in lines[-1]
+
+
+def test_it_shows_holder_task_and_last_safe_step() -> None:
+    lines = picture(SCENE, (), Screen(width=80, colours=False), 40)
+    assert lines[0] == "leasehold demo  12 s   41 requests, 5 of them clicks"
+    assert lines[1].split() == ["jobs", "1", "running", "3", "completed"]
+    assert lines[5].split() == ["books_us_0", "leased", "worker-1", "export_orders", "dashboard_open"]
+
+
+def test_an_open_section_is_shown_instead_of_the_step() -> None:
+    inside = replace(SCENE, leases={"books_us_0": [replace(HELD, open_section="export_orders")]})
+    assert "inside export_orders" in "\n".join(picture(inside, (), Screen(width=80, colours=False), 40))
+
+
+def test_a_long_reason_goes_on_below_itself() -> None:
+    rows = [("a", "review", "one two three four five six seven eight"), ("b", "completed", "")]
+    assert table(("WHO", "STATE", "WHY"), rows, Screen(width=40, colours=False), state=1) == [
+        "WHO  STATE      WHY",
+        "a    review     one two three four five",
+        "                six seven eight",
+        "b    completed",
+    ]
+    assert max(map(len, table(("WHO", "STATE", "WHY"), rows, Screen(width=None, colours=False)))) == 55

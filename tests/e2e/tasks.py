@@ -1,0 +1,40 @@
+"""Tasks for worker processes that tests put under stress. Every request says by which token it was made."""
+
+import asyncio
+from typing import Any
+
+from leasehold import App, Run
+
+app = App()
+
+
+@app.task("work", actions=["buy"], timeout=120)
+async def work(run: Run) -> dict[str, Any]:
+    """Open a page that acts by itself, then click until told to stop (`clicks`), inside a section if asked to."""
+    token = run.lease.token
+    name = f"{run.profile_id}:{token}"
+    await run.page.goto(f"{run.payload['url']}/ticking?title={name}")
+    await run.page.evaluate("([k, v]) => window.remember(k, v)", ["who", name])
+    await run.safe("page_open", flush=True)
+    clicks = int(run.payload.get("clicks", 1_000_000))
+    # After a fault the job may be tried again: then it comes to its end at once.
+    if run.job.attempt > 1:
+        clicks = 1
+    if run.payload.get("section"):
+        async with run.mutating("buy"):
+            await _click(run, clicks)
+    else:
+        await _click(run, clicks)
+    return {"name": name}
+
+
+async def _click(run: Run, clicks: int) -> None:
+    for _ in range(clicks):
+        await run.page.click("#go")
+        await asyncio.sleep(0.05)  # waits: a person does not click faster
+
+
+@app.task("recall")
+async def recall(run: Run) -> dict[str, Any]:
+    await run.page.goto(run.payload["url"])
+    return dict(await run.page.evaluate("window.recall('who')"))

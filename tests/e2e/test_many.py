@@ -1,0 +1,61 @@
+"""Two hundred jobs on forty profiles through one worker of eight: everything is done, and nothing is left over."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from leasehold.app import App, Run
+from leasehold.core.jobs import Job
+from tests.conformance.world import profile
+from tests.runtime.browsing import House, house
+from tests.runtime.shop import Shop
+from tests.runtime.stage import until
+
+PROFILES = 40
+JOBS = 200
+
+app = App()
+
+
+@app.task("visit")
+async def visit(run: Run) -> dict[str, Any]:
+    await run.page.goto(run.payload["url"])
+    async with run.mutating("click"):
+        await run.page.click("#go")
+    return {"token": run.lease.token}
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the numbers are all that is wanted
+
+
+def left_in_tmp() -> set[str]:
+    return {entry.name for entry in Path("/tmp").iterdir() if "playwright" in entry.name or "chromium" in entry.name}  # noqa: S108 - where Playwright leaves things
+
+
+async def finished(home: House) -> bool:
+    stats = await home.store.stats()
+    return stats.jobs.get("completed", 0) == JOBS
+
+
+async def test_two_hundred_jobs_leave_nothing_behind(sqlite_url: str, tmp_path: Path) -> None:
+    names = [f"p{number:02d}" for number in range(PROFILES)]
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path, *(profile(name) for name in names)) as home:
+            jobs: list[Job] = []
+            for number in range(JOBS):
+                title = f"{shop.url}/?title=job_{number}"
+                jobs.append(await home.submit("visit", names[number % PROFILES], payload={"url": title}))
+            files, temporary = open_files(), left_in_tmp()
+            async with home.worker(concurrency=8):
+
+                async def done() -> bool:
+                    return await finished(home)
+
+                await until(done, patience=280)
+            assert open_files() <= files + 2
+            assert left_in_tmp() <= temporary
+            for number in range(JOBS):
+                assert len(shop.of(f"job_{number}", "/act")) == 1
+            for name in names:
+                assert (await home.lane(name)).state == "available"

@@ -1,0 +1,143 @@
+"""A worker of this test's own process, with real browsers: what its tests say about jobs and profiles."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from leasehold import config as settings
+from leasehold.app import App
+from leasehold.config import Config
+from leasehold.core.events import Event
+from leasehold.core.jobs import FINAL, Job, JobState
+from leasehold.core.leases import RunRecord
+from leasehold.core.profiles import Lane, Profile
+from leasehold.ports import Store
+from leasehold.runtime.stopping import Stop
+from leasehold.runtime.worker import Worker, WorkerOptions
+from leasehold.stores import open_store
+from leasehold.wire import parse_jobs
+from tests.conformance.world import fleet, profile
+from tests.runtime.stage import until
+
+TIMES: dict[str, str | float] = {"poll_every": 0.1, "sweep_every": 0.2, "backoff_first": 600.0, "close_after": 30.0}
+
+
+@dataclass
+class House:
+    """An app, its store and its fleet; workers come and go."""
+
+    app: App
+    config: Config
+    store: Store
+    data: Path
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    @property
+    def profiles(self) -> Path:
+        return self.data / "profiles"
+
+    async def submit(self, task: str, profile_id: str = "p1", **fields: Any) -> Job:
+        (answer,) = await self.store.submit(parse_jobs([{"task": task, "profile_id": profile_id, **fields}]))
+        return answer.job
+
+    @asynccontextmanager
+    async def worker(self, **options: Any) -> AsyncIterator[Stop]:
+        """A worker that runs inside the block, and is asked to stop at its end."""
+        stop = Stop(self.config.browsers.stop_grace)
+        worker = Worker(
+            self.app,
+            self.store,
+            self.config,
+            WorkerOptions(**options),
+            open_store=lambda: open_store(self.config.store, policy=self.config.policy),
+            stop=stop,
+        )
+        running = asyncio.create_task(worker.run())
+        try:
+            yield stop
+        finally:
+            if not stop.asked.is_set():
+                stop.ask()
+            await running
+            stop.done()
+
+    async def settled(self, *jobs: Job) -> list[Job]:
+        """The jobs once none of them is waiting or running."""
+
+        async def look() -> list[Job]:
+            found = [await self.store.get(Job, job.job_id) for job in jobs]
+            over = {*FINAL, JobState.REVIEW, JobState.SCHEDULED}
+            return found if all(job.state in over for job in found) else []
+
+        return await until(look)
+
+    async def do(self, *jobs: Job, **options: Any) -> list[Job]:
+        """Run these jobs with a worker of their own."""
+        async with self.worker(**options):
+            return await self.settled(*jobs)
+
+    async def run_of(self, job: Job) -> RunRecord:
+        """The job's last run."""
+        page = await self.store.find(RunRecord, {"job_id": job.job_id}, most=1)
+        return page.items[0]
+
+    async def lane(self, profile_id: str = "p1") -> Lane:
+        return await self.store.get(Lane, profile_id)
+
+    async def events(self, **where: str) -> Sequence[Event]:
+        return list(reversed((await self.store.find(Event, where, most=1000)).items))
+
+    def evidence(self, run: RunRecord) -> Path:
+        return self.data / "runs" / run.run_id
+
+    def browsers_of(self, profile_id: str) -> list[int]:
+        """Processes of browsers that have one profile open."""
+        return processes_about(f"--user-data-dir={self.profiles / profile_id}")
+
+    def browsers(self) -> list[int]:
+        """Every process that has anything to do with this house's profiles or runs."""
+        return processes_about(str(self.data))
+
+
+def processes_about(text: str) -> list[int]:
+    """Processes whose command line has this in it. Reads /proc itself: it must not believe the code under test."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if text in line:
+                found.append(int(entry.name))
+    return found
+
+
+@asynccontextmanager
+async def house(app: App, url: str, folder: Path, *profiles: Profile, **more: str | float) -> AsyncIterator[House]:
+    """A furnished house. When it closes, no process of it may be left."""
+    data = folder / "data"
+    config = settings.load({}, **{**TIMES, "store": url, "data_dir": str(data), **app.settings, **more})
+    store = await open_store(url, policy=config.policy)
+    try:
+        await store.apply(fleet(*(profiles or (profile("p1"),))), actor="test")
+        opened = House(app=app, config=config, store=store, data=data)
+        yield opened
+        left = await asyncio.to_thread(_gone, opened)
+        assert left == [], f"processes were left: {left}"
+        assert list((data / "open").iterdir()) == []
+    finally:
+        await store.close()
+
+
+def _gone(opened: House) -> list[int]:
+    import time
+
+    end = time.monotonic() + 30
+    while opened.browsers() and time.monotonic() < end:
+        time.sleep(0.05)  # waits: a process that was killed takes a moment to leave /proc
+    return opened.browsers()

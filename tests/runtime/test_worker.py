@@ -1,0 +1,381 @@
+"""A worker with real browsers: what a task can do, and what becomes of its job, its profile and its evidence."""
+
+import asyncio
+import hashlib
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.app import App, Run, SyncRun
+from leasehold.core.events import EventType
+from leasehold.core.profiles import ManualUse
+from leasehold.errors import Fail
+from tests.conformance.world import profile
+from tests.runtime.browsing import house
+from tests.runtime.shop import Shop
+from tests.runtime.stage import until
+
+
+def new_app() -> App:
+    """Tasks that tests share. What each does is in its payload."""
+    app = App()
+
+    @app.task("remember")
+    async def remember(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"])
+        await run.page.evaluate("([k, v]) => window.remember(k, v)", ["who", run.payload["value"]])
+        return {"remembered": run.payload["value"]}
+
+    @app.task("recall")
+    async def recall(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"])
+        return dict(await run.page.evaluate("window.recall('who')"))
+
+    @app.task("recall_plainly", warm=False)
+    def recall_plainly(run: SyncRun) -> dict[str, Any]:
+        run.page.goto(run.payload["url"])
+        run.safe("there", flush=True)
+        with run.mutating("look"):
+            found = run.page.evaluate("window.recall('who')")
+        run.attach("found.txt", "seen")
+        return dict(found)
+
+    @app.task("visit")
+    async def visit(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"])
+        return {"pages": len(run.context.pages), "token": run.lease.token}
+
+    return app
+
+
+async def test_a_run_leaves_its_result_its_evidence_and_a_profile_that_is_free(store_url: str, tmp_path: Path) -> None:
+    app = new_app()
+
+    @app.task("export", actions=["export"])
+    async def export(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"] + "/?title=export")
+        await run.page.evaluate("console.error('token=s3cretvalue12345')")
+        await run.safe("open", flush=True)
+        async with run.mutating("export"):
+            await run.page.click("#go")
+        await run.page.goto(run.payload["url"] + "/missing?password=hunter2hunter2")
+        await run.attach("orders.csv", b"a,b\n")
+        return {"orders": 3}
+
+    settings = {"language": "de-DE", "timezone": "Europe/Berlin", "window": "900x700"}
+    with Shop() as shop:
+        async with house(app, store_url, tmp_path, profile("p1", **settings)) as home:
+            job = await home.submit("export", payload={"url": shop.url}, expected_language="de-DE")
+            (done,) = await home.do(job)
+            run = await home.run_of(job)
+            assert (done.state, run.result, run.stop_reason) == ("completed", "completed", None)
+            assert run.output == {"orders": 3}
+            assert (run.last_safe_step, run.actual["language"], run.actual["timezone"]) == (
+                "open",
+                "de-DE",
+                "Europe/Berlin",
+            )
+            assert run.actual["window"] == "900x700"
+            assert run.final_url is not None
+            assert run.final_url.startswith(f"{shop.url}/missing")
+            assert "hunter2" not in str(run)
+            assert "s3cretvalue" not in str(run)
+            assert set(run.timings) == {"open", "task", "evidence", "close"}
+            evidence: Any = run.evidence
+            assert evidence["console"]["errors"] >= 1
+            assert evidence["network"]["error_answers"] == 1
+            assert evidence["keeper"] == {"cause": "closed", "stopped_by": "Browser.close", "clean_close": True}
+            kept = {artifact["name"]: artifact["sha256"] for artifact in evidence["artifacts"]}
+            assert set(kept) == {"orders.csv", "final.png"}
+            for name, digest in kept.items():
+                assert hashlib.sha256((home.evidence(run) / name).read_bytes()).hexdigest() == digest
+            assert (await home.lane()).state == "available"
+            assert len(shop.of("export", "/act")) == 1
+
+
+async def test_what_a_task_remembers_is_there_for_the_next_run(sqlite_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path) as home:
+            await home.do(await home.submit("remember", payload={"url": shop.url, "value": "ann"}))
+            job = await home.submit("recall", payload={"url": shop.url})
+            await home.do(job)
+            there = {"cookie": "ann", "local": "ann", "indexed": "ann"}
+            assert (await home.run_of(job)).output == there
+            plain = await home.submit("recall_plainly", payload={"url": shop.url})
+            (done,) = await home.do(plain)
+            run = await home.run_of(plain)
+            assert (done.state, run.output, run.last_safe_step) == ("completed", there, "there")
+            assert (home.evidence(run) / "found.txt").read_text() == "seen"
+
+
+async def test_the_next_job_inherits_the_open_browser(store_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(new_app(), store_url, tmp_path, warm_runs=3) as home:
+            jobs = [await home.submit("visit", payload={"url": shop.url}) for _ in range(4)]
+            done = await home.do(*jobs)
+            assert [job.state for job in done] == ["completed"] * 4
+            runs = [await home.run_of(job) for job in jobs]
+            assert [run.output for run in runs] == [{"pages": 1, "token": n} for n in (1, 2, 3, 4)]
+            # The third closed the browser, since that had served three runs; the fourth opened its own.
+            assert ["close" in run.timings for run in runs] == [False, False, True, True]
+            settled = await home.events(type=EventType.RUN_SETTLED)
+            handed = ["handed its browser over" in str(event.data["profile_reason"]) for event in settled]
+            assert handed == [True, True, False, False]
+            assert all((home.evidence(run) / "final.png").exists() for run in runs)
+
+
+@pytest.mark.parametrize("off", ["task", "profile", "runs"])
+async def test_a_browser_is_not_handed_over_where_that_is_off(sqlite_url: str, tmp_path: Path, off: str) -> None:
+    app = new_app()
+
+    @app.task("alone", warm=off != "task")
+    async def alone(run: Run) -> None:
+        await run.page.goto(run.payload["url"])
+
+    with Shop() as shop:
+        record = profile("p1", warm=off != "profile")
+        async with house(app, sqlite_url, tmp_path, record, warm_runs=1 if off == "runs" else 20) as home:
+            jobs = [await home.submit("alone", payload={"url": shop.url}) for _ in range(2)]
+            await home.do(*jobs)
+            assert ["close" in (await home.run_of(job)).timings for job in jobs] == [True, True]
+
+
+ENDINGS: dict[str, tuple[str, str, str]] = {
+    "login": ("LOGIN_REQUIRED", "review", "review_required"),
+    "prompt": ("SECURITY_PROMPT", "review", "quarantined"),
+    "signal": ("LOGIN_REQUIRED", "review", "review_required"),
+    "forbidden": ("ACTION_NOT_ALLOWED", "review", "available"),
+    "swallowed": ("ACTION_NOT_ALLOWED", "review", "available"),
+    "bug": ("TASK_ERROR", "review", "available"),
+    "bug_retried": ("TASK_ERROR", "scheduled", "available"),
+    "no_mapping": ("TASK_ERROR", "review", "available"),
+    "slow_click": ("TIMEOUT", "scheduled", "available"),
+    "too_long": ("TIMEOUT", "scheduled", "available"),
+    "refused": ("TEMPORARY_NAVIGATION_ERROR", "scheduled", "available"),
+    "in_section": ("TASK_ERROR", "review", "quarantined"),
+    "own_reason": ("OUT_OF_STOCK", "scheduled", "available"),
+}
+
+
+def _closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def app_of_endings() -> App:  # noqa: C901 - one branch for each ending
+    app = App()
+    app.detector("SECURITY_PROMPT", selector="#prompt", text="confirm that it is you")
+    app.reason("OUT_OF_STOCK", retry=True)
+
+    @app.task("end", actions=["look"], timeout=20, retry=(KeyError,))
+    async def end(run: Run) -> Any:  # noqa: C901 - one branch for each ending
+        page, url = run.page, run.payload["url"]
+        await page.goto(url)
+        match run.payload["how"]:
+            case "login":
+                raise Fail("LOGIN_REQUIRED", "the shop shows its form")
+            case "prompt":
+                await page.goto(f"{url}/security")
+            case "signal":
+                run.signal("LOGIN_REQUIRED", "a banner said so")
+            case "forbidden":
+                run.action("buy")
+            case "swallowed":
+                try:
+                    run.action("buy")
+                except Fail:
+                    return {"went": "on"}
+            case "bug":
+                raise ValueError("password=hunter2hunter2")
+            case "bug_retried":
+                raise KeyError("may be tried again")
+            case "no_mapping":
+                return 7
+            case "slow_click":
+                await page.click("#missing", timeout=200)
+            case "refused":
+                await page.goto(f"http://127.0.0.1:{_closed_port()}/")
+            case "in_section":
+                async with run.mutating("look"):
+                    raise ValueError("nobody knows what was submitted")
+            case "own_reason":
+                raise Fail("OUT_OF_STOCK")
+        return {}
+
+    @app.task("endless", timeout=1.5)
+    async def endless(run: Run) -> None:
+        await run.page.goto(run.payload["url"])
+        await asyncio.Event().wait()
+
+    return app
+
+
+async def test_every_ending_does_what_the_table_says(sqlite_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        records = [profile(how) for how in ENDINGS]
+        async with house(app_of_endings(), sqlite_url, tmp_path, *records) as home:
+            jobs = {
+                how: await home.submit(
+                    "endless" if how == "too_long" else "end", how, payload={"url": shop.url, "how": how}
+                )
+                for how in ENDINGS
+            }
+            await home.do(*jobs.values(), concurrency=4)
+            seen = {}
+            for how, job in jobs.items():
+                run, after = await home.run_of(job), await home.store.get(type(job), job.job_id)
+                seen[how] = (run.stop_reason, after.state.value, (await home.lane(how)).state.value)
+                assert run.final_url is not None, how
+                assert (home.evidence(run) / "final.png").exists(), how
+                assert "hunter2" not in str(run)
+            assert seen == ENDINGS
+
+
+async def test_a_plain_task_that_hangs_is_ended_and_the_worker_goes_on(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+    release = time.monotonic() + 8
+
+    @app.task("hang", timeout=1.5)
+    def hang(run: SyncRun) -> None:
+        run.page.goto(run.payload["url"])
+        while time.monotonic() < release:
+            time.sleep(0.1)  # waits: a task that does not listen, that is its purpose
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path, profile("p1"), profile("p2")) as home:
+            stuck = await home.submit("hang", payload={"url": shop.url})
+            after = await home.submit("recall_plainly", "p2", payload={"url": shop.url})
+            first, second = await home.do(stuck, after)
+            assert (first.stop_reason, first.state, second.state) == ("TIMEOUT", "scheduled", "completed")
+            assert (await home.lane("p1")).state == "available"
+
+
+async def test_runs_that_share_a_profile_have_copies_and_leave_it_as_it_was(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+    both = asyncio.Event()
+    inside: list[str] = []
+
+    @app.task("read", mode="shared")
+    async def read(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"])
+        found = await run.page.evaluate("window.recall('who')")
+        await run.page.evaluate("window.remember('who', 'changed')")
+        inside.append(run.lease.run_id)
+        if len(inside) == 2:
+            both.set()
+        await both.wait()
+        return dict(found)
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path, profile("p1", max_active_runs=2)) as home:
+            await home.do(await home.submit("remember", payload={"url": shop.url, "value": "ann"}))
+            jobs = [await home.submit("read", payload={"url": shop.url}, mode="shared") for _ in range(2)]
+            done = await home.do(*jobs, concurrency=2)
+            assert [job.state for job in done] == ["completed"] * 2
+            for job in jobs:
+                run = await home.run_of(job)
+                assert run.output == {"cookie": "ann", "local": "ann", "indexed": "ann"}
+                assert not (home.evidence(run) / "profile").exists()
+            again = await home.submit("recall", payload={"url": shop.url})
+            await home.do(again)
+            assert (await home.run_of(again)).output == {"cookie": "ann", "local": "ann", "indexed": "ann"}
+
+
+@pytest.mark.parametrize("policy", [ManualUse.REVIEW, ManualUse.ACCEPT])
+async def test_a_profile_that_was_used_by_hand_is_noticed(sqlite_url: str, tmp_path: Path, policy: ManualUse) -> None:
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path, profile("p1", manual_use=policy)) as home:
+            await home.do(await home.submit("visit", payload={"url": shop.url}))
+            cookies = next((home.profiles / "p1").rglob("Cookies"))
+            cookies.touch()
+            job = await home.submit("visit", payload={"url": shop.url})
+
+            async def noticed() -> bool:
+                return (await home.lane()).state == "review_required"
+
+            if policy is ManualUse.ACCEPT:
+                (done,) = await home.do(job)
+                assert done.state == "completed"
+                assert (await home.lane()).state == "available"
+            else:
+                async with home.worker():
+                    await until(noticed)
+                waiting = await home.store.get(type(job), job.job_id)
+                assert (waiting.blocked_reason, waiting.attempt) == ("blocked_by_review_required", 0)
+                assert "Cookies" in (await home.lane()).state_reason
+            (event,) = await home.events(type=EventType.MANUAL_USE_DETECTED)
+            assert event.data["policy"] == policy
+
+
+async def test_a_stop_lets_tasks_come_to_a_safe_step(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+    started = asyncio.Event()
+
+    @app.task("long")
+    async def long(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"])
+        for step in range(10_000):
+            started.set()
+            await run.safe(f"step_{step}")
+            await asyncio.sleep(0.05)  # waits: a task that takes its time
+        return {}
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path) as home:
+            job = await home.submit("long", payload={"url": shop.url})
+            async with home.worker() as stop:
+                await started.wait()
+                stop.ask()
+            after, run = await home.store.get(type(job), job.job_id), await home.run_of(job)
+            assert (after.state, run.stop_reason) == ("scheduled", "WORKER_STOPPED")
+            assert "ended at safe step" in run.message
+            assert (await home.lane()).state == "available"
+
+
+async def test_the_second_request_to_stop_ends_tasks_at_once_but_cleanly(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+    started = asyncio.Event()
+
+    @app.task("deaf")
+    async def deaf(run: Run) -> None:
+        await run.page.goto(run.payload["url"])
+        started.set()
+        await asyncio.Event().wait()
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path, stop_grace=600) as home:
+            job = await home.submit("deaf", payload={"url": shop.url})
+            async with home.worker() as stop:
+                await started.wait()
+                stop.ask()
+                stop.ask()
+            after, run = await home.store.get(type(job), job.job_id), await home.run_of(job)
+            assert (after.state, run.stop_reason) == ("scheduled", "WORKER_STOPPED")
+            assert (await home.lane()).state == "available"
+            assert (home.evidence(run) / "final.png").exists()
+
+
+def stand_still() -> None:
+    time.sleep(5)  # waits: the loop stands still for longer than a lease lasts
+
+
+async def test_a_task_that_blocks_the_loop_keeps_its_lease(sqlite_url: str, tmp_path: Path) -> None:
+    app = App(lease_ttl=3.0, renew_every=0.2, holder_stops_after=2.0)
+
+    @app.task("block")
+    async def block(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"])
+        stand_still()
+        await run.page.click("#go")
+        return {}
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path) as home:
+            job = await home.submit("block", payload={"url": shop.url + "/?title=block"})
+            (done,) = await home.do(job)
+            assert done.state == "completed"
+            assert len(shop.of("block", "/act")) == 1

@@ -1,0 +1,226 @@
+"""A profile directory before a launch, made by hand: what is claimed, found, sealed and refused."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leasehold.browsers.checkout import OWN_FOLDER, Condition, claim_directory, fingerprint, inspect, last_engine, seal
+from leasehold.errors import Fail
+
+ENGINE = 150
+
+
+@pytest.fixture
+def used(tmp_path: Path) -> Path:
+    """A directory that looks as a browser leaves it."""
+    directory = tmp_path / "used"
+    for name, content in {
+        "Local State": "{}",
+        "Last Version": "150.0.1.2",
+        "Default/Preferences": '{"profile": {"exit_type": "Normal"}}',
+        "Default/Cookies": "cookies",
+        "Default/Local Storage/leveldb/000003.log": "items",
+    }.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return directory
+
+
+def fence(directory: Path, token: int) -> None:
+    """What a keeper writes before it launches."""
+    own = directory / OWN_FOLDER
+    own.mkdir(exist_ok=True)
+    (own / "fence").write_text(json.dumps({"version": 1, "token": token, "lease_id": f"lease_{token}"}))
+
+
+def condition(directory: Path) -> Condition:
+    return inspect(directory, engine=ENGINE).condition
+
+
+def test_a_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    claimed = claim_directory(tmp_path / "profiles" / "p")
+    assert claimed.is_dir()
+    assert claimed.stat().st_mode & 0o777 == 0o700
+    claimed.chmod(0o755)
+    assert claim_directory(claimed).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("path", ["/", "/etc", "/tmp", "~", "/usr/..", "/tmp/../etc"])  # noqa: S108 - to be refused
+def test_a_folder_of_the_system_cannot_be_a_profile(path: str) -> None:
+    with pytest.raises(Fail, match="cannot be a profile's directory") as raised:
+        claim_directory(Path(path))
+    assert raised.value.reason == "PROFILE_MISMATCH"
+
+
+def test_a_link_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "profiles" / "p").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Fail, match="outside its folder"):
+        claim_directory(tmp_path / "profiles" / "p")
+
+
+def test_a_link_inside_its_folder_and_a_linked_folder_are_allowed(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "real").mkdir(parents=True)
+    (tmp_path / "profiles").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "p").symlink_to("real")
+    assert claim_directory(tmp_path / "profiles" / "p") == (tmp_path / "disk" / "real").resolve()
+
+
+@pytest.mark.parametrize("other", ["p", "p/inner", "."])
+def test_a_directory_shared_with_another_profile_is_refused(tmp_path: Path, other: str) -> None:
+    with pytest.raises(Fail, match="shared with the directory of another profile"):
+        claim_directory(tmp_path / "p", others=[tmp_path / "q", tmp_path / other])
+
+
+def test_two_names_of_one_directory_are_one(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    with pytest.raises(Fail, match="shared"):
+        claim_directory(tmp_path / "real", others=[tmp_path / "alias"])
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Fail, match="cannot be used"):
+        claim_directory(tmp_path / "file")
+
+
+def test_an_empty_directory_is_new(tmp_path: Path) -> None:
+    found = inspect(tmp_path, engine=ENGINE)
+    assert (found.condition, found.manual_use, found.engine) == (Condition.NEW, False, None)
+
+
+def test_a_used_profile_that_no_run_has_opened_is_adopted(used: Path) -> None:
+    found = inspect(used, engine=ENGINE)
+    assert (found.condition, found.manual_use, found.engine) == (Condition.ADOPTED, True, 150)
+    assert found.words == "the directory held a used profile before Leasehold first opened it"
+
+
+def test_a_sealed_profile_is_as_the_last_run_left_it(used: Path) -> None:
+    fence(used, 7)
+    seal(used)
+    found = inspect(used, engine=ENGINE)
+    assert (found.condition, found.manual_use, found.words) == (Condition.SEALED, False, "")
+
+
+def rewrite(directory: Path) -> None:
+    (directory / "Default/Cookies").write_text("other cookies")
+
+
+def touch(directory: Path) -> None:
+    (directory / "Default/Preferences").touch()
+
+
+def add(directory: Path) -> None:
+    (directory / "Default/Login Data").write_text("logins")
+
+
+def remove(directory: Path) -> None:
+    (directory / "Default/Cookies").unlink()
+
+
+def grow(directory: Path) -> None:
+    (directory / "Default/Local Storage/leveldb/000004.log").write_text("more")
+
+
+CHANGES = {
+    rewrite: "Default/Cookies",
+    touch: "Default/Preferences",
+    add: "Default/Login Data",
+    remove: "Default/Cookies",
+    grow: "Default/Local Storage/leveldb",
+}
+
+
+@pytest.mark.parametrize(("change", "name"), CHANGES.items())
+def test_a_change_after_the_seal_is_manual_use(used: Path, change: Callable[[Path], None], name: str) -> None:
+    fence(used, 7)
+    seal(used)
+    change(used)
+    found = inspect(used, engine=ENGINE)
+    assert (found.condition, found.changed, found.manual_use) == (Condition.CHANGED, (name,), True)
+    assert name in found.words
+
+
+def test_a_run_that_ended_without_a_seal_is_not_taken_for_manual_use(used: Path) -> None:
+    fence(used, 7)
+    assert condition(used) is Condition.UNSEALED
+    seal(used)
+    fence(used, 8)
+    rewrite(used)
+    assert condition(used) is Condition.UNSEALED
+    seal(used)
+    assert condition(used) is Condition.SEALED
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 2}', '{"version": 1, "token": 7, "files": 3}'])
+def test_a_seal_that_cannot_be_read_proves_nothing(used: Path, content: str) -> None:
+    fence(used, 7)
+    seal(used)
+    (used / OWN_FOLDER / "closed.json").write_text(content)
+    assert condition(used) is Condition.UNSEALED
+
+
+def test_a_fence_that_cannot_be_read_proves_nothing(used: Path) -> None:
+    fence(used, 7)
+    seal(used)
+    (used / OWN_FOLDER / "fence").write_text("{")
+    assert condition(used) is Condition.UNSEALED
+
+
+def test_caches_do_not_count(used: Path) -> None:
+    seal(used)
+    (used / "Default" / "Cache").mkdir()
+    (used / "Default" / "Cache" / "data_1").write_text("x")
+    assert condition(used) is Condition.SEALED
+
+
+def test_a_profile_of_a_newer_browser_is_refused(used: Path) -> None:
+    with pytest.raises(Fail, match="last used by version 150, this browser is 149") as raised:
+        inspect(used, engine=149)
+    assert raised.value.reason == "PROFILE_NEWER_THAN_BROWSER"
+    assert inspect(used, engine=151).engine == 150
+
+
+@pytest.mark.parametrize("content", ["", "nonsense", ".1", "١٥٠.0"])
+def test_a_last_version_that_says_nothing_is_no_version(tmp_path: Path, content: str) -> None:
+    (tmp_path / "Last Version").write_text(content)
+    assert last_engine(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["Local State", "Default/Preferences"])
+@pytest.mark.parametrize("content", [b"", b'{"profile": {"exit', b"\0" * 100, b"[]", b"\xff\xfe"])
+def test_preferences_that_cannot_be_read_are_a_corrupt_profile(used: Path, name: str, content: bytes) -> None:
+    (used / name).write_bytes(content)
+    with pytest.raises(Fail) as raised:
+        inspect(used, engine=ENGINE)
+    assert raised.value.reason == "PROFILE_CORRUPT"
+
+
+@pytest.mark.parametrize("lock", ["another-host-123", f"{os.uname().nodename}-99999999", "nonsense"])
+def test_a_lock_that_nobody_holds_does_not_count(used: Path, lock: str) -> None:
+    (used / "SingletonLock").symlink_to(lock)
+    assert condition(used) is Condition.ADOPTED
+
+
+def test_a_lock_that_somebody_holds_is_use_elsewhere(used: Path) -> None:
+    (used / "SingletonLock").symlink_to(f"{os.uname().nodename}-{os.getpid()}")
+    with (used / "Default/Cookies").open("rb"), pytest.raises(Fail, match="close it first") as raised:
+        inspect(used, engine=ENGINE)
+    assert raised.value.reason == "PROFILE_IN_USE_ELSEWHERE"
+    assert condition(used) is Condition.ADOPTED
+
+
+def test_a_fingerprint_takes_no_time(used: Path) -> None:
+    for number in range(200):
+        (used / "Default/Local Storage/leveldb" / f"{number:06}.ldb").write_text("x")
+    began = time.process_time()
+    for _ in range(20):
+        fingerprint(used)
+    assert (time.process_time() - began) / 20 < 0.005

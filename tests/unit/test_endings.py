@@ -1,0 +1,131 @@
+"""How a run came to its end, decided from what the worker saw."""
+
+from typing import Any
+
+import pytest
+
+from leasehold.app import App, Run, Signal, Task
+from leasehold.browsers.reports import KeeperReport, Proof, Refusal
+from leasehold.core.classify import Facts
+from leasehold.core.settle import Browser
+from leasehold.errors import Fail, LeaseLost
+from leasehold.evidence.files import EvidenceNotSaved
+from leasehold.runtime.endings import Outcome, end_facts, outcome_of_error, outcome_of_result, strictest
+
+CLEAN = Proof(graceful=True, processes_gone=True, lock_gone=True, exit_type="Normal", failing_clause="")
+KILLED = Proof(
+    graceful=False,
+    processes_gone=True,
+    lock_gone=False,
+    exit_type="Crashed",
+    failing_clause="the browser did not close and was killed (SIGKILL)",
+)
+ALIVE = Proof(
+    graceful=False,
+    processes_gone=False,
+    lock_gone=False,
+    exit_type="Crashed",
+    failing_clause="processes of the browser are still alive",
+)
+
+
+def report(proof: Proof = CLEAN, **changes: Any) -> KeeperReport:
+    fields: dict[str, Any] = {
+        "profile_id": "p",
+        "run_id": "r",
+        "lease_id": "p:1",
+        "token": 1,
+        "refused": None,
+        "cause": "closed",
+        "stopped_by": "Browser.close",
+        "exit_code": 0,
+        "signal": None,
+        "proof": proof,
+        "final_url": None,
+        "screenshot": None,
+        "commands": (),
+        "started_at": 1.0,
+        "ended_at": 2.0,
+        "fence_reason": "",
+    }
+    return KeeperReport(**{**fields, **changes})
+
+
+async def nothing(run: Run) -> None:
+    """A task that does nothing."""
+
+
+def task(**options: Any) -> Task:
+    app = App()
+    app.task("t", **options)(nothing)
+    return app.tasks["t"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "said"),
+    [
+        (Fail("LOGIN_REQUIRED", "form"), "LOGIN_REQUIRED", True),
+        (LeaseLost("gone"), "LEASE_LOST", False),
+        (EvidenceNotSaved(28, "full"), "EVIDENCE_NOT_SAVED", False),
+        (ValueError("x"), "TASK_ERROR", False),
+    ],
+)
+def test_what_an_exception_means(error: Exception, reason: str, said: bool) -> None:
+    found = outcome_of_error(error, task(), facts=Facts())
+    assert (found.reason, found.said, found.retry) == (reason, said, False)
+
+
+def test_an_error_of_its_own_is_tried_again_if_the_task_says_so() -> None:
+    assert outcome_of_error(KeyError("x"), task(retry=True), facts=Facts()).retry
+    assert outcome_of_error(KeyError("x"), task(retry=(KeyError,)), facts=Facts()).retry
+    assert not outcome_of_error(ValueError("x"), task(retry=(KeyError,)), facts=Facts()).retry
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"), [(None, None), ({"a": 1}, None), ([1], "TASK_ERROR"), ("x", "TASK_ERROR")]
+)
+def test_a_task_returns_a_mapping_or_nothing(result: object, reason: str | None) -> None:
+    assert outcome_of_result(result).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("outcome", "signals", "reason"),
+    [
+        (None, [], None),
+        (None, ["LOGIN_REQUIRED"], "LOGIN_REQUIRED"),
+        ("TIMEOUT", ["ACTION_NOT_ALLOWED"], "TIMEOUT"),
+        ("TIMEOUT", ["LOGIN_REQUIRED"], "LOGIN_REQUIRED"),
+        ("LOGIN_REQUIRED", ["SECURITY_PROMPT"], "SECURITY_PROMPT"),
+        ("SECURITY_PROMPT", ["LOGIN_REQUIRED"], "SECURITY_PROMPT"),
+        (None, ["ACTION_NOT_ALLOWED", "SECURITY_PROMPT", "LOGIN_REQUIRED"], "SECURITY_PROMPT"),
+    ],
+)
+def test_of_several_reasons_the_hardest_on_the_profile_counts(
+    outcome: str | None, signals: list[str], reason: str | None
+) -> None:
+    assert strictest(Outcome(reason=outcome), [Signal(name) for name in signals], {}).reason == reason
+
+
+FACTS: list[tuple[KeeperReport | None, dict[str, Any], Browser, str | None]] = [
+    (report(), {}, Browser.CLOSED, "u"),
+    (report(KILLED), {}, Browser.NOT_PROVEN, "u"),
+    (None, {}, Browser.NOT_PROVEN, "u"),
+    (report(final_url="k"), {"final_url": None}, Browser.CLOSED, "k"),
+    (report(), {"final_url": None}, Browser.CLOSED, None),
+    (report(KILLED), {"throwaway": True}, Browser.CLOSED, "u"),
+    (report(ALIVE), {"throwaway": True}, Browser.NOT_PROVEN, "u"),
+    (report(KILLED), {"opened": False, "final_url": None}, Browser.CLOSED, "about:blank"),
+    (report(refused=Refusal(reason="STALE_TOKEN", message="m")), {"opened": False}, Browser.NONE, "u"),
+]
+
+
+@pytest.mark.parametrize(("said", "changes", "browser", "url"), FACTS)
+def test_the_keepers_word_decides_what_is_proven(
+    said: KeeperReport | None, changes: dict[str, Any], browser: Browser, url: str | None
+) -> None:
+    given: dict[str, Any] = {
+        "final_url": "u", "opened": True, "throwaway": False, "evidence_saved": True, "proxy_changed": False,
+    }  # fmt: skip
+    facts = end_facts(said, **{**given, **changes})
+    assert (facts.browser, facts.final_url) == (browser, url)
+    assert bool(facts.failing_clause) == (browser is Browser.NOT_PROVEN)

@@ -1,0 +1,222 @@
+"""Evidence files: what may be written, that it is whole, and what pruning leaves alone."""
+
+import errno
+import hashlib
+import os
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from leasehold.errors import InputError
+from leasehold.evidence import files
+from leasehold.evidence.files import EvidenceFolder, EvidenceNotSaved, prune_evidence
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> EvidenceFolder:
+    folder = EvidenceFolder(tmp_path / "runs", "run_1")
+    folder.create()
+    return folder
+
+
+def test_an_artifact_is_a_file_with_size_hash_and_type(folder: EvidenceFolder) -> None:
+    artifact = folder.write("last.png", b"image")
+    expected = {
+        "name": "last.png",
+        "size": 5,
+        "sha256": hashlib.sha256(b"image").hexdigest(),
+        "media_type": "image/png",
+    }
+    assert artifact.as_json() == expected
+    assert (folder.path / "last.png").read_bytes() == b"image"
+    assert folder.verify(artifact)
+
+
+def test_only_the_owner_can_read_it(folder: EvidenceFolder) -> None:
+    folder.write("a", b"")
+    assert [path.stat().st_mode & 0o777 for path in (folder.path, folder.path / "a")] == [0o700, 0o600]
+
+
+def test_a_folder_that_is_there_already_is_used(folder: EvidenceFolder) -> None:
+    (folder.path / "report.json").write_text("{}")
+    folder.create()
+    assert folder.adopt("report.json") is not None
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "runs" / "run_1").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EvidenceNotSaved, match="it is a link"):
+        EvidenceFolder(tmp_path / "runs", "run_1").create()
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../a", "a/b", "/etc/passwd", ".hidden", "a\0b", "a\nb", "x" * 129, "ä"]
+)
+def test_a_name_that_is_no_id_is_refused(folder: EvidenceFolder, name: str) -> None:
+    with pytest.raises(InputError, match="cannot name"):
+        folder.write(name, b"")
+    with pytest.raises(InputError, match="cannot name"):
+        EvidenceFolder(folder.path, name)
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_name_is_used_once(folder: EvidenceFolder) -> None:
+    folder.write("a", b"first")
+    with pytest.raises(InputError, match="already has evidence named a"):
+        folder.write("a", b"second")
+    assert (folder.path / "a").read_bytes() == b"first"
+
+
+def test_one_file_and_one_run_have_a_limit(folder: EvidenceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 10)
+    monkeypatch.setattr(files, "MOST_ARTIFACTS", 2)
+    with pytest.raises(InputError, match="most for one file"):
+        folder.write("a", b"x" * 11)
+    folder.write("a", b"x" * 10)
+    folder.write("b", b"")
+    with pytest.raises(InputError, match="already has 2 evidence files"):
+        folder.write("c", b"")
+
+
+def test_a_file_is_copied_whole(folder: EvidenceFolder, tmp_path: Path) -> None:
+    content = os.urandom(3 * 1024 * 1024 + 1)
+    (tmp_path / "source").write_bytes(content)
+    artifact = folder.copy("video.webm", tmp_path / "source")
+    assert (artifact.size, artifact.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert (tmp_path / "source").exists()
+
+
+def test_a_file_that_is_not_there_cannot_be_copied(folder: EvidenceFolder, tmp_path: Path) -> None:
+    with pytest.raises(EvidenceNotSaved, match="evidence a could not be saved"):
+        folder.copy("a", tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is not a file"):
+        folder.copy("a", Path("/dev/null"))
+
+
+def test_what_the_keeper_left_is_adopted(folder: EvidenceFolder) -> None:
+    (folder.path / "last.png").write_bytes(b"image")
+    artifact = folder.adopt("last.png")
+    assert artifact is not None
+    assert folder.verify(artifact)
+    assert folder.adopt("report.json") is None
+
+
+def test_a_link_is_not_adopted(folder: EvidenceFolder) -> None:
+    (folder.path / "last.png").symlink_to("/etc/passwd")
+    with pytest.raises(EvidenceNotSaved):
+        folder.adopt("last.png")
+
+
+def test_a_file_that_changed_or_vanished_is_noticed(folder: EvidenceFolder) -> None:
+    artifact = folder.write("a", b"first")
+    (folder.path / "a").write_bytes(b"other")
+    assert not folder.verify(artifact)
+    (folder.path / "a").unlink()
+    assert not folder.verify(artifact)
+
+
+def test_a_disk_that_refuses_leaves_no_part_behind(folder: EvidenceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(EvidenceNotSaved, match="evidence a could not be saved: Input/output error") as raised:
+        folder.write("a", b"x")
+    assert raised.value.errno == errno.EIO
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_folder_that_was_never_made_cannot_be_written_to(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceNotSaved):
+        EvidenceFolder(tmp_path, "run_1").write("a", b"")
+
+
+def run_folder(root: Path, name: str, *, days: float, size: int = 100) -> None:
+    """A run's folder that last changed so many days ago."""
+    folder = EvidenceFolder(root, name)
+    folder.create()
+    folder.write("a", b"x" * size)
+    at = time.time() - days * DAY
+    os.utime(folder.path / "a", (at, at))
+    os.utime(folder.path, (at, at))
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_old_evidence_is_deleted(tmp_path: Path) -> None:
+    run_folder(tmp_path, "old", days=40)
+    run_folder(tmp_path, "new", days=20)
+    pruned = prune_evidence(tmp_path, older_than=timedelta(days=30), most_bytes=None)
+    assert (pruned.run_ids, pruned.bytes_freed, pruned.bytes_left) == (("old",), 100, 100)
+    assert names(tmp_path) == ["new"]
+
+
+def test_the_oldest_evidence_goes_when_there_is_too_much(tmp_path: Path) -> None:
+    for days in (1, 3, 2):
+        run_folder(tmp_path, f"d{days}", days=days)
+    assert prune_evidence(tmp_path, older_than=None, most_bytes=250).run_ids == ("d3",)
+    assert prune_evidence(tmp_path, older_than=None, most_bytes=100).run_ids == ("d2",)
+    assert names(tmp_path) == ["d1"]
+
+
+def test_runs_in_use_and_recent_ones_are_never_deleted(tmp_path: Path) -> None:
+    run_folder(tmp_path, "used", days=90)
+    run_folder(tmp_path, "just-begun", days=0)
+    pruned = prune_evidence(tmp_path, older_than=timedelta(0), most_bytes=0, in_use={"used"})
+    assert pruned.run_ids == ()
+    assert names(tmp_path) == ["just-begun", "used"]
+
+
+def test_only_folders_of_runs_are_touched(tmp_path: Path) -> None:
+    root, outside = tmp_path / "runs", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    run_folder(root, "old", days=40)
+    (root / "link").symlink_to(outside)
+    (root / "old" / "link").symlink_to(outside)
+    (root / "file").write_text("x")
+    (root / ".hidden").mkdir()
+    os.utime(root / "old", (0, 0))
+    os.utime(root / "old" / "link", (0, 0), follow_symlinks=False)
+    prune_evidence(root, older_than=timedelta(days=1), most_bytes=0)
+    assert names(root) == [".hidden", "file", "link"]
+    assert (outside / "precious").exists()
+
+
+def test_nothing_to_prune_is_no_error(tmp_path: Path) -> None:
+    assert prune_evidence(tmp_path / "nowhere", older_than=timedelta(0), most_bytes=0).run_ids == ()
+
+
+def test_what_an_interrupted_pruning_left_is_deleted_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".gone-1").mkdir()
+    (tmp_path / ".gone-1" / "a").write_text("x")
+    prune_evidence(tmp_path, older_than=None, most_bytes=None)
+    assert names(tmp_path) == []
+
+
+def test_two_prunings_at_once_delete_each_folder_once(tmp_path: Path) -> None:
+    for number in range(60):
+        run_folder(tmp_path, f"r{number}", days=40 + number)
+    deleted: list[str] = []
+    start = threading.Barrier(4)
+
+    def prune() -> None:
+        start.wait()
+        deleted.extend(prune_evidence(tmp_path, older_than=timedelta(days=30), most_bytes=None).run_ids)
+
+    threads = [threading.Thread(target=prune) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(deleted) == sorted(f"r{number}" for number in range(60))
+    assert names(tmp_path) == []
