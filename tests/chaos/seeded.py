@@ -27,9 +27,10 @@ from leasehold.errors import LeaseholdError
 from leasehold.stores import migrate, open_store
 from leasehold.stores.postgres import engine as postgres
 from leasehold.stores.postgres.link import Statement
+from leasehold.stores.postgres.transaction import STATEMENTS, PostgresTx
 from leasehold.stores.sql import claiming, holding, lanes, settling
 from leasehold.stores.sql.codec import evolve
-from leasehold.stores.sql.statements import for_postgres
+from leasehold.stores.sql.statements import for_one, for_postgres
 from tests.chaos.stage import FOUND, Stage, a_fleet, a_held_call, a_job, a_lost_commit, a_stage
 from tests.model import histories
 from tests.model.machine import Clock, Machine
@@ -439,13 +440,13 @@ def a_jump_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 def lanes_are_taken_as_they_were(patch: pytest.MonkeyPatch) -> None:
     """A look at the lanes that travelled with the endings is believed, though the endings changed them."""
-    real = postgres._PostgresTx.write
+    real = PostgresTx.write
 
     def write(tx: Any, name: str, rows: Sequence[Any]) -> None:
         real(tx, name, rows)
         tx._touched.clear()
 
-    patch.setattr(postgres._PostgresTx, "write", write)
+    patch.setattr(PostgresTx, "write", write)
 
 
 def the_pool_is_counted_first(patch: pytest.MonkeyPatch) -> None:
@@ -502,19 +503,20 @@ def lock_and_jobs_are_one_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def facts_are_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
-    def lock(tx: Any, ids: Any, *queries: Any, waiting: bool = True) -> Any:
-        wanted = {"ids": sorted(set(ids))}
-        runs, *rest = tx.read(("open_runs", wanted), *queries)
-        now, (rows,) = tx.clock(("lock_lanes" if waiting else "lock_lanes_free", wanted))
-        return now, lanes.works_from(tx, rows, runs), rest
+    def lock_runs(tx: Any, lease_ids: Any) -> Any:
+        wanted = {"ids": sorted({profile_id for profile_id, _ in lease_ids})}
+        _, runs, jobs = tx.read(("moving_runs", wanted), ("open_runs", wanted), ("running_jobs", wanted))
+        now, (rows,) = tx.clock(("lock_lanes", wanted))
+        works = lanes.works_from(tx, rows, map(lanes.read_lease, runs))
+        return now, works, {row["run_id"]: lanes.read_job(row) for row in jobs}
 
-    patch.setattr(settling, "lock", lock)
+    patch.setattr(settling, "lock_runs", lock_runs)
 
 
 def sweepers_do_not_lock(patch: pytest.MonkeyPatch) -> None:
     text = "SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id"
-    unlocked = Statement("unlocked_lanes", for_postgres(text))
-    patch.setitem(postgres._STATEMENTS, "lock_lanes_free", unlocked)
+    patch.setitem(STATEMENTS, "lock_lanes_free", Statement("unlocked_lanes", for_postgres(text)))
+    patch.setitem(STATEMENTS, "lock_lanes_free=1", Statement("unlocked_lane", for_one(text)))
 
 
 def keys_are_not_unique(patch: pytest.MonkeyPatch) -> None:
@@ -605,7 +607,7 @@ BUGS: Final = (
     Bug(
         "a run is looked at before its profile is locked, and ends twice",
         facts_are_read_before_the_lock,
-        raced(a_fleet(), a_job(), after="open_runs", race=_two_endings_of_one_run),
+        raced(a_fleet(), a_job(), after="moving_runs", race=_two_endings_of_one_run),
         "I5: job",
         POSTGRES,
     ),

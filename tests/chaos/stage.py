@@ -28,8 +28,8 @@ from leasehold.core.workers import WorkerReport
 from leasehold.errors import LeaseholdError
 from leasehold.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasehold.stores import migrate, open_store
-from leasehold.stores.postgres import engine as postgres
 from leasehold.stores.postgres.link import Link
+from leasehold.stores.postgres.transaction import PostgresTx
 from tests.chaos.arena import contents_in
 from tests.chaos.checker import Call, Rules, check
 from tests.chaos.client import DONE, granted, submitted
@@ -246,7 +246,7 @@ def _somebody_waits(connection: psycopg.Connection[Any]) -> bool:
 def a_held_call(url: str, *, after: str) -> Iterator[Held]:
     """Until the end of the block, the first transaction that has run the query stops there."""
     held = Held(url, after)
-    real_read, real_clock = postgres._PostgresTx.read, postgres._PostgresTx.clock
+    real_read, real_clock = PostgresTx.read, PostgresTx.clock
 
     def read(tx: Any, *queries: tuple[str, Any]) -> Any:
         rows = real_read(tx, *queries)
@@ -259,8 +259,8 @@ def a_held_call(url: str, *, after: str) -> Iterator[Held]:
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgres._PostgresTx, "read", read)
-        patch.setattr(postgres._PostgresTx, "clock", clock)
+        patch.setattr(PostgresTx, "read", read)
+        patch.setattr(PostgresTx, "clock", clock)
         yield held
 
 

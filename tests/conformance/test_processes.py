@@ -12,6 +12,7 @@ from leasehold.core.decisions import Action
 from leasehold.core.ids import WorkerId
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease
+from leasehold.core.profiles import ProfileState
 from leasehold.core.settle import Ending
 from leasehold.core.workers import Worker
 from leasehold.errors import Conflict, LeaseholdError, ProfileBusy
@@ -99,6 +100,39 @@ async def test_a_change_of_the_fleet_by_another_process_is_seen_at_once(new_worl
         assert sorted(grant.lease.profile_id for grant in await world.claim(3)) == ["p2"]
         await elsewhere(proxy("exit_us", region="EU"), limit("default", 1))
         assert await world.claim(3) == []
+
+
+async def test_a_section_that_another_process_opened_counts_at_the_end(new_world: NewWorld) -> None:
+    """The leases that a process granted may be remembered, but never what was written under them since."""
+    async with new_world() as world:
+        other = await world.another()
+        grant = await world.run()
+        await other.checkpoint(grant.lease.ref, "cart_open", url="https://shop.example/cart")
+        await other.enter_section(grant.lease.ref, "submit_order")
+        world.advance(10)
+        settled = await world.finish(grant)
+        assert settled.profile_state is ProfileState.QUARANTINED
+        assert "submit_order, 10 s after the last safe step cart_open" in (await world.lane()).state_reason
+
+
+async def test_a_lease_that_another_process_took_away_is_refused(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        other = await world.another()
+        grant = await world.run()
+        elsewhere = World(world.url, other, world.clock, world.policy)
+        await elsewhere.revoke(grant, over=False)
+        assert (await world.finish(grant)).refused == "the lease is revoked"
+
+
+async def test_sharers_of_several_processes_end_one_by_one(new_world: NewWorld) -> None:
+    async with new_world(profile(max_active_runs=3)) as world:
+        other = await world.another()
+        await world.submit(*(spec(shared=True) for _ in range(3)))
+        grants = [*await world.claim(), *await other.claim(asks("w2")), *await world.claim()]
+        assert len(grants) == 3
+        states = [(await world.finish(grant)).profile_state for grant in grants]
+        assert states == [ProfileState.LEASED, ProfileState.LEASED, ProfileState.AVAILABLE]
+        assert [(await world.job(grant.job)).state for grant in grants if grant.job] == [JobState.COMPLETED] * 3
 
 
 async def test_a_pause_by_another_process_is_seen_at_once(new_world: NewWorld) -> None:

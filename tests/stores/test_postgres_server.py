@@ -13,7 +13,7 @@ from leasehold.core.workers import WorkerReport
 from leasehold.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavailable
 from leasehold.ports import ClaimRequest
 from leasehold.stores import inspect, migrate, open_store
-from leasehold.stores.postgres import engine, schema
+from leasehold.stores.postgres import engine, schema, transaction
 from tests.conformance.world import end, fleet, profile, spec
 from tests.servers import PostgresServer, drop_database, free_port, new_database, postgres_server
 
@@ -94,7 +94,7 @@ async def test_migrations_are_numbered_without_gaps() -> None:
 
 def plan(url: str, name: str, **params: str) -> str:
     """How the server runs a statement for a writer of the store."""
-    statement = engine._STATEMENTS[name]
+    statement = transaction.STATEMENTS[name]
     values = ", ".join(params[each] for each in statement.names)
     with engine.connect(url, engine._WRITER_OPTIONS) as connection:
         connection.execute(b"PREPARE asked AS " + statement.text)
@@ -119,6 +119,10 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
     heads = plan(postgres_url, "heads", ids="'{p1,p2}'")
     assert "jobs_lane" in heads
     assert "Seq Scan on jobs" not in heads
+    for name in ("open_runs", "moving_runs", "running_jobs"):
+        for form, ids in ((name, "'{p1,p2}'"), (f"{name}=1", "'p1'")):
+            assert "Index Cond: (profile_id = l.profile_id)" in plan(postgres_url, form, ids=ids)
+            assert "Index Scan using runs_open" in plan(postgres_url, form, ids=ids)
 
 
 async def fill(url: str) -> None:

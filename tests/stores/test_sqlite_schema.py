@@ -21,18 +21,22 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
         assert "lanes USING INDEX lanes_ready (head_pool=? AND head_task=?)" in ready
         assert "TEMP B-TREE" not in ready
         assert "SCAN lanes" not in ready
-        among = plan(connection, "lock_ready_among", pool="default", tasks='["visit","pay"]', engine=None, most=2)
+        among = plan(connection, "lock_ready_among", pool="default", tasks=["visit", "pay"], engine=None, most=2)
         assert "USING INDEX lanes_ready (head_pool=? AND head_task=?)" in among
         assert "SCAN l " not in among + " "
-        heads = plan(connection, "heads", ids='["p1","p2"]')
+        heads = plan(connection, "heads", ids=["p1", "p2"])
         assert "q USING INDEX jobs_lane (profile_id=?)" in heads
-        assert "SCAN j" not in heads
+        assert "SCAN j " not in heads
+        for ids in (["p1"], ["p1", "p2"]):
+            for name in ("open_runs", "moving_runs", "running_jobs"):
+                assert "USING INDEX runs_open (profile_id=?)" in plan(connection, name, ids=ids)
     finally:
         connection.close()
 
 
 def plan(connection: sqlite3.Connection, name: str, **params: object) -> str:
-    rows = connection.execute(f"EXPLAIN QUERY PLAN {_STATEMENTS[name]}", {"window": 0, **params}).fetchall()
+    statement, values = _STATEMENTS[name].prepared(params)
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values).fetchall()
     return "\n".join(row[3] for row in rows)
 
 

@@ -6,10 +6,9 @@ as few round trips as they allow (pipeline mode). A lost answer to a commit is l
 
 import asyncio
 import os
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -21,11 +20,10 @@ from psycopg.rows import DictRow, dict_row
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.ports import StoreInfo
 from leasehold.stores.postgres import schema
-from leasehold.stores.postgres.link import Call, Link, Statement
+from leasehold.stores.postgres.link import Link
 from leasehold.stores.postgres.signals import Signals
-from leasehold.stores.sql.codec import Row, dump, from_us, to_us
-from leasehold.stores.sql.engine import Params, Tx
-from leasehold.stores.sql.statements import for_postgres, load
+from leasehold.stores.postgres.transaction import PostgresTx
+from leasehold.stores.sql.engine import Memory, Tx
 from leasehold.stores.sql.threads import Threads
 
 T = TypeVar("T")
@@ -37,15 +35,6 @@ MOST_COLLISIONS = 8
 MOST_CUTS = 1
 COMMIT_LOOKUP_SECONDS = 30.0
 
-_CLOCK = Statement(
-    "clock",
-    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision, schema, expiry_resumes_at "
-    "FROM fleet_lock",
-)
-_MARK = Statement(
-    "mark_commit",
-    "WITH gone AS (DELETE FROM commits WHERE nonce = :previous) INSERT INTO commits (nonce) VALUES (:nonce)",
-)
 _UNMARKED = "INSERT INTO commits (nonce) VALUES (%s) ON CONFLICT DO NOTHING RETURNING nonce"
 _OLD_MARKS = "DELETE FROM commits WHERE made_at < now() - interval '1 day'"
 
@@ -60,178 +49,6 @@ _WRITER_OPTIONS = (
 _READER_OPTIONS = "-c plan_cache_mode=force_custom_plan -c default_transaction_read_only=on"
 
 
-class _Statements(dict[str, Statement]):
-    """Statements by name; `a+b` is the pieces a and b put together, `a&b` the writes a and b as parts of one."""
-
-    def __missing__(self, name: str) -> Statement:
-        text = "\n".join(_TEXTS[piece] for piece in name.split("+")) if "&" not in name else _parts(name.split("&"))
-        statement = self[name] = Statement(name, for_postgres(text))
-        return statement
-
-
-def _parts(names: Sequence[str]) -> str:
-    parts = (f"{name}_part AS (\n{_TEXTS[name].replace(':rows', f':rows_{name}')}\n)" for name in names)
-    return f"WITH {', '.join(parts)}\nSELECT 1 AS done"
-
-
-_TEXTS = {
-    **load("leasehold.stores.sql", "queries.sql", "finds.sql"),
-    **load("leasehold.stores.postgres", "reads.sql", "writes.sql"),
-}
-_STATEMENTS = _Statements()
-_BEGIN = Statement("begin", "BEGIN")
-_BEGIN_VIEW = Statement("begin_view", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-_COMMIT = Statement("commit", "COMMIT")
-_ROLLBACK = Statement("rollback", "ROLLBACK")
-
-
-class _PostgresTx:
-    """One transaction. Pending writes travel with the next read or with the commit, expected queries with a read."""
-
-    __slots__ = (
-        "_ahead",
-        "_clock",
-        "_expected",
-        "_link",
-        "_pending",
-        "_touched",
-        "begun",
-        "committing",
-        "fresh",
-        "kept",
-        "lenient",
-        "nonce",
-        "revision",
-        "writes",
-        "wrote",
-    )
-
-    def __init__(
-        self,
-        link: Link,
-        clock: Callable[[datetime], datetime],
-        kept: dict[str, tuple[int, Any]],
-        *,
-        writes: bool,
-    ) -> None:
-        self._link = link
-        self._clock = clock
-        self._pending: list[tuple[str, list[Params]]] = []
-        self._expected: list[tuple[str, Params]] = []
-        self._ahead: dict[str, tuple[Params, list[Row]]] = {}
-        self.kept = kept
-        self.fresh: dict[str, tuple[int, Any]] = {}
-        self.revision = 0
-        self.lenient = False
-        self.writes = writes
-        self.wrote = False
-        self.begun = False
-        self.committing = False
-        self.nonce = ""
-        self._touched: set[str] = set()
-
-    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
-        if len(queries) == 1 and queries[0][0] in self._ahead:
-            params, rows = self._ahead.pop(queries[0][0])
-            if params == queries[0][1]:
-                # What was written since is not as it was read.
-                return [[row for row in rows if row["profile_id"] not in self._touched]]
-        return self._send([(_STATEMENTS[name], params) for name, params in queries])
-
-    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
-        *answers, times = self._send([*((_STATEMENTS[name], params) for name, params in queries), (_CLOCK, {})])
-        (row,) = times
-        schema.refuse(row["schema"])
-        now = self._clock(from_us(row["us"]))
-        self.revision = row["revision"]
-        self.lenient = to_us(now) < row["expiry_resumes_at"]
-        return now, answers
-
-    def expect(self, query: tuple[str, Params]) -> None:
-        self._expected.append(query)
-
-    def write(self, name: str, rows: Sequence[Params]) -> None:
-        """Rows for one table wait together, unless one of them would be written twice."""
-        self.wrote = True
-        if name == "update_lanes":
-            self._touched.update(row["profile_id"] for row in rows)
-        if self._pending and name in _KEYS:
-            for other, waiting in self._pending:
-                if other == name and not _keys(name, waiting) & _keys(name, rows):
-                    waiting.extend(rows)
-                    return
-        self._pending.append((name, list(rows)))
-
-    def commit(self) -> None:
-        """Send what is pending, and the commit, in one trip."""
-        if not self.begun and not self._pending:
-            return
-        self.committing = True
-        if self.wrote:
-            self.nonce = secrets.token_hex(12)
-            self._send([(_MARK, {"nonce": self.nonce, "previous": self._link.mark}), (_COMMIT, {})])
-            self._link.mark = self.nonce
-        else:
-            self._send([(_COMMIT, {})])
-
-    def roll_back(self) -> None:
-        """End the transaction without a trace."""
-        self._pending.clear()
-        if self.begun:
-            self._send([(_ROLLBACK, {})])
-
-    def _send(self, calls: Sequence[Call]) -> list[list[Row]]:
-        before = _together(self._pending)
-        self._pending = []
-        if not self.begun:
-            before.insert(0, (_BEGIN if self.writes else _BEGIN_VIEW, {}))
-            self.begun = True
-        expected, self._expected = self._expected, []
-        ahead = [(_STATEMENTS[name], params) for name, params in expected]
-        answers = self._link.run([*before, *calls, *ahead])[len(before) :]
-        for (name, params), rows in zip(expected, answers[len(calls) :], strict=True):
-            self._ahead[name] = (params, rows)
-        return answers[: len(calls)]
-
-
-# The writes of a claim and of a settle: each to a table of its own (or to other rows), so that they can be parts of
-# one statement. What identifies a row tells whether two lots of rows may be one.
-_KEYS = {
-    "end_runs": ("profile_id", "token"),
-    "insert_events": (),
-    "insert_runs": ("profile_id", "token"),
-    "update_jobs": ("seq",),
-    "update_lanes": ("profile_id",),
-}
-
-
-def _keys(name: str, rows: Sequence[Params]) -> set[tuple[Any, ...]]:
-    columns = _KEYS[name]
-    return {tuple(row[column] for column in columns) for row in rows} if columns else set()
-
-
-def _together(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
-    """Pending writes as calls, in order; runs of different hot ones as one statement each."""
-    calls: list[Call] = []
-    run: list[tuple[str, Sequence[Params]]] = []
-    for name, rows in pending:
-        if name in _KEYS and name not in (other for other, _ in run):
-            run.append((name, rows))
-            continue
-        calls += _as_one(run)
-        run = [(name, rows)] if name in _KEYS else []
-        if name not in _KEYS:
-            calls.append((_STATEMENTS[name], {"rows": dump(rows)}))
-    return calls + _as_one(run)
-
-
-def _as_one(run: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
-    if len(run) < 2:
-        return [(_STATEMENTS[name], {"rows": dump(rows)}) for name, rows in run]
-    statement = _STATEMENTS["&".join(name for name, _ in run)]
-    return [(statement, {f"rows_{name}": dump(rows) for name, rows in run})]
-
-
 class PostgresEngine:
     """Writers, readers, and the signals that wake those who wait."""
 
@@ -240,7 +57,7 @@ class PostgresEngine:
         self._clock = clock
         self._pid = os.getpid()
         self._local = threading.local()
-        self._kept: dict[str, tuple[int, Any]] = {}
+        self._memory = Memory()
         self._writers = Threads(WRITERS, "leasehold-pg-writer", self._drop_link)
         self._readers = Threads(READERS, "leasehold-pg-reader", self._drop_link)
         self._signals = Signals(lambda: connect(self._url, ""))
@@ -253,11 +70,11 @@ class PostgresEngine:
         with connected(self._url) as connection:
             return schema.check(connection, self._url)
 
-    async def change(self, operation: Callable[[Tx], T]) -> T:
-        return await self._in(self._writers, lambda: self._change(operation))
+    def change(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+        return self._in(self._writers, lambda: self._change(operation))
 
-    async def view(self, operation: Callable[[Tx], T]) -> T:
-        return await self._in(self._readers, lambda: self._view(operation))
+    def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+        return self._in(self._readers, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
         await self._signals.wait(timeout)
@@ -277,10 +94,10 @@ class PostgresEngine:
         for threads in (self._writers, self._readers):
             await asyncio.to_thread(threads.close)
 
-    async def _in(self, threads: Threads, work: Callable[[], T]) -> T:
+    def _in(self, threads: Threads, work: Callable[[], T]) -> Awaitable[T]:
         if os.getpid() != self._pid:
             raise StoreError("this store was opened before a fork; open it again in the child process")
-        return await threads.run(work)
+        return threads.run(work)
 
     def _link(self, options: str) -> Link:
         """This thread's connection, made when it is first wanted or when the last one broke."""
@@ -306,12 +123,12 @@ class PostgresEngine:
         """Run until it commits. What was rolled back may run again; what was committed never does."""
         collisions = cuts = 0
         while True:
-            tx = _PostgresTx(self._link(_WRITER_OPTIONS), self._clock, self._kept, writes=True)
+            tx = PostgresTx(self._link(_WRITER_OPTIONS), self._clock, self._memory, writes=True)
             answer: list[T] = []
             try:
                 answer.append(operation(tx))
                 tx.commit()
-                self._kept.update(tx.fresh)
+                self._memory.committed(tx)
                 return answer[0]
             except _MAY_BE_TRIED_AGAIN as error:
                 if _is_cut(error) and tx.nonce and self._committed(tx.nonce):
@@ -325,7 +142,7 @@ class PostgresEngine:
                 self._roll_back(tx)
                 raise
 
-    def _after(self, tx: _PostgresTx, error: psycopg.Error, collisions: int, cuts: int) -> tuple[int, int]:
+    def _after(self, tx: PostgresTx, error: psycopg.Error, collisions: int, cuts: int) -> tuple[int, int]:
         """Clear up after a transaction that did not commit; raises when it has been tried often enough."""
         if _is_cut(error):
             self._drop_link()
@@ -337,7 +154,7 @@ class PostgresEngine:
             raise StoreError(f"gave up after {collisions} collisions with other transactions: {_said(error)}") from None
         return collisions + 1, cuts
 
-    def _roll_back(self, tx: _PostgresTx) -> None:
+    def _roll_back(self, tx: PostgresTx) -> None:
         try:
             tx.roll_back()
         except psycopg.Error:
@@ -367,7 +184,7 @@ class PostgresEngine:
 
     def _view(self, operation: Callable[[Tx], T]) -> T:
         for attempt in range(2):
-            tx = _PostgresTx(self._link(_READER_OPTIONS), self._clock, self._kept, writes=False)
+            tx = PostgresTx(self._link(_READER_OPTIONS), self._clock, self._memory, writes=False)
             try:
                 result = operation(tx)
                 tx.roll_back()

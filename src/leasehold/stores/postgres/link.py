@@ -1,73 +1,51 @@
 """One connection, spoken to in pipelines: several prepared statements travel together and are answered together.
 
-This is libpq through psycopg's own binding, without cursors and adapters in between: the store knows its few types
-(text, integer, boolean), and what a general driver spends on finding them out would cost more than the statements.
+This is libpq through psycopg's own binding, without cursors in between: the store knows its few types (text, integer,
+boolean), and what a general driver spends on finding them out would cost more than the statements.
 """
 
 import select
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
 import psycopg
-from psycopg import pq
+from psycopg import abc, adapt, pq
 from psycopg.errors import error_from_result
 
 from leasehold.stores.sql.codec import Row, clean
 from leasehold.stores.sql.statements import positional
 
 _EXEC: Final = pq.ExecStatus
-_INTEGERS: Final = frozenset({20, 21, 23})
-_BOOLEAN: Final = 16
 
 
 class Statement:
     """A statement with numbered parameters, and the names that fill them."""
 
-    __slots__ = ("columns", "loaders", "name", "names", "text")
+    __slots__ = ("name", "names", "text")
 
     def __init__(self, name: str, text: str) -> None:
-        numbered, self.names = positional(text)
+        numbered, self.names = positional(text, "$")
         # The server keeps 63 bytes of a name: longer ones that begin alike would be one.
         self.name = (name if len(name) < 60 else sha256(name.encode()).hexdigest()[:32]).encode()
         self.text = numbered.encode()
-        self.columns: list[str] = []
-        self.loaders: list[Callable[[bytes], Any]] = []
-
-    def values(self, params: Mapping[str, Any]) -> list[bytes | None]:
-        return [_encode(params[name]) for name in self.names]
-
-    def rows(self, result: pq.abc.PGresult) -> list[Row]:
-        count = result.ntuples
-        if not count:
-            return []
-        if not self.columns:
-            self.loaders = [_loader(result.ftype(i)) for i in range(result.nfields)]
-            self.columns = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
-        get = result.get_value
-        places = list(enumerate(zip(self.columns, self.loaders, strict=True)))
-        return [
-            {column: None if (value := get(row, place)) is None else load(value) for place, (column, load) in places}
-            for row in range(count)
-        ]
-
-
-def _loader(oid: int) -> Callable[[bytes], Any]:
-    if oid in _INTEGERS:
-        return int
-    return b"t".__eq__ if oid == _BOOLEAN else bytes.decode
 
 
 def _encode(value: Any) -> bytes | None:
     if value is None:
         return None
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return clean(value).encode()
-    if isinstance(value, bool):
+    if kind is int:
+        return b"%d" % value
+    if kind is bool:
         return b"t" if value else b"f"
-    if isinstance(value, list):
+    if kind is list:
         return clean("{" + ",".join(map(_quote, value)) + "}").encode()
-    return str(value).encode()
+    if isinstance(value, str):
+        return clean(str(value)).encode()
+    raise TypeError(f"a column cannot hold {kind.__name__}")
 
 
 def _quote(item: str) -> str:
@@ -75,7 +53,7 @@ def _quote(item: str) -> str:
     return f'"{escaped}"'
 
 
-Call = tuple[Statement, Mapping[str, Any]]
+Call = tuple[Statement, Sequence[Any]]
 
 
 class Link:
@@ -87,6 +65,7 @@ class Link:
         self._pg.nonblocking = 1
         self._pg.enter_pipeline_mode()
         self._prepared: set[bytes] = set()
+        self._readers: dict[bytes, tuple[list[str], abc.Transformer]] = {}
         self.mark = ""
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
@@ -101,7 +80,7 @@ class Link:
     def run(self, calls: Sequence[Call]) -> list[list[Row]]:
         """Send all, then read all. The first error is raised after the rest has been read off the wire."""
         # All values first: a value that cannot be sent must not leave half a pipeline behind.
-        ready = [(statement, statement.values(params)) for statement, params in calls]
+        ready = [(statement, [_encode(value) for value in values]) for statement, values in calls]
         sent: list[tuple[Statement, bool]] = []
         for statement, values in ready:
             if statement.name not in self._prepared:
@@ -122,7 +101,7 @@ class Link:
                 if not executed:
                     self._prepared.discard(statement.name)
             elif executed:
-                answers.append(statement.rows(result))
+                answers.append(self._rows(statement, result))
             self._next_result()
         sync = self._next_result()
         if sync is None or sync.status != _EXEC.PIPELINE_SYNC:
@@ -130,6 +109,19 @@ class Link:
         if failed is not None:
             raise error_from_result(failed)
         return answers
+
+    def _rows(self, statement: Statement, result: pq.abc.PGresult) -> list[Row]:
+        """The rows of an answer. What its columns are is found out once: the same statement has the same ones."""
+        count = result.ntuples
+        if not count:
+            return []
+        if statement.name not in self._readers:
+            columns = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+            self._readers[statement.name] = (columns, adapt.Transformer(self._connection))
+            self._readers[statement.name][1].set_pgresult(result)
+        columns, reader = self._readers[statement.name]
+        reader.set_pgresult(result, set_loaders=False)
+        return [dict(zip(columns, row, strict=True)) for row in reader.load_rows(0, count, tuple)]
 
     def _next_result(self) -> pq.abc.PGresult | None:
         pg = self._pg

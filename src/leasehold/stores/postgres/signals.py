@@ -33,8 +33,9 @@ class Signals:
 
     def send(self) -> None:
         """Ask for a wake-up; many of them within a moment become one."""
-        self._wanted.set()
-        self._start("sender", self._send_loop)
+        if not self._wanted.is_set():
+            self._wanted.set()
+            self._start("sender", self._send_loop)
 
     async def wait(self, timeout: timedelta) -> None:
         """Return at a wake-up, or after the timeout."""

@@ -30,8 +30,11 @@ from leasehold.stores.sql.lanes import (
     move,
     next_head,
     read_job,
+    read_lease,
     refresh,
+    remember,
     save,
+    unknown,
     works_from,
 )
 from leasehold.stores.sql.log import Log
@@ -40,6 +43,7 @@ from leasehold.stores.sql.submitting import change_job
 MOST_ROUNDS = 64
 WIDEST_ROUND = 128
 WINDOW = 8
+_MILLISECOND = timedelta(milliseconds=1)
 _write_lease = encoder(Lease)
 
 
@@ -58,6 +62,7 @@ class _Granting:
     def save(self, tx: Tx) -> None:
         if self.runs:
             tx.write("insert_runs", self.runs)
+            tx.granted.update((grant.lease.lease_id, (grant.lease, grant.job)) for grant in self.grants)
         if self.jobs:
             tx.write("update_jobs", self.jobs)
         save(tx, self.works)
@@ -103,6 +108,8 @@ def expect(tx: Tx, requests: Sequence[ClaimRequest]) -> None:
 
 def _alike(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[int]]]:
     """Claims that ask for the same, as one each, with the places of those in it; in the order of pools."""
+    if len(requests) == 1:
+        return [(requests[0], [0])]
     alike: dict[ClaimRequest, list[int]] = {}
     for index, request in enumerate(requests):
         alike.setdefault(evolve(request, most=1), []).append(index)
@@ -122,8 +129,12 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, look_
     # An available profile has no open lease: there is nothing to read for it.
     shared = [row["profile_id"] for row in lanes if row["state"] != ProfileState.AVAILABLE]
     open_runs = [("open_runs", {"ids": shared})] if shared else []
-    now, (heads, *runs) = tx.clock(("heads", {"ids": ids}), *open_runs)
-    works = list(works_from(tx, lanes, runs[0] if runs else []).values())
+    configs = unknown(tx, ids)
+    now, answers = tx.clock(("heads", {"ids": ids}), *open_runs, *configs)
+    if configs:
+        remember(tx, answers[-1])
+    heads, runs = answers[0], answers[1] if open_runs else []
+    works = list(works_from(tx, lanes, map(read_lease, runs)).values())
     if lanes[0]["pool_limit"] is not None:
         works = works[: _pool_room(tx, request.pool)]
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=works)
@@ -258,7 +269,7 @@ def _claim_head(
 def _stricter(work: Work, wanted: ReleasePolicy | None) -> ReleasePolicy:
     """A run may only make the profile's policy stricter, also when that was tightened after it was asked for."""
     own = work.profile.release_policy
-    return max(own, wanted or own, key=list(ReleasePolicy).index)
+    return own if wanted is None else max(own, wanted, key=list(ReleasePolicy).index)
 
 
 def _key(work: Work, *, task: str | None, shared: bool) -> str:
@@ -335,8 +346,8 @@ def _lease(
         acquired_at=now,
         heartbeat_at=now,
         expires_at=now + timing.ttl,
-        ttl_ms=int(timing.ttl / timedelta(milliseconds=1)),
-        lock_delay_ms=int(timing.lock_delay / timedelta(milliseconds=1)),
+        ttl_ms=timing.ttl // _MILLISECOND,
+        lock_delay_ms=timing.lock_delay // _MILLISECOND,
         release_policy=policy,
         purpose=purpose,
         priority=job.priority if job else None,

@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from leasehold.core.accounts import Account, Proxy
-from leasehold.core.ids import JobId, LeaseId, ProfileId
+from leasehold.core.ids import JobId, LeaseId, ProfileId, RunId
 from leasehold.core.jobs import Job
 from leasehold.core.leases import Lease, LeaseRef, Mode, refusal
 from leasehold.core.profiles import Cause, Lane, Profile, ProfileState, check_transition
 from leasehold.core.readiness import Blocked, can_share, lane_gate
-from leasehold.stores.sql.codec import Row, amend, decoder, encoder, evolve
+from leasehold.stores.sql.codec import Row, amend, decoder, encoder, evolve, reviser
 from leasehold.stores.sql.engine import Params, Tx
 
 read_job = decoder(Job)
@@ -27,8 +27,23 @@ read_account = decoder(Account, "a_")
 read_proxy = decoder(Proxy, "x_")
 _write_lane = encoder(Lane)
 
+# What can change in a lease after it was granted.
+_MOVING = (
+    "heartbeat_at",
+    "expires_at",
+    "last_safe_step",
+    "last_safe_at",
+    "last_url",
+    "open_section",
+    "section_at",
+    "status",
+    "unresolved",
+    "ended_at",
+)
+_revise_lease = reviser(Lease, _MOVING)
+
 Configured = tuple[Profile, Account, Proxy | None]
-MOST_KEPT = 20_000
+Jobs = dict[RunId, Job]
 
 
 @dataclass(slots=True)
@@ -58,11 +73,11 @@ class Work:
         return sum(1 for lease in self.open if lease.unresolved)
 
 
-def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Row]) -> dict[ProfileId, Work]:
+def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[ProfileId, Work]:
     """Working sets out of rows, in the order of the lanes. Call it after `clock`: configuration is kept by revision."""
     open_leases: dict[str, list[Lease]] = {}
-    for row in runs:
-        open_leases.setdefault(row["profile_id"], []).append(read_lease(row))
+    for lease in runs:
+        open_leases.setdefault(lease.profile_id, []).append(lease)
     config = _configured(tx, [row["profile_id"] for row in lanes])
     works: dict[ProfileId, Work] = {}
     for row in lanes:
@@ -79,6 +94,19 @@ def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Row]) -> dict[Profil
     return works
 
 
+def unknown(tx: Tx, ids: Sequence[str]) -> list[tuple[str, Params]]:
+    """The query for the configuration of those that this process has not met yet: to send along with others."""
+    missing = [i for i in ids if i not in tx.kept and i not in tx.fresh]
+    return [("configs", {"ids": missing})] if missing else []
+
+
+def remember(tx: Tx, configs: Iterable[Row]) -> None:
+    """Keep configuration that was read, as of the revision that the clock told."""
+    for row in configs:
+        proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
+        tx.fresh[row["profile_id"]] = (tx.revision, (read_profile(row), read_account(row), proxy))
+
+
 def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
     """The configuration of these profiles: as remembered, where it was read at this very revision."""
     kept, fresh, revision = tx.kept, tx.fresh, tx.revision
@@ -86,13 +114,10 @@ def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
     if fresh:
         found |= {i: fresh[i][1] for i in ids if i in fresh and fresh[i][0] == revision}
     if len(found) < len(ids):
-        if len(kept) >= MOST_KEPT:
-            kept.clear()
-        (rows,) = tx.read(("configs", {"ids": [i for i in ids if i not in found]}))
-        for row in rows:
-            proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
-            found[row["profile_id"]] = (read_profile(row), read_account(row), proxy)
-            fresh[row["profile_id"]] = (revision, found[row["profile_id"]])
+        missing = [i for i in ids if i not in found]
+        (rows,) = tx.read(("configs", {"ids": missing}))
+        remember(tx, rows)
+        found |= {i: fresh[i][1] for i in missing if i in fresh}
     return found
 
 
@@ -106,7 +131,45 @@ def lock(
     wanted = {"ids": sorted(set(ids))}
     name = "lock_lanes" if waiting else "lock_lanes_free"
     now, (lanes, runs, *rest) = tx.clock((name, wanted), ("open_runs", wanted), *queries)
-    return now, works_from(tx, lanes, runs), rest
+    return now, works_from(tx, lanes, map(read_lease, runs)), rest
+
+
+def lock_runs(tx: Tx, lease_ids: Iterable[tuple[ProfileId, str]]) -> tuple[datetime, dict[ProfileId, Work], Jobs]:
+    """Lock the profiles of these leases, and read them with their running jobs.
+
+    Of leases that this process granted, only what can have changed since is read: the rest, and a job whose version is
+    still the same, is as it remembers.
+    """
+    wanted = {"ids": sorted({profile_id for profile_id, _ in lease_ids})}
+    full = (("open_runs", wanted), ("running_jobs", wanted))
+    if all(lease_id in tx.held for _, lease_id in lease_ids):
+        now, (lanes, rows) = tx.clock(("lock_lanes", wanted), ("moving_runs", wanted))
+        if (remembered := _remembered(tx, rows)) is not None:
+            runs, jobs = remembered
+            return now, works_from(tx, lanes, runs), jobs
+        open_runs, running = tx.read(*full)
+    else:
+        now, (lanes, open_runs, running) = tx.clock(("lock_lanes", wanted), *full)
+    return now, works_from(tx, lanes, map(read_lease, open_runs)), {row["run_id"]: read_job(row) for row in running}
+
+
+def _remembered(tx: Tx, rows: Sequence[Row]) -> tuple[list[Lease], Jobs] | None:
+    """The leases of these rows and their jobs, or None if one of them is not as this process knew it."""
+    runs: list[Lease] = []
+    jobs: Jobs = {}
+    for row in rows:
+        lease, job = tx.held.get(row["lease_id"], (None, None))
+        version = row["job_version"]
+        if (
+            lease is None
+            or lease.run_id != row["run_id"]
+            or (version is not None and (job is None or job.version != version))
+        ):
+            return None
+        runs.append(_revise_lease(lease, row))
+        if version is not None and job is not None:
+            jobs[lease.run_id] = job
+    return runs, jobs
 
 
 def leases(tx: Tx, refs: Iterable[LeaseRef]) -> tuple[datetime, dict[LeaseId, Lease]]:
@@ -128,7 +191,8 @@ def save(tx: Tx, works: Iterable[Work]) -> None:
     """Write the lanes that changed."""
     rows = []
     for work in works:
-        if work.lane is work.stored or work.lane == work.stored:
+        lane, stored = work.lane, work.stored
+        if lane is stored or (lane.state is stored.state and lane.token == stored.token and lane == stored):
             continue
         row = _write_lane(work.lane)
         row["version"] = next_version(work)
@@ -203,11 +267,15 @@ class Head(NamedTuple):
 
 
 def heads_by_profile(rows: Iterable[Row]) -> Mapping[str, list[tuple[Head, Row]]]:
-    """The first jobs of each lane, in their order, each with its row: most are only looked at."""
+    """The first jobs of each lane, one or two, in their order, with the row of the very first."""
     grouped: dict[str, list[tuple[Head, Row]]] = {}
     for row in rows:
-        head = Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)
-        grouped.setdefault(row["profile_id"], []).append((head, row))
+        first = Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)
+        heads = grouped[row["profile_id"]] = [(first, row)]
+        if row["next_job_id"] is not None:
+            shared = row["next_mode"] == Mode.SHARED
+            following = Head(row["next_job_id"], row["next_pool"], row["next_task"], row["next_priority"], shared)
+            heads.append((following, row))
     return grouped
 
 

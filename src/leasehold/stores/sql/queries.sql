@@ -10,18 +10,8 @@ JOIN accounts a ON a.account_id = p.account_id
 LEFT JOIN proxies x ON x.proxy_id = p.proxy_id
 WHERE p.profile_id IN :ids[];
 
--- name: open_runs
-SELECT * FROM runs
-WHERE profile_id IN :ids[] AND open
-ORDER BY profile_id, token;
-
 -- name: run_by_token
 SELECT * FROM runs WHERE profile_id = :profile_id AND token = :token;
-
--- name: running_jobs
-SELECT j.* FROM runs r
-JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
-WHERE r.profile_id IN :ids[] AND r.open;
 
 -- name: pool_limit
 SELECT max_leases FROM limits WHERE pool = :pool;

@@ -1,11 +1,11 @@
 """Endings: reported by the holder, found out by the sweeper, or ordered by a person. One commit each batch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from leasehold.core.accounts import Routing
 from leasehold.core.events import EventType
-from leasehold.core.ids import JobId, ProfileId
+from leasehold.core.ids import JobId, ProfileId, RunId
 from leasehold.core.jobs import FINAL, Job, JobState
 from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunRecord, RunResult, lease_key
 from leasehold.core.profiles import Cause, ProfileState, settle_state, worse
@@ -15,16 +15,16 @@ from leasehold.core.settle import resolve as decide_lost
 from leasehold.core.settle import settle as decide_ending
 from leasehold.ports import Resolution, Settled
 from leasehold.stores.sql.claiming import held_keys
-from leasehold.stores.sql.codec import Row, clean, decoder, dump, evolve, to_us
+from leasehold.stores.sql.codec import clean, decoder, dump, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
 from leasehold.stores.sql.holding import renewal_row
 from leasehold.stores.sql.lanes import (
     Work,
     heads_by_profile,
     lock,
+    lock_runs,
     move,
     next_head,
-    read_job,
     refresh,
     refused,
     save,
@@ -45,10 +45,9 @@ class _Ending:
     """What one transaction of endings has collected so far."""
 
     def __init__(
-        self, tx: Tx, ctx: Context, now: datetime, works: Mapping[ProfileId, Work], jobs: Iterable[Row]
+        self, tx: Tx, ctx: Context, now: datetime, works: Mapping[ProfileId, Work], jobs: Mapping[RunId, Job]
     ) -> None:
-        self.tx, self.ctx, self.now, self.works = tx, ctx, now, works
-        self.jobs = {row["run_id"]: read_job(row) for row in jobs}
+        self.tx, self.ctx, self.now, self.works, self.jobs = tx, ctx, now, works, jobs
         self.log = Log(ctx, now)
         self.runs: list[dict[str, object]] = []
         self.changed_jobs: list[dict[str, object]] = []
@@ -144,8 +143,7 @@ def _ended_job(job: Job, verdict: JobVerdict, stop_reason: str | None, now: date
 
 def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settled], list[str]]:
     """Apply reported endings. The second answer: account keys that are free now, for whoever waits on them."""
-    profiles = [ending.ref.profile_id for ending in endings]
-    now, works, (jobs,) = lock(tx, profiles, ("running_jobs", {"ids": sorted(set(profiles))}))
+    now, works, jobs = lock_runs(tx, [(ending.ref.profile_id, ending.ref.lease_id) for ending in endings])
     batch = _Ending(tx, ctx, now, works, jobs)
     answers = [_settle_one(batch, ending) for ending in endings]
     batch.save()
@@ -181,6 +179,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
     )
     unresolved = settlement.profile.unresolved
     _end_lease(work, evolve(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
+    batch.tx.held.pop(lease.lease_id, None)
     batch.runs.append(
         _end_row(
             lease,
@@ -284,7 +283,7 @@ def expire(tx: Tx, ctx: Context, most: int) -> tuple[list[Lease], list[str]]:
     if not rows:
         return [], []
     now, works, _ = lock(tx, [row["profile_id"] for row in rows], waiting=False)
-    batch = _Ending(tx, ctx, now, works, [])
+    batch = _Ending(tx, ctx, now, works, {})
     expired = [
         _end_unexplained(batch, work, lease)
         for work in works.values()
@@ -360,8 +359,7 @@ def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Set
     A report is kept with its run first, whether it is time to decide, too early or too late.
     """
     wanted = {key: r for r in resolutions if (key := lease_key(r.lease_id)) is not None}
-    profiles = sorted({profile_id for profile_id, _ in wanted})
-    now, works, (jobs,) = lock(tx, profiles, ("running_jobs", {"ids": profiles}))
+    now, works, jobs = lock_runs(tx, [(profile_id, r.lease_id) for (profile_id, _), r in wanted.items()])
     _keep_reports(tx, resolutions)
     batch = _Ending(tx, ctx, now, works, jobs)
     answers = []

@@ -26,7 +26,7 @@ def load(package: str, *files: str) -> dict[str, str]:
 
 
 def for_sqlite(text: str) -> str:
-    """`:name` is SQLite's own style; a list is JSON."""
+    """A list is JSON."""
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", text)
 
 
@@ -35,14 +35,29 @@ def for_postgres(text: str) -> str:
     return _LIST.sub(r"= ANY(:\1)", text)
 
 
-def positional(text: str) -> tuple[str, tuple[str, ...]]:
-    """The statement with `$1, $2, …` for its parameters, and their names in that order."""
+def for_one(text: str) -> str:
+    """The statement for lists of one item each: then it is found by that item, with no list to take apart."""
+    return _LIST.sub(r"= :\1", text)
+
+
+def lists(text: str) -> tuple[str, ...]:
+    """The parameters that take a list."""
+    return tuple(_LIST.findall(text))
+
+
+def positional(text: str, mark: str) -> tuple[str, tuple[str, ...]]:
+    """The statement with `$1, $2, …` (or another mark) for its parameters, and their names in that order."""
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in names:
             names.append(name)
-        return f"${names.index(name) + 1}"
+        return f"{mark}{names.index(name) + 1}"
 
     return _PARAM.sub(number, text), tuple(names)
+
+
+def renamed(text: str, prefix: str) -> str:
+    """The statement with another name for each parameter, so that several can be parts of one."""
+    return _PARAM.sub(rf":{prefix}\1", text)

@@ -1,7 +1,7 @@
 """The Store port on top of any SQL engine: each method is one operation, one transaction, one thread hop."""
 
+import os
 import random
-import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -69,12 +69,12 @@ class Ids:
         self._last = 0
 
     def __call__(self) -> str:
-        fresh = (time.time_ns() // 1_000_000) << 12 | secrets.randbits(8)
+        chance = int.from_bytes(os.urandom(9))
+        fresh = (time.time_ns() // 1_000_000) << 12 | chance >> 64
         with self._lock:
-            self._last = max(fresh, self._last + 1)
-            order = self._last
-        bits = (order >> 12) << 80 | 0x7 << 76 | (order & 0xFFF) << 64 | 0b10 << 62 | secrets.randbits(62)
-        text = f"{bits:032x}"
+            order = self._last = max(fresh, self._last + 1)
+        low = 0b10 << 62 | (chance & 0x3FFF_FFFF_FFFF_FFFF)
+        text = f"{(order >> 12) << 80 | 0x7 << 76 | (order & 0xFFF) << 64 | low:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
@@ -139,7 +139,7 @@ class SqlStore:
                 claiming.expect(tx, requests)
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
             granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
-            if settled:
+            if settled and requests:
                 self._claim_more(tx, requests, granted)
             return settled, freed, granted
 
@@ -163,6 +163,8 @@ class SqlStore:
     def _claim_more(self, tx: Tx, requests: Sequence[ClaimRequest], granted: Sequence[list[Grant]]) -> None:
         """Whoever got less than they asked for looks again: what was settled a moment ago may be ready now."""
         short = [n for n, request in enumerate(requests) if len(granted[n]) < request.most]
+        if not short:
+            return
         missing = [evolve(requests[n], most=requests[n].most - len(granted[n])) for n in short]
         for n, more in zip(short, claiming.claim_all(tx, self._ctx, missing), strict=True):
             granted[n].extend(more)

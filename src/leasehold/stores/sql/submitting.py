@@ -40,6 +40,7 @@ from leasehold.wire import fingerprint
 
 JOB_CHANGES = [
     "seq",
+    "profile_id",
     "state",
     "blocked_reason",
     "detail",

@@ -32,7 +32,7 @@ class Threads:
         self._lock = threading.Lock()
         self._closed = False
 
-    async def run(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         """Run the call in one of the threads."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -41,7 +41,7 @@ class Threads:
         if self._idle == 0 and len(self._threads) < self._count:
             self._add()
         self._calls.put((work, loop, future))
-        return await future
+        return future
 
     def close(self) -> None:
         """Finish what is under way and end the threads."""

@@ -1,4 +1,5 @@
--- Reads that name locks elsewhere: here the writer has the database to itself, so they only read.
+-- Reads that name locks elsewhere: here the writer has the database to itself, so they only read. Open runs are found
+-- by the index that holds no others: left to itself, SQLite walks through all that the profile ever had.
 
 -- name: lock_lanes
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id;
@@ -26,14 +27,40 @@ ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
 LIMIT :most;
 
 -- name: heads
-SELECT j.* FROM json_each(:ids) i CROSS JOIN jobs j
-WHERE j.seq IN (
+SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
+       n.mode AS next_mode
+FROM lanes l
+CROSS JOIN jobs j ON j.seq = (
     SELECT q.seq FROM jobs q
-    WHERE q.profile_id = i.value AND q.state = 'queued'
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
     ORDER BY q.priority DESC, q.seq
-    LIMIT 2
+    LIMIT 1
 )
-ORDER BY j.profile_id, j.priority DESC, j.seq;
+LEFT JOIN jobs n ON n.seq = (
+    SELECT q.seq FROM jobs q
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
+    ORDER BY q.priority DESC, q.seq
+    LIMIT 1 OFFSET 1
+)
+WHERE l.profile_id IN :ids[];
+
+-- name: open_runs
+SELECT * FROM runs INDEXED BY runs_open
+WHERE profile_id IN :ids[] AND open
+ORDER BY profile_id, token;
+
+-- name: moving_runs
+SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
+       r.open_section, r.section_at, r.status, r.unresolved, r.ended_at, j.version AS job_version
+FROM runs r INDEXED BY runs_open
+LEFT JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
+WHERE r.profile_id IN :ids[] AND r.open
+ORDER BY r.profile_id, r.token;
+
+-- name: running_jobs
+SELECT j.* FROM runs r INDEXED BY runs_open
+JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
+WHERE r.profile_id IN :ids[] AND r.open;
 
 -- name: lock_pool
 SELECT max_leases FROM limits WHERE pool = :pool;

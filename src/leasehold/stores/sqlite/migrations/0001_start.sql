@@ -177,7 +177,7 @@ CREATE TABLE runs (
     timings        TEXT NOT NULL DEFAULT '{}',
     PRIMARY KEY (profile_id, token)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX runs_open ON runs (profile_id) WHERE open;
+CREATE INDEX runs_open ON runs (profile_id, token) WHERE open;
 CREATE INDEX runs_live ON runs (pool, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX runs_keys ON runs (account_id, routing_key) WHERE ended_at IS NULL AND routing_key LIKE 'account:%';
 CREATE INDEX runs_unresolved ON runs (ended_at) WHERE unresolved;
