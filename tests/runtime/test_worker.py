@@ -3,7 +3,9 @@
 import asyncio
 import hashlib
 import socket
+import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -379,3 +381,99 @@ async def test_a_task_that_blocks_the_loop_keeps_its_lease(sqlite_url: str, tmp_
             (done,) = await home.do(job)
             assert done.state == "completed"
             assert len(shop.of("block", "/act")) == 1
+
+
+LEFTOVERS: dict[str, Callable[[Run], Awaitable[object]]] = {
+    "headers": lambda run: run.context.set_extra_http_headers({"X-Left": "behind"}),
+    "script": lambda run: run.context.add_init_script("window.left = 'behind'"),
+    "route": lambda run: run.context.route("**/never", lambda route: route.abort()),
+}
+
+
+@pytest.mark.parametrize("what", [*LEFTOVERS, "background"])
+async def test_nothing_of_a_run_reaches_into_the_next(sqlite_url: str, tmp_path: Path, what: str) -> None:
+    app = new_app()
+    behind: list[asyncio.Task[None]] = []
+
+    @app.task("leave")
+    async def leave(run: Run) -> None:
+        await run.page.goto(run.payload["url"])
+        if what == "background":
+            behind.append(asyncio.create_task(asyncio.Event().wait()))  # type: ignore[arg-type] # never ends
+        else:
+            await LEFTOVERS[what](run)
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path) as home:
+            first = await home.submit("leave", payload={"url": shop.url})
+            second = await home.submit("visit", payload={"url": shop.url})
+            done = await home.do(first, second)
+            assert [job.state for job in done] == ["completed"] * 2
+            assert "close" in (await home.run_of(first)).timings
+            for task in behind:
+                task.cancel()
+
+
+async def test_a_task_cannot_take_its_worker_along(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+
+    @app.task("exit")
+    async def leave(run: Run) -> None:
+        sys.exit(1)
+
+    @app.task("exit_plainly")
+    def leave_plainly(run: SyncRun) -> None:
+        sys.exit(1)
+
+    @app.task("stop")
+    def stop_iteration(run: SyncRun) -> None:
+        next(iter([]))
+
+    @app.task("cancel")
+    async def cancel(run: Run) -> None:
+        raise asyncio.CancelledError
+
+    @app.task("unkept")
+    async def unkept(run: Run) -> dict[str, Any]:
+        return {"when": object()}
+
+    names = ["exit", "exit_plainly", "stop", "cancel", "unkept"]
+    async with house(app, sqlite_url, tmp_path, *(profile(name) for name in names)) as home:
+        jobs = [await home.submit(name, name) for name in names]
+        done = await home.do(*jobs, concurrency=2)
+        assert [(job.state, job.stop_reason) for job in done] == [("review", "TASK_ERROR")] * 5
+        assert {(await home.lane(name)).state for name in names} == {"available"}
+
+
+async def test_a_task_may_close_its_browser_and_go_on(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+
+    @app.task("close")
+    async def close(run: Run) -> dict[str, Any]:
+        await run.page.goto(run.payload["url"])
+        await run.context.close()
+        await asyncio.sleep(2)  # waits: work after the browser is closed
+        return {"went": "on"}
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path) as home:
+            (done,) = await home.do(job := await home.submit("close", payload={"url": shop.url}))
+            assert (done.state, (await home.run_of(job)).output) == ("completed", {"went": "on"})
+
+
+async def test_a_time_zone_has_several_names_and_what_is_said_is_redacted(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+
+    @app.task("say")
+    async def say(run: Run) -> None:
+        await run.page.goto(run.payload["url"])
+        run.signal("LOGIN_REQUIRED", "password=hunter2hunter2")
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path, profile("p1", timezone="Asia/Kolkata")) as home:
+            fields: dict[str, Any] = {"payload": {"url": shop.url}, "expected_timezone": "Asia/Kolkata"}
+            (done,) = await home.do(await home.submit("visit", **fields))
+            assert done.state == "completed"
+            (said,) = await home.do(job := await home.submit("say", **fields))
+            assert said.stop_reason == "LOGIN_REQUIRED"
+            assert "hunter2" not in f"{said.detail} {await home.run_of(job)}"

@@ -82,7 +82,16 @@ def test_an_error_of_its_own_is_tried_again_if_the_task_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "reason"), [(None, None), ({"a": 1}, None), ([1], "TASK_ERROR"), ("x", "TASK_ERROR")]
+    ("result", "reason"),
+    [
+        (None, None),
+        ({"a": 1}, None),
+        ([1], "TASK_ERROR"),
+        ("x", "TASK_ERROR"),
+        ({"when": object()}, "TASK_ERROR"),
+        ({"n": float("nan")}, "TASK_ERROR"),
+        ({"big": "x" * 2_000_000}, "TASK_ERROR"),
+    ],
 )
 def test_a_task_returns_a_mapping_or_nothing(result: object, reason: str | None) -> None:
     assert outcome_of_result(result).reason == reason
@@ -93,7 +102,7 @@ def test_a_task_returns_a_mapping_or_nothing(result: object, reason: str | None)
     [
         (None, [], None),
         (None, ["LOGIN_REQUIRED"], "LOGIN_REQUIRED"),
-        ("TIMEOUT", ["ACTION_NOT_ALLOWED"], "TIMEOUT"),
+        ("TIMEOUT", ["ACTION_NOT_ALLOWED"], "ACTION_NOT_ALLOWED"),
         ("TIMEOUT", ["LOGIN_REQUIRED"], "LOGIN_REQUIRED"),
         ("LOGIN_REQUIRED", ["SECURITY_PROMPT"], "SECURITY_PROMPT"),
         ("SECURITY_PROMPT", ["LOGIN_REQUIRED"], "SECURITY_PROMPT"),
@@ -114,7 +123,8 @@ FACTS: list[tuple[KeeperReport | None, dict[str, Any], Browser, str | None]] = [
     (report(), {"final_url": None}, Browser.CLOSED, None),
     (report(KILLED), {"throwaway": True}, Browser.CLOSED, "u"),
     (report(ALIVE), {"throwaway": True}, Browser.NOT_PROVEN, "u"),
-    (report(KILLED), {"opened": False, "final_url": None}, Browser.CLOSED, "about:blank"),
+    (report(KILLED), {"opened": False, "final_url": None}, Browser.NOT_PROVEN, "about:blank"),
+    (report(), {"opened": False, "final_url": None}, Browser.CLOSED, "about:blank"),
     (report(refused=Refusal(reason="STALE_TOKEN", message="m")), {"opened": False}, Browser.NONE, "u"),
 ]
 

@@ -25,7 +25,7 @@ def load_app(target: str) -> "App":
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
+        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise InputError(f"{module_name} could not be imported: {error}") from error
         raise InputError(f"there is no module {module_name} here ({here}); run this where your file is") from None
     except Exception as error:

@@ -1,6 +1,8 @@
 """`leasehold worker`: take jobs of a fleet and run them in real browsers."""
 
 import logging
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,8 +58,28 @@ def start(
         click.echo(f"  store {_without_password(config.store)}, evidence in {config.browsers.data_dir}")
         click.echo("  Ctrl-C asks it to stop: running tasks may come to a safe step; twice ends them at once")
 
-    asyncio.run(work(loaded, options, store=store, sweep=sweep, ready=ready))
-    click.echo("stopped: no lease is held, no browser is open")
+    async def run() -> None:
+        await work(loaded, options, store=store, sweep=sweep, ready=ready)
+        click.echo("stopped: no lease is held, no browser is open")
+        await _leave_deaf_tasks()
+
+    asyncio.run(run())
+
+
+async def _leave_deaf_tasks() -> None:
+    """A task that does not let itself be cancelled must not keep the process: its run is settled, its browser gone."""
+    import asyncio
+
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    if others:
+        _, deaf = await asyncio.wait(others, timeout=1.0)
+        if deaf:
+            click.echo(f"left behind: {len(deaf)} asyncio tasks that do not end when they are cancelled", err=True)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
 
 
 def _without_password(url: str) -> str:

@@ -37,6 +37,7 @@ class RunDesk:
         self._redactor = redactor
         self._url = url
         self._flush = flush
+        self._section: str | None = None
 
     @property
     def stopping(self) -> bool:
@@ -58,15 +59,17 @@ class RunDesk:
         """Record the step. A worker that was asked to stop ends the run here: nothing is half done."""
         self.check()
         await self._store.checkpoint(self.ref, step, url=self._redactor.url(url) if url else None)
-        if self.stopping:
+        if self.stopping and self._section is None:
             raise Fail("WORKER_STOPPED", f"the worker was asked to stop; the run ended at safe step {step}")
 
     async def enter(self, name: str) -> None:
         await self._store.enter_section(self.ref, name)
+        self._section = name
 
     async def leave(self, name: str) -> None:
         self.check()
         await self._store.leave_section(self.ref, name)
+        self._section = None
 
     async def attach(self, name: str, content: Content) -> None:
         await self._evidence.attach(name, content)

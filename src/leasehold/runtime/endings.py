@@ -1,5 +1,6 @@
 """How a run came to its end, decided from what the worker saw. Pure: the runner looks, this module judges."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from leasehold.core.settle import Browser, EndFacts
 from leasehold.errors import Fail, LeaseLost
 from leasehold.evidence.files import EvidenceNotSaved
 
+MOST_RESULT = 1_000_000
 _STRICTNESS = {ProfileRule.REVIEW_REQUIRED: 1, ProfileRule.STALE: 2, ProfileRule.QUARANTINED: 3}
 
 
@@ -44,12 +46,16 @@ def outcome_of_error(error: BaseException, task: Task, *, facts: Facts) -> Outco
 
 def outcome_of_result(result: object) -> Outcome:
     """The outcome of a task that returned: nothing, or a mapping that can be kept as the run's result."""
-    if result is None or isinstance(result, Mapping):
-        return Outcome(output=result)
-    return Outcome(
-        reason="TASK_ERROR",
-        message=f"the task returned {type(result).__name__}; return a mapping, or nothing",
-    )
+    if result is not None and not isinstance(result, Mapping):
+        kind = type(result).__name__
+        return Outcome(reason="TASK_ERROR", message=f"the task returned {kind}; return a mapping, or nothing")
+    try:
+        size = len(json.dumps(result, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        return Outcome(reason="TASK_ERROR", message=f"the task's result cannot be kept as JSON: {error}")
+    if size > MOST_RESULT:
+        return Outcome(reason="TASK_ERROR", message=f"the task's result has {size:,} characters; attach it as a file")
+    return Outcome(output=result)
 
 
 def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str, Failure]) -> Outcome:
@@ -59,7 +65,8 @@ def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str,
         return -1 if reason is None else _STRICTNESS.get(failure(reason, reasons.get(reason)).profile, 0)
 
     for signal in signals:
-        if strictness(signal.reason) > strictness(outcome.reason):
+        before, after = strictness(outcome.reason), strictness(signal.reason)
+        if after > before or (after == before and not outcome.said):
             outcome = Outcome(reason=signal.reason, message=signal.message, output=outcome.output, said=True)
     return outcome
 
@@ -80,7 +87,7 @@ def end_facts(
     where = final_url or (report.final_url if report else None) or (None if opened else "about:blank")
     browser, clause = Browser.NOT_PROVEN, "the keeper left no report"
     if report is not None:
-        holds = report.proof.processes_gone if throwaway or not opened else report.proof.holds
+        holds = report.proof.processes_gone if throwaway else report.proof.holds
         browser = Browser.CLOSED if holds else Browser.NOT_PROVEN
         clause = "" if holds else report.proof.failing_clause or "no proof was given"
         if report.refused is not None:

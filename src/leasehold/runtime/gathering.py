@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from leasehold.app import Content
 from leasehold.browsers.reports import KeeperReport
+from leasehold.errors import InputError
 from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
 
 MOST_COMMANDS = 20
+RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "report.json"})
 
 
 class RunEvidence:
@@ -19,6 +22,7 @@ class RunEvidence:
         self.artifacts: list[Artifact] = []
         self.notes: dict[str, object] = {}
         self.unsaved: str | None = None
+        self._saving: list[asyncio.Future[None]] = []
 
     @property
     def folder(self) -> Path:
@@ -30,14 +34,30 @@ class RunEvidence:
 
     async def attach(self, name: str, content: Content) -> None:
         """Save one artifact; raises EvidenceNotSaved if the disk refuses, also to the task that asked for it."""
+        if name in RESERVED:
+            raise InputError(f"{name} is a name of Leasehold's own evidence; choose another")
+        if isinstance(content, Path) and not content.is_file():
+            raise InputError(f"evidence {name}: there is no file {content}")
+        await self._save(name, content)
+
+    async def _save(self, name: str, content: Content) -> None:
         await self._keep(lambda: self.artifacts.append(self._write(name, content)))
 
-    async def try_attach(self, name: str, content: bytes) -> None:
-        """The same for what nobody waits for: a refusal is noted, and decides how the run ends."""
-        try:
-            await self.attach(name, content)
-        except EvidenceNotSaved:
-            return
+    def save_soon(self, name: str, content: bytes) -> None:
+        """The same beside other work: `saved` waits for it. A refusal is noted, and decides how the run ends."""
+        self._saving.append(asyncio.ensure_future(self._try_attach(name, content)))
+
+    async def saved(self) -> None:
+        """Wait until all that was to be saved soon is on disk, or was refused."""
+        while self._saving:
+            await self._saving.pop()
+
+    async def _try_attach(self, name: str, content: bytes) -> None:
+        with suppress(EvidenceNotSaved):
+            try:
+                await self._save(name, content)
+            except InputError as error:
+                self.unsaved = str(error)
 
     async def adopt(self, report: KeeperReport) -> None:
         """What the keeper saw, as evidence of this run."""

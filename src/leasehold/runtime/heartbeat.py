@@ -45,6 +45,7 @@ class Hold:
     on_lost: Callable[[str], None]
     on_renewed: Callable[[float, float], None] | None = None
     status: LeaseStatus = LeaseStatus.RUNNING
+    stop_at: float | None = None
     lost: str | None = None
     _told: bool = field(default=False)
     _quiet: bool = field(default=False)
@@ -215,6 +216,8 @@ class Heartbeat:
         now = boot_time()
         due = []
         for hold in self._current():
+            if hold.stop_at is not None and now >= hold.stop_at:
+                hold.lose("the task is past its time limit and does not answer")
             with suppress(LeaseLost):
                 hold.check()
                 if hold.next_at <= now:

@@ -64,6 +64,7 @@ class Opened:
     copy: Path | None = None
     credentials: Credentials | None = None
     probed: Probe | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     opened_at: float = field(default_factory=boot_time)
     runs: int = 1
 
@@ -125,13 +126,14 @@ class Kit:
 
         `by_person`: somebody who opens a profile by hand is not kept out because somebody used it by hand.
         """
-        directory, copy = await self._directory(grant, evidence, by_person=by_person)
         credentials = await self._credentials(grant)
         probed = await self.probe(grant, credentials)
         if probed is not None and probed.result is not ProbeResult.OK:
             failed = probed.result is ProbeResult.FAILED
             raise NotOpened("PROXY_UNREACHABLE" if failed else "PROXY_REGION_MISMATCH", probed.detail)
+        copy = evidence.folder / "profile" if _throwaway(grant) else None
         try:
+            directory = await self._directory(grant, copy, by_person=by_person)
             async with self.launches:
                 lifeline.hold.check()
                 link = self._link(grant, lifeline, directory, evidence)
@@ -139,11 +141,14 @@ class Kit:
                 try:
                     await self._launch(session, link, grant, directory, credentials)
                 except BaseException as error:
-                    await self._abandon(link, directory, copy)
+                    await self._abandon(link, directory)
                     self.take_back(session)
                     if isinstance(error, Exception):
                         raise _not_opened(error, link, self.redactor) from error
                     raise
+        except BaseException:
+            await discard(copy)
+            raise
         finally:
             self._on_launch()
         return Opened(
@@ -156,7 +161,7 @@ class Kit:
             probed=probed,
         )
 
-    async def _directory(self, grant: Grant, evidence: RunEvidence, *, by_person: bool) -> tuple[Path, Path | None]:
+    async def _directory(self, grant: Grant, copy: Path | None, *, by_person: bool) -> Path:
         """The profile's own directory, or a throwaway copy of it for a run that shares it with others."""
         profile = grant.profile
         place = Path(profile.user_data_dir or self.data_dir / "profiles" / profile.profile_id)
@@ -168,12 +173,11 @@ class Kit:
             raise NotOpened(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused
         if seen.manual_use:
             await self._manual_use(grant, own, seen, accepted=by_person)
-        if grant.lease.mode is not Mode.SHARED and not profile.disposable:
+        if copy is None:
             await asyncio.to_thread(forget_tabs, own)
-            return own, None
-        copy = evidence.folder / "profile"
+            return own
         await asyncio.to_thread(copy_profile, own, copy)
-        return copy, copy
+        return copy
 
     async def _manual_use(self, grant: Grant, directory: Path, seen: Inspection, *, accepted: bool) -> None:
         """Somebody used the profile outside a lease: say so, then go on or leave it to a person, as configured."""
@@ -285,7 +289,7 @@ class Kit:
                 await asyncio.to_thread(seal, opened.directory)
         return report
 
-    async def _abandon(self, link: KeeperLink, directory: Path, copy: Path | None) -> None:
+    async def _abandon(self, link: KeeperLink, directory: Path) -> None:
         """The launch did not work: whatever was started of it ends now."""
         link.fence("the launch failed")
         if link.keeper_pid is not None:
@@ -293,7 +297,11 @@ class Kit:
             if report is None:
                 await asyncio.to_thread(kill_users_of, directory)
         link.close()
-        await discard(copy)
+
+
+def _throwaway(grant: Grant) -> bool:
+    """Whether the run shares its profile, and works in a copy of it."""
+    return grant.lease.mode is Mode.SHARED or grant.profile.disposable
 
 
 def kill_users_of(directory: Path) -> None:

@@ -16,9 +16,8 @@ from leasehold.browsers.link import KeeperReport, read_report
 from leasehold.browsers.probe import ProbeResult
 from leasehold.browsers.reports import ReportUnreadable
 from leasehold.core.classify import Facts, kind_of, says_closed
-from leasehold.core.detectors import first_match
 from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.errors import LeaseholdError, LeaseLost, StoreError
+from leasehold.errors import Fail, LeaseholdError, LeaseLost, StoreError
 from leasehold.evidence.files import EvidenceNotSaved
 from leasehold.ports import ClaimRequest, Grant, HandedOver
 from leasehold.runtime.clocks import boot_time
@@ -34,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 UNWIND_SECONDS = 5.0
 NEWS_SECONDS = 3.0
+# A task whose time is over and that blocks the event loop loses its lease this much later.
+BLOCKED_SECONDS = 15.0
 IDLE_POLL = timedelta(seconds=0.5)
 
 
@@ -95,8 +96,12 @@ class Runner:
             return None
         outcome, run = await self._perform(current)
         if current.lifeline.hold.lost is None:
-            outcome = await self._gather(current, outcome, run)
-            following = await self._hand_over(current, outcome)
+            try:
+                outcome = await self._gather(current, outcome, run)
+                following = await self._hand_over(current, outcome)
+            except Exception:  # noqa: BLE001 - whatever it is, the browser is still closed and the run settled
+                _LOG.exception("run %s: its evidence is not complete", current.grant.lease.run_id)
+                following, current.evidence.unsaved = None, "an error of Leasehold's own; see the worker's log"
             if following is not None:
                 return following
         await self._close(current, outcome)
@@ -117,6 +122,8 @@ class Runner:
             if current.opened is None:
                 current.opened = await self._kit.open(grant, current.lifeline, current.evidence, sync=current.task.sync)
             await self._check_environment(current)
+            if self._stop.asked.is_set():
+                raise NotOpened("WORKER_STOPPED", "the worker was asked to stop before the task began", give_back=True)
         except (NotOpened, EvidenceNotSaved, LeaseholdError, OSError) as error:
             if current.opened is not None:
                 current.final_url = current.opened.session.url()
@@ -129,12 +136,15 @@ class Runner:
         opened, job = current.opened, current.grant.job
         if opened is None or job is None:
             return
-        current.actual = {**await opened.session.environment(), "browser": self._kit.browser.version}
+        if not opened.environment:
+            opened.environment = await opened.session.environment(current.grant.profile.timezone)
+        mode = run_mode(current.grant).value
+        current.actual = {**opened.environment, "browser": self._kit.browser.version, "run_mode": mode}
         if opened.probed is not None and opened.probed.seen:
             current.actual["proxy"] = opened.probed.seen
         for name, expected in (("language", job.expected_language), ("timezone", job.expected_timezone)):
             seen = current.actual.get(name)
-            if expected is not None and seen is not None and seen != expected:
+            if expected is not None and seen is not None and seen.casefold() != expected.casefold():
                 raise NotOpened("PROFILE_MISMATCH", f"the page sees {name} {seen}, the job expects {expected}")
 
     async def _perform(self, current: _Current) -> tuple[Outcome, "Run | SyncRun | None"]:
@@ -160,22 +170,39 @@ class Runner:
             asyncio.ensure_future(opened.link.ended(1e9)): "gone",
             asyncio.ensure_future(self._stop.now.wait()): "stop",
         }
+        hold = current.lifeline.hold
+        hold.stop_at = since + limit.total_seconds() + BLOCKED_SECONDS if limit else None
         try:
-            done, _ = await asyncio.wait(
-                {work, *watchers},
-                timeout=limit.total_seconds() if limit else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            seen = {watchers[w] for w in done if w in watchers}
-            if "gone" in seen and work not in done:
-                await asyncio.wait({work}, timeout=1.0)
+            seen = await self._until(work, watchers, opened, since + limit.total_seconds() if limit else None)
             outcome = await self._outcome(current, work, seen, limit)
         finally:
+            hold.stop_at = None
             for future in (work, *watchers):
                 future.cancel()
             await asyncio.wait({work, *watchers}, timeout=UNWIND_SECONDS)
         current.time("task", since)
         return outcome, run
+
+    async def _until(
+        self,
+        work: "asyncio.Future[object]",
+        watchers: "dict[asyncio.Future[Any], str]",
+        opened: Opened,
+        deadline: float | None,
+    ) -> set[str]:
+        """Wait for the task or for what ends it before its time. A task that closed its browser itself may go on."""
+        pending = {work, *watchers}
+        while True:
+            left = None if deadline is None else max(0.0, deadline - boot_time())
+            done, _ = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            seen = {watchers[w] for w in done if w in watchers}
+            if seen != {"gone"} or work in done:
+                return seen
+            report = await self._kit.report_of(opened.link, 0.0)
+            if report is None or report.cause != "closed":
+                await asyncio.wait({work}, timeout=1.0)
+                return seen
+            pending -= done
 
     async def _outcome(
         self, current: _Current, work: "asyncio.Future[object]", seen: set[str], limit: timedelta | None
@@ -217,18 +244,20 @@ class Runner:
         if opened is None:
             return outcome
         signals = list(run.signals) if run is not None else []
+        if opened.runs > 1 and self._may_stay_warm(current, outcome):
+            opened.session.expect_next()
         if not opened.link.over:
             captured = await opened.session.capture()
             current.final_url = captured.final_url
             if captured.screenshot is not None:
-                await current.evidence.try_attach("final.png", captured.screenshot)
+                current.evidence.save_soon("final.png", captured.screenshot)
             elif captured.problem:
                 current.evidence.notes["no_screenshot"] = captured.problem
             detectors = (*current.task.detectors, *self._app.detectors)
-            if detectors and not outcome.said:
-                found = first_match(detectors, await opened.session.look(detectors))
-                if found is not None:
-                    signals.append(Signal(found.reason, "a detector matched the last page"))
+            if detectors:
+                for facts in await opened.session.look(detectors):
+                    found = [detector for detector in detectors if detector.matches(facts)]
+                    signals += [Signal(detector.reason, "a detector matched the page") for detector in found]
         current.evidence.notes.update(opened.session.recorder.summary())
         probed = await self._kit.probe(current.grant, opened.credentials)
         if probed is not None and probed.result is ProbeResult.CHANGED:
@@ -236,14 +265,15 @@ class Runner:
             current.evidence.notes["proxy_changed"] = probed.detail
         current.time("evidence", since)
         outcome = strictest(outcome, signals, self._app.reasons)
-        if outcome.reason is None and current.evidence.unsaved is not None:
-            return Outcome(reason="EVIDENCE_NOT_SAVED", message=current.evidence.unsaved)
-        return outcome
+        return replace(outcome, message=self._kit.redactor.text(outcome.message))
 
     async def _hand_over(self, current: _Current, outcome: Outcome) -> "_Current | None":
         """The next job of this profile in the browser that is open, if there is one and the browser may go on."""
         opened, config = current.opened, self._kit.config
         if opened is None or not self._may_stay_warm(current, outcome):
+            return None
+        await current.evidence.saved()
+        if current.evidence.unsaved is not None or current.final_url is None:
             return None
         until = boot_time() + config.warm_idle.total_seconds()
         while True:
@@ -251,7 +281,8 @@ class Runner:
             handed = await self._ask_for_next(current, outcome, opened)
             if handed is not None or boot_time() >= until or self._stop.asked.is_set():
                 break
-            await self._store.wait(self._request.pool, min(IDLE_POLL, config.warm_idle))
+            with suppress(StoreError):
+                await self._store.wait(self._request.pool, min(IDLE_POLL, config.warm_idle))
         if handed is None or handed.grant is None:
             return None
         current.lifeline.let_go()
@@ -274,7 +305,7 @@ class Runner:
         await current.lifeline.hold.hush()
         try:
             handed = await self._store.hand_over(ending, replace(self._request, tasks=tasks, most=1))
-        except StoreError as error:
+        except LeaseholdError as error:
             _LOG.warning("run %s: no hand-over: %s", current.grant.lease.run_id, error)
             handed = None
         if handed is None:
@@ -291,8 +322,7 @@ class Runner:
             and grant.profile.warm
             and opened.copy is None
             and not opened.link.over
-            and current.final_url is not None
-            and current.evidence.unsaved is None
+            and opened.session.clean
             and not self._stop.asked.is_set()
             and opened.runs < config.warm_runs
             and boot_time() - opened.opened_at < config.warm_age.total_seconds()
@@ -334,9 +364,12 @@ class Runner:
 
     async def _settle(self, current: _Current, outcome: Outcome) -> None:
         """Hand in the ending. If the lease is not ours any more, the keeper's report is left for the sweeper."""
-        report = current.report
+        report, evidence = current.report, current.evidence
         if report is not None:
-            await current.evidence.adopt(report)
+            await evidence.adopt(report)
+        await evidence.saved()
+        if outcome.reason is None and evidence.unsaved is not None:
+            outcome = Outcome(reason="EVIDENCE_NOT_SAVED", message=evidence.unsaved)
         facts = end_facts(
             report,
             final_url=current.final_url,
@@ -359,7 +392,7 @@ class Runner:
                     report,
                     final_url=current.final_url,
                     opened=current.opened is not None,
-                    throwaway=False,
+                    throwaway=current.grant.lease.shared or current.grant.profile.disposable,
                     evidence_saved=saved,
                     proxy_changed=False,
                 )
@@ -417,6 +450,8 @@ def _as_not_opened(error: Exception) -> NotOpened:
             return error
         case EvidenceNotSaved():
             return NotOpened("EVIDENCE_NOT_SAVED", str(error))
+        case Fail():
+            return NotOpened(error.reason, error.detail)
         case LeaseLost():
             return NotOpened("LEASE_LOST", error.message, give_back=True)
         case LeaseholdError():

@@ -4,7 +4,7 @@ thread of its own. Everything that asks the browser has a time limit here: a dri
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,11 +27,43 @@ from leasehold.evidence.redact import Redactor
 from leasehold.ports import Grant
 from leasehold.runtime.desk import RunDesk, ThreadDesk
 from leasehold.runtime.drivers import Driver, SyncDriver
+from leasehold.runtime.offspring import Offspring, begin
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
+MOST_PAGES = 8
 LAUNCH_SECONDS = 60.0
+
+
+class TaskLeft(Exception):
+    """The task ended in a way that is meant to end a program or a loop. It ends its run, and nothing else."""
+
+
+# What a task may set on a context that the next run would inherit. Cookies and storage are the profile's own.
+_LASTING = (
+    "add_init_script", "expose_binding", "expose_function", "grant_permissions", "on", "once", "route",
+    "route_from_har", "route_web_socket", "set_default_navigation_timeout", "set_default_timeout",
+    "set_extra_http_headers", "set_geolocation", "set_http_credentials", "set_offline",
+)  # fmt: skip
+
+
+def note_changes(context: Any) -> list[str]:
+    """The answer grows by a name with every call that changes the context for good."""
+    made: list[str] = []
+
+    def noting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            made.append(name)
+            return method(*arguments, **named)
+
+        return call
+
+    for name in _LASTING:
+        method = getattr(context, name, None)
+        if method is not None:
+            setattr(context, name, noting(name, method))
+    return made
 
 
 class Session(Protocol):
@@ -41,15 +73,20 @@ class Session(Protocol):
 
     async def open(self, launch: Mapping[str, Any]) -> None: ...
 
+    def expect_next(self) -> None: ...
+
     async def fresh_page(self) -> None: ...
 
     def run(self, grant: Grant, task: Task, desk: RunDesk) -> "Run | SyncRun": ...
 
     async def perform(self, run: "Run | SyncRun", task: Task) -> object: ...
 
-    async def environment(self) -> dict[str, str]: ...
+    @property
+    def clean(self) -> bool: ...
 
-    async def look(self, detectors: Iterable[Detector]) -> PageFacts: ...
+    async def environment(self, timezone: str | None) -> dict[str, str]: ...
+
+    async def look(self, detectors: Sequence[Detector]) -> list[PageFacts]: ...
 
     async def capture(self) -> Captured: ...
 
@@ -70,6 +107,9 @@ class AsyncSession:
         self._redactor = redactor
         self._context: Any = None
         self._page: Any = None
+        self._spare: asyncio.Future[Any] | None = None
+        self._changes: list[str] = []
+        self._offspring: Offspring = Offspring()
         self.recorder = Recorder(redactor)
 
     async def open(self, launch: Mapping[str, Any]) -> None:
@@ -78,29 +118,50 @@ class AsyncSession:
             self._context = await playwright.chromium.launch_persistent_context(**launch)
         self.recorder.attach(self._context)
         self._page = self._context.pages[0] if self._context.pages else await self._context.new_page()
+        self._changes = note_changes(self._context)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the run left nothing in the browser or beside it that could reach into the next run."""
+        return not self._changes and all(task.done() for task in self._offspring)
+
+    def expect_next(self) -> None:
+        """Another run will probably follow: its page is opened beside what is still to do for this one."""
+        self._spare = asyncio.ensure_future(self._context.new_page())
 
     async def fresh_page(self) -> None:
         """A page that the run before has not touched, and no other; its recorder begins anew."""
         async with asyncio.timeout(ANSWER_SECONDS):
             self.recorder.detach()
-            self._page = await self._context.new_page()
-            for page in self._context.pages:
-                if page is not self._page:
-                    await page.close()
+            spare, self._spare = self._spare, None
+            self._page = await (spare or self._context.new_page())
+            await asyncio.gather(*(page.close() for page in self._context.pages if page is not self._page))
         self.recorder = Recorder(self._redactor)
         self.recorder.attach(self._context)
+        self._changes.clear()
 
     def run(self, grant: Grant, task: Task, desk: RunDesk) -> Run:
         return Run(grant, task, desk, self._page, self._context)
 
     async def perform(self, run: "Run | SyncRun", task: Task) -> object:
-        return await task.function(run)
+        self._offspring = begin()
+        try:
+            return await task.function(run)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            raise TaskLeft(f"the task ended with {type(error).__name__}({error})") from error
+        except asyncio.CancelledError:
+            # Only the runtime cancels a task from outside; one that cancels itself has failed.
+            if (me := asyncio.current_task()) is not None and me.cancelling():
+                raise
+            raise TaskLeft("the task was cancelled by its own code") from None
 
-    async def environment(self) -> dict[str, str]:
-        return await read_environment(self._page)
+    async def environment(self, timezone: str | None) -> dict[str, str]:
+        return await read_environment(self._page, timezone)
 
-    async def look(self, detectors: Iterable[Detector]) -> PageFacts:
-        return await look(self._page, selectors(detectors), with_text=any(d.text for d in detectors))
+    async def look(self, detectors: Sequence[Detector]) -> list[PageFacts]:
+        wanted, texts = selectors(detectors), any(d.text for d in detectors)
+        pages = [page for page in self._context.pages if not page.is_closed()][-MOST_PAGES:]
+        return list(await asyncio.gather(*(look(page, wanted, with_text=texts) for page in pages)))
 
     async def capture(self) -> Captured:
         return await capture(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page)
@@ -119,6 +180,9 @@ class AsyncSession:
 
     async def close(self) -> None:
         """Ask the browser to close. Whether it did is the keeper's to say."""
+        if self._spare is not None:
+            self._spare.cancel()
+            await asyncio.gather(self._spare, return_exceptions=True)
         if self._context is not None:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._context.close()
@@ -146,6 +210,8 @@ class Host:
         def do() -> None:
             try:
                 result = work()
+            except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
+                loop.call_soon_threadsafe(tell, None, TaskLeft(f"the task ended with {type(error).__name__}({error})"))
             except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked, whatever it is
                 loop.call_soon_threadsafe(tell, None, error)
             else:
@@ -180,6 +246,7 @@ class SyncSession:
         self._loop = asyncio.get_running_loop()
         self._context: Any = None
         self._page: Any = None
+        self._changes: list[str] = []
         self.recorder = Recorder(redactor)
 
     @property
@@ -193,6 +260,15 @@ class SyncSession:
         self._context = self._host.driver.get().chromium.launch_persistent_context(**launch)
         self.recorder.attach(self._context)
         self._page = self._context.pages[0] if self._context.pages else self._context.new_page()
+        self._changes = note_changes(self._context)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the run left nothing in the browser that could reach into the next run."""
+        return not self._changes
+
+    def expect_next(self) -> None:
+        """Nothing: the thread has its hands full."""
 
     async def fresh_page(self) -> None:
         await self._host.call(self._fresh_page, ANSWER_SECONDS)
@@ -205,6 +281,7 @@ class SyncSession:
                 page.close()
         self.recorder = Recorder(self._redactor)
         self.recorder.attach(self._context)
+        self._changes.clear()
 
     def run(self, grant: Grant, task: Task, desk: RunDesk) -> SyncRun:
         def flush() -> None:
@@ -215,12 +292,17 @@ class SyncSession:
     async def perform(self, run: "Run | SyncRun", task: Task) -> object:
         return await self._host.call(lambda: task.function(run))
 
-    async def environment(self) -> dict[str, str]:
-        return await self._ask(lambda: read_environment_sync(self._page), {})
+    async def environment(self, timezone: str | None) -> dict[str, str]:
+        return await self._ask(lambda: read_environment_sync(self._page, timezone), {})
 
-    async def look(self, detectors: Iterable[Detector]) -> PageFacts:
+    async def look(self, detectors: Sequence[Detector]) -> list[PageFacts]:
         wanted, texts = selectors(detectors), any(d.text for d in detectors)
-        return await self._ask(lambda: look_sync(self._page, wanted, with_text=texts), PageFacts(url=""))
+
+        def look_at_all() -> list[PageFacts]:
+            pages = [page for page in self._context.pages if not page.is_closed()][-MOST_PAGES:]
+            return [look_sync(page, wanted, with_text=texts) for page in pages]
+
+        return await self._ask(look_at_all, [])
 
     async def capture(self) -> Captured:
         return await self._ask(

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from leasehold.browsers.link import KeeperReport
+from leasehold.browsers.link import KeeperReport, read_report
+from leasehold.browsers.reports import ReportUnreadable
 from leasehold.config import Config
 from leasehold.core.ids import ProfileId, WorkerId
 from leasehold.core.jobs import RunMode
 from leasehold.core.leases import Purpose
 from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.errors import Conflict, LeaseLost
+from leasehold.errors import Conflict, LeaseholdError, LeaseLost
 from leasehold.ports import Grant, LeaseRequest, Settled, Store
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.endings import end_facts
@@ -80,20 +82,43 @@ async def _stay(
         await evidence.create()
         await asyncio.to_thread(kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
         opened = await kit.open(grant, lifeline, evidence, sync=False, by_person=True)
-    except NotOpened as refused:
-        ending = Ending(
-            ref=grant.lease.ref,
-            reason=refused.reason,
-            message=refused.message,
-            facts=EndFacts(browser=Browser.NONE),
-        )
-        await settle_held(kit.store, ending, lifeline.hold)
-        kit.ledger.strike(grant.lease.run_id)
-        raise Conflict(f"profile {grant.lease.profile_id} was not opened: {refused.message}") from refused
-    opened_as(grant, run_mode(grant))
-    if url is not None:
-        await opened.session.visit(url)
-    await _until_closed(opened, lifeline, stop)
+    except (NotOpened, LeaseholdError, OSError) as refused:
+        await _settle_unopened(kit, grant, lifeline, evidence, refused)
+        message = getattr(refused, "message", str(refused))
+        raise Conflict(f"profile {grant.lease.profile_id} was not opened: {message}") from refused
+    try:
+        opened_as(grant, run_mode(grant))
+        if url is not None:
+            await opened.session.visit(url)
+        await _until_closed(opened, lifeline, stop)
+    finally:
+        ended = await _give_back(kit, grant, lifeline, evidence, opened)
+    return ended
+
+
+async def _settle_unopened(
+    kit: Kit, grant: Grant, lifeline: Lifeline, evidence: RunEvidence, refused: Exception
+) -> None:
+    """There was no visit. If a browser was started all the same, its keeper says how it ended."""
+    facts = EndFacts(browser=Browser.NONE)
+    with suppress(ReportUnreadable, OSError):
+        report = read_report(evidence.folder)
+        if report is not None and report.refused is None:
+            facts = end_facts(
+                report,
+                final_url=None,
+                opened=False,
+                throwaway=False,
+                evidence_saved=True,
+                proxy_changed=False,
+            )
+    reason = getattr(refused, "reason", "BROWSER_LAUNCH_FAILED")
+    ending = Ending(ref=grant.lease.ref, reason=reason, message=kit.redactor.text(str(refused)), facts=facts)
+    await settle_held(kit.store, ending, lifeline.hold)
+    kit.ledger.strike(grant.lease.run_id)
+
+
+async def _give_back(kit: Kit, grant: Grant, lifeline: Lifeline, evidence: RunEvidence, opened: Opened) -> Visit:
     final_url = kit.redactor.url(opened.session.url() or "about:blank")
     lost = lifeline.hold.lost
     report = await kit.close_browser(opened, fence=lost)

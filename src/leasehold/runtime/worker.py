@@ -22,6 +22,7 @@ from leasehold.errors import InputError, LeaseholdError, Problem, StoreError
 from leasehold.ports import ClaimRequest, Grant, Store
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.heartbeat import Heartbeat
+from leasehold.runtime.offspring import keep_track
 from leasehold.runtime.opening import Kit
 from leasehold.runtime.runner import Runner
 from leasehold.runtime.stopping import Stop
@@ -30,6 +31,7 @@ from leasehold.runtime.testimony import Testimony
 _LOG = logging.getLogger(__name__)
 
 TROUBLE_SECONDS = 1.0
+GIVE_BACK_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class Worker:
     async def run(self) -> None:
         """Work until asked to stop."""
         browser = await self._kit.prepare()
+        keep_track(asyncio.get_running_loop())
         self._request = ClaimRequest(
             worker_id=self.worker_id,
             incarnation=self.incarnation,
@@ -167,8 +170,14 @@ class Worker:
 
     async def _give_back(self, grants: list[Grant]) -> None:
         """Claimed in the moment of the stop: these jobs keep their places."""
-        if grants:
-            await self._store.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in grants])
+        for _ in range(GIVE_BACK_TRIES if grants else 0):
+            try:
+                await self._store.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in grants])
+            except LeaseholdError as error:
+                _LOG.warning("%d jobs could not be given back, trying again: %s", len(grants), error)
+                await asyncio.sleep(TROUBLE_SECONDS)
+            else:
+                return
 
     async def _report_often(self) -> None:
         every = self._config.policy.worker_ttl.total_seconds() / 3

@@ -145,6 +145,7 @@ class SqliteEngine:
         self._memory = Memory()
         self._seen_version = -1
         self._changes = 0
+        self._asleep: set[asyncio.Future[None]] = set()
         self._changed_at = float("-inf")
 
     async def open(self) -> None:
@@ -177,17 +178,22 @@ class SqliteEngine:
             version = await self._in(self._reader, self._data_version)
             if version != self._seen_version:
                 self._seen_version = version
-                self._changes += 1
-                self._changed_at = time.monotonic()
-            if self._changes != changes:
-                return
+                self.hint()
             left = until - time.monotonic()
-            if left <= 0:
+            if self._changes != changes or left <= 0:
                 return
-            await asyncio.sleep(min(left, LOOK_EVERY.total_seconds()))
+            asleep: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._asleep.add(asleep)
+            await asyncio.wait({asleep}, timeout=min(left, LOOK_EVERY.total_seconds()))
+            self._asleep.discard(asleep)
 
     def hint(self) -> None:
-        """Nothing to send: whoever waits watches the file."""
+        """Wake those of this process who wait. Others have nothing to be sent: they watch the file."""
+        self._changes += 1
+        self._changed_at = time.monotonic()
+        for asleep in self._asleep:
+            if not asleep.done():
+                asleep.set_result(None)
 
     async def info(self) -> StoreInfo:
         version = await self._in(self._reader, lambda: schema.version(self._connection()))
