@@ -41,3 +41,18 @@ async def test_a_holder_cannot_write_the_report_of_its_keeper(new_world: NewWorl
         world.advance(grant.lease.lock_delay_ms / 1000)
         (settled,) = await world.resolve(grant)
         assert settled.profile_state == "review_required"
+
+
+async def test_a_job_that_was_given_back_from_a_browser_that_was_not_proven_closed(new_world: NewWorld) -> None:
+    async with new_world(profile(release_policy=ReleasePolicy.REVIEW)) as world:
+        grant = await world.run()
+        facts = EndFacts(browser=Browser.NOT_PROVEN, failing_clause="it was killed", final_url=URL)
+        settled = await world.finish(grant, not_started=True, facts=facts)
+        assert (settled.job_state, settled.profile_state) == ("queued", "stale")
+        await world.resolve(grant)
+        lane = await world.lane()
+        assert (lane.state, "could not be proven closed" in lane.state_reason) == ("review_required", True)
+        await world.clear()
+        again = await world.take()
+        assert again.job is not None
+        assert (again.job.attempt, again.job.losses) == (1, 0)

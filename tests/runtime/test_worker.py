@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import os
+import signal
 import socket
 import sys
 import time
@@ -16,7 +18,7 @@ from leasehold.core.events import EventType
 from leasehold.core.profiles import ManualUse
 from leasehold.errors import Fail
 from tests.conformance.world import profile
-from tests.runtime.browsing import house
+from tests.runtime.browsing import descendants, house, processes_about
 from tests.runtime.shop import Shop
 from tests.runtime.stage import until
 
@@ -477,3 +479,17 @@ async def test_a_time_zone_has_several_names_and_what_is_said_is_redacted(sqlite
             (said,) = await home.do(job := await home.submit("say", **fields))
             assert said.stop_reason == "LOGIN_REQUIRED"
             assert "hunter2" not in f"{said.detail} {await home.run_of(job)}"
+
+
+async def test_a_driver_that_died_between_plain_tasks_is_replaced(sqlite_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path) as home, home.worker():
+            payload = {"url": shop.url}
+            await home.settled(await home.submit("recall_plainly", payload=payload))
+            for pid in processes_about("run-driver"):
+                if pid in descendants(os.getpid()):
+                    os.kill(pid, signal.SIGKILL)
+            (failed,) = await home.settled(await home.submit("recall_plainly", payload=payload))
+            assert failed.state in ("completed", "scheduled")
+            (done,) = await home.settled(await home.submit("recall_plainly", payload=payload))
+            assert done.state == "completed"

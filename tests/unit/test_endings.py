@@ -10,7 +10,14 @@ from leasehold.core.classify import Facts
 from leasehold.core.settle import Browser
 from leasehold.errors import Fail, LeaseLost
 from leasehold.evidence.files import EvidenceNotSaved
-from leasehold.runtime.endings import Outcome, end_facts, outcome_of_error, outcome_of_result, strictest
+from leasehold.runtime.endings import (
+    Outcome,
+    end_facts,
+    outcome_of_error,
+    outcome_of_result,
+    strictest,
+    unopened_facts,
+)
 
 CLEAN = Proof(graceful=True, processes_gone=True, lock_gone=True, exit_type="Normal", failing_clause="")
 KILLED = Proof(
@@ -139,3 +146,20 @@ def test_the_keepers_word_decides_what_is_proven(
     facts = end_facts(said, **{**given, **changes})
     assert (facts.browser, facts.final_url) == (browser, url)
     assert bool(facts.failing_clause) == (browser is Browser.NOT_PROVEN)
+
+
+UNOPENED: list[tuple[KeeperReport | None, bool, Browser, bool]] = [
+    (None, False, Browser.NONE, False),
+    (None, True, Browser.NOT_PROVEN, True),
+    (report(KILLED), True, Browser.NOT_PROVEN, True),
+    (report(), True, Browser.CLOSED, False),
+    (report(refused=Refusal(reason="LEASE_LOST", message="m")), True, Browser.NONE, False),
+]
+
+
+@pytest.mark.parametrize(("said", "begun", "browser", "doubt"), UNOPENED)
+def test_a_run_that_did_not_start_has_nothing_to_prove_unless_a_keeper_was_there(
+    said: KeeperReport | None, begun: bool, browser: Browser, doubt: bool
+) -> None:
+    facts = unopened_facts(said, begun=begun, final_url=None, throwaway=False, evidence_saved=True)
+    assert (facts.browser, bool(facts.failing_clause)) == (browser, doubt)

@@ -135,7 +135,7 @@ def settle(
 ) -> Settlement:
     """Decide an ending that the live holder reports."""
     if ending.not_started and lease.open_section is None:
-        return _given_back(job, ending)
+        return _given_back(lease, job, ending, now)
     reason, message = ending.reason, ending.message
     if reason is None and lease.open_section is not None:
         reason, message = "TASK_ERROR", f"the run ended inside mutating section {lease.open_section}"
@@ -155,13 +155,16 @@ def settle(
     )
 
 
-def _given_back(job: Job | None, ending: Ending) -> Settlement:
+def _given_back(lease: Lease, job: Job | None, ending: Ending, now: datetime) -> Settlement:
     row = failure(ending.reason, ending.registered) if ending.reason is not None else None
     profile = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted")
     if row is not None and row.profile in _HOLDS_UNSTARTED:
         said = ending.message or f"{row.reason} before the run started"
         state, cause = _HOLDS_UNSTARTED[row.profile]
         profile = ProfileVerdict(state=state, cause=cause, reason=said)
+    elif ending.facts.failing_clause:
+        # The task had not begun, but a browser had, and nobody proved that it closed.
+        profile = _profile_verdict(lease, None, ending.facts, now)
     return Settlement(
         result=RunResult.BLOCKED,
         stop_reason=row.reason if row else "NOT_STARTED",

@@ -71,6 +71,22 @@ def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str,
     return outcome
 
 
+def unopened_facts(
+    report: KeeperReport | None, *, begun: bool, final_url: str | None, throwaway: bool, evidence_saved: bool
+) -> EndFacts:
+    """The same for a run whose task did not start. `begun`: a keeper was there, so that a browser may have been."""
+    if not begun or (report is not None and report.refused is not None):
+        return EndFacts(browser=Browser.NONE, evidence_saved=evidence_saved)
+    return end_facts(
+        report,
+        final_url=final_url,
+        opened=False,
+        throwaway=throwaway,
+        evidence_saved=evidence_saved,
+        proxy_changed=False,
+    )
+
+
 def end_facts(
     report: KeeperReport | None,
     *,

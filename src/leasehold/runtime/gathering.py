@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from leasehold.app import Content
 from leasehold.browsers.reports import KeeperReport
 from leasehold.errors import InputError
 from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
+from leasehold.evidence.redact import Redactor
 
 MOST_COMMANDS = 20
 RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "report.json"})
@@ -95,6 +97,13 @@ class RunEvidence:
         except EvidenceNotSaved as error:
             self.unsaved = str(error)
             raise
+
+
+def redacted(report: KeeperReport, redactor: Redactor) -> KeeperReport:
+    """A keeper's report with its addresses as they may be kept: the keeper itself knows no secrets."""
+    commands = tuple(replace(command, url=redactor.url(command.url)) for command in report.commands)
+    url = report.final_url
+    return replace(report, final_url=url if url is None else redactor.url(url), commands=commands)
 
 
 def told(report: KeeperReport) -> dict[str, object]:

@@ -23,6 +23,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 CLOSE_SECONDS = 10.0
 DEAD_BY = 0.75
+LONGEST_PAUSE = 1.0
 HUSH_SECONDS = 2.0
 HUSH_STEPS = 400
 
@@ -230,7 +231,9 @@ class Heartbeat:
         """How long nothing will be due. While a renewal is under way only deadlines count."""
         busy = renewing is not None and not renewing.done()
         times = [hold.deadline if busy else min(hold.next_at, hold.deadline) for hold in self._current()]
-        return max(0.0, min(times, default=boot_time() + 3600.0) - boot_time())
+        pause = max(0.0, min(times, default=boot_time() + 3600.0) - boot_time())
+        # The loop's timeouts do not count suspend, deadlines do: look at the clock every so often.
+        return min(pause, LONGEST_PAUSE) if times else pause
 
     async def _renew(self, due: Sequence[Hold]) -> None:
         """Renew in batches. What fails is due again soon: a store that is away must not end this thread."""

@@ -39,11 +39,13 @@ class Lifeline:
         self._heartbeat.drop(self.hold)
 
     def _on_renewed(self, deadline: float, dead_by: float) -> None:
-        if self._link is not None:
-            self._link.extend(deadline, dead_by)
+        link = self._link  # the worker's thread may untie it at any moment
+        if link is not None:
+            link.extend(deadline, dead_by)
 
     def _on_lost(self, why: str) -> None:
-        if self._link is not None:
-            self._link.fence(why)
+        link = self._link
+        if link is not None:
+            link.fence(why)
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.lost.set)

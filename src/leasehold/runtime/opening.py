@@ -4,6 +4,7 @@ Each reason not to open says what becomes of the job: given back untouched, or e
 """
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from leasehold.browsers.checkout import Inspection, claim_directory, inspect, last_engine, seal
+from leasehold.browsers.checkout import OWN_FOLDER, Inspection, claim_directory, inspect, last_engine, seal
 from leasehold.browsers.copying import copy_profile
 from leasehold.browsers.finding import Found, find_browser
 from leasehold.browsers.keeper.processes import users_of
@@ -34,7 +35,7 @@ from leasehold.evidence.redact import Redactor
 from leasehold.ports import Grant, Store
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.drivers import Driver, write_starter
-from leasehold.runtime.gathering import RunEvidence
+from leasehold.runtime.gathering import RunEvidence, redacted
 from leasehold.runtime.lifeline import Lifeline
 from leasehold.runtime.sessions import AsyncSession, Host, Session, SyncSession
 from leasehold.runtime.testimony import Ledger
@@ -43,7 +44,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class NotOpened(Exception):
-    """There is no browser for this run. `give_back`: the job was not touched and keeps its place."""
+    """There is no browser for this run. `give_back`: the job was not touched and keeps its place. `begun`: a keeper
+    was there, so that there may have been a browser for a moment."""
 
     def __init__(self, reason: str, message: str, *, give_back: bool = False, engine: int | None = None) -> None:
         super().__init__(f"{reason}: {message}")
@@ -51,6 +53,7 @@ class NotOpened(Exception):
         self.message = message
         self.give_back = give_back
         self.engine = engine
+        self.begun = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,10 +109,10 @@ class Kit:
             return AsyncSession(self._driver, self.redactor)
         return SyncSession(self._hosts.pop() if self._hosts else Host(self._driver.starter), self.redactor)
 
-    def take_back(self, session: Session) -> None:
-        """A session is over: its thread, if it had one and still answers, may serve another."""
+    def take_back(self, session: Session, *, failed: bool = False) -> None:
+        """A session is over: its thread, if it had one and all went well, may serve another."""
         if isinstance(session, SyncSession):
-            if session.host.stuck:
+            if session.host.stuck or failed:
                 session.host.close()
             else:
                 self._hosts.append(session.host)
@@ -133,7 +136,7 @@ class Kit:
             raise NotOpened("PROXY_UNREACHABLE" if failed else "PROXY_REGION_MISMATCH", probed.detail)
         copy = evidence.folder / "profile" if _throwaway(grant) else None
         try:
-            directory = await self._directory(grant, copy, by_person=by_person)
+            directory = await self._directory(grant, lifeline, copy, by_person=by_person)
             async with self.launches:
                 lifeline.hold.check()
                 link = self._link(grant, lifeline, directory, evidence)
@@ -141,10 +144,12 @@ class Kit:
                 try:
                     await self._launch(session, link, grant, directory, credentials)
                 except BaseException as error:
-                    await self._abandon(link, directory)
-                    self.take_back(session)
+                    await self._abandon(link)
+                    self.take_back(session, failed=True)
                     if isinstance(error, Exception):
-                        raise _not_opened(error, link, self.redactor) from error
+                        refused = _not_opened(error, link, self.redactor)
+                        refused.begun = link.keeper_pid is not None
+                        raise refused from error
                     raise
         except BaseException:
             await discard(copy)
@@ -161,7 +166,7 @@ class Kit:
             probed=probed,
         )
 
-    async def _directory(self, grant: Grant, copy: Path | None, *, by_person: bool) -> Path:
+    async def _directory(self, grant: Grant, lifeline: Lifeline, copy: Path | None, *, by_person: bool) -> Path:
         """The profile's own directory, or a throwaway copy of it for a run that shares it with others."""
         profile = grant.profile
         place = Path(profile.user_data_dir or self.data_dir / "profiles" / profile.profile_id)
@@ -173,6 +178,7 @@ class Kit:
             raise NotOpened(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused
         if seen.manual_use:
             await self._manual_use(grant, own, seen, accepted=by_person)
+        lifeline.hold.check()
         if copy is None:
             await asyncio.to_thread(forget_tabs, own)
             return own
@@ -258,7 +264,8 @@ class Kit:
     async def report_of(self, link: KeeperLink, seconds: float) -> KeeperReport | None:
         """Wait so long for the keeper's end, and return its report if there is one that can be read."""
         try:
-            return await link.ended(seconds)
+            report = await link.ended(seconds)
+            return None if report is None else redacted(report, self.redactor)
         except ReportUnreadable as error:
             _LOG.warning("%s", error)
             return None
@@ -280,22 +287,22 @@ class Kit:
             opened.link.fence("the browser did not close")
             report = await self.report_of(opened.link, patience * 3)
         if report is None:
-            await asyncio.to_thread(kill_users_of, opened.directory)
+            await asyncio.to_thread(kill_own, opened.link)
         opened.link.close()
-        self.take_back(opened.session)
+        self.take_back(opened.session, failed=report is None or report.cause == "driver_gone")
         await discard(opened.copy)
         if report is not None and report.proof.holds and opened.copy is None:
             with suppress(OSError):
                 await asyncio.to_thread(seal, opened.directory)
         return report
 
-    async def _abandon(self, link: KeeperLink, directory: Path) -> None:
+    async def _abandon(self, link: KeeperLink) -> None:
         """The launch did not work: whatever was started of it ends now."""
         link.fence("the launch failed")
         if link.keeper_pid is not None:
             report = await self.report_of(link, self.config.close_after.total_seconds() * 3)
             if report is None:
-                await asyncio.to_thread(kill_users_of, directory)
+                await asyncio.to_thread(kill_own, link)
         link.close()
 
 
@@ -304,8 +311,18 @@ def _throwaway(grant: Grant) -> bool:
     return grant.lease.mode is Mode.SHARED or grant.profile.disposable
 
 
-def kill_users_of(directory: Path) -> None:
-    """The last resort, when a keeper gave no answer: nothing may go on in a directory whose lease ends now."""
+def kill_own(link: KeeperLink) -> None:
+    """The last resort, when a keeper gave no answer: nothing may go on in a directory whose lease ends now.
+
+    Unless somebody else has it by now: the directory's fence says under which lease it was opened last.
+    """
+    directory = Path(link.orders.user_data_dir)
+    try:
+        fence = json.loads((directory / OWN_FOLDER / "fence").read_bytes())
+    except (OSError, ValueError):
+        return
+    if not isinstance(fence, dict) or fence.get("lease_id") != link.orders.lease_id:
+        return
     for pid in users_of(str(directory)):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

@@ -22,7 +22,7 @@ from leasehold.evidence.files import EvidenceNotSaved
 from leasehold.ports import ClaimRequest, Grant, HandedOver
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.desk import RunDesk
-from leasehold.runtime.endings import Outcome, end_facts, outcome_of_error, outcome_of_result, strictest
+from leasehold.runtime.endings import Outcome, end_facts, outcome_of_error, outcome_of_result, strictest, unopened_facts
 from leasehold.runtime.gathering import RunEvidence
 from leasehold.runtime.heartbeat import Heartbeat, settle_held
 from leasehold.runtime.lifeline import Lifeline
@@ -51,6 +51,13 @@ class _Current:
     timings: dict[str, float] = field(default_factory=dict)
     final_url: str | None = None
     report: KeeperReport | None = None
+    unproven: str = ""
+
+    def inherit(self, report: KeeperReport | None) -> None:
+        """The browser that this run was to get has ended instead. If that was not clean, it is this run's to say so."""
+        self.report = report
+        if report is None or not report.proof.holds:
+            self.unproven = report.proof.failing_clause if report else "the keeper left no report"
 
     def time(self, phase: str, since: float) -> None:
         self.timings[phase] = round(boot_time() - since, 4)
@@ -115,6 +122,9 @@ class Runner:
         try:
             await current.evidence.create()
             await asyncio.to_thread(self._kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
+            if current.unproven:
+                raise NotOpened("BROWSER_CRASHED", f"its browser was lost in the hand-over: {current.unproven}")
+            current.report, current.final_url = None, None
             if mode is not None and grant.lease.mode != mode and not grant.profile.disposable:
                 raise NotOpened(
                     "ACTION_NOT_ALLOWED", f"task {current.task.name} is {mode}, the job is {grant.lease.mode}"
@@ -331,8 +341,9 @@ class Runner:
     async def _take_over(self, current: _Current, following: _Current, opened: Opened) -> None:
         """Put the browser under the new lease. If that cannot be, it ends, and the next run opens one of its own."""
         lease, hold = following.grant.lease, following.lifeline.hold
+        following.final_url = current.final_url
         if not _same_browser(current.grant, following.grant):
-            await self._kit.close_browser(opened)
+            following.inherit(await self._kit.close_browser(opened))
             return
         opened.runs += 1
         try:
@@ -349,8 +360,9 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - whatever it is, a browser that is not under the lease must end
             _LOG.warning("run %s: the browser could not be handed over: %s", lease.run_id, error)
             following.lifeline.untie()
-            await self._kit.close_browser(opened, fence="the hand-over failed")
+            following.inherit(await self._kit.close_browser(opened, fence="the hand-over failed"))
         else:
+            following.final_url = None
             following.opened = opened
 
     async def _close(self, current: _Current, outcome: Outcome) -> None:
@@ -384,18 +396,17 @@ class Runner:
         """The task did not start. If a browser did, the keeper says how it ended; if none did, nothing is to prove."""
         saved = refused.reason != "EVIDENCE_NOT_SAVED"
         outcome = Outcome(reason=refused.reason, message=self._kit.redactor.text(refused.message))
-        facts = EndFacts(browser=Browser.NONE, evidence_saved=saved)
-        with suppress(ReportUnreadable, OSError):
-            report = current.report or read_report(current.evidence.folder)
-            if report is not None and report.refused is None:
-                facts = end_facts(
-                    report,
-                    final_url=current.final_url,
-                    opened=current.opened is not None,
-                    throwaway=current.grant.lease.shared or current.grant.profile.disposable,
-                    evidence_saved=saved,
-                    proxy_changed=False,
-                )
+        report = current.report
+        if report is None and refused.begun:
+            with suppress(ReportUnreadable, OSError):
+                report = read_report(current.evidence.folder)
+        facts = unopened_facts(
+            report,
+            begun=refused.begun or current.opened is not None or bool(current.unproven),
+            final_url=current.final_url,
+            throwaway=current.grant.lease.shared or current.grant.profile.disposable,
+            evidence_saved=saved,
+        )
         ending = self._ending(current, outcome, facts)
         engine = refused.engine or ending.engine
         await self._hand_in(current, replace(ending, not_started=refused.give_back, engine=engine))

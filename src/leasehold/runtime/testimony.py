@@ -17,8 +17,9 @@ from leasehold.core.ids import LeaseId, is_id
 from leasehold.core.leases import Lease, RunRecord
 from leasehold.core.settle import LostFacts
 from leasehold.errors import NotFound
+from leasehold.evidence.redact import Redactor
 from leasehold.ports import Resolution, Store
-from leasehold.runtime.gathering import RunEvidence, told
+from leasehold.runtime.gathering import RunEvidence, redacted, told
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Testimony:
             return LostFacts()
         if report is None or report.lease_id != lease_id or report.refused is not None:
             return LostFacts()
-        return lost_facts(report, RunEvidence(self.ledger.runs_dir, run_id))
+        return lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
 
 
 def lost_facts(report: KeeperReport, evidence: RunEvidence) -> LostFacts:

@@ -12,11 +12,11 @@ from leasehold.config import Config
 from leasehold.core.ids import ProfileId, WorkerId
 from leasehold.core.jobs import RunMode
 from leasehold.core.leases import Purpose
-from leasehold.core.settle import Browser, EndFacts, Ending
+from leasehold.core.settle import Ending
 from leasehold.errors import Conflict, LeaseholdError, LeaseLost
 from leasehold.ports import Grant, LeaseRequest, Settled, Store
 from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.endings import end_facts
+from leasehold.runtime.endings import end_facts, unopened_facts
 from leasehold.runtime.gathering import RunEvidence
 from leasehold.runtime.heartbeat import Heartbeat, settle_held
 from leasehold.runtime.lifeline import Lifeline
@@ -100,18 +100,11 @@ async def _settle_unopened(
     kit: Kit, grant: Grant, lifeline: Lifeline, evidence: RunEvidence, refused: Exception
 ) -> None:
     """There was no visit. If a browser was started all the same, its keeper says how it ended."""
-    facts = EndFacts(browser=Browser.NONE)
-    with suppress(ReportUnreadable, OSError):
-        report = read_report(evidence.folder)
-        if report is not None and report.refused is None:
-            facts = end_facts(
-                report,
-                final_url=None,
-                opened=False,
-                throwaway=False,
-                evidence_saved=True,
-                proxy_changed=False,
-            )
+    report, begun = None, getattr(refused, "begun", False)
+    if begun:
+        with suppress(ReportUnreadable, OSError):
+            report = read_report(evidence.folder)
+    facts = unopened_facts(report, begun=begun, final_url=None, throwaway=False, evidence_saved=True)
     reason = getattr(refused, "reason", "BROWSER_LAUNCH_FAILED")
     ending = Ending(ref=grant.lease.ref, reason=reason, message=kit.redactor.text(str(refused)), facts=facts)
     await settle_held(kit.store, ending, lifeline.hold)

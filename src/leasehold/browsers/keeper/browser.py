@@ -118,8 +118,8 @@ def _widen(pipe: int) -> None:
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # that is what was wanted
+    except (ProcessLookupError, PermissionError):
+        return  # gone, which is what was wanted; or not ours, and then not the browser's
 
 
 def wait_readable(*descriptors: int, seconds: float) -> bool:

@@ -28,7 +28,7 @@ class Cdp:
         self.frame: bytes | None = None
         self.ended = False
         # Half a command of the worker's is cut off: it becomes a line that means nothing, instead of ours.
-        self._unsent = b"\0" if broken_off else b""
+        self._unsent = b"!\0" if broken_off else b""
 
     def send(self, method: str, params: dict[str, object] | None = None, session: str = "") -> int:
         """Say it as soon as the browser listens; returns the number its answer will carry."""

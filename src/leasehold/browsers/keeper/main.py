@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
     # The browser needs a third of a second to start: time to load the rest.
     from leasehold.browsers.keeper.watch import Watch
 
-    return Watch(orders, arguments, browser, control).run()
+    return Watch(orders, arguments, browser, control, lock).run()
 
 
 def _hear_renewals(control: Control, orders: Orders) -> None:

@@ -104,6 +104,7 @@ def plain_url(url: str) -> str:
         url = url.partition(mark)[0]
     scheme, slashes, rest = url.partition("://")  # the scheme may be of two parts: blob:https
     host, slash, path = rest.partition("/")
+    path = "/".join(part.partition(";")[0] for part in path.split("/"))  # ;jsessionid=… is a key to the session
     return (scheme + slashes + host.rpartition("@")[2] + slash + path)[:MOST_URL]
 
 

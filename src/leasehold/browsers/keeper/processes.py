@@ -57,6 +57,8 @@ def _pids() -> list[int]:
 
 def _uses(pid: int, wanted: str) -> bool:
     try:
+        if os.stat(f"/proc/{pid}").st_uid not in (os.geteuid(), 0):  # noqa: PTH116 - pathlib is not loaded here
+            return False  # other users cannot be inside a directory of ours, whatever their command line says
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             line = file.read()
     except OSError:

@@ -13,7 +13,9 @@ def prove(
     """Every clause of the proof, and the first that fails in words."""
     lock = singleton_lock(user_data_dir)
     exit_type = read_exit_type(f"{user_data_dir}/{folder}/Preferences")
-    graceful = stopped_by == "Browser.close" and exit_code == 0
+    # A person who closes the window ends the browser as well as Browser.close does. A SIGTERM exits with 0 too, but
+    # leaves the lock behind and says so in exit_type: the other clauses know it.
+    graceful = stopped_by in ("Browser.close", "itself") and exit_code == 0
     return {
         "graceful": graceful,
         "processes_gone": processes_gone,

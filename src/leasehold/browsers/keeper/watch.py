@@ -23,7 +23,8 @@ from leasehold.browsers.keeper.stop import LINGER_SECONDS, stop
 
 CAPTURE_SECONDS = 3.0
 SINGLETON_EXIT = 21
-LONGEST_SLEEP = 3600.0
+# The kernel's timeouts do not count suspend, the deadline does: look at the clock every so often.
+LONGEST_SLEEP = 1.0
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -31,8 +32,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Watch:
     """A browser from its start to its report."""
 
-    def __init__(self, orders: Orders, arguments: list[str], browser: Browser, control: Control) -> None:
+    def __init__(self, orders: Orders, arguments: list[str], browser: Browser, control: Control, lock: int) -> None:
         self._orders = orders
+        self._lock = lock
         self._profile_folder = _profile_folder(arguments)
         self._browser = browser
         self._control = control
@@ -172,6 +174,8 @@ class Watch:
         if processes_gone:
             clear_singletons(orders.user_data_dir)
         self._report(cause=cause, stopped_by=stopped_by, proof=proof, url=url, picture=picture)
+        if processes_gone:
+            os.close(self._lock)  # whoever hears of the end may open the directory at once
         self._control.say({"ended": True})
         return browser.exit_code if browser.exit_code is not None else 128 + (browser.signal or 0)
 
