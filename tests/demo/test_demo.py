@@ -105,7 +105,7 @@ def told(text: str, folder: Path) -> None:
     assert len(rows) == len(FIRST) + len(WHILE_TAKEN)
     for words in (
         "TIMEOUT: the task took longer than 5 s; attempt",
-        "LOGIN_REQUIRED: a detector matched the last page",
+        "LOGIN_REQUIRED: a detector matched the page",
         "SECURITY_PROMPT: the shop asks for a code",
         "its profile was taken, and on_conflict is skip",
         "WORKER_LOST: died inside export_orders",

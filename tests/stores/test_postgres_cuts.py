@@ -19,6 +19,7 @@ from leasehold.errors import StoreUnavailable
 from leasehold.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasehold.stores import migrate, open_store
 from leasehold.stores.postgres import engine
+from leasehold.stores.sql.store import SqlStore
 from tests.conformance.world import (
     POLICY,
     START,
@@ -245,3 +246,19 @@ async def test_a_server_that_cannot_be_reached_twice_is_an_error_and_nothing_was
         assert len(await pair.through.submit([spec("p1")])) == 1
     finally:
         await pair.close()
+
+
+async def test_the_answer_to_the_question_may_be_lost_too(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    store = await open_store(postgres_url)
+    try:
+        assert isinstance(store, SqlStore)
+        asked = store._engine
+        assert isinstance(asked, engine.PostgresEngine)
+        with engine.connect(postgres_url, "") as connection:
+            connection.execute("INSERT INTO commits (nonce) VALUES ('committed')")
+        # Asked again and again, as one does whose answers are lost: what was never committed never becomes so.
+        assert [asked._committed("never") for _ in range(3)] == [False, False, False]
+        assert [asked._committed("committed") for _ in range(3)] == [True, True, True]
+    finally:
+        await store.close()

@@ -35,7 +35,10 @@ MOST_COLLISIONS = 8
 MOST_CUTS = 1
 COMMIT_LOOKUP_SECONDS = 30.0
 
-_UNMARKED = "INSERT INTO commits (nonce) VALUES (%s) ON CONFLICT DO NOTHING RETURNING nonce"
+_WHOSE_MARK = (
+    "INSERT INTO commits AS c (nonce, barred) VALUES (%s, TRUE) "
+    "ON CONFLICT (nonce) DO UPDATE SET nonce = c.nonce RETURNING c.barred"
+)
 _OLD_MARKS = "DELETE FROM commits WHERE made_at < now() - interval '1 day'"
 
 # Hot statements are planned once, for any parameters, and by index: their tables may look empty when first planned.
@@ -164,13 +167,15 @@ class PostgresEngine:
         """Whether the transaction whose answer was lost has committed. Asked until the server answers.
 
         Its last write was a mark that only it could have made. If the mark is there, it has committed. If not, making
-        the same mark now keeps it from ever committing: not even a server that has yet to read it can do so then.
+        the same mark now keeps it from ever committing: not even a server that has yet to read it can do so then. Such
+        a mark says that it was made here, since the answer to this question may be lost too.
         """
         until = time.monotonic() + COMMIT_LOOKUP_SECONDS
         while True:
             try:
                 with connect(self._url, "") as connection:
-                    return connection.execute(_UNMARKED, (nonce,)).fetchone() is None
+                    row = connection.execute(_WHOSE_MARK, (nonce,)).fetchone()
+                    return row is not None and not row["barred"]
             except (psycopg.OperationalError, StoreUnavailable) as error:
                 if time.monotonic() > until:
                     raise StoreUnavailable(

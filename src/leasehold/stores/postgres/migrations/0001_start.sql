@@ -272,5 +272,6 @@ INSERT INTO fleet_lock VALUES (TRUE, 0, 1, 0);
 -- The last commit of each connection, by a name that only it knows: how a commit whose answer was lost is found out.
 CREATE TABLE commits (
     nonce   TEXT COLLATE "C" PRIMARY KEY,
+    barred  BOOLEAN NOT NULL DEFAULT FALSE,
     made_at TIMESTAMPTZ NOT NULL DEFAULT now()
 );
