@@ -1,6 +1,5 @@
 """The seal against a real browser: closing keeps it, opening breaks it, and company is noticed."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -52,12 +51,11 @@ async def test_a_real_profile_has_the_files_of_the_fingerprint(tmp_path: Path) -
     directory = claim_directory(tmp_path / "p")
     async with serving(answer()) as port, browser(directory) as context:
         page = await open_page(context, f"http://127.0.0.1:{port}/")
-        await page.evaluate("document.cookie = 'a=b; max-age=1000'; localStorage.a = 1; indexedDB.open('shop')")
+        await page.evaluate("document.cookie = 'a=b; max-age=1000'; localStorage.a = 1")
+        await page.evaluate("new Promise(done => { indexedDB.open('shop').onsuccess = () => done(true) })")
     await gone(directory)
     seen = fingerprint(directory)
     assert {"Local State", "Last Version", "Default/Preferences", "Default/Web Data"} <= set(seen)
     assert {"Default/Cookies", "Default/Network/Cookies"} & set(seen)
     assert {"Default/Local Storage/leveldb", "Default/IndexedDB"} <= set(seen)
-    began = time.process_time()
     inspect(directory, engine=find_browser().engine)
-    assert time.process_time() - began < 0.1

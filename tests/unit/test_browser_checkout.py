@@ -2,13 +2,12 @@
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.checkout import OWN_FOLDER, Condition, claim_directory, fingerprint, inspect, last_engine, seal
+from leasehold.browsers.checkout import OWN_FOLDER, Condition, claim_directory, inspect, last_engine, seal
 from leasehold.errors import Fail
 
 ENGINE = 150
@@ -215,12 +214,3 @@ def test_a_lock_that_somebody_holds_is_use_elsewhere(used: Path) -> None:
         inspect(used, engine=ENGINE)
     assert raised.value.reason == "PROFILE_IN_USE_ELSEWHERE"
     assert condition(used) is Condition.ADOPTED
-
-
-def test_a_fingerprint_takes_no_time(used: Path) -> None:
-    for number in range(200):
-        (used / "Default/Local Storage/leveldb" / f"{number:06}.ldb").write_text("x")
-    began = time.process_time()
-    for _ in range(20):
-        fingerprint(used)
-    assert (time.process_time() - began) / 20 < 0.005
