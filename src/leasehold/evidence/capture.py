@@ -116,8 +116,7 @@ async def _shoot(page: Any) -> bytes:
     """A picture of what is in the window. The browser is asked directly: that takes two thirds of Playwright's time."""
     session = await page.context.new_cdp_session(page)
     answer = await session.send("Page.captureScreenshot", _PICTURE)
-    # A page that hangs would hang this too: whoever got no picture leaves the session to the browser's end.
-    await session.detach()
+    # Not detached: while a navigation is pending that takes as long as the navigation. It ends with the page.
     return base64.b64decode(answer["data"])
 
 

@@ -297,15 +297,23 @@ class Runner:
             return None
         current.lifeline.let_go()
         following = self._begin(handed.grant, sent_at)
+        try:
+            await self._move_on(current, following, opened)
+        except BaseException:
+            following.lifeline.let_go()
+            raise
+        return following
+
+    async def _move_on(self, current: _Current, following: _Current, opened: Opened) -> None:
+        """One run is settled and the next one granted: the ledger says so, and the browser goes with it."""
         self._kit.ledger.strike(current.grant.lease.run_id)
         _LOG.info(
             "run %s of %s: completed, the next is run %s",
             current.grant.lease.run_id,
             current.grant.lease.profile_id,
-            handed.grant.lease.run_id,
+            following.grant.lease.run_id,
         )
         await self._take_over(current, following, opened)
-        return following
 
     async def _ask_for_next(self, current: _Current, outcome: Outcome, opened: Opened) -> HandedOver | None:
         """Settle and claim in one commit. Meanwhile what becomes of the old lease must not reach the browser."""
