@@ -27,7 +27,7 @@ from tests.browsers.sites import answer, browser, free_port, main_process, open_
 from tests.runtime.shop import Shop
 
 PNG = b"\x89PNG"
-LIMIT = 20.0  # a capture takes three seconds at most; one that hangs takes for ever, a busy machine a while
+LIMIT = 60.0  # a capture takes ten seconds at most; one that hangs takes for ever, a busy machine a while
 
 SHOP = "<title>shop</title><h1>Orders</h1><p id=hidden hidden>secret text</p><input id=user>"
 

@@ -1,6 +1,8 @@
 """Two hundred jobs on forty profiles through one worker of eight: everything is done, and nothing is left over."""
 
 import os
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,13 @@ async def visit(run: Run) -> dict[str, Any]:
     return {"token": run.lease.token}
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the numbers are all that is wanted
+def open_files() -> list[str]:
+    """What this process has open. Names of pipes and sockets differ from one to the next: only their kind counts."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the numbers are all that is wanted
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}").partition(":")[0])  # noqa: PTH115 - not all are paths
+    return found
 
 
 def names_in(folder: Path) -> list[str]:
@@ -37,7 +44,7 @@ def names_in(folder: Path) -> list[str]:
 
 async def finished(home: House) -> bool:
     stats = await home.store.stats()
-    return stats.jobs.get("completed", 0) == JOBS
+    return stats.jobs.get("completed", 0) == JOBS + 1
 
 
 async def test_two_hundred_jobs_leave_nothing_behind(
@@ -47,6 +54,8 @@ async def test_two_hundred_jobs_leave_nothing_behind(
     names = [f"p{number:02d}" for number in range(PROFILES)]
     with Shop() as shop:
         async with house(app, sqlite_url, tmp_path, *(profile(name) for name in names)) as home:
+            # The first job of all makes the store open what it keeps open.
+            await home.do(await home.submit("visit", names[0], payload={"url": shop.url}))
             jobs: list[Job] = []
             for number in range(JOBS):
                 title = f"{shop.url}/?title=job_{number}"
@@ -58,7 +67,12 @@ async def test_two_hundred_jobs_leave_nothing_behind(
                     return await finished(home)
 
                 await until(done, patience=280)
-            assert open_files() <= files + 2
+
+            async def closed() -> bool:
+                # SQLite keeps the file of a connection that is closed until the process's others let go of their locks.
+                return await finished(home) and not Counter(open_files()) - Counter(files)
+
+            await until(closed)
             assert names_in(short_dir) == []
             for number in range(JOBS):
                 assert len(shop.of(f"job_{number}", "/act")) == 1

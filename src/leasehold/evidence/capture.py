@@ -17,8 +17,8 @@ from leasehold.core.detectors import PageFacts
 from leasehold.evidence.recorder import Recorder
 from leasehold.evidence.redact import Redactor
 
-SCREENSHOT_SECONDS: Final = 2.5
-LOOK_SECONDS: Final = 1.5
+SCREENSHOT_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 5.0
 MOST_TEXT: Final = 20_000
 _MARGIN: Final = 0.4
 _PICTURE: Final = {"format": "png", "optimizeForSpeed": True}

@@ -280,6 +280,7 @@ class Kit:
         if fence is not None:
             opened.link.fence(fence)
         else:
+            opened.link.closing()
             with suppress(Exception):
                 await opened.session.close()
         report = await self.report_of(opened.link, patience)

@@ -21,7 +21,9 @@ from leasehold.browsers.keeper.relay import Flow
 from leasehold.browsers.keeper.report import say, write_report, write_screenshot
 from leasehold.browsers.keeper.stop import LINGER_SECONDS, stop
 
-CAPTURE_SECONDS = 3.0
+CAPTURE_SECONDS = 8.0
+# How long the word of a worker that closes its browser may come after the browser's own order to close.
+ANNOUNCE_SECONDS = 0.02
 SINGLETON_EXIT = 21
 # The kernel's timeouts do not count suspend, the deadline does: look at the clock every so often.
 LONGEST_SLEEP = 1.0
@@ -41,6 +43,7 @@ class Watch:
         self._pages = Pages()
         self._inward = Flow(FROM_PLAYWRIGHT, browser.to, self._pages.to_browser.feed)
         self._outward = Flow(browser.out, TO_PLAYWRIGHT, self._pages.from_browser.feed)
+        self._announced = False
         self._asked_at: float | None = None
         self._spoke = False
         self._fence_reason = ""
@@ -84,6 +87,9 @@ class Watch:
             return "closed" if self._asked_at is not None else cause
         if self._inward.source in ready:
             self._inward.take()
+        if self._pages.asked_to_close and self._asked_at is None and not self._expected_to_close():
+            self._inward.drop()
+            return "closed"
         self._outward.give()
         if boot_time() >= self._orders.deadline:
             return self._turn({})
@@ -119,11 +125,21 @@ class Watch:
         deadline, kill_at = as_number(message.get("deadline")), as_number(message.get("kill_at"))
         if deadline is not None and kill_at is not None:
             self._orders.deadline, self._orders.kill_at = deadline, kill_at
+        self._announced = self._announced or "closing" in message
         if "fence" in message:
             self._fence_reason = self._fence_reason or str(message["fence"]) or "told to"
         lease = message.get("lease")
         if isinstance(lease, dict):
             self._hand_over(lease)
+
+    def _expected_to_close(self) -> bool:
+        """Whether the worker said that it closes the browser: it has its evidence then. Else that is taken first: the
+        order may be the task's own, or that of a driver whose worker has just died."""
+        if not self._announced:
+            wait_readable(self._control.descriptor, seconds=ANNOUNCE_SECONDS)
+            for message in self._control.read() or ():
+                self._heed(message)
+        return self._announced
 
     def _hand_over(self, lease: dict[str, object]) -> None:
         """Put the open browser under a new lease. Past its deadline, or asked to close, it is not to be had."""
@@ -155,16 +171,16 @@ class Watch:
     def _end(self, cause: str) -> int:
         os.close(FROM_PLAYWRIGHT)
         os.close(TO_PLAYWRIGHT)
-        if cause == "driver_gone" and self._worker_gone_too():
-            cause = "worker_gone"
         browser, orders = self._browser, self._orders
         cdp = Cdp(browser, broken_off=not self._inward.between_messages)
         url, picture = self._pages.last_url, None
-        if cause not in ("closed", "browser_gone"):
+        if cause != "browser_gone" and self._asked_at is None:
             now = boot_time()
             budget = min(CAPTURE_SECONDS, (orders.kill_at - now) * 0.4)
             seen, picture = capture(cdp, self._pages.last_used, now + budget)
             url = seen or url
+            if cause in ("closed", "driver_gone") and self._worker_gone_too():
+                cause = "worker_gone"
         stopped_by = stop(browser, cdp, orders, self._asked_at, by_itself=cause == "browser_gone")
         now = boot_time()
         processes_gone = browser.family_gone(min(now + LINGER_SECONDS, max(now, orders.kill_at)))

@@ -73,7 +73,7 @@ class PostgresEngine:
         with connected(self._url) as connection:
             return schema.check(connection, self._url)
 
-    def change(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:  # noqa: ARG002 - servers may keep anybody waiting
         return self._in(self._writers, lambda: self._change(operation))
 
     def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:

@@ -78,8 +78,11 @@ class Tx(Protocol):
 class Engine(Protocol):
     """Connections and threads of one dialect."""
 
-    def change(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
-        """Run the operation in a write transaction, again if it lost a race, and never twice if it committed."""
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:
+        """Run the operation in a write transaction, again if it lost a race, and never twice if it committed.
+
+        A brief one is about a few rows: it may be done before this returns, where that is quicker than a hop.
+        """
         ...
 
     def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:

@@ -55,6 +55,7 @@ from leasehold.stores.sql.threads import Batcher
 T = TypeVar("T")
 
 MOST_TOGETHER = 64
+MOST_BRIEF = 8
 LONGEST_TTL = timedelta(days=30)
 
 
@@ -143,7 +144,8 @@ class SqlStore:
                 self._claim_more(tx, requests, granted)
             return settled, freed, granted
 
-        settled, freed, granted = await self._engine.change(operation)
+        brief = len(endings) + sum(request.most for request in requests) <= MOST_BRIEF
+        settled, freed, granted = await self._engine.change(operation, brief=brief)
         if endings:
             await self._wake(freed)
         next_settled, next_granted = iter(settled), iter(granted)
@@ -174,25 +176,27 @@ class SqlStore:
             raise InputError(
                 "nothing was leased", [Problem("ttl", f"must be more than 0 and at most {LONGEST_TTL.days} days")]
             )
-        return await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request))
+        return await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request), brief=True)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
         _check_batch(renewals, "renewals")
         if not renewals:
             return []
-        return await self._engine.change(lambda tx: holding.renew(tx, self._ctx, renewals))
+        return await self._engine.change(
+            lambda tx: holding.renew(tx, self._ctx, renewals), brief=len(renewals) <= MOST_BRIEF
+        )
 
     async def checkpoint(self, ref: LeaseRef, step: str, *, url: str | None = None) -> None:
         step, url = clean(step), clean(url) if url else None
-        why = await self._engine.change(lambda tx: holding.checkpoint(tx, self._ctx, ref, step, url))
+        why = await self._engine.change(lambda tx: holding.checkpoint(tx, self._ctx, ref, step, url), brief=True)
         holding.lost(ref, why)
 
     async def enter_section(self, ref: LeaseRef, name: str) -> None:
-        why = await self._engine.change(lambda tx: holding.enter_section(tx, self._ctx, ref, clean(name)))
+        why = await self._engine.change(lambda tx: holding.enter_section(tx, self._ctx, ref, clean(name)), brief=True)
         holding.lost(ref, why)
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
-        why = await self._engine.change(lambda tx: holding.leave_section(tx, self._ctx, ref, clean(name)))
+        why = await self._engine.change(lambda tx: holding.leave_section(tx, self._ctx, ref, clean(name)), brief=True)
         holding.lost(ref, why)
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:

@@ -33,6 +33,25 @@ class Checkpoints:
             fcntl.flock(file, fcntl.LOCK_UN)
         self._commits += 1
 
+    @contextmanager
+    def free(self) -> Iterator[bool]:
+        """Around a whole change that must not wait: whether no checkpoint is under way. None begins meanwhile."""
+        file = self._open()
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+    def count(self) -> bool:
+        """One more commit was made under another's lock. Whether it is time for a checkpoint now."""
+        self._commits += 1
+        return self._commits % EVERY_COMMITS == 0
+
     def if_due(self, connection: sqlite3.Connection) -> None:
         """Checkpoint after every so many commits."""
         if self._commits >= EVERY_COMMITS:

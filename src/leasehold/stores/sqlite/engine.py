@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -25,6 +25,7 @@ from leasehold.stores.sql.engine import Memory, Params, Tx
 from leasehold.stores.sql.statements import for_one, for_sqlite, lists, load, positional
 from leasehold.stores.sql.threads import Threads
 from leasehold.stores.sqlite import schema
+from leasehold.stores.sqlite.at_once import AtOnce
 from leasehold.stores.sqlite.checkpoints import Checkpoints
 
 T = TypeVar("T")
@@ -142,6 +143,7 @@ class SqliteEngine:
         self._writer = Threads(1, "leasehold-sqlite-writer", self._close_connection)
         self._reader = Threads(1, "leasehold-sqlite-reader", self._close_connection)
         self._checkpoints = Checkpoints(path)
+        self._at_once = AtOnce(path, lambda: connect(path, patience=0))
         self._memory = Memory()
         self._seen_version = -1
         self._changes = 0
@@ -158,7 +160,13 @@ class SqliteEngine:
             with self._checkpoints.committing(), translated(self._path):
                 schema.migrate(connection, self._path)
 
-    def change(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:
+        if brief and os.getpid() == self._pid:
+            done = self._at_once.run(lambda connection: self._commit(connection, operation, nullcontext()))
+            if done is not None:
+                if self._checkpoints.count():
+                    self._in(self._writer, lambda: self._checkpoints.if_due(self._connection()))
+                return done
         return self._in(self._writer, lambda: self._change(operation))
 
     def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
@@ -209,6 +217,7 @@ class SqliteEngine:
     async def close(self) -> None:
         for threads in (self._writer, self._reader):
             await asyncio.to_thread(threads.close)
+        self._at_once.close()
         self._checkpoints.close()
 
     def _in(self, threads: Threads, work: Callable[[], T]) -> Awaitable[T]:
@@ -232,19 +241,26 @@ class SqliteEngine:
         connection = self._connection()
         with translated(self._path):
             connection.execute("BEGIN IMMEDIATE")
+        result = self._commit(connection, operation, self._checkpoints.committing())
+        self._checkpoints.if_due(connection)
+        return result
+
+    def _commit(
+        self, connection: sqlite3.Connection, operation: Callable[[Tx], T], committing: AbstractContextManager[None]
+    ) -> T:
+        """Run the operation in the transaction that has begun, and commit it."""
         try:
             with translated(self._path):
                 schema.check_version(schema.version(connection), self._path)
                 tx = _SqliteTx(connection, self._clock, self._memory)
                 result = operation(tx)
-                with self._checkpoints.committing():
+                with committing:
                     connection.execute("COMMIT")
                 self._memory.committed(tx)
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        self._checkpoints.if_due(connection)
         return result
 
     def _view(self, operation: Callable[[Tx], T]) -> T:
@@ -262,13 +278,13 @@ class SqliteEngine:
         return int(row[0])
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
     """A connection with the settings that the store's promises rest on."""
     schema.check_place(path)
     with translated(path):
         connection = sqlite3.connect(
             path,
-            timeout=BUSY_SECONDS,
+            timeout=patience,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=STATEMENTS_KEPT,

@@ -1,0 +1,77 @@
+"""Brief changes made at once, in the thread of whoever asks for them.
+
+The hop to the writer's thread and back costs as much as a small transaction. So a brief change is made on the spot, on
+a connection of its own that never waits: while somebody else writes or checkpoints, and for a while after the disk was
+slow, changes take the way to the writer like all others.
+"""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from leasehold.stores.sqlite.checkpoints import Checkpoints
+
+T = TypeVar("T")
+
+SLOW_SECONDS = 0.005
+REST_SECONDS = 1.0
+
+
+class AtOnce:
+    """The connection for brief changes."""
+
+    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._rest_until = 0.0
+        # Its lock belongs to whoever opened its file: what two threads may hold, they open twice.
+        self._checkpoints = Checkpoints(path)
+
+    def run(self, change: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T] | None":
+        """The change, done or failed; None if it would have to wait, and nothing was done.
+
+        `change` gets a connection whose transaction has begun, and has to end it.
+        """
+        began = time.monotonic()
+        if began < self._rest_until or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            with self._checkpoints.free() as free:
+                connection = self._begin() if free else None
+                if connection is None:
+                    return None
+                future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+                try:
+                    future.set_result(change(connection))
+                except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
+                    future.set_exception(error)
+                return future
+        finally:
+            ended = time.monotonic()
+            if ended - began > SLOW_SECONDS:
+                self._rest_until = ended + REST_SECONDS
+            self._lock.release()
+
+    def _begin(self) -> sqlite3.Connection | None:
+        """The connection with a transaction that has begun, if that needed no waiting."""
+        if self._connection is None:
+            self._connection = self._connect()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return None  # it is locked; or what is wrong, the writer will find too, and say
+        return self._connection
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._rest_until = float("inf")
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self._checkpoints.close()
