@@ -177,8 +177,12 @@ async def test_a_selector_that_is_wrong_does_not_spoil_the_others(tmp_path: Path
 
 async def test_the_environment_is_read_as_pages_see_it(tmp_path: Path) -> None:
     async with browser(tmp_path / "p", language="fr-FR", timezone="Asia/Tokyo", window="900x700") as context:
-        seen = await read_environment(context.pages[0])
+        page = context.pages[0]
+        seen = await read_environment(page, "Asia/Tokyo")
+        other = await read_environment(page, "Europe/Paris")
+        unasked = await read_environment(page)
     assert (seen["language"], seen["timezone"], seen["window"]) == ("fr-FR", "Asia/Tokyo", "900x700")
+    assert (other["timezone"], unasked["timezone"]) == ("Asia/Tokyo", "UTC+09:00")
 
 
 NOISY = """<title>shop</title><script>

@@ -1,5 +1,6 @@
 """The keeper's small parts, each alone: what passes through a relay, what is seen of it, who lives in a directory."""
 
+import json
 import math
 import os
 import subprocess
@@ -13,6 +14,7 @@ from leasehold.browsers.keeper.orders import Orders, Refused
 from leasehold.browsers.keeper.pages import Pages, plain_url
 from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
 from leasehold.browsers.keeper.proof import prove
+from leasehold.browsers.keeper.quick import from_json, to_json
 from leasehold.browsers.keeper.relay import BEGINNING, Flow, Messages
 
 
@@ -204,3 +206,17 @@ def test_the_proof_names_the_clause_that_fails(tmp_path: Path) -> None:
     assert clause(code=3) == "the browser exited with code 3 while it was closing"
     assert clause(code=None, number=11) == "the browser was ended by signal 11 while it was closing"
     assert clause("SIGINT") == "the browser did not close when asked and was interrupted (SIGINT)"
+
+
+@pytest.mark.parametrize("text", ["{", "", "nope", "[1]", '{"a": 1} {', '{"a": }', '"text"', "\ufeff{}"])
+def test_what_is_not_one_object_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        from_json(text.encode())
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"token": 12, "lease_id": 'p"1:\n\u00e9\ud800'}, {"deadline": 1e300, "below": -0.25, "big": 2**80}]
+)
+def test_the_keepers_own_json_is_json(fields: dict[str, str | int | float]) -> None:
+    assert json.loads(to_json(fields)) == from_json(to_json(fields)) == fields
+    assert from_json(json.dumps(fields, indent=1).encode()) == fields

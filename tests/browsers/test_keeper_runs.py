@@ -46,6 +46,23 @@ async def test_an_ordinary_run_is_proven_clean(stage: Stage) -> None:
     assert report.started_at < report.ended_at <= time.time()
 
 
+@pytest.mark.parametrize("by_worker", [True, False])
+async def test_who_closes_the_browser_decides_whose_evidence_it_is(stage: Stage, by_worker: bool) -> None:
+    """A worker has its own by then; of a task that closes its browser, or a driver that does, the keeper takes some."""
+    link = KeeperLink(stage.orders())
+    async with stage.browser(link) as context:
+        await context.pages[0].goto(stage.site.url)
+        if by_worker:
+            link.ask_to_close()
+        else:
+            await context.close()
+        report = await link.ended(PATIENCE)
+    assert report is not None
+    assert (report.cause, report.stopped_by, report.proof.holds) == ("closed", "Browser.close", True)
+    assert (report.final_url, report.screenshot is None) == (stage.site.url + "/", by_worker)
+    link.close()
+
+
 async def test_cookies_and_local_storage_survive_to_the_next_run(stage: Stage) -> None:
     async def store(context: BrowserContext) -> None:
         await context.pages[0].evaluate("document.cookie = 'a=b; max-age=1000'; localStorage.setItem('c', 'd')")

@@ -101,9 +101,9 @@ class KeeperLink:
         """End the browser now; `why` goes into the report. Never blocks, never raises, cannot be taken back."""
         self._send({"fence": why[:2000]})
 
-    def closing(self) -> None:
-        """The worker has its evidence and closes the browser: the keeper need not take any first. Never blocks."""
-        self._send({"closing": True})
+    def ask_to_close(self) -> None:
+        """Close the browser; the worker has its evidence, the keeper takes none. Never blocks, never raises."""
+        self._send({"close": True})
 
     async def started(self, timeout: float = 30.0) -> int:
         """The browser's process id. Raises LaunchRefused if there is no browser; call it beside or after the launch."""

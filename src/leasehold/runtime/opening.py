@@ -67,7 +67,7 @@ class Opened:
     copy: Path | None = None
     credentials: Credentials | None = None
     probed: Probe | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    environments: dict[str | None, dict[str, str]] = field(default_factory=dict)
     opened_at: float = field(default_factory=boot_time)
     runs: int = 1
 
@@ -86,6 +86,7 @@ class Kit:
         self.launches = asyncio.Semaphore(config.launch_together)
         self._driver = Driver()
         self._hosts: list[Host] = []
+        self._leaving: set[asyncio.Future[None]] = set()
         self._browser: Found | None = None
         self._wrapper: Path | None = None
 
@@ -118,6 +119,8 @@ class Kit:
                 self._hosts.append(session.host)
 
     async def close(self) -> None:
+        if self._leaving:
+            await asyncio.wait(self._leaving)
         await self._driver.stop()
         for host in self._hosts:
             await asyncio.to_thread(host.close)
@@ -275,27 +278,37 @@ class Kit:
         return await self._driver.replace_if_dead()
 
     async def close_browser(self, opened: Opened, *, fence: str | None = None) -> KeeperReport | None:
-        """Close a browser and return its keeper's word on how it ended. With `fence`, the keeper ends it at once."""
+        """Close a browser and return its keeper's word on how it ended. With `fence`, nobody has its evidence yet."""
         patience = self.config.close_after.total_seconds()
         if fence is not None:
             opened.link.fence(fence)
         else:
-            opened.link.closing()
-            with suppress(Exception):
-                await opened.session.close()
-        report = await self.report_of(opened.link, patience)
+            opened.link.ask_to_close()
+        report = await self.report_of(opened.link, patience * 2)
         if report is None and not opened.link.over:
             opened.link.fence("the browser did not close")
             report = await self.report_of(opened.link, patience * 3)
         if report is None:
             await asyncio.to_thread(kill_own, opened.link)
         opened.link.close()
-        self.take_back(opened.session, failed=report is None or report.cause == "driver_gone")
+        self._leave(opened.session, failed=report is None or report.cause == "driver_gone")
         await discard(opened.copy)
         if report is not None and report.proof.holds and opened.copy is None:
             with suppress(OSError):
                 await asyncio.to_thread(seal, opened.directory)
         return report
+
+    def _leave(self, session: Session, *, failed: bool) -> None:
+        """The browser is gone: let Playwright clear up after it. Nobody waits for that but a thread's next user."""
+
+        async def leave() -> None:
+            with suppress(Exception):
+                await session.close()
+            self.take_back(session, failed=failed)
+
+        leaving = asyncio.ensure_future(leave())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
 
     async def _abandon(self, link: KeeperLink) -> None:
         """The launch did not work: whatever was started of it ends now."""

@@ -142,20 +142,32 @@ class Runner:
         current.time("open", since)
 
     async def _check_environment(self, current: _Current) -> None:
-        """What the page sees must be what the job expects: a profile that answers otherwise is not touched."""
-        opened, job = current.opened, current.grant.job
-        if opened is None or job is None:
+        """What the page sees must be what the job expects: a profile that answers otherwise is not touched.
+
+        Where nothing is expected, the page is asked at the end of the run: a browser that has just started takes ten
+        times as long to answer.
+        """
+        job = current.grant.job
+        if job is None or (job.expected_language is None and job.expected_timezone is None):
             return
-        if not opened.environment:
-            opened.environment = await opened.session.environment(current.grant.profile.timezone)
-        mode = run_mode(current.grant).value
-        current.actual = {**opened.environment, "browser": self._kit.browser.version, "run_mode": mode}
-        if opened.probed is not None and opened.probed.seen:
-            current.actual["proxy"] = opened.probed.seen
+        await self._note_environment(current)
         for name, expected in (("language", job.expected_language), ("timezone", job.expected_timezone)):
             seen = current.actual.get(name)
             if expected is not None and seen is not None and seen.casefold() != expected.casefold():
                 raise NotOpened("PROFILE_MISMATCH", f"the page sees {name} {seen}, the job expects {expected}")
+
+    async def _note_environment(self, current: _Current) -> None:
+        """Language, time zone and so on as the page sees them, asked once in each browser."""
+        opened, job = current.opened, current.grant.job
+        if opened is None or job is None:
+            return
+        timezone = current.grant.profile.timezone or job.expected_timezone
+        if not opened.environments.get(timezone) and not opened.link.over:
+            opened.environments[timezone] = await opened.session.environment(timezone)
+        seen, mode = opened.environments.get(timezone, {}), run_mode(current.grant).value
+        current.actual = {**seen, "browser": self._kit.browser.version, "run_mode": mode}
+        if opened.probed is not None and opened.probed.seen:
+            current.actual["proxy"] = opened.probed.seen
 
     async def _perform(self, current: _Current) -> tuple[Outcome, "Run | SyncRun | None"]:
         """Run the task until the first of: its end, its time limit, a lost lease, a dead browser, a stop."""
@@ -256,6 +268,7 @@ class Runner:
         signals = list(run.signals) if run is not None else []
         if opened.runs > 1 and self._may_stay_warm(current, outcome):
             opened.session.expect_next()
+        noting = asyncio.ensure_future(self._note_environment(current))
         if not opened.link.over:
             captured = await opened.session.capture()
             current.final_url = captured.final_url
@@ -268,6 +281,7 @@ class Runner:
                 for facts in await opened.session.look(detectors):
                     found = [detector for detector in detectors if detector.matches(facts)]
                     signals += [Signal(detector.reason, "a detector matched the page") for detector in found]
+        await noting
         current.evidence.notes.update(opened.session.recorder.summary())
         probed = await self._kit.probe(current.grant, opened.credentials)
         if probed is not None and probed.result is ProbeResult.CHANGED:

@@ -31,7 +31,7 @@ from leasehold.runtime.offspring import Offspring, begin
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 15.0
 MOST_PAGES = 8
 LAUNCH_SECONDS = 60.0
 
@@ -156,7 +156,8 @@ class AsyncSession:
             raise TaskLeft("the task was cancelled by its own code") from None
 
     async def environment(self, timezone: str | None) -> dict[str, str]:
-        return await read_environment(self._page, timezone)
+        pages = [page for page in (self._page, *self._context.pages) if not page.is_closed()]
+        return await read_environment(pages[0], timezone) if pages else {}
 
     async def look(self, detectors: Sequence[Detector]) -> list[PageFacts]:
         wanted, texts = selectors(detectors), any(d.text for d in detectors)
@@ -179,7 +180,7 @@ class AsyncSession:
             await self._page.goto(url)
 
     async def close(self) -> None:
-        """Ask the browser to close. Whether it did is the keeper's to say."""
+        """Let Playwright clear up after a browser that has ended; one that has not is asked to."""
         if self._spare is not None:
             self._spare.cancel()
             await asyncio.gather(self._spare, return_exceptions=True)
@@ -320,7 +321,7 @@ class SyncSession:
         await self._ask(lambda: self._page.goto(url), None)
 
     async def close(self) -> None:
-        """Ask the browser to close, unless the task still has the thread: then the keeper does it alone."""
+        """The same, unless the task still has the thread."""
         if self._context is not None and not self._host.stuck:
             await self._host.call(self._context.close, ANSWER_SECONDS)
 

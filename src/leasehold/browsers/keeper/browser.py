@@ -3,16 +3,16 @@
 import fcntl
 import os
 import select
-import signal
 import time
 
 from leasehold.browsers.keeper.clock import boot_time
 from leasehold.browsers.keeper.orders import Refused
 from leasehold.browsers.keeper.processes import family_of
+from leasehold.browsers.keeper.quick import signals
 
 PIPE_BYTES = 1024 * 1024
 _SAFE_FD = 100  # above the descriptors 3 and 4 that the browser expects its pipe on
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.003
 
 
 class Browser:
@@ -41,7 +41,7 @@ class Browser:
     def interrupt(self) -> None:
         """SIGINT is the one signal on which Chromium saves what it knows."""
         if not self.gone():
-            os.kill(self.pid, signal.SIGINT)
+            os.kill(self.pid, signals.SIGINT)
 
     def kill(self) -> None:
         """SIGKILL to everything that belongs to it, main process first so that it starts no more."""
@@ -94,8 +94,15 @@ def _become(program: str, arguments: list[str], read: int, write: int, lock: int
     """In the child, between fork and exec. Never returns."""
     try:
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
+        for number in (
+            signals.SIGINT,
+            signals.SIGTERM,
+            signals.SIGHUP,
+            signals.SIGQUIT,
+            signals.SIGPIPE,
+            signals.SIGCHLD,
+        ):
+            signals.signal(number, signals.SIG_DFL)
         read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _SAFE_FD) for end in (read, write))
         failed = fcntl.fcntl(failed, fcntl.F_DUPFD_CLOEXEC, _SAFE_FD)
         os.set_inheritable(fcntl.fcntl(lock, fcntl.F_DUPFD, _SAFE_FD), True)
@@ -117,7 +124,7 @@ def _widen(pipe: int) -> None:
 
 def _kill(pid: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signals.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return  # gone, which is what was wanted; or not ours, and then not the browser's
 

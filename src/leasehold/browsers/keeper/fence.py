@@ -8,12 +8,12 @@ its keeper was killed. The fence file outlives both: a lower token is refused fo
 # ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH115, PTH118, PTH120, PTH123
 
 import fcntl
-import json
 import os
 import stat
 
 from leasehold.browsers.keeper.orders import Refused
 from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
+from leasehold.browsers.keeper.quick import from_json, to_json
 
 _FOLDER = ".leasehold"
 _SINGLETONS = ("SingletonLock", "SingletonCookie", "SingletonSocket")
@@ -46,8 +46,8 @@ def raise_fence(user_data_dir: str, token: int, lease_id: str) -> None:
     path = f"{user_data_dir}/{_FOLDER}/fence"
     try:
         with open(path, "rb") as file:
-            found = json.loads(file.read())
-        highest, holder = int(found["token"]), str(found["lease_id"])
+            found = from_json(file.read())
+        highest, holder = int(str(found["token"])), str(found["lease_id"])
     except FileNotFoundError:
         highest, holder = -1, ""
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -59,7 +59,7 @@ def raise_fence(user_data_dir: str, token: int, lease_id: str) -> None:
     if token == highest:
         return
     try:
-        write_whole(path, json.dumps({"version": 1, "token": token, "lease_id": lease_id}).encode())
+        write_whole(path, to_json({"version": 1, "token": token, "lease_id": lease_id}))
     except OSError as error:
         raise Refused("BROWSER_LAUNCH_FAILED", f"cannot write {path}: {error}") from None
 

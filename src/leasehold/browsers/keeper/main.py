@@ -83,7 +83,7 @@ def _refuse(refused: Refused, folder: str, orders: Orders | None, control: Contr
     except OSError as error:
         say(f"cannot write the report: {error}")
     if control is not None:
-        control.say({"ended": True})
+        control.say({"ended": 1})
     say(f"{refused.reason}: {refused.message}")
     return REFUSED_EXIT
 

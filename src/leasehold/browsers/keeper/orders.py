@@ -1,7 +1,8 @@
 """What a keeper is told before it starts: its orders file and the browser's command line, both checked here."""
 
-import json
 import os
+
+from leasehold.browsers.keeper.quick import from_json
 
 ENV_NAME = "LEASEHOLD_KEEPER"
 VERSION = 1
@@ -54,11 +55,9 @@ def read_orders(path: str) -> Orders:
         with os.fdopen(handle, "rb") as file:
             if os.fstat(handle).st_uid != os.geteuid():
                 raise Refused("BAD_ORDERS", f"{path} belongs to another user")
-            found = json.loads(file.read(MOST_BYTES))
+            found = from_json(file.read(MOST_BYTES))
     except (OSError, ValueError) as error:
         raise Refused("BAD_ORDERS", f"cannot read the orders in {path}: {error}") from None
-    if not isinstance(found, dict):
-        raise Refused("BAD_ORDERS", f"{path} does not hold orders")
     return Orders(found)
 
 

@@ -1,6 +1,5 @@
 """The keeper's report: one JSON file in the run's folder, whole or not at all, also when there was no browser."""
 
-import json
 import os
 import time
 
@@ -20,6 +19,8 @@ NO_PROOF: dict[str, object] = {
 
 def write_report(folder: str, **found: object) -> None:
     """Put the report in place. What is not given is as for a browser that was never started."""
+    import json  # not before the browser runs
+
     report = {
         "version": VERSION,
         "profile_id": "",

@@ -10,18 +10,15 @@ KILL_MARGIN = 0.25
 LINGER_SECONDS = 3.0
 
 
-def stop(browser: Browser, cdp: Cdp, orders: Orders, asked_at: float | None, by_itself: bool) -> str:
-    """End the main process and say what it took. `asked_at` is when it was asked to close, if it was."""
-    way = "Browser.close"
-    if asked_at is None and (by_itself or browser.gone()):
-        way, asked_at = "itself", boot_time()
-    elif asked_at is None:
+def stop(browser: Browser, cdp: Cdp, orders: Orders, by_itself: bool) -> str:
+    """End the main process and say what it took. `by_itself`: it is about to end, or has ended."""
+    way = "itself" if by_itself or browser.gone() else "Browser.close"
+    if way == "Browser.close":
         cdp.send("Browser.close")
-        asked_at = boot_time()
     last = orders.kill_at - KILL_MARGIN
     now = boot_time()
     # With little time left each step gets less of it, but gets some.
-    if _ended(browser, cdp, min(asked_at + orders.close_seconds, now + (last - now) * 0.6)):
+    if _ended(browser, cdp, min(now + orders.close_seconds, now + (last - now) * 0.6)):
         return way
     browser.interrupt()
     if _ended(browser, cdp, min(boot_time() + orders.interrupt_seconds, last)):

@@ -22,8 +22,6 @@ from leasehold.browsers.keeper.report import say, write_report, write_screenshot
 from leasehold.browsers.keeper.stop import LINGER_SECONDS, stop
 
 CAPTURE_SECONDS = 8.0
-# How long the word of a worker that closes its browser may come after the browser's own order to close.
-ANNOUNCE_SECONDS = 0.02
 SINGLETON_EXIT = 21
 # The kernel's timeouts do not count suspend, the deadline does: look at the clock every so often.
 LONGEST_SLEEP = 1.0
@@ -43,12 +41,15 @@ class Watch:
         self._pages = Pages()
         self._inward = Flow(FROM_PLAYWRIGHT, browser.to, self._pages.to_browser.feed)
         self._outward = Flow(browser.out, TO_PLAYWRIGHT, self._pages.from_browser.feed)
-        self._announced = False
-        self._asked_at: float | None = None
+        self._close_asked = False
         self._spoke = False
         self._fence_reason = ""
         self._started_at = time.time()
         self._signals = _catch_signals()
+        self._poll = select.poll()
+        self._looked_at: dict[int, int | None] = {}
+        for descriptor in (control.descriptor, control.worker, self._signals, browser.watch):
+            self._poll.register(descriptor, select.POLLIN)
         for descriptor in (FROM_PLAYWRIGHT, TO_PLAYWRIGHT):
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
@@ -63,39 +64,41 @@ class Watch:
 
     def _wait(self) -> dict[int, int]:
         """Sleep until a descriptor is ready or the time is up. Ends of pipes are reported whether asked for or not."""
-        poll = select.poll()
-        for descriptor in (self._control.descriptor, self._control.worker, self._signals, self._browser.watch):
-            poll.register(descriptor, select.POLLIN)
         for flow in (self._inward, self._outward):
-            if not flow.ended:
-                poll.register(flow.source, 0 if flow.waiting else select.POLLIN)
-        poll.register(TO_PLAYWRIGHT, select.POLLOUT if self._outward.waiting else 0)
-        if self._inward.waiting:
-            poll.register(self._browser.to, select.POLLOUT)
+            self._look_at(flow.source, None if flow.ended else 0 if flow.waiting else select.POLLIN)
+        self._look_at(TO_PLAYWRIGHT, select.POLLOUT if self._outward.waiting else 0)
+        self._look_at(self._browser.to, select.POLLOUT if self._inward.waiting else None)
         until = min(self._orders.deadline, self._orders.kill_at)
-        if self._asked_at is not None:
-            until = min(until, self._asked_at + self._orders.close_seconds)
-        return dict(poll.poll(min(max(0.0, until - boot_time()), LONGEST_SLEEP) * 1000 + 1))
+        return dict(self._poll.poll(min(max(0.0, until - boot_time()), LONGEST_SLEEP) * 1000 + 1))
+
+    def _look_at(self, descriptor: int, events: int | None) -> None:
+        """From now on wait for these events of the descriptor; None: for nothing, not even its end."""
+        if self._looked_at.get(descriptor) == events:
+            return
+        self._looked_at[descriptor] = events
+        if events is not None:
+            self._poll.register(descriptor, events)
+        else:
+            self._poll.unregister(descriptor)
 
     def _turn(self, ready: dict[int, int]) -> str:
         """Act on what is ready; returns the cause once the relaying is over."""
         cause = self._over(ready)
-        if not cause and self._outward.source in ready:
+        if cause:
+            return cause
+        if self._outward.source in ready:
             self._outward.take()
             self._spoke = self._spoke or bool(self._outward.waiting)
-        if cause:
-            return "closed" if self._asked_at is not None else cause
         if self._inward.source in ready:
             self._inward.take()
-        if self._pages.asked_to_close and self._asked_at is None and not self._expected_to_close():
+        if self._pages.asked_to_close:
+            # The task closes its browser, or the driver does since its worker has just died: evidence comes first.
             self._inward.drop()
             return "closed"
         self._outward.give()
         if boot_time() >= self._orders.deadline:
             return self._turn({})
         self._inward.give()
-        if self._pages.asked_to_close and self._asked_at is None:
-            self._asked_at = boot_time()
         return ""
 
     def _over(self, ready: dict[int, int]) -> str:
@@ -117,34 +120,23 @@ class Watch:
             return "browser_gone"
         if self._inward.ended or (ready.get(FROM_PLAYWRIGHT, 0) | ready.get(TO_PLAYWRIGHT, 0)) & _GONE:
             return "driver_gone"
-        if self._asked_at is not None and now >= self._asked_at + self._orders.close_seconds:
-            return "closed"
-        return ""
+        return "closed" if self._close_asked else ""
 
     def _heed(self, message: dict[str, object]) -> None:
         deadline, kill_at = as_number(message.get("deadline")), as_number(message.get("kill_at"))
         if deadline is not None and kill_at is not None:
             self._orders.deadline, self._orders.kill_at = deadline, kill_at
-        self._announced = self._announced or "closing" in message
+        self._close_asked = self._close_asked or "close" in message
         if "fence" in message:
             self._fence_reason = self._fence_reason or str(message["fence"]) or "told to"
         lease = message.get("lease")
         if isinstance(lease, dict):
             self._hand_over(lease)
 
-    def _expected_to_close(self) -> bool:
-        """Whether the worker said that it closes the browser: it has its evidence then. Else that is taken first: the
-        order may be the task's own, or that of a driver whose worker has just died."""
-        if not self._announced:
-            wait_readable(self._control.descriptor, seconds=ANNOUNCE_SECONDS)
-            for message in self._control.read() or ():
-                self._heed(message)
-        return self._announced
-
     def _hand_over(self, lease: dict[str, object]) -> None:
         """Put the open browser under a new lease. Past its deadline, or asked to close, it is not to be had."""
         try:
-            if boot_time() >= self._orders.deadline or self._asked_at is not None or self._fence_reason:
+            if boot_time() >= self._orders.deadline or self._close_asked or self._fence_reason:
                 raise Refused("LEASE_LOST", "the browser is already being closed")
             token = lease.get("token")
             if not isinstance(token, int) or token <= self._orders.token:
@@ -174,14 +166,14 @@ class Watch:
         browser, orders = self._browser, self._orders
         cdp = Cdp(browser, broken_off=not self._inward.between_messages)
         url, picture = self._pages.last_url, None
-        if cause != "browser_gone" and self._asked_at is None:
+        if cause != "browser_gone" and not (cause == "closed" and self._close_asked):
             now = boot_time()
             budget = min(CAPTURE_SECONDS, (orders.kill_at - now) * 0.4)
             seen, picture = capture(cdp, self._pages.last_used, now + budget)
             url = seen or url
             if cause in ("closed", "driver_gone") and self._worker_gone_too():
                 cause = "worker_gone"
-        stopped_by = stop(browser, cdp, orders, self._asked_at, by_itself=cause == "browser_gone")
+        stopped_by = stop(browser, cdp, orders, by_itself=cause == "browser_gone")
         now = boot_time()
         processes_gone = browser.family_gone(min(now + LINGER_SECONDS, max(now, orders.kill_at)))
         proof = prove(
@@ -192,7 +184,7 @@ class Watch:
         self._report(cause=cause, stopped_by=stopped_by, proof=proof, url=url, picture=picture)
         if processes_gone:
             os.close(self._lock)  # whoever hears of the end may open the directory at once
-        self._control.say({"ended": True})
+        self._control.say({"ended": 1})
         return browser.exit_code if browser.exit_code is not None else 128 + (browser.signal or 0)
 
     def _worker_gone_too(self) -> bool:

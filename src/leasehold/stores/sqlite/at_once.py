@@ -1,4 +1,4 @@
-"""Brief changes made at once, in the thread of whoever asks for them.
+"""Brief changes made at once, in the thread of whoever asks for them, and looks for the changes of others.
 
 The hop to the writer's thread and back costs as much as a small transaction. So a brief change is made on the spot, on
 a connection of its own that never waits: while somebody else writes or checkpoints, and for a while after the disk was
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from leasehold.errors import StoreUnavailable
 from leasehold.stores.sqlite.checkpoints import Checkpoints
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ class AtOnce:
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._rest_until = 0.0
+        self._version = -1
+        self._closed = False
         # Its lock belongs to whoever opened its file: what two threads may hold, they open twice.
         self._checkpoints = Checkpoints(path)
 
@@ -38,7 +41,7 @@ class AtOnce:
         `change` gets a connection whose transaction has begun, and has to end it.
         """
         began = time.monotonic()
-        if began < self._rest_until or not self._lock.acquire(blocking=False):
+        if self._closed or began < self._rest_until or not self._lock.acquire(blocking=False):
             return None
         try:
             with self._checkpoints.free() as free:
@@ -67,10 +70,25 @@ class AtOnce:
             return None  # it is locked; or what is wrong, the writer will find too, and say
         return self._connection
 
+    def others_wrote(self) -> bool:
+        """Whether another connection has changed the file since this was last asked. A look that needs no waiting."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._closed:
+                raise StoreUnavailable("the store is closed")
+            if self._connection is None:
+                self._connection = self._connect()
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        finally:
+            self._lock.release()
+        before, self._version = self._version, version
+        return bool(version != before)
+
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            self._rest_until = float("inf")
+            self._closed = True
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None

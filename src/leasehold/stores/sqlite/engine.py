@@ -145,7 +145,6 @@ class SqliteEngine:
         self._checkpoints = Checkpoints(path)
         self._at_once = AtOnce(path, lambda: connect(path, patience=0))
         self._memory = Memory()
-        self._seen_version = -1
         self._changes = 0
         self._asleep: set[asyncio.Future[None]] = set()
         self._changed_at = float("-inf")
@@ -161,7 +160,8 @@ class SqliteEngine:
                 schema.migrate(connection, self._path)
 
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:
-        if brief and os.getpid() == self._pid:
+        self._check_process()
+        if brief:
             done = self._at_once.run(lambda connection: self._commit(connection, operation, nullcontext()))
             if done is not None:
                 if self._checkpoints.count():
@@ -181,12 +181,12 @@ class SqliteEngine:
         until = started + timeout.total_seconds()
         if started - self._changed_at < JUST_NOW.total_seconds():
             return
+        self._check_process()
         changes = self._changes
         while True:
-            version = await self._in(self._reader, self._data_version)
-            if version != self._seen_version:
-                self._seen_version = version
-                self.hint()
+            with translated(self._path):
+                if self._at_once.others_wrote():
+                    self.hint()
             left = until - time.monotonic()
             if self._changes != changes or left <= 0:
                 return
@@ -221,9 +221,12 @@ class SqliteEngine:
         self._checkpoints.close()
 
     def _in(self, threads: Threads, work: Callable[[], T]) -> Awaitable[T]:
+        self._check_process()
+        return threads.run(work)
+
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise StoreError("this store was opened before a fork; open it again in the child process")
-        return threads.run(work)
 
     def _close_connection(self) -> None:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -271,11 +274,6 @@ class SqliteEngine:
                 return operation(_SqliteTx(connection, self._clock, self._memory))
             finally:
                 connection.execute("ROLLBACK")
-
-    def _data_version(self) -> int:
-        with translated(self._path):
-            row = self._connection().execute("PRAGMA data_version").fetchone()
-        return int(row[0])
 
 
 def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
