@@ -1,6 +1,7 @@
 """A worker with real browsers: what a task can do, and what becomes of its job, its profile and its evidence."""
 
 import asyncio
+import errno
 import hashlib
 import os
 import signal
@@ -17,6 +18,7 @@ from leasehold.app import App, Run, SyncRun
 from leasehold.core.events import EventType
 from leasehold.core.profiles import ManualUse
 from leasehold.errors import Fail
+from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
 from tests.conformance.world import profile
 from tests.runtime.browsing import descendants, house, processes_about
 from tests.runtime.shop import Shop
@@ -98,6 +100,48 @@ async def test_a_run_leaves_its_result_its_evidence_and_a_profile_that_is_free(s
                 assert hashlib.sha256((home.evidence(run) / name).read_bytes()).hexdigest() == digest
             assert (await home.lane()).state == "available"
             assert len(shop.of("export", "/act")) == 1
+
+
+async def test_a_page_that_gives_the_worker_no_picture_gives_the_keeper_one(sqlite_url: str, tmp_path: Path) -> None:
+    """A plain task ends while its page is on its way elsewhere: the sync API waits there, and gets nothing."""
+    app = new_app()
+
+    @app.task("leave", warm=False)
+    def leave(run: SyncRun) -> None:
+        run.page.goto(run.payload["url"])
+        run.page.evaluate("where => { setTimeout(() => { location.href = where }, 0) }", run.payload["slow"])
+        while not shop.of("leaving"):
+            time.sleep(0.05)  # waits: until the site has the request
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path) as home:
+            payload = {"url": shop.url, "slow": f"{shop.url}/slow?seconds=60&by=leaving"}
+            job = await home.submit("leave", payload=payload)
+            (done,) = await home.do(job)
+            run = await home.run_of(job)
+            evidence: Any = run.evidence
+            kept = [artifact["name"] for artifact in evidence["artifacts"]]
+            assert (done.state, kept) in (("completed", ["last.png"]), ("completed", ["final.png"]))
+            assert (home.evidence(run) / kept[0]).read_bytes().startswith(b"\x89PNG")
+            assert (await home.lane()).state == "available"
+
+
+async def test_a_run_whose_evidence_cannot_be_saved_is_not_completed(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: EvidenceFolder, name: str, content: bytes) -> Artifact:
+        raise EvidenceNotSaved(errno.ENOSPC, f"{folder.path / name}: no space left on device")
+
+    monkeypatch.setattr(EvidenceFolder, "write", full)
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path) as home:
+            job = await home.submit("visit", payload={"url": shop.url})
+            (done,) = await home.do(job)
+            run, lane = await home.run_of(job), await home.lane()
+            assert (run.result, run.stop_reason, lane.state) == ("failed", "EVIDENCE_NOT_SAVED", "review_required")
+            assert done.state != "completed"
+            assert "no space left" in run.message
+            assert "no space left" in str(run.evidence["unsaved"])
 
 
 async def test_what_a_task_remembers_is_there_for_the_next_run(sqlite_url: str, tmp_path: Path) -> None:
@@ -234,7 +278,7 @@ async def test_every_ending_does_what_the_table_says(sqlite_url: str, tmp_path: 
                 run, after = await home.run_of(job), await home.store.get(type(job), job.job_id)
                 seen[how] = (run.stop_reason, after.state.value, (await home.lane(how)).state.value)
                 assert run.final_url is not None, how
-                assert (home.evidence(run) / "final.png").exists(), how
+                assert (home.evidence(run) / "final.png").exists(), (how, run.evidence.get("no_screenshot"))
                 assert "hunter2" not in str(run)
             assert seen == ENDINGS
 

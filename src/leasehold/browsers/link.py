@@ -101,9 +101,9 @@ class KeeperLink:
         """End the browser now; `why` goes into the report. Never blocks, never raises, cannot be taken back."""
         self._send({"fence": why[:2000]})
 
-    def ask_to_close(self) -> None:
-        """Close the browser; the worker has its evidence, the keeper takes none. Never blocks, never raises."""
-        self._send({"close": True})
+    def ask_to_close(self, *, with_evidence: bool = False) -> None:
+        """Close the browser. Evidence is taken only if the worker could get none. Never blocks, never raises."""
+        self._send({"close": "with evidence" if with_evidence else "now"})
 
     async def started(self, timeout: float = 30.0) -> int:
         """The browser's process id. Raises LaunchRefused if there is no browser; call it beside or after the launch."""

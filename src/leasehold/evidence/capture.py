@@ -7,6 +7,7 @@ a run has to be able to end. The text of a page is looked at for detectors and n
 import asyncio
 import base64
 import logging
+import time
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ from leasehold.evidence.redact import Redactor
 SCREENSHOT_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 5.0
 MOST_TEXT: Final = 20_000
+AGAIN_SECONDS: Final = 0.1
 _MARGIN: Final = 0.4
+# What a busy browser says that has not drawn the page yet, or is about to show another: a moment later it can.
+_NOT_YET: Final = ("Unable to capture screenshot", "Not attached to an active page")
 _PICTURE: Final = {"format": "png", "optimizeForSpeed": True}
 _TEXT: Final = f"() => (document.body ? document.body.innerText : '').slice(0, {MOST_TEXT})"
 # A time zone has several names; the browser tells the one it prefers, people mean the one they wrote. Where nobody did,
@@ -87,10 +91,7 @@ def capture_sync(
     problem = _no_screenshot(page)
     shot: bytes | None = None
     if not problem:
-        try:
-            shot = page.screenshot(timeout=seconds * 1000)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the page, the run has to end
-            problem = _words(error)
+        shot, problem = _shoot_sync(page, seconds)
     return _captured(page, open_pages, shot, problem, redactor)
 
 
@@ -120,10 +121,32 @@ def _captured(page: Any, open_pages: int, shot: bytes | None, problem: str, reda
 
 async def _shoot(page: Any) -> bytes:
     """A picture of what is in the window. The browser is asked directly: that takes two thirds of Playwright's time."""
-    session = await page.context.new_cdp_session(page)
-    answer = await session.send("Page.captureScreenshot", _PICTURE)
-    # Not detached: while a navigation is pending that takes as long as the navigation. It ends with the page.
-    return base64.b64decode(answer["data"])
+    while True:
+        # Not detached: while a navigation is pending that takes as long as the navigation. It ends with the page.
+        session = await page.context.new_cdp_session(page)
+        try:
+            answer = await session.send("Page.captureScreenshot", _PICTURE)
+        except Exception as error:
+            if not _may_do_better(error):
+                raise
+            await asyncio.sleep(AGAIN_SECONDS)
+        else:
+            return base64.b64decode(answer["data"])
+
+
+def _may_do_better(error: Exception) -> bool:
+    return any(words in str(error) for words in _NOT_YET)
+
+
+def _shoot_sync(page: Any, seconds: float) -> tuple[bytes | None, str]:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return page.screenshot(timeout=max(1.0, until - time.monotonic()) * 1000), ""
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the page, the run has to end
+            if not _may_do_better(error) or time.monotonic() >= until:
+                return None, _words(error)
+        time.sleep(AGAIN_SECONDS)
 
 
 async def _within(asked: Awaitable[T], seconds: float) -> tuple[T | None, str]:

@@ -110,11 +110,11 @@ class Kit:
             return AsyncSession(self._driver, self.redactor)
         return SyncSession(self._hosts.pop() if self._hosts else Host(self._driver.starter), self.redactor)
 
-    def take_back(self, session: Session, *, failed: bool = False) -> None:
+    async def take_back(self, session: Session, *, failed: bool = False) -> None:
         """A session is over: its thread, if it had one and all went well, may serve another."""
         if isinstance(session, SyncSession):
             if session.host.stuck or failed:
-                session.host.close()
+                await asyncio.to_thread(session.host.close)
             else:
                 self._hosts.append(session.host)
 
@@ -148,7 +148,7 @@ class Kit:
                     await self._launch(session, link, grant, directory, credentials)
                 except BaseException as error:
                     await self._abandon(link)
-                    self.take_back(session, failed=True)
+                    await self.take_back(session, failed=True)
                     if isinstance(error, Exception):
                         refused = _not_opened(error, link, self.redactor)
                         refused.begun = link.keeper_pid is not None
@@ -277,38 +277,50 @@ class Kit:
         """Whether the driver of the async sessions has ended or does not answer. The next launch then gets another."""
         return await self._driver.replace_if_dead()
 
-    async def close_browser(self, opened: Opened, *, fence: str | None = None) -> KeeperReport | None:
-        """Close a browser and return its keeper's word on how it ended. With `fence`, nobody has its evidence yet."""
+    async def close_browser(
+        self, opened: Opened, *, fence: str | None = None, with_evidence: bool = False
+    ) -> KeeperReport | None:
+        """Close a browser and return its keeper's word on how it ended; with `fence`, whatever it is doing."""
         patience = self.config.close_after.total_seconds()
         if fence is not None:
             opened.link.fence(fence)
         else:
-            opened.link.ask_to_close()
-        report = await self.report_of(opened.link, patience * 2)
-        if report is None and not opened.link.over:
-            opened.link.fence("the browser did not close")
-            report = await self.report_of(opened.link, patience * 3)
-        if report is None:
-            await asyncio.to_thread(kill_own, opened.link)
-        opened.link.close()
-        self._leave(opened.session, failed=report is None or report.cause == "driver_gone")
+            opened.link.ask_to_close(with_evidence=with_evidence)
+        failed = self._leave(opened.session)
+        try:
+            report = await self.report_of(opened.link, patience * 2)
+            if report is None and not opened.link.over:
+                opened.link.fence("the browser did not close")
+                report = await self.report_of(opened.link, patience * 3)
+            if report is None:
+                await asyncio.to_thread(kill_own, opened.link)
+            opened.link.close()
+            failed.set_result(report is None or report.cause == "driver_gone")
+        finally:
+            failed.cancel()
         await discard(opened.copy)
         if report is not None and report.proof.holds and opened.copy is None:
             with suppress(OSError):
                 await asyncio.to_thread(seal, opened.directory)
         return report
 
-    def _leave(self, session: Session, *, failed: bool) -> None:
-        """The browser is gone: let Playwright clear up after it. Nobody waits for that but a thread's next user."""
+    def _leave(self, session: Session) -> "asyncio.Future[bool]":
+        """The keeper closes the browser: let Playwright notice, and clear up. Nobody waits for that but the kit's end.
+
+        The answer is to be told whether that failed: then the session's thread, if it has one, serves no other.
+        """
+        failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         async def leave() -> None:
             with suppress(Exception):
                 await session.close()
-            self.take_back(session, failed=failed)
+            await asyncio.wait({failed})
+            await self.take_back(session, failed=failed.cancelled() or failed.result())
 
         leaving = asyncio.ensure_future(leave())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
+        return failed
 
     async def _abandon(self, link: KeeperLink) -> None:
         """The launch did not work: whatever was started of it ends now."""

@@ -393,7 +393,9 @@ class Runner:
         if opened is None:
             return
         fence = outcome.message if outcome.reason == "LEASE_LOST" else None
-        current.report = await self._kit.close_browser(opened, fence=fence)
+        # A page that gave the worker no picture, say since it is on its way elsewhere, may give the keeper one.
+        missing = "no_screenshot" in current.evidence.notes
+        current.report = await self._kit.close_browser(opened, fence=fence, with_evidence=missing)
         current.time("close", since)
 
     async def _settle(self, current: _Current, outcome: Outcome) -> None:

@@ -208,15 +208,19 @@ class Host:
             if not future.done():
                 future.set_exception(error) if error is not None else future.set_result(result)
 
+        def answer(result: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there any more
+                loop.call_soon_threadsafe(tell, result, error)
+
         def do() -> None:
             try:
                 result = work()
             except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
-                loop.call_soon_threadsafe(tell, None, TaskLeft(f"the task ended with {type(error).__name__}({error})"))
+                answer(None, TaskLeft(f"the task ended with {type(error).__name__}({error})"))
             except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked, whatever it is
-                loop.call_soon_threadsafe(tell, None, error)
+                answer(None, error)
             else:
-                loop.call_soon_threadsafe(tell, result, None)
+                answer(result, None)
 
         self._calls.put(do)
         try:

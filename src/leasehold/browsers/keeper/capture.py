@@ -13,6 +13,7 @@ from leasehold.browsers.keeper.clock import boot_time
 from leasehold.browsers.keeper.pages import plain_url
 
 FIRST_ID = 2_000_000_000  # far above any number that Playwright reaches
+AGAIN_SECONDS = 0.1
 MOST_ANSWER = 64 * 1024 * 1024
 _READ = 1024 * 1024
 _FRAME = b'{"method":"Page.screencastFrame"'
@@ -122,10 +123,15 @@ def _page(answer: dict[str, object] | None, last_used: str | None) -> dict[str, 
 
 def _picture(cdp: Cdp, session: str, until: float) -> bytes | None:
     """A screenshot needs the page's help; a frame of a screencast does not, so it serves when the page hangs."""
-    number = cdp.send("Page.captureScreenshot", {"format": "png"}, session)
     now = boot_time()
-    shot = cdp.answer(number, now + (until - now) * 0.6)
-    data = (shot or {}).get("data")
+    patience = now + (until - now) * 0.6
+    data: object = None
+    while data is None and not cdp.ended and boot_time() < patience:
+        # A browser that has not drawn the page yet answers with an error: a moment later it can.
+        shot = cdp.ask("Page.captureScreenshot", {"format": "png"}, session, until=patience)
+        data = (shot or {}).get("data")
+        if data is None:
+            cdp.step(min(boot_time() + AGAIN_SECONDS, patience))
     if data is None:
         cdp.send("Page.startScreencast", {"format": "png", "everyNthFrame": 1}, session)
         while cdp.frame is None and not cdp.ended and boot_time() < until:

@@ -42,6 +42,7 @@ class Watch:
         self._inward = Flow(FROM_PLAYWRIGHT, browser.to, self._pages.to_browser.feed)
         self._outward = Flow(browser.out, TO_PLAYWRIGHT, self._pages.from_browser.feed)
         self._close_asked = False
+        self._evidence_wanted = True
         self._spoke = False
         self._fence_reason = ""
         self._started_at = time.time()
@@ -126,7 +127,8 @@ class Watch:
         deadline, kill_at = as_number(message.get("deadline")), as_number(message.get("kill_at"))
         if deadline is not None and kill_at is not None:
             self._orders.deadline, self._orders.kill_at = deadline, kill_at
-        self._close_asked = self._close_asked or "close" in message
+        if "close" in message:
+            self._close_asked, self._evidence_wanted = True, message["close"] == "with evidence"
         if "fence" in message:
             self._fence_reason = self._fence_reason or str(message["fence"]) or "told to"
         lease = message.get("lease")
@@ -161,12 +163,13 @@ class Watch:
                 return
 
     def _end(self, cause: str) -> int:
-        os.close(FROM_PLAYWRIGHT)
-        os.close(TO_PLAYWRIGHT)
+        if not self._close_asked:  # else Playwright knows, and clears up when the pipe ends with this process
+            os.close(FROM_PLAYWRIGHT)
+            os.close(TO_PLAYWRIGHT)
         browser, orders = self._browser, self._orders
         cdp = Cdp(browser, broken_off=not self._inward.between_messages)
         url, picture = self._pages.last_url, None
-        if cause != "browser_gone" and not (cause == "closed" and self._close_asked):
+        if cause != "browser_gone" and (cause != "closed" or self._evidence_wanted):
             now = boot_time()
             budget = min(CAPTURE_SECONDS, (orders.kill_at - now) * 0.4)
             seen, picture = capture(cdp, self._pages.last_used, now + budget)
