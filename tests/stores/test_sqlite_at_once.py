@@ -49,7 +49,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return commit(self)
 
     def waited(self: Any) -> Any:
-        seen.append(threading.current_thread().name)
+        if threading.current_thread() is not threading.main_thread():
+            seen.append(threading.current_thread().name)
         return committing(self)
 
     monkeypatch.setattr(checkpoints.Checkpoints, "count", counted)

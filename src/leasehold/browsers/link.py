@@ -61,6 +61,7 @@ class KeeperLink:
         self._outbox: list[Message] = []
         self._started: Future[int] = Future()
         self._over: Future[None] = Future()
+        self._closing: Future[None] = Future()
         self._leased: Future[None] | None = None
         self._keeper_pid: int | None = None
         name = f"leasehold-{os.getpid()}-{secrets.token_hex(8)}"
@@ -104,6 +105,10 @@ class KeeperLink:
     def ask_to_close(self, *, with_evidence: bool = False) -> None:
         """Close the browser. Evidence is taken only if the worker could get none. Never blocks, never raises."""
         self._send({"close": "with evidence" if with_evidence else "now"})
+
+    async def closing(self, timeout: float) -> None:
+        """Wait until the keeper has heard that it is to close, or has ended: Playwright's own order is idle then."""
+        await _settled(self._closing, timeout)
 
     async def started(self, timeout: float = 30.0) -> int:
         """The browser's process id. Raises LaunchRefused if there is no browser; call it beside or after the launch."""
@@ -192,6 +197,8 @@ class KeeperLink:
             self._keeper_pid = int(message["pid"])
         elif "started" in message:
             _resolve(self._started, int(message["started"]))
+        elif "closing" in message:
+            _resolve(self._closing, None)
         elif "leased" in message and self._leased is not None:
             _resolve(self._leased, None)
         elif "refused" in message and self._leased is not None:
@@ -208,6 +215,7 @@ class KeeperLink:
         _fail(self._started, refused)
         if self._leased is not None:
             _fail(self._leased, LaunchRefused("LEASE_LOST", "the keeper ended before it answered"))
+        _resolve(self._closing, None)
         _resolve(self._over, None)
 
 

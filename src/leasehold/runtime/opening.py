@@ -286,7 +286,7 @@ class Kit:
             opened.link.fence(fence)
         else:
             opened.link.ask_to_close(with_evidence=with_evidence)
-        failed = self._leave(opened.session)
+        failed = self._leave(opened)
         try:
             report = await self.report_of(opened.link, patience * 2)
             if report is None and not opened.link.over:
@@ -304,7 +304,7 @@ class Kit:
                 await asyncio.to_thread(seal, opened.directory)
         return report
 
-    def _leave(self, session: Session) -> "asyncio.Future[bool]":
+    def _leave(self, opened: Opened) -> "asyncio.Future[bool]":
         """The keeper closes the browser: let Playwright notice, and clear up. Nobody waits for that but the kit's end.
 
         The answer is to be told whether that failed: then the session's thread, if it has one, serves no other.
@@ -312,10 +312,13 @@ class Kit:
         failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         async def leave() -> None:
+            left = False
             with suppress(Exception):
-                await session.close()
+                await opened.link.closing(self.config.close_after.total_seconds())
+                await opened.session.close()
+                left = True
             await asyncio.wait({failed})
-            await self.take_back(session, failed=failed.cancelled() or failed.result())
+            await self.take_back(opened.session, failed=not left or failed.cancelled() or failed.result())
 
         leaving = asyncio.ensure_future(leave())
         self._leaving.add(leaving)

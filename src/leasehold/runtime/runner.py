@@ -145,10 +145,12 @@ class Runner:
         """What the page sees must be what the job expects: a profile that answers otherwise is not touched.
 
         Where nothing is expected, the page is asked at the end of the run: a browser that has just started takes ten
-        times as long to answer.
+        times as long to answer. But a thread that asks a page which hangs would hang with it: there it is asked now.
         """
-        job = current.grant.job
-        if job is None or (job.expected_language is None and job.expected_timezone is None):
+        job, opened = current.grant.job, current.opened
+        if job is None or opened is None:
+            return
+        if not opened.sync and job.expected_language is None and job.expected_timezone is None:
             return
         await self._note_environment(current)
         for name, expected in (("language", job.expected_language), ("timezone", job.expected_timezone)):

@@ -129,6 +129,7 @@ class Watch:
             self._orders.deadline, self._orders.kill_at = deadline, kill_at
         if "close" in message:
             self._close_asked, self._evidence_wanted = True, message["close"] == "with evidence"
+            self._control.say({"closing": 1})
         if "fence" in message:
             self._fence_reason = self._fence_reason or str(message["fence"]) or "told to"
         lease = message.get("lease")

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from leasehold.errors import StoreUnavailable
 from leasehold.stores.sqlite.checkpoints import Checkpoints
 
 T = TypeVar("T")
+Committing = AbstractContextManager[None]
 
 SLOW_SECONDS = 0.005
 REST_SECONDS = 1.0
@@ -35,7 +37,7 @@ class AtOnce:
         # Its lock belongs to whoever opened its file: what two threads may hold, they open twice.
         self._checkpoints = Checkpoints(path)
 
-    def run(self, change: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T] | None":
+    def run(self, change: Callable[[sqlite3.Connection, Committing], T]) -> "asyncio.Future[T] | None":
         """The change, done or failed; None if it would have to wait, and nothing was done.
 
         `change` gets a connection whose transaction has begun, and has to end it.
@@ -44,16 +46,15 @@ class AtOnce:
         if self._closed or began < self._rest_until or not self._lock.acquire(blocking=False):
             return None
         try:
-            with self._checkpoints.free() as free:
-                connection = self._begin() if free else None
-                if connection is None:
-                    return None
-                future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-                try:
-                    future.set_result(change(connection))
-                except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
-                    future.set_exception(error)
-                return future
+            connection = None if self._checkpoints.under_way() else self._begin()
+            if connection is None:
+                return None
+            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            try:
+                future.set_result(change(connection, self._checkpoints.committing()))
+            except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
+                future.set_exception(error)
+            return future
         finally:
             ended = time.monotonic()
             if ended - began > SLOW_SECONDS:
@@ -66,7 +67,7 @@ class AtOnce:
             self._connection = self._connect()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
+        except sqlite3.Error:
             return None  # it is locked; or what is wrong, the writer will find too, and say
         return self._connection
 

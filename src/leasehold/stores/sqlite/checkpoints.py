@@ -33,19 +33,15 @@ class Checkpoints:
             fcntl.flock(file, fcntl.LOCK_UN)
         self._commits += 1
 
-    @contextmanager
-    def free(self) -> Iterator[bool]:
-        """Around a whole change that must not wait: whether no checkpoint is under way. None begins meanwhile."""
+    def under_way(self) -> bool:
+        """Whether a commit would have to wait now. Held for the commit alone: else no checkpoint would get its turn."""
         file = self._open()
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+            return True
+        fcntl.flock(file, fcntl.LOCK_UN)
+        return False
 
     def count(self) -> bool:
         """One more commit was made under another's lock. Whether it is time for a checkpoint now."""

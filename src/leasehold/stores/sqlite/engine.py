@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ from leasehold.stores.sql.engine import Memory, Params, Tx
 from leasehold.stores.sql.statements import for_one, for_sqlite, lists, load, positional
 from leasehold.stores.sql.threads import Threads
 from leasehold.stores.sqlite import schema
-from leasehold.stores.sqlite.at_once import AtOnce
+from leasehold.stores.sqlite.at_once import AtOnce, Committing
 from leasehold.stores.sqlite.checkpoints import Checkpoints
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class SqliteEngine:
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:
         self._check_process()
         if brief:
-            done = self._at_once.run(lambda connection: self._commit(connection, operation, nullcontext()))
+            done = self._at_once.run(lambda connection, committing: self._commit(connection, operation, committing))
             if done is not None:
                 if self._checkpoints.count():
                     self._in(self._writer, lambda: self._checkpoints.if_due(self._connection()))
@@ -248,9 +248,7 @@ class SqliteEngine:
         self._checkpoints.if_due(connection)
         return result
 
-    def _commit(
-        self, connection: sqlite3.Connection, operation: Callable[[Tx], T], committing: AbstractContextManager[None]
-    ) -> T:
+    def _commit(self, connection: sqlite3.Connection, operation: Callable[[Tx], T], committing: Committing) -> T:
         """Run the operation in the transaction that has begun, and commit it."""
         try:
             with translated(self._path):
