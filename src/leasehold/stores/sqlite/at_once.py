@@ -34,6 +34,8 @@ class AtOnce:
         self._rest_until = 0.0
         self._version = -1
         self._closed = False
+        self.aside = False
+        """Set while this process wants to checkpoint: its own brief changes must not keep it from that for ever."""
         # Its lock belongs to whoever opened its file: what two threads may hold, they open twice.
         self._checkpoints = Checkpoints(path)
 
@@ -43,7 +45,7 @@ class AtOnce:
         `change` gets a connection whose transaction has begun, and has to end it.
         """
         began = time.monotonic()
-        if self._closed or began < self._rest_until or not self._lock.acquire(blocking=False):
+        if self._closed or self.aside or began < self._rest_until or not self._lock.acquire(blocking=False):
             return None
         try:
             connection = None if self._checkpoints.under_way() else self._begin()
