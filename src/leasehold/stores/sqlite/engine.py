@@ -165,7 +165,8 @@ class SqliteEngine:
             done = self._at_once.run(lambda connection, committing: self._commit(connection, operation, committing))
             if done is not None:
                 if self._checkpoints.count():
-                    self._in(self._writer, lambda: self._checkpoints.if_due(self._connection()))
+                    self._at_once.aside = True
+                    self._in(self._writer, self._checkpoint)
                 return done
         return self._in(self._writer, lambda: self._change(operation))
 
@@ -247,6 +248,12 @@ class SqliteEngine:
         result = self._commit(connection, operation, self._checkpoints.committing())
         self._checkpoints.if_due(connection)
         return result
+
+    def _checkpoint(self) -> None:
+        try:
+            self._checkpoints.if_due(self._connection())
+        finally:
+            self._at_once.aside = False
 
     def _commit(self, connection: sqlite3.Connection, operation: Callable[[Tx], T], committing: Committing) -> T:
         """Run the operation in the transaction that has begun, and commit it."""
