@@ -1,6 +1,7 @@
 """Captures of real pages in every condition a run may end in, and what the recorder keeps of their noise."""
 
 import asyncio
+import base64
 import os
 import signal
 import threading
@@ -127,6 +128,37 @@ async def test_a_page_whose_navigation_is_pending_is_captured(tmp_path: Path) ->
             pending.cancel()
     assert found.problem == ""
     assert found.screenshot is not None
+
+
+class Busy:
+    """A page of a browser that has nothing to show yet: so busy, a real one cannot be made to order."""
+
+    def __init__(self, refusals: list[str]) -> None:
+        self.refusals = refusals
+        self.context = self
+        self.url = "http://shop.example/"
+
+    def is_closed(self) -> bool:
+        return False
+
+    async def new_cdp_session(self, _page: "Busy") -> "Busy":
+        return self
+
+    async def send(self, method: str, _params: dict[str, Any]) -> dict[str, str]:
+        if self.refusals:
+            raise Error(f"CDPSession.send: Protocol error ({method}): {self.refusals.pop(0)}")
+        return {"data": base64.b64encode(PNG).decode()}
+
+
+async def test_a_picture_that_is_not_ready_yet_is_asked_for_again() -> None:
+    page: Any = Busy(["Unable to capture screenshot", "Not attached to an active page"])
+    found = await capture(None, recorder=None, redactor=Redactor(), page=page)
+    assert (found.screenshot, found.problem) == (PNG, "")
+    page = Busy(["Internal error", "not asked for again"])
+    found = await capture(None, recorder=None, redactor=Redactor(), page=page)
+    assert found.screenshot is None
+    assert "Internal error" in found.problem
+    assert page.refusals == ["not asked for again"]
 
 
 async def test_an_open_dialog_does_not_hold_up_the_end(tmp_path: Path) -> None:
