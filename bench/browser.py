@@ -7,6 +7,7 @@ browser, the same directory, one running driver, and a local site; machines are 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Playwright, async_playwright
 
 from leasehold import config as settings
@@ -142,7 +144,8 @@ class Bench:
             link.ask_to_close()
             await link.ended(30)
             link.close()
-        await context.close()
+        with contextlib.suppress(PlaywrightError):  # its browser may be gone already
+            await context.close()
         return took, memory
 
 

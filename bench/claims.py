@@ -219,7 +219,9 @@ async def slowest_list(url: str) -> float:
     store = await leasehold.stores.open_store(url)
     try:
         slowest = 0.0
-        for where in ({}, {"state": "completed"}, {"state": "queued"}, {"profile_id": "profile_00007"}):
+        await load.report(store)
+        states = [{"state": state} for state in ("completed", "queued", "blocked", "running")]
+        for where in ({}, *states, {"profile_id": "profile_00007"}):
             tries = []
             for _ in range(5):
                 started = time.perf_counter()

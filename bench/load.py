@@ -53,7 +53,7 @@ async def make_world(url: str, profiles: int, jobs_per_profile: int, blocked: in
     try:
         names = [f"profile_{n:05}" for n in range(profiles)]
         await store.apply(_fleet([*names, HELD]), actor="bench")
-        await _report(store)
+        await report(store)
         if blocked:
             request = LeaseRequest(
                 profile_id=ProfileId(HELD),
@@ -80,7 +80,8 @@ def _spec(profile: str) -> JobSpec:
     return JobSpec(task=TASK, profile_id=ProfileId(profile), payload=PAYLOAD)
 
 
-async def _report(store: Store) -> None:
+async def report(store: Store) -> None:
+    """A worker says that it is there, and for which task."""
     await store.report(WorkerReport(worker_id=WorkerId("bench"), incarnation="bench", pool="default", tasks=(TASK,)))
 
 

@@ -34,6 +34,21 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
         connection.close()
 
 
+def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
+    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    facts = {"full": [], "offered": ["default/visit", "default/pay"], "most": 100}
+    try:
+        for state in ("queued", "blocked"):
+            waiting = plan(connection, f"find_job+find_job__state_{state}+find_job__order", **facts)
+            assert "SCAN j USING INDEX jobs_waiting" in waiting
+            assert "TEMP B-TREE" not in waiting
+        running = plan(connection, "find_job+find_job__state_running+find_job__order", **facts)
+        assert "SEARCH j USING INDEX sqlite_autoindex_jobs_1 (job_id=?)" in running
+    finally:
+        connection.close()
+
+
 def plan(connection: sqlite3.Connection, name: str, **params: object) -> str:
     statement, values = _STATEMENTS[name].prepared(params)
     rows = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values).fetchall()

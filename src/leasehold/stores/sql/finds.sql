@@ -128,16 +128,23 @@ AND t.dropped = :dropped
 AND t.state = :state
 
 -- name: find_job__state_running
-AND t.state = 'running' AND t.run_id IN (SELECT r.run_id FROM runs r WHERE r.open)
+AND t.state = 'running' AND t.job_id IN (SELECT r.job_id FROM runs r WHERE r.open)
 
 -- name: find_job__state_queued
-AND t.state = 'queued' AND t.shown_reason IS NULL
+-- What jobs wait for is said here once more, and not by shown_reason: a page may have to pass over all that wait.
+AND t.state IN ('queued', 'blocked') AND t.state <> 'blocked'
+AND (t.pool || '/' || t.task) IN :offered[] AND NOT t.pool IN :full[]
+AND NOT t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
 
 -- name: find_job__state_blocked
-AND t.state IN ('queued', 'blocked') AND t.shown_reason IS NOT NULL
+AND t.state IN ('queued', 'blocked') AND (
+    t.state = 'blocked'
+    OR NOT (t.pool || '/' || t.task) IN :offered[] OR t.pool IN :full[]
+    OR t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
+)
 
 -- name: find_job__blocked_reason
-AND t.state IN ('queued', 'blocked') AND t.shown_reason = :blocked_reason
+AND t.shown_reason = :blocked_reason
 
 -- name: find_lease
 SELECT * FROM runs t WHERE TRUE

@@ -133,6 +133,9 @@ def _check_filters(spec: _List, where: Mapping[str, str], most: int) -> None:
 def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
     if name == "state" and spec.prefix == "find_job" and value in _SHOWN_STATES:
         return f"{spec.prefix}__{_SHOWN_STATES[value]}"
+    if name == "blocked_reason":
+        params[name] = value
+        return f"{spec.prefix}__state_blocked+{spec.prefix}__blocked_reason"
     if name == "lease_id":
         profile_id, token = lease_key(value) or ("", 0)
         params |= {"lease_profile": profile_id, "lease_token": token}

@@ -127,7 +127,8 @@ CREATE INDEX jobs_lane ON jobs (profile_id, priority DESC, seq) WHERE state = 'q
 CREATE INDEX jobs_due ON jobs (run_at) WHERE state = 'scheduled';
 CREATE INDEX jobs_blocked ON jobs (profile_id, seq) WHERE state = 'blocked';
 CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_waiting ON jobs (seq) WHERE state IN ('queued', 'blocked');
+-- Lists decide by these columns; they pass over rows that do not belong without fetching them.
+CREATE INDEX jobs_waiting ON jobs (seq, state, profile_id, pool, task) WHERE state IN ('queued', 'blocked');
 CREATE INDEX jobs_by_state ON jobs (state, seq) WHERE state NOT IN ('queued', 'blocked', 'running');
 CREATE INDEX jobs_by_profile ON jobs (profile_id, seq);
 
