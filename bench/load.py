@@ -154,7 +154,7 @@ async def _loop(store: Store, batch: int, until: float) -> int:
         if time.perf_counter() >= until:
             settled, grants = await store.settle(endings), []
         else:
-            settled, grants = await asyncio.gather(store.settle(endings), store.claim(request))
+            settled, grants = await store.turn(endings, request)
         done += sum(1 for answer in settled if answer.refused is None)
     return done
 

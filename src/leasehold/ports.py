@@ -229,6 +229,13 @@ class Store(Protocol):
         """
         ...
 
+    async def turn(self, endings: Sequence[Ending], request: ClaimRequest) -> tuple[list[Settled], list[Grant]]:
+        """Settle and claim in one commit: what a busy worker does between two jobs. Guarantees are those of both.
+
+        A profile that it frees can be claimed in it, if nothing else is ready.
+        """
+        ...
+
     async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
         """Settle a completed run whose browser is still open, and grant the next job of its profile: one commit.
 

@@ -1,18 +1,20 @@
 """Settles and claims that share a commit, callers that are gone, and what must not slip in between."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from leasehold.core.accounts import Routing
 from leasehold.core.decisions import Action
+from leasehold.core.ids import Token, WorkerId
 from leasehold.core.jobs import JobState
 from leasehold.core.leases import Lease
 from leasehold.core.profiles import ProfileState, ReleasePolicy
 from leasehold.core.settle import Browser, EndFacts, Ending
 from leasehold.errors import IllegalTransition, InputError
-from leasehold.ports import Renewal
+from leasehold.ports import ClaimRequest, Renewal
 from tests.conformance.world import CLEAN, URL, NewWorld, account, end, profile, spec
 
 
@@ -34,6 +36,38 @@ async def test_a_profile_that_is_freed_in_a_turn_can_be_claimed_in_it(new_world:
         first = await world.take()
         _, (second,) = await asyncio.gather(world.store.settle([end(first.lease.ref)]), world.claim(1))
         assert second.lease.token == 2
+
+
+async def test_a_turn_settles_and_claims_in_one_commit(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        for name in ("p1", "p2", "p1"):
+            await world.add(name)
+        first = await world.take()
+        world.advance(1)
+        stranger = replace(first.lease.ref, token=Token(9))
+        settled, (second,) = await world.store.turn([end(first.lease.ref), end(stranger)], request())
+        assert settled[0].job_state is JobState.COMPLETED
+        assert settled[1].refused is not None
+        assert second.lease.profile_id == "p2"
+        (only,), (third,) = await world.store.turn([end(second.lease.ref)], request())
+        assert (only.profile_state, third.lease.ref.token) == (ProfileState.AVAILABLE, 2)
+        assert (await world.store.turn([], request()))[1] == []
+        (last,), nothing = await world.store.turn([end(third.lease.ref)], request())
+        assert (last.job_state, nothing) == (JobState.COMPLETED, [])
+
+
+async def test_a_turn_that_cannot_be_done_does_nothing(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        with pytest.raises(InputError):
+            await world.store.turn([end(grant.lease.ref)], request(most=0))
+        with pytest.raises(InputError):
+            await world.store.turn([Ending(ref=grant.lease.ref, facts=CLEAN, output={"found": {1}})], request())
+        assert await world.state() is ProfileState.LEASED
+
+
+def request(most: int = 1) -> ClaimRequest:
+    return ClaimRequest(worker_id=WorkerId("w1"), incarnation="w1-1", tasks=("visit",), most=most)
 
 
 @pytest.mark.parametrize("turns", range(1, 7))

@@ -8,7 +8,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -73,10 +73,10 @@ class PostgresEngine:
         with connected(self._url) as connection:
             return schema.check(connection, self._url)
 
-    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:  # noqa: ARG002 - servers may keep anybody waiting
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - servers may keep anybody waiting
         return self._in(self._writers, lambda: self._change(operation))
 
-    def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
         return self._in(self._readers, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
@@ -97,7 +97,7 @@ class PostgresEngine:
         for threads in (self._writers, self._readers):
             await asyncio.to_thread(threads.close)
 
-    def _in(self, threads: Threads, work: Callable[[], T]) -> Awaitable[T]:
+    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
         if os.getpid() != self._pid:
             raise StoreError("this store was opened before a fork; open it again in the child process")
         return threads.run(work)

@@ -4,7 +4,8 @@ Reads of one call travel together and see one another's locks; writes wait until
 and then go out in order. The statements live in `.sql` files; names are all that Python knows of them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -78,14 +79,14 @@ class Tx(Protocol):
 class Engine(Protocol):
     """Connections and threads of one dialect."""
 
-    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":
         """Run the operation in a write transaction, again if it lost a race, and never twice if it committed.
 
         A brief one is about a few rows: it may be done before this returns, where that is quicker than a hop.
         """
         ...
 
-    def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
         """Run a read-only operation on one consistent snapshot, off the writers' path."""
         ...
 

@@ -1,5 +1,6 @@
 """The Store port on top of any SQL engine: each method is one operation, one transaction, one thread hop."""
 
+import asyncio
 import os
 import random
 import threading
@@ -8,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar, assert_never
+from itertools import islice
+from typing import NamedTuple, TypeVar, assert_never
 
 from leasehold.core.decisions import Decision, Target
 from leasehold.core.events import Event
@@ -84,16 +86,27 @@ new_id = Ids()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One call of a worker: endings to settle, or a claim."""
+    """One call of a worker: endings to settle, or a claim, or both."""
 
     endings: Sequence[Ending] = ()
     claim: ClaimRequest | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turned:
+class _Turned(NamedTuple):
+    """What came of one call, and what is done for others after it."""
+
     settled: list[Settled]
     grants: list[Grant]
+    woken: "asyncio.Future[int] | None"
+
+
+class _Changed(NamedTuple):
+    """What one commit did for several calls."""
+
+    turns: Sequence[_Turn]
+    settled: list[Settled]
+    freed: list[str]
+    granted: list[list[Grant]]
 
 
 class SqlStore:
@@ -102,7 +115,9 @@ class SqlStore:
     def __init__(self, engine: Engine, policy: Policy) -> None:
         self._engine = engine
         self._ctx = Context(policy=policy, new_id=new_id, jitter=random.random)
-        self._turns: Batcher[_Turn, _Turned] = Batcher(self._turn, MOST_TOGETHER, self._give_back)
+        self._turns: Batcher[_Turn, _Changed, _Turned] = Batcher(
+            self._send, self._turned, MOST_TOGETHER, self._give_back
+        )
 
     async def check(self) -> StoreInfo:
         return await self._engine.info()
@@ -126,35 +141,47 @@ class SqlStore:
         return answers
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        if not 1 <= request.most <= MOST_IN_BATCH or not request.tasks:
-            raise InputError(f"a claim asks for 1 to {MOST_IN_BATCH} jobs of at least one task")
+        _check_claim(request)
         return (await self._turns.put(_Turn(claim=request))).grants
 
-    async def _turn(self, turns: Sequence["_Turn"]) -> list["_Turned"]:
+    async def turn(self, endings: Sequence[Ending], request: ClaimRequest) -> tuple[list[Settled], list[Grant]]:
+        _check_endings(endings)
+        _check_claim(request)
+        turned = await self._turns.put(_Turn(endings=_closed_or_not(endings), claim=request))
+        return turned.settled, turned.grants
+
+    def _send(self, turns: Sequence["_Turn"]) -> "asyncio.Future[_Changed]":
         """What a process settles and claims at one moment shares a commit: a busy worker's usual turn is one."""
         endings = [ending for turn in turns for ending in turn.endings]
         requests = [turn.claim for turn in turns if turn.claim is not None]
 
-        def operation(tx: Tx) -> tuple[list[Settled], list[str], list[list[Grant]]]:
+        def operation(tx: Tx) -> _Changed:
             if endings and requests:
                 claiming.expect(tx, requests)
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
             granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
             if settled and requests:
                 self._claim_more(tx, requests, granted)
-            return settled, freed, granted
+            return _Changed(turns, settled, freed, granted)
 
         brief = len(endings) + sum(request.most for request in requests) <= MOST_BRIEF
-        settled, freed, granted = await self._engine.change(operation, brief=brief)
-        if endings:
-            await self._wake(freed)
-        next_settled, next_granted = iter(settled), iter(granted)
+        return self._engine.change(operation, brief=brief)
+
+    def _turned(self, changed: "_Changed") -> list["_Turned"]:
+        """Everybody's part of a commit. Those who settled wake whom they made room for."""
+        woken = None
+        if changed.freed:
+            woken = asyncio.ensure_future(self._wake(changed.freed))
+        elif changed.settled:
+            self._engine.hint()
+        settled, granted = iter(changed.settled), iter(changed.granted)
         return [
             _Turned(
-                settled=[next(next_settled) for _ in turn.endings],
-                grants=next(next_granted) if turn.claim is not None else [],
+                settled=list(islice(settled, len(turn.endings))),
+                grants=next(granted) if turn.claim is not None else [],
+                woken=woken,
             )
-            for turn in turns
+            for turn in changed.turns
         ]
 
     async def _give_back(self, turned: "_Turned") -> None:
@@ -200,11 +227,13 @@ class SqlStore:
         holding.lost(ref, why)
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
-        _check_batch(endings, "endings")
         _check_endings(endings)
         if not endings:
             return []
-        return (await self._turns.put(_Turn(endings=[_closed_or_not(ending) for ending in endings]))).settled
+        turned = await self._turns.put(_Turn(endings=_closed_or_not(endings)))
+        if turned.woken is not None:
+            await asyncio.shield(turned.woken)
+        return turned.settled
 
     async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
         _check_endings([ending])
@@ -343,15 +372,24 @@ def _check_batch(items: Sequence[object], what: str) -> None:
         raise InputError("nothing was done", [Problem(what, f"at most {MOST_IN_BATCH} in one call, got {len(items)}")])
 
 
-def _closed_or_not(ending: Ending) -> Ending:
+def _check_claim(request: ClaimRequest) -> None:
+    if not 1 <= request.most <= MOST_IN_BATCH or not request.tasks:
+        raise InputError(f"a claim asks for 1 to {MOST_IN_BATCH} jobs of at least one task")
+
+
+def _closed_or_not(endings: Sequence[Ending]) -> list[Ending]:
     """Only `hand_over` hands a browser over: without a next run it was left open."""
-    if ending.facts.browser is not Browser.HANDED_OVER:
-        return ending
-    return evolve(ending, facts=evolve(ending.facts, browser=Browser.NOT_PROVEN))
+    return [
+        evolve(ending, facts=evolve(ending.facts, browser=Browser.NOT_PROVEN))
+        if ending.facts.browser is Browser.HANDED_OVER
+        else ending
+        for ending in endings
+    ]
 
 
 def _check_endings(endings: Sequence[Ending]) -> None:
     """What cannot be kept is refused before it shares a commit with others."""
+    _check_batch(endings, "endings")
     problems = []
     for index, ending in enumerate(endings):
         for name in ("output", "evidence", "actual", "timings"):

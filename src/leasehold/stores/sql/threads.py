@@ -8,14 +8,17 @@ import asyncio
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from leasehold.errors import StoreNotWritable, StoreUnavailable
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+Raw = TypeVar("Raw")
 Answer = TypeVar("Answer")
 
+_Entries = list[tuple[Item, "asyncio.Future[Answer]"]]
 _Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
@@ -97,23 +100,28 @@ def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | 
 _ALL_FAIL = (StoreUnavailable, StoreNotWritable, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
-class Batcher(Generic[Item, Answer]):
+class Batcher(Generic[Item, Raw, Answer]):
     """Items that callers hand in at the same moment, or while a batch is under way, go as one batch.
 
     Nobody waits for company: the first item goes in the next turn of the loop. Answers keep the order of items.
+    `send` starts a batch, `finish` makes its answers of what came back. There is no task in between: each would cost
+    a turn of the loop.
     """
 
     def __init__(
         self,
-        send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
+        send: Callable[[Sequence[Item]], "asyncio.Future[Raw]"],
+        finish: Callable[[Raw], Sequence[Answer]],
         most: int,
         unwanted: Callable[[Answer], Awaitable[None]],
     ) -> None:
         self._send = send
+        self._finish = finish
         self._most = most
         self._unwanted = unwanted
-        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: _Entries[Item, Answer] = []
+        self._alone: _Entries[Item, Answer] = []
+        self._busy: asyncio.AbstractEventLoop | None = None
         self._undo: list[asyncio.Future[None]] = []
 
     async def put(self, item: Item) -> Answer:
@@ -121,42 +129,70 @@ class Batcher(Generic[Item, Answer]):
         wrong fails alone. If the store failed, each of them did."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
+        if self._busy is not loop:
+            # Busy in another loop: one that ended in the middle, and all who waited in it.
+            self._waiting, self._alone = [], []
+            self._busy = loop
+            loop.call_soon(self._go_on)
         self._waiting.append((item, future))
-        if self._task is None:
-            self._task = loop.create_task(self._drain())
         try:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 # The answer came, and the caller was cancelled before it could take it.
-                self._undo.append(asyncio.ensure_future(self._unwanted(future.result())))
+                self._give_back([future.result()])
             raise
 
-    async def _drain(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                wanted = [(item, future) for item, future in batch if not future.cancelled()]
-                if wanted:
-                    await self._flush(wanted)
-        finally:
-            self._task = None
-
-    async def _flush(self, batch: Sequence[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        try:
-            answers = await self._send([item for item, _ in batch])
-        except BaseException as error:
-            if len(batch) > 1 and not isinstance(error, _ALL_FAIL):
-                for entry in batch:
-                    await self._flush([entry])
-                return
-            for _, future in batch:
-                _resolve(future, None, error)
-            if not isinstance(error, Exception):
+    def _go_on(self) -> None:
+        """Send what waits, until a batch is under way or nothing is left."""
+        while batch := self._next():
+            try:
+                sent = self._send([item for item, _ in batch])
+            except BaseException as error:
+                self._failed(batch, error)
+                if isinstance(error, Exception):
+                    continue
+                self._busy = None
                 raise
-        else:
-            left = [answer for (_, future), answer in zip(batch, answers, strict=True) if future.cancelled()]
-            for (_, future), answer in zip(batch, answers, strict=True):
-                _resolve(future, answer, None)
+            if not sent.done():
+                sent.add_done_callback(partial(self._arrived, batch))
+                return
+            self._deliver(batch, sent)
+        self._busy = None
+
+    def _next(self) -> "_Entries[Item, Answer]":
+        """The next batch, without those whose callers are gone."""
+        batch: _Entries[Item, Answer] = []
+        while not batch and (self._alone or self._waiting):
+            if self._alone:
+                batch = [self._alone.pop(0)]
+            else:
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            batch = [entry for entry in batch if not entry[1].cancelled()]
+        return batch
+
+    def _arrived(self, batch: "_Entries[Item, Answer]", sent: "asyncio.Future[Raw]") -> None:
+        self._deliver(batch, sent)
+        self._go_on()
+
+    def _deliver(self, batch: "_Entries[Item, Answer]", sent: "asyncio.Future[Raw]") -> None:
+        try:
+            answers = self._finish(sent.result())
+        except BaseException as error:  # noqa: BLE001 - it belongs to the callers, whatever it is
+            self._failed(batch, error)
+            return
+        self._give_back([answer for (_, future), answer in zip(batch, answers, strict=True) if future.cancelled()])
+        for (_, future), answer in zip(batch, answers, strict=True):
+            _resolve(future, answer, None)
+
+    def _failed(self, batch: "_Entries[Item, Answer]", error: BaseException) -> None:
+        if len(batch) > 1 and not isinstance(error, _ALL_FAIL):
+            self._alone += batch
+            return
+        for _, future in batch:
+            _resolve(future, None, error)
+
+    def _give_back(self, answers: Sequence[Answer]) -> None:
+        if answers or self._undo:
             self._undo = [task for task in self._undo if not task.done()]
-            self._undo += [asyncio.ensure_future(self._unwanted(answer)) for answer in left]
+            self._undo += [asyncio.ensure_future(self._unwanted(answer)) for answer in answers]

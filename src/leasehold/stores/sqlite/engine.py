@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -159,7 +159,7 @@ class SqliteEngine:
             with self._checkpoints.committing(), translated(self._path):
                 schema.migrate(connection, self._path)
 
-    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> Awaitable[T]:
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":
         self._check_process()
         if brief:
             done = self._at_once.run(lambda connection, committing: self._commit(connection, operation, committing))
@@ -170,7 +170,7 @@ class SqliteEngine:
                 return done
         return self._in(self._writer, lambda: self._change(operation))
 
-    def view(self, operation: Callable[[Tx], T]) -> Awaitable[T]:
+    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
         return self._in(self._reader, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
@@ -221,7 +221,7 @@ class SqliteEngine:
         self._at_once.close()
         self._checkpoints.close()
 
-    def _in(self, threads: Threads, work: Callable[[], T]) -> Awaitable[T]:
+    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
         self._check_process()
         return threads.run(work)
 
