@@ -103,7 +103,7 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
         rule
         for kind in (Lease, RunRecord)
         for rule in (
-            (kind, "status", ("running", "released", "expired"), lambda r, v: r.status == v),
+            (kind, "status", ("running", "releasing", "released", "expired", "revoked"), lambda r, v: r.status == v),
             (kind, "live", ("true", "false"), lambda r, v: one_of(r.ended_at is None) == v),
             (kind, "lease_id", ("a1:1", "a1:99", "nonsense"), lambda r, v: r.lease_id == v),
             (kind, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
@@ -114,7 +114,7 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
         )
     ),
     (Lease, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
-    (RunRecord, "result", ("completed", "failed", "started"), lambda r, v: r.result == v),
+    (RunRecord, "result", ("completed", "failed", "started", "blocked"), lambda r, v: r.result == v),
     (RunRecord, "task", ("visit", "report"), lambda r, v: r.task == v),
     (Event, "type", ("job_submitted", "account_paused", "lease_expired"), lambda r, v: r.type == v),
     (Event, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),

@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from leasehold.stores import migrate
 from leasehold.stores.sqlite.engine import _STATEMENTS
@@ -30,6 +31,32 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
         for ids in (["p1"], ["p1", "p2"]):
             for name in ("open_runs", "moving_runs", "running_jobs"):
                 assert "USING INDEX runs_open (profile_id=?)" in plan(connection, name, ids=ids)
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("list_", "index"),
+    [
+        ("find_job+find_job__state", "j USING INDEX jobs_by_state (state=?)"),
+        ("find_job+find_job__account_id", "j USING INDEX jobs_by_profile (profile_id=?)"),
+        ("find_job+find_job__run_id", "j USING INDEX sqlite_autoindex_jobs_1 (job_id=?)"),
+        ("find_event+find_event__type+find_event__notable", "t USING INDEX events_notable (type=?)"),
+        ("find_event+find_event__account_id", "e USING INDEX events_account (account_id=?)"),
+        ("find_event+find_event__run_id+find_event__of_run", "t USING INDEX events_profile (profile_id=?)"),
+        ("find_lease+find_lease__live", "r USING INDEX runs_open"),
+        ("find_lease+find_lease__result+find_lease__badly_ended", "t USING INDEX runs_badly_ended"),
+        ("find_lease+find_lease__account_id", "t USING INDEX runs_lease (profile_id=?)"),
+    ],
+)
+def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index: str) -> None:
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
+    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    values = dict.fromkeys(("state", "account_id", "run_id", "type", "result"), "x")
+    facts = {"full": [], "offered": ["default/visit", "default/pay"], "most": 100}
+    try:
+        prefix = list_.split("+", maxsplit=1)[0]
+        assert index in plan(connection, f"{list_}+{prefix}__order", **values, **facts)
     finally:
         connection.close()
 

@@ -119,13 +119,13 @@ AND t.pool = :pool
 AND t.idempotency_key = :idempotency_key
 
 -- name: find_job__run_id
-AND t.run_id = :run_id
+AND t.run_id = :run_id AND t.job_id = (SELECT r.job_id FROM runs r WHERE r.run_id = :run_id)
 
 -- name: find_job__dropped
 AND t.dropped = :dropped
 
 -- name: find_job__state
-AND t.state = :state
+AND t.state = :state AND t.state <> 'queued' AND t.state <> 'blocked' AND t.state <> 'running'
 
 -- name: find_job__state_running
 AND t.state = 'running' AND t.job_id IN (SELECT r.job_id FROM runs r WHERE r.open)
@@ -159,7 +159,13 @@ ORDER BY t.run_id DESC LIMIT :most
 AND t.status = :status
 
 -- name: find_lease__live
-AND t.ended_at IS NULL
+AND t.ended_at IS NULL AND t.run_id IN (SELECT r.run_id FROM runs r WHERE r.open)
+
+-- name: find_lease__open
+AND t.run_id IN (SELECT r.run_id FROM runs r WHERE r.open)
+
+-- name: find_lease__badly_ended
+AND t.ended_at IS NOT NULL AND t.result <> 'completed'
 
 -- name: find_lease__ended
 AND t.ended_at IS NOT NULL
@@ -171,7 +177,11 @@ AND t.profile_id = :lease_profile AND t.token = :lease_token
 AND t.profile_id = :profile_id
 
 -- name: find_lease__account_id
-AND t.account_id = :account_id
+AND t.account_id = :account_id AND t.profile_id IN (
+    SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id
+    UNION ALL
+    SELECT r.profile_id FROM retired_lanes r WHERE r.account_id = :account_id
+)
 
 -- name: find_lease__job_id
 AND t.profile_id = (SELECT j.profile_id FROM jobs j WHERE j.job_id = :job_id) AND t.job_id = :job_id
@@ -206,8 +216,20 @@ ORDER BY t.seq DESC LIMIT :most
 -- name: find_event__type
 AND t.type = :type
 
+-- name: find_event__notable
+AND t.type <> 'job_submitted' AND t.type <> 'lease_granted' AND t.type <> 'run_settled'
+AND t.type <> 'checkpoint_saved' AND t.type <> 'job_due'
+
 -- name: find_event__account_id
-AND t.account_id = :account_id
+AND t.seq IN (
+    SELECT e.seq FROM events e WHERE e.account_id = :account_id AND e.profile_id IS NULL
+    UNION ALL
+    SELECT e.seq FROM events e WHERE e.account_id = :account_id AND e.profile_id IN (
+        SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id
+        UNION ALL
+        SELECT r.profile_id FROM retired_lanes r WHERE r.account_id = :account_id
+    )
+)
 
 -- name: find_event__profile_id
 AND t.profile_id = :profile_id
@@ -217,6 +239,9 @@ AND t.job_id = :job_id
 
 -- name: find_event__run_id
 AND t.run_id = :run_id
+
+-- name: find_event__of_run
+AND t.profile_id = (SELECT r.profile_id FROM runs r WHERE r.run_id = :run_id)
 
 -- name: find_event__worker_id
 AND t.worker_id = :worker_id

@@ -121,10 +121,11 @@ SELECT l.pool FROM limits l
 WHERE (SELECT count(*) FROM runs r WHERE r.pool = l.pool AND r.ended_at IS NULL) >= l.max_leases;
 
 -- name: count_jobs
-SELECT state, count(*) AS jobs FROM jobs WHERE state NOT IN ('queued', 'blocked', 'running') GROUP BY state
+SELECT state, count(*) AS jobs FROM jobs
+WHERE state <> 'queued' AND state <> 'blocked' AND state <> 'running' GROUP BY state
 UNION ALL
-SELECT 'running' AS state, count(*) AS jobs FROM runs r JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id
-WHERE r.open AND j.state = 'running';
+SELECT 'running' AS state, count(*) AS jobs FROM jobs
+WHERE state = 'running' AND job_id IN (SELECT r.job_id FROM runs r WHERE r.open);
 
 -- name: count_waiting
 SELECT j.state, j.blocked_reason, l.hold, j.pool, j.task, count(*) AS jobs

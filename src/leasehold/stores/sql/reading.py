@@ -28,6 +28,9 @@ MOST_DIGITS = 18
 
 # States whose shown form is not the stored one, or that have an index of their own.
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
+OF_RUN = "find_event__of_run"
+# Every job has these, so they are found soon; all others have an index.
+_COMMON_EVENTS = {"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"}
 _FLAGS = {"paused", "dropped", "open", "live"}
 _OPPOSITES = {"live": "ended", "open": "decided"}
 
@@ -105,6 +108,8 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
     pieces = [spec.prefix]
     for name, value in where.items():
         pieces.append(_piece(spec, name, value, params))
+        if (narrower := _narrower(spec, name, value)) is not None:
+            pieces.append(f"{spec.prefix}__{narrower}")
     if after is not None:
         params["after"] = _number(after, "after") if spec.order == "seq" else after
         pieces.append(f"{spec.prefix}__after")
@@ -114,6 +119,9 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
         params |= _job_facts(tx, ctx)
         read = cast(Callable[[Row], T], shown_job)
     (rows,) = tx.read(("+".join(pieces), params))
+    if not rows and OF_RUN in pieces:  # a run that is no longer kept may have left events
+        pieces.remove(OF_RUN)
+        (rows,) = tx.read(("+".join(pieces), params))
     items = [read(row) for row in rows[:most]]
     return Page(items=items, after=str(rows[most - 1][spec.order]) if len(rows) > most else None)
 
@@ -133,9 +141,6 @@ def _check_filters(spec: _List, where: Mapping[str, str], most: int) -> None:
 def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
     if name == "state" and spec.prefix == "find_job" and value in _SHOWN_STATES:
         return f"{spec.prefix}__{_SHOWN_STATES[value]}"
-    if name == "blocked_reason":
-        params[name] = value
-        return f"{spec.prefix}__state_blocked+{spec.prefix}__blocked_reason"
     if name == "lease_id":
         profile_id, token = lease_key(value) or ("", 0)
         params |= {"lease_profile": profile_id, "lease_token": token}
@@ -147,6 +152,27 @@ def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
     else:
         params[name] = value
     return f"{spec.prefix}__{name}"
+
+
+def _narrower(spec: _List, name: str, value: str) -> str | None:
+    """What also holds of the records with this value, where that is what an index knows them by."""
+    match spec.prefix, name, value:
+        case "find_job", "blocked_reason", _:
+            return "state_blocked"
+        case "find_event", "run_id", _:
+            return "of_run"
+        case "find_event", "type", _ if value not in _COMMON_EVENTS:
+            return "notable"
+        case "find_lease", "status", "running" | "releasing":
+            return "live"
+        case "find_lease", "status", "expired" | "revoked":
+            return "badly_ended"
+        case "find_lease", "result", "started":
+            return "open"
+        case "find_lease", "result", "failed" | "blocked":
+            return "badly_ended"
+        case _:
+            return None
 
 
 def _number(text: str, name: str) -> int:

@@ -128,7 +128,7 @@ CREATE INDEX jobs_due ON jobs (run_at) WHERE state = 'scheduled';
 CREATE INDEX jobs_blocked ON jobs (profile_id, seq) WHERE state = 'blocked';
 CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_waiting ON jobs (seq) WHERE state IN ('queued', 'blocked');
-CREATE INDEX jobs_by_state ON jobs (state, seq) WHERE state NOT IN ('queued', 'blocked', 'running');
+CREATE INDEX jobs_by_state ON jobs (state, seq) WHERE state <> 'queued' AND state <> 'blocked' AND state <> 'running';
 CREATE INDEX jobs_by_profile ON jobs (profile_id, seq);
 
 -- A run and its lease are one row: the lease is its live half. Open: live, or ended without an explanation.
@@ -136,7 +136,7 @@ CREATE TABLE runs (
     profile_id     TEXT COLLATE "C" NOT NULL,
     token          BIGINT NOT NULL,
     lease_id       TEXT COLLATE "C" NOT NULL,
-    run_id         TEXT COLLATE "C" NOT NULL UNIQUE,
+    run_id         TEXT COLLATE "C" PRIMARY KEY,
     account_id     TEXT COLLATE "C" NOT NULL,
     job_id         TEXT COLLATE "C",
     task           TEXT COLLATE "C",
@@ -174,13 +174,14 @@ CREATE TABLE runs (
     final_url      TEXT,
     evidence       TEXT NOT NULL DEFAULT '{}',
     output         TEXT,
-    timings        TEXT NOT NULL DEFAULT '{}',
-    PRIMARY KEY (profile_id, token)
+    timings        TEXT NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE UNIQUE INDEX runs_lease ON runs (profile_id, token);
 CREATE INDEX runs_open ON runs (profile_id, token) WHERE open;
 CREATE INDEX runs_live ON runs (pool, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX runs_keys ON runs (account_id, routing_key) WHERE ended_at IS NULL AND routing_key LIKE 'account:%';
 CREATE INDEX runs_unresolved ON runs (ended_at) WHERE unresolved;
+CREATE INDEX runs_badly_ended ON runs (run_id) WHERE ended_at IS NOT NULL AND result <> 'completed';
 CREATE INDEX runs_without_job ON runs (ended_at) WHERE job_id IS NULL;
 
 CREATE TABLE events (
@@ -199,8 +200,10 @@ CREATE TABLE events (
 );
 CREATE INDEX events_profile ON events (profile_id, seq) WHERE profile_id IS NOT NULL;
 CREATE INDEX events_job ON events (job_id, seq) WHERE job_id IS NOT NULL;
+CREATE INDEX events_account ON events (account_id, seq) WHERE profile_id IS NULL;
 CREATE INDEX events_notable ON events (type, seq)
-    WHERE type NOT IN ('job_submitted', 'lease_granted', 'run_settled', 'checkpoint_saved', 'job_due');
+    WHERE type <> 'job_submitted' AND type <> 'lease_granted' AND type <> 'run_settled' AND type <> 'checkpoint_saved'
+      AND type <> 'job_due';
 
 CREATE TABLE reviews (
     review_id  TEXT COLLATE "C" PRIMARY KEY,
