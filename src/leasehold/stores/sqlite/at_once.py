@@ -2,7 +2,7 @@
 
 The hop to the writer's thread and back costs as much as a small transaction. So a brief change is made on the spot, on
 a connection of its own that never waits: while somebody else writes or checkpoints, and for a while after the disk was
-slow, changes take the way to the writer like all others.
+found slow, changes take the way to the writer like all others.
 """
 
 import asyncio
@@ -20,7 +20,9 @@ from leasehold.stores.sqlite.checkpoints import Checkpoints
 T = TypeVar("T")
 Committing = AbstractContextManager[None]
 
+# How long a change usually takes, beyond which they rest: a disk that is slow now and then is not yet a slow disk.
 SLOW_SECONDS = 0.005
+NEWEST_COUNTS = 1 / 8
 REST_SECONDS = 1.0
 
 
@@ -32,6 +34,7 @@ class AtOnce:
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._rest_until = 0.0
+        self._usual = 0.0
         self._version = -1
         self._closed = False
         self.aside = False
@@ -59,8 +62,9 @@ class AtOnce:
             return future
         finally:
             ended = time.monotonic()
-            if ended - began > SLOW_SECONDS:
-                self._rest_until = ended + REST_SECONDS
+            self._usual += (ended - began - self._usual) * NEWEST_COUNTS
+            if self._usual > SLOW_SECONDS:
+                self._usual, self._rest_until = 0.0, ended + REST_SECONDS
             self._lock.release()
 
     def _begin(self) -> sqlite3.Connection | None:
