@@ -133,6 +133,18 @@ def test_a_disk_that_refuses_leaves_no_part_behind(folder: EvidenceFolder, monke
     assert list(folder.path.iterdir()) == []
 
 
+def test_a_full_disk_says_what_to_do(folder: EvidenceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(EvidenceNotSaved) as raised:
+        folder.write("a", b"x")
+    assert str(raised.value) == (
+        "evidence a could not be saved: No space left on device; make room where LEASEHOLD_DATA_DIR is"
+    )
+
+
 def test_a_folder_that_was_never_made_cannot_be_written_to(tmp_path: Path) -> None:
     with pytest.raises(EvidenceNotSaved):
         EvidenceFolder(tmp_path, "run_1").write("a", b"")

@@ -27,12 +27,21 @@ MOST_ARTIFACTS: Final = 500
 CHUNK: Final = 1024 * 1024
 # A folder that changed so recently may belong to a run that began after the caller listed those in use.
 YOUNGEST: Final = timedelta(minutes=10)
+_WHAT_TO_DO: Final = {
+    errno.ENOSPC: "; make room where LEASEHOLD_DATA_DIR is",
+    errno.EDQUOT: "; make room where LEASEHOLD_DATA_DIR is",
+    errno.EROFS: "; the disk of LEASEHOLD_DATA_DIR must be writable",
+    errno.EACCES: "; the worker must be allowed to write to LEASEHOLD_DATA_DIR",
+}
 _GONE: Final = ".gone-"
 _PART: Final = ".part-"
 
 
 class EvidenceNotSaved(OSError):
     """The disk did not take the evidence: full, read-only, not allowed, broken. The run is not completed."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +64,7 @@ def _saving(what: str) -> Iterator[None]:
     except EvidenceNotSaved:
         raise
     except OSError as error:
-        text = f"{what} could not be saved: {error.strerror or error}"
+        text = f"{what} could not be saved: {error.strerror or error}{_WHAT_TO_DO.get(error.errno or 0, '')}"
         raise EvidenceNotSaved(error.errno or errno.EIO, text) from error
 
 
