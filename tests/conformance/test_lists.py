@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Account, Limit, Proxy
+from leasehold.core.accounts import Account, Limit, Proxy, Routing
 from leasehold.core.decisions import Action, Review
 from leasehold.core.deliveries import Delivery
 from leasehold.core.events import Event, EventType
@@ -15,7 +15,7 @@ from leasehold.core.leases import Lease, Mode, RunRecord
 from leasehold.core.profiles import Lane, Profile
 from leasehold.core.workers import Worker
 from leasehold.errors import InputError, NotFound
-from tests.conformance.world import KINDS, NewWorld, World, limit, profile, proxy, spec
+from tests.conformance.world import KINDS, NewWorld, World, account, limit, profile, proxy, spec
 
 ALL_KINDS = (*KINDS, Event)
 
@@ -146,6 +146,23 @@ async def test_every_filter_of_every_kind_picks_what_it_says(new_world: NewWorld
                 expected = [record for record in everything if rule(record, value)]
                 found = await world.paged(kind, 1000, {name: value})
                 assert found == expected, f"{kind.__name__} {name}={value}"
+
+
+async def test_a_lease_that_is_revoked_is_listed_so_while_its_holder_may_still_act(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.revoke(grant, over=False)
+        for where in ({"status": "revoked"}, {"live": "true"}):
+            assert [lease.lease_id for lease in await world.paged(Lease, 10, where)] == [grant.lease.lease_id]
+
+
+async def test_a_conflict_with_a_run_is_among_its_events(new_world: NewWorld) -> None:
+    async with new_world(account(routing=Routing.ACCOUNT), profile("p1"), profile("p2")) as world:
+        grant = await world.run("p1")
+        await world.add("p2", on_conflict=OnConflict.SKIP)
+        told = [event for event in await world.all(Event) if event.run_id == grant.lease.run_id]
+        assert {event.profile_id for event in told} == {"p1", "p2"}
+        assert await world.paged(Event, 10, {"run_id": grant.lease.run_id}) == told
 
 
 async def test_filters_add_up(new_world: NewWorld) -> None:

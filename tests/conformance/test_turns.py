@@ -56,6 +56,16 @@ async def test_a_turn_settles_and_claims_in_one_commit(new_world: NewWorld) -> N
         assert (last.job_state, nothing) == (JobState.COMPLETED, [])
 
 
+async def test_after_a_turn_those_who_waited_for_its_account_are_ready(new_world: NewWorld) -> None:
+    async with new_world(account(routing=Routing.ACCOUNT), profile("p1"), profile("p2")) as world:
+        first = await world.run("p1")
+        await world.add("p2")
+        assert await world.claim() == []
+        _, granted = await world.store.turn([end(first.lease.ref)], request())
+        granted += await world.claim()
+        assert [grant.lease.profile_id for grant in granted] == ["p2"]
+
+
 async def test_a_turn_that_cannot_be_done_does_nothing(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()

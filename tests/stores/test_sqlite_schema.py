@@ -42,21 +42,34 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
         ("find_job+find_job__account_id", "j USING INDEX jobs_by_profile (profile_id=?)"),
         ("find_job+find_job__run_id", "j USING INDEX sqlite_autoindex_jobs_1 (job_id=?)"),
         ("find_event+find_event__type+find_event__notable", "t USING INDEX events_notable (type=?)"),
-        ("find_event+find_event__account_id", "e USING INDEX events_account (account_id=?)"),
-        ("find_event+find_event__run_id+find_event__of_run", "t USING INDEX events_profile (profile_id=?)"),
+        ("find_event+find_event__of_run+find_event__run_id", "e USING INDEX events_profile (profile_id=?)"),
+        ("find_event+find_event__of_run+find_event__run_id", "e USING INDEX events_notable (type=?)"),
         ("find_lease+find_lease__live", "r USING INDEX runs_open"),
-        ("find_lease+find_lease__result+find_lease__badly_ended", "t USING INDEX runs_badly_ended"),
+        ("find_lease+find_lease__result+find_lease__failed", "t USING INDEX runs_failed"),
+        ("find_lease+find_lease__status+find_lease__lost", "t USING INDEX runs_lost"),
         ("find_lease+find_lease__account_id", "t USING INDEX runs_lease (profile_id=?)"),
     ],
 )
 def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index: str) -> None:
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
     connection = sqlite3.connect(tmp_path / "leasehold.db")
-    values = dict.fromkeys(("state", "account_id", "run_id", "type", "result"), "x")
+    values = dict.fromkeys(("state", "account_id", "run_id", "run_profile", "type", "result", "status"), "x")
     facts = {"full": [], "offered": ["default/visit", "default/pay"], "most": 100}
     try:
         prefix = list_.split("+", maxsplit=1)[0]
         assert index in plan(connection, f"{list_}+{prefix}__order", **values, **facts)
+    finally:
+        connection.close()
+
+
+def test_pruning_finds_the_runs_of_a_job_by_their_index(tmp_path: Path) -> None:
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
+    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    try:
+        assert "runs USING INDEX runs_job (job_id=?)" in plan(connection, "prune_job_runs", job_id="x")
+        finished = plan(connection, "finished_jobs", before=1, most=10)
+        assert "r USING INDEX runs_unresolved" in finished
+        assert "jobs USING INDEX jobs_finished (finished_at<?)" in finished
     finally:
         connection.close()
 

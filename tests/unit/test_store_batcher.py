@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from leasehold.errors import Conflict, StoreUnavailable
+from leasehold.errors import Conflict, StoreError, StoreUnavailable
 from leasehold.stores.sql.threads import Batcher
 
 
@@ -78,6 +78,31 @@ async def test_a_store_that_failed_is_not_asked_again() -> None:
     assert await wire.batcher.put(5) == 10
 
 
+async def test_what_was_done_is_not_done_again_when_its_answer_cannot_be_given() -> None:
+    wire = Wire(at_once=True)
+    finish = wire.finish
+
+    def stumble(raw: list[int]) -> list[int]:
+        wire.batcher._finish = finish
+        raise StopIteration
+
+    wire.batcher._finish = stumble
+    answers = await asyncio.gather(*(wire.batcher.put(n) for n in (1, 2)), return_exceptions=True)
+    assert wire.sent == [[1, 2]]
+    assert all(isinstance(answer, StoreError) for answer in answers)
+    assert await wire.batcher.put(5) == 10
+
+
+async def test_another_loop_that_is_running_has_its_own_store() -> None:
+    wire = Wire()
+    mine = asyncio.create_task(wire.batcher.put(1))
+    await rest()
+    with pytest.raises(StoreError, match="another event loop"):
+        await asyncio.to_thread(asyncio.run, wire.batcher.put(2))
+    await wire.answer()
+    assert await mine == 2
+
+
 async def test_answers_that_nobody_waits_for_are_given_back() -> None:
     wire = Wire()
     early, late, there = (asyncio.create_task(wire.batcher.put(n)) for n in (1, 2, 3))
@@ -112,8 +137,11 @@ def test_an_interrupt_ends_the_loop_and_not_the_batcher(error: type[BaseExceptio
     def interrupted(items: Sequence[int]) -> "asyncio.Future[list[int]]":
         raise error
 
+    async def together() -> None:
+        await asyncio.gather(*(wire.batcher.put(n) for n in range(6)))
+
     wire.batcher._send = interrupted
     with pytest.raises(error):
-        asyncio.run(wire.batcher.put(1))
+        asyncio.run(together())
     wire.batcher._send = send
     assert asyncio.run(wire.batcher.put(2)) == 4

@@ -31,7 +31,6 @@ _WHAT_TO_DO: Final = {
     errno.ENOSPC: "; make room where LEASEHOLD_DATA_DIR is",
     errno.EDQUOT: "; make room where LEASEHOLD_DATA_DIR is",
     errno.EROFS: "; the disk of LEASEHOLD_DATA_DIR must be writable",
-    errno.EACCES: "; the worker must be allowed to write to LEASEHOLD_DATA_DIR",
 }
 _GONE: Final = ".gone-"
 _PART: Final = ".part-"

@@ -34,8 +34,9 @@ class Signals:
     def send(self) -> None:
         """Ask for a wake-up; many of them within a moment become one."""
         if not self._wanted.is_set():
-            self._wanted.set()
-            self._start("sender", self._send_loop)
+            with suppress(RuntimeError):  # no more threads: polling finds the work
+                self._start("sender", self._send_loop)
+                self._wanted.set()
 
     async def wait(self, timeout: timedelta) -> None:
         """Return at a wake-up, or after the timeout."""
@@ -62,8 +63,9 @@ class Signals:
             return
         with self._lock:
             if name not in self._threads:
-                self._threads[name] = threading.Thread(target=loop, name=f"leasehold-{name}", daemon=True)
-                self._threads[name].start()
+                thread = threading.Thread(target=loop, name=f"leasehold-{name}", daemon=True)
+                thread.start()
+                self._threads[name] = thread
 
     def _send_loop(self) -> None:
         connection: psycopg.Connection[Any] | None = None

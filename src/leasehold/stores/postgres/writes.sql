@@ -237,8 +237,8 @@ DELETE FROM jobs t USING json_to_recordset(:rows) AS r (seq bigint, finished_at 
 WHERE t.seq = r.seq AND t.finished_at = r.finished_at;
 
 -- name: prune_job_runs
-DELETE FROM runs t USING json_to_recordset(:rows) AS r (job_id text, profile_id text)
-WHERE t.profile_id = r.profile_id AND t.job_id = r.job_id;
+DELETE FROM runs t USING json_to_recordset(:rows) AS r (job_id text)
+WHERE t.job_id = r.job_id AND t.ended_at IS NOT NULL;
 
 -- name: prune_job_reviews
 DELETE FROM reviews t USING json_to_recordset(:rows) AS r (job_id text, profile_id text)

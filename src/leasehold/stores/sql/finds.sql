@@ -164,8 +164,11 @@ AND t.ended_at IS NULL AND t.run_id IN (SELECT r.run_id FROM runs r WHERE r.open
 -- name: find_lease__open
 AND t.run_id IN (SELECT r.run_id FROM runs r WHERE r.open)
 
--- name: find_lease__badly_ended
-AND t.ended_at IS NOT NULL AND t.result <> 'completed'
+-- name: find_lease__failed
+AND t.result <> 'completed' AND t.result <> 'started'
+
+-- name: find_lease__lost
+AND t.status <> 'running' AND t.status <> 'releasing' AND t.status <> 'released'
 
 -- name: find_lease__ended
 AND t.ended_at IS NOT NULL
@@ -221,15 +224,7 @@ AND t.type <> 'job_submitted' AND t.type <> 'lease_granted' AND t.type <> 'run_s
 AND t.type <> 'checkpoint_saved' AND t.type <> 'job_due'
 
 -- name: find_event__account_id
-AND t.seq IN (
-    SELECT e.seq FROM events e WHERE e.account_id = :account_id AND e.profile_id IS NULL
-    UNION ALL
-    SELECT e.seq FROM events e WHERE e.account_id = :account_id AND e.profile_id IN (
-        SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id
-        UNION ALL
-        SELECT r.profile_id FROM retired_lanes r WHERE r.account_id = :account_id
-    )
-)
+AND t.account_id = :account_id
 
 -- name: find_event__profile_id
 AND t.profile_id = :profile_id
@@ -241,7 +236,14 @@ AND t.job_id = :job_id
 AND t.run_id = :run_id
 
 -- name: find_event__of_run
-AND t.profile_id = (SELECT r.profile_id FROM runs r WHERE r.run_id = :run_id)
+-- They are its profile's, but for conflicts that it is to others.
+AND t.seq IN (
+    SELECT e.seq FROM events e WHERE e.profile_id = :run_profile AND e.run_id = :run_id
+    UNION ALL
+    SELECT e.seq FROM events e
+    WHERE e.type = 'profile_lock_conflict' AND e.run_id = :run_id AND e.type <> 'job_submitted'
+      AND e.type <> 'lease_granted' AND e.type <> 'run_settled' AND e.type <> 'checkpoint_saved' AND e.type <> 'job_due'
+)
 
 -- name: find_event__worker_id
 AND t.worker_id = :worker_id

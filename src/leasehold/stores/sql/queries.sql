@@ -13,6 +13,9 @@ WHERE p.profile_id IN :ids[];
 -- name: run_by_token
 SELECT * FROM runs WHERE profile_id = :profile_id AND token = :token;
 
+-- name: profile_of_run
+SELECT profile_id FROM runs WHERE run_id = :run_id;
+
 -- name: pool_limit
 SELECT max_leases FROM limits WHERE pool = :pool;
 
@@ -167,7 +170,7 @@ SELECT * FROM reviews WHERE profile_id = :profile_id AND decided_at IS NULL ORDE
 -- name: finished_jobs
 SELECT seq, job_id, profile_id, finished_at FROM jobs
 WHERE finished_at < :before
-  AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.profile_id = jobs.profile_id AND r.job_id = jobs.job_id AND r.unresolved)
+  AND job_id NOT IN (SELECT r.job_id FROM runs r WHERE r.unresolved AND r.job_id IS NOT NULL)
 ORDER BY finished_at LIMIT :most;
 
 -- name: old_events

@@ -28,7 +28,6 @@ MOST_DIGITS = 18
 
 # States whose shown form is not the stored one, or that have an index of their own.
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
-OF_RUN = "find_event__of_run"
 # Every job has these, so they are found soon; all others have an index.
 _COMMON_EVENTS = {"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"}
 _FLAGS = {"paused", "dropped", "open", "live"}
@@ -106,6 +105,12 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
     _check_filters(spec, where, most)
     params: dict[str, Any] = {"most": most + 1}
     pieces = [spec.prefix]
+    if kind is Event and "run_id" in where:
+        # A run that is no longer kept may have left events: they are looked for everywhere.
+        (runs,) = tx.read(("profile_of_run", {"run_id": where["run_id"]}))
+        if runs:
+            params["run_profile"] = runs[0]["profile_id"]
+            pieces.append("find_event__of_run")
     for name, value in where.items():
         pieces.append(_piece(spec, name, value, params))
         if (narrower := _narrower(spec, name, value)) is not None:
@@ -119,9 +124,6 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
         params |= _job_facts(tx, ctx)
         read = cast(Callable[[Row], T], shown_job)
     (rows,) = tx.read(("+".join(pieces), params))
-    if not rows and OF_RUN in pieces:  # a run that is no longer kept may have left events
-        pieces.remove(OF_RUN)
-        (rows,) = tx.read(("+".join(pieces), params))
     items = [read(row) for row in rows[:most]]
     return Page(items=items, after=str(rows[most - 1][spec.order]) if len(rows) > most else None)
 
@@ -159,18 +161,16 @@ def _narrower(spec: _List, name: str, value: str) -> str | None:
     match spec.prefix, name, value:
         case "find_job", "blocked_reason", _:
             return "state_blocked"
-        case "find_event", "run_id", _:
-            return "of_run"
         case "find_event", "type", _ if value not in _COMMON_EVENTS:
             return "notable"
         case "find_lease", "status", "running" | "releasing":
             return "live"
         case "find_lease", "status", "expired" | "revoked":
-            return "badly_ended"
+            return "lost"
         case "find_lease", "result", "started":
             return "open"
         case "find_lease", "result", "failed" | "blocked":
-            return "badly_ended"
+            return "failed"
         case _:
             return None
 

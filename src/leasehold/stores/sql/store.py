@@ -148,6 +148,12 @@ class SqlStore:
         _check_endings(endings)
         _check_claim(request)
         turned = await self._turns.put(_Turn(endings=_closed_or_not(endings), claim=request))
+        if turned.woken is not None:
+            try:
+                await asyncio.shield(turned.woken)
+            except asyncio.CancelledError:
+                await self._give_back(turned)
+                raise
         return turned.settled, turned.grants
 
     def _send(self, turns: Sequence["_Turn"]) -> "asyncio.Future[_Changed]":

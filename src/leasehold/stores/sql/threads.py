@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from leasehold.errors import StoreNotWritable, StoreUnavailable
+from leasehold.errors import StoreError, StoreNotWritable, StoreUnavailable
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -130,8 +130,11 @@ class Batcher(Generic[Item, Raw, Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         if self._busy is not loop:
-            # Busy in another loop: one that ended in the middle, and all who waited in it.
-            self._waiting, self._alone = [], []
+            if self._busy is not None:
+                if self._busy.is_running():
+                    raise StoreError("this store is in use in another event loop; open one in each")
+                # That loop ended in the middle, and all who waited in it.
+                self._waiting, self._alone = [], []
             self._busy = loop
             loop.call_soon(self._go_on)
         self._waiting.append((item, future))
@@ -172,14 +175,22 @@ class Batcher(Generic[Item, Raw, Answer]):
         return batch
 
     def _arrived(self, batch: "_Entries[Item, Answer]", sent: "asyncio.Future[Raw]") -> None:
-        self._deliver(batch, sent)
-        self._go_on()
+        try:
+            self._deliver(batch, sent)
+        finally:
+            self._go_on()
 
     def _deliver(self, batch: "_Entries[Item, Answer]", sent: "asyncio.Future[Raw]") -> None:
         try:
-            answers = self._finish(sent.result())
+            raw = sent.result()
         except BaseException as error:  # noqa: BLE001 - it belongs to the callers, whatever it is
             self._failed(batch, error)
+            return
+        try:
+            answers = self._finish(raw)
+        except Exception as error:  # noqa: BLE001 - the batch was done: whatever this is, it must not be sent again
+            for _, future in batch:
+                _resolve(future, None, StoreError(f"done, but its answer was lost: {error!r}"))
             return
         self._give_back([answer for (_, future), answer in zip(batch, answers, strict=True) if future.cancelled()])
         for (_, future), answer in zip(batch, answers, strict=True):

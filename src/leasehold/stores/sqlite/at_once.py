@@ -59,13 +59,16 @@ class AtOnce:
                 future.set_result(change(connection, self._checkpoints.committing()))
             except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
                 future.set_exception(error)
+            self._note(began, time.monotonic())
             return future
         finally:
-            ended = time.monotonic()
-            self._usual += (ended - began - self._usual) * NEWEST_COUNTS
-            if self._usual > SLOW_SECONDS:
-                self._usual, self._rest_until = 0.0, ended + REST_SECONDS
             self._lock.release()
+
+    def _note(self, began: float, ended: float) -> None:
+        """Remember how long a change took, and rest if they take long."""
+        self._usual += (ended - began - self._usual) * NEWEST_COUNTS
+        if self._usual > SLOW_SECONDS:
+            self._usual, self._rest_until = 0.0, ended + REST_SECONDS
 
     def _begin(self) -> sqlite3.Connection | None:
         """The connection with a transaction that has begun, if that needed no waiting."""

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -166,7 +166,8 @@ class SqliteEngine:
             if done is not None:
                 if self._checkpoints.count():
                     self._at_once.aside = True
-                    self._in(self._writer, self._checkpoint)
+                    with suppress(StoreUnavailable):  # it is being closed, which checkpoints too
+                        self._in(self._writer, self._checkpoint)
                 return done
         return self._in(self._writer, lambda: self._change(operation))
 

@@ -176,7 +176,7 @@ DELETE FROM lanes WHERE profile_id = :id;
 DELETE FROM jobs WHERE seq = :seq AND finished_at = :finished_at;
 
 -- name: prune_job_runs
-DELETE FROM runs WHERE profile_id = :profile_id AND job_id = :job_id;
+DELETE FROM runs WHERE job_id = :job_id AND ended_at IS NOT NULL;
 
 -- name: prune_job_reviews
 DELETE FROM reviews WHERE profile_id = :profile_id AND job_id = :job_id;

@@ -184,7 +184,9 @@ CREATE INDEX runs_open ON runs (profile_id, token) WHERE open;
 CREATE INDEX runs_live ON runs (pool, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX runs_keys ON runs (account_id, routing_key) WHERE ended_at IS NULL AND routing_key LIKE 'account:%';
 CREATE INDEX runs_unresolved ON runs (ended_at) WHERE unresolved;
-CREATE INDEX runs_badly_ended ON runs (run_id) WHERE ended_at IS NOT NULL AND result <> 'completed';
+CREATE INDEX runs_failed ON runs (run_id) WHERE result <> 'completed' AND result <> 'started';
+CREATE INDEX runs_lost ON runs (run_id) WHERE status <> 'running' AND status <> 'releasing' AND status <> 'released';
+CREATE INDEX runs_job ON runs (job_id) WHERE ended_at IS NOT NULL AND job_id IS NOT NULL;
 CREATE INDEX runs_without_job ON runs (ended_at) WHERE job_id IS NULL;
 
 CREATE TABLE events (
@@ -203,7 +205,6 @@ CREATE TABLE events (
 ) STRICT;
 CREATE INDEX events_profile ON events (profile_id, seq) WHERE profile_id IS NOT NULL;
 CREATE INDEX events_job ON events (job_id, seq) WHERE job_id IS NOT NULL;
-CREATE INDEX events_account ON events (account_id, seq) WHERE profile_id IS NULL;
 CREATE INDEX events_notable ON events (type, seq)
     WHERE type <> 'job_submitted' AND type <> 'lease_granted' AND type <> 'run_settled' AND type <> 'checkpoint_saved'
       AND type <> 'job_due';
