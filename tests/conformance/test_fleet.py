@@ -130,6 +130,19 @@ async def test_a_profile_that_waits_for_a_person_still_does_when_it_comes_back(n
         assert (await world.acquire("p2")).lease.token == 2
 
 
+async def test_a_removed_profile_comes_back_to_its_own_account_only(new_world: NewWorld) -> None:
+    """What is in its directory is that account's session."""
+    async with new_world(profile("p1", "shop"), profile("p2", "other")) as world:
+        await world.declare(profile("p2", "other"), prune=True)
+        with pytest.raises(InputError) as refused:
+            await world.declare(profile("p1", "other"))
+        (problem,) = refused.value.problems
+        assert problem.where == "profiles.p1.account"
+        assert problem.message.startswith("was shop and cannot become other")
+        await world.declare(profile("p1", "shop"))
+        assert (await world.lane("p1")).account_id == "shop"
+
+
 async def test_a_removed_profile_keeps_its_finished_jobs(new_world: NewWorld) -> None:
     async with new_world(profile("p1"), profile("p2")) as world:
         grant = await world.run("p2")

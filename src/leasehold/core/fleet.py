@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from types import MappingProxyType
 
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.profiles import Profile
@@ -88,8 +89,13 @@ def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
     )
 
 
-def check_fleet(current: Fleet, desired: Fleet, *, prune: bool) -> None:
-    """Raise InputError for every reference that would lead nowhere, and for a profile that changes hands."""
+def check_fleet(
+    current: Fleet, desired: Fleet, *, prune: bool, retired: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Raise InputError for every reference that would lead nowhere, and for a profile that changes hands.
+
+    `retired` are the accounts of profiles that were removed: declared again, they are still theirs.
+    """
     final = merged(current, desired, prune=prune)
     problems: list[Problem] = []
     for profile in final.profiles.values():
@@ -98,12 +104,14 @@ def check_fleet(current: Fleet, desired: Fleet, *, prune: bool) -> None:
             problems.append(Problem(f"{where}.account", f"no account {profile.account_id}; {_known(final.accounts)}"))
         if profile.proxy_id is not None and profile.proxy_id not in final.proxies:
             problems.append(Problem(f"{where}.proxy", f"no proxy {profile.proxy_id}; {_known(final.proxies)}"))
-        before = current.profiles.get(profile.profile_id)
-        if before is not None and before.account_id != profile.account_id:
+        declared = current.profiles.get(profile.profile_id)
+        before = declared.account_id if declared is not None else retired.get(profile.profile_id)
+        verb = "was" if declared is None else "is"
+        if before is not None and before != profile.account_id:
             problems.append(
                 Problem(
                     f"{where}.account",
-                    f"is {before.account_id} and cannot become {profile.account_id}: a profile belongs to one "
+                    f"{verb} {before} and cannot become {profile.account_id}: a profile belongs to one "
                     "account for life; declare a new profile instead",
                 )
             )

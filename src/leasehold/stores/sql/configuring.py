@@ -37,7 +37,10 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
     """Check, compare, and write what differs. One apply at a time."""
     tx.read(("lock_fleet", {}))
     current = read_fleet(tx)
-    check_fleet(current, fleet, prune=prune)
+    (retired,) = tx.read(
+        ("retired_lanes_of", {"ids": [name for name in fleet.profiles if name not in current.profiles]})
+    )
+    check_fleet(current, fleet, prune=prune, retired={row["profile_id"]: row["account_id"] for row in retired})
     changes = diff(current, fleet, prune=prune)
     if dry_run or not changes:
         return changes
