@@ -1,12 +1,20 @@
 """A wake-up that is lost between two commits: nothing breaks, and `heal` finds who was forgotten."""
 
 import asyncio
+import os
+import warnings
 from datetime import timedelta
+from pathlib import Path
+
+import pytest
 
 from leasehold.core.accounts import Routing
+from leasehold.ports import Store
 from leasehold.stores import migrate, open_store
 from leasehold.stores.sql import settling
 from leasehold.stores.sql.store import SqlStore
+from leasehold.stores.sqlite import engine, sleepers
+from leasehold.stores.sqlite.sleepers import Sleepers
 from tests.conformance.world import POLICY, Clock, World, account, end, fleet, profile, spec
 
 
@@ -43,15 +51,65 @@ async def test_a_wake_up_that_was_lost_is_healed_on_postgresql(postgres_url: str
     await forget_a_wake_up(postgres_url)
 
 
+async def at_rest(store: Store) -> None:
+    """What was changed before is no news any more."""
+    await store.wait("default", timedelta(seconds=0.2))
+    await asyncio.sleep(0.1)  # waits: longer than a change counts as news
+
+
 async def test_one_change_wakes_all_who_wait_on_a_store(store_url: str) -> None:
     waiting = await open_store(store_url, policy=POLICY)
     changing = await open_store(store_url, policy=POLICY)
     try:
-        await waiting.wait("default", timedelta(seconds=0.2))
+        await at_rest(waiting)
         waits = [asyncio.create_task(waiting.wait("default", timedelta(minutes=5))) for _ in range(3)]
         await asyncio.sleep(0.2)  # waits: until they look at the store
+        assert not any(wait.done() for wait in waits)
         await changing.apply(fleet(profile("p1")), actor="ann")
         await asyncio.wait_for(asyncio.gather(*waits), 60)
     finally:
         await waiting.close()
         await changing.close()
+
+
+async def test_a_change_in_another_thread_is_heard_without_looking_at_the_file(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "LOOK_EVERY", timedelta(minutes=5))
+    waiting = await open_store(sqlite_url, policy=POLICY)
+
+    async def change() -> None:
+        changing = await open_store(sqlite_url, policy=POLICY)
+        await changing.apply(fleet(profile("p1")), actor="ann")
+        await changing.close()
+
+    try:
+        await at_rest(waiting)
+        waits = asyncio.create_task(waiting.wait("default", timedelta(minutes=5)))
+        await asyncio.sleep(0.2)  # waits: until it looks at the store
+        assert not waits.done()
+        await asyncio.to_thread(asyncio.run, change())
+        await asyncio.wait_for(waits, 60)
+    finally:
+        await waiting.close()
+
+
+def test_stores_that_are_closed_or_of_a_parent_are_not_told(tmp_path: Path) -> None:
+    one, other = Sleepers(tmp_path / "a.db"), Sleepers(tmp_path / "a.db")
+    elsewhere = Sleepers(tmp_path / "b.db")
+    one.tell()
+    assert (one.changes, other.changes, elsewhere.changes) == (1, 1, 0)
+    other.close()
+    one.tell()
+    assert (one.changes, other.changes) == (2, 1)
+    one.close()
+    elsewhere.close()
+    assert not {tmp_path / "a.db", tmp_path / "b.db"} & sleepers._OPEN.keys()
+    kept = Sleepers(tmp_path / "c.db")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os._exit(len(sleepers._OPEN))
+    assert os.waitpid(child, 0)[1] == 0
+    kept.close()

@@ -27,6 +27,7 @@ from leasehold.stores.sql.threads import Threads
 from leasehold.stores.sqlite import schema
 from leasehold.stores.sqlite.at_once import AtOnce, Committing
 from leasehold.stores.sqlite.checkpoints import Checkpoints
+from leasehold.stores.sqlite.sleepers import Sleepers
 
 T = TypeVar("T")
 
@@ -145,9 +146,7 @@ class SqliteEngine:
         self._checkpoints = Checkpoints(path)
         self._at_once = AtOnce(path, lambda: connect(path, patience=0))
         self._memory = Memory()
-        self._changes = 0
-        self._asleep: set[asyncio.Future[None]] = set()
-        self._changed_at = float("-inf")
+        self._sleepers = Sleepers(path)
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -179,31 +178,25 @@ class SqliteEngine:
 
         Several may wait; what one of them notices is news for all, also for one that was about to wait.
         """
+        sleepers = self._sleepers
         started = time.monotonic()
         until = started + timeout.total_seconds()
-        if started - self._changed_at < JUST_NOW.total_seconds():
+        if started - sleepers.changed_at < JUST_NOW.total_seconds():
             return
         self._check_process()
-        changes = self._changes
+        changes = sleepers.changes
         while True:
             with translated(self._path):
                 if self._at_once.others_wrote():
-                    self.hint()
+                    sleepers.wake()
             left = until - time.monotonic()
-            if self._changes != changes or left <= 0:
+            if sleepers.changes != changes or left <= 0:
                 return
-            asleep: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._asleep.add(asleep)
-            await asyncio.wait({asleep}, timeout=min(left, LOOK_EVERY.total_seconds()))
-            self._asleep.discard(asleep)
+            await sleepers.sleep(min(left, LOOK_EVERY.total_seconds()))
 
     def hint(self) -> None:
         """Wake those of this process who wait. Others have nothing to be sent: they watch the file."""
-        self._changes += 1
-        self._changed_at = time.monotonic()
-        for asleep in self._asleep:
-            if not asleep.done():
-                asleep.set_result(None)
+        self._sleepers.tell()
 
     async def info(self) -> StoreInfo:
         version = await self._in(self._reader, lambda: schema.version(self._connection()))
@@ -219,6 +212,7 @@ class SqliteEngine:
     async def close(self) -> None:
         for threads in (self._writer, self._reader):
             await asyncio.to_thread(threads.close)
+        self._sleepers.close()
         self._at_once.close()
         self._checkpoints.close()
 
