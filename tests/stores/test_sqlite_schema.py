@@ -1,13 +1,18 @@
 """How SQLite finds what a claim needs, and that both dialects have the same schema."""
 
 import asyncio
+import re
 import sqlite3
+from importlib import resources
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from leasehold.core.events import EventType
 from leasehold.stores import migrate
+from leasehold.stores.sql.reading import _COMMON_EVENTS
+from leasehold.stores.sql.statements import load
 from leasehold.stores.sqlite.engine import _STATEMENTS
 
 # SQLite keeps the version in the file's header, and no answer to a commit is lost on a wire.
@@ -60,6 +65,18 @@ def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index
         assert index in plan(connection, f"{list_}+{prefix}__order", **values, **facts)
     finally:
         connection.close()
+
+
+def test_the_events_that_have_no_index_are_the_same_everywhere() -> None:
+    """A type that the statement leaves out, but whose list uses it, would never be listed."""
+    finds = load("leasehold.stores.sql", "finds.sql")
+    schemas = [
+        resources.files(f"leasehold.stores.{dialect}").joinpath("migrations/0001_start.sql").read_text()
+        for dialect in ("sqlite", "postgres")
+    ]
+    for text in (finds["find_event__notable"], finds["find_event__of_run"], *schemas):
+        assert set(re.findall(r"type <> '(\w+)'", text)) == _COMMON_EVENTS
+    assert set(EventType) > _COMMON_EVENTS
 
 
 def test_pruning_finds_the_runs_of_a_job_by_their_index(tmp_path: Path) -> None:
