@@ -8,6 +8,7 @@ import pytest
 
 from leasehold.core.accounts import Routing
 from leasehold.core.decisions import Action
+from leasehold.core.events import Event
 from leasehold.core.ids import Token, WorkerId
 from leasehold.core.jobs import JobState
 from leasehold.core.leases import Lease
@@ -74,6 +75,32 @@ async def test_a_turn_that_cannot_be_done_does_nothing(new_world: NewWorld) -> N
         with pytest.raises(InputError):
             await world.store.turn([Ending(ref=grant.lease.ref, facts=CLEAN, output={"found": {1}})], request())
         assert await world.state() is ProfileState.LEASED
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 17, 40])
+async def test_turns_of_any_size_are_done_whole_and_told_in_order(new_world: NewWorld, count: int) -> None:
+    """Few rows and many are written in different ways."""
+    names = [f"p{number:02}" for number in range(count)]
+    async with new_world(*(profile(name) for name in names)) as world:
+        await world.store.submit([spec(name, payload={"half": "\ud83d", "é": name}) for name in names * 2])
+        first = await world.claim(count)
+        settled, second = await world.store.turn([end(grant.lease.ref) for grant in first], request(count))
+        assert [answer.job_state for answer in settled] == [JobState.COMPLETED] * count
+        assert sorted(grant.lease.profile_id for grant in second) == names
+        assert {grant.lease.token for grant in second} == {2}
+        told = await world.store.find(Event, {"type": "run_settled"}, most=100)
+        assert [event.profile_id for event in told.items] == [grant.lease.profile_id for grant in reversed(first)]
+        runs = await world.store.find(Lease, {}, most=100)
+        assert sorted(lease.profile_id for lease in runs.items if lease.ended_at is None) == names
+
+
+async def test_an_ending_that_contains_itself_is_refused(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        output: dict[str, object] = {}
+        output["itself"] = output
+        with pytest.raises(InputError, match=r"endings\[0\].output"):
+            await world.store.settle([Ending(ref=grant.lease.ref, facts=CLEAN, output=output)])
 
 
 def request(most: int = 1) -> ClaimRequest:

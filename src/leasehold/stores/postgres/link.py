@@ -1,7 +1,6 @@
 """One connection, spoken to in pipelines: several prepared statements travel together and are answered together.
 
-This is libpq through psycopg's own binding, without cursors in between: the store knows its few types (text, integer,
-boolean), and what a general driver spends on finding them out would cost more than the statements.
+This is libpq through psycopg's own binding, without cursors in between.
 """
 
 import select
@@ -13,7 +12,8 @@ import psycopg
 from psycopg import abc, adapt, pq
 from psycopg.errors import error_from_result
 
-from leasehold.stores.sql.codec import Row, clean
+from leasehold.stores.postgres.values import Values
+from leasehold.stores.sql.codec import Row
 from leasehold.stores.sql.statements import positional
 
 _EXEC: Final = pq.ExecStatus
@@ -31,29 +31,7 @@ class Statement:
         self.text = numbered.encode()
 
 
-def _encode(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    kind = type(value)
-    if kind is str:
-        return clean(value).encode()
-    if kind is int:
-        return b"%d" % value
-    if kind is bool:
-        return b"t" if value else b"f"
-    if kind is list:
-        return clean("{" + ",".join(map(_quote, value)) + "}").encode()
-    if isinstance(value, str):
-        return clean(str(value)).encode()
-    raise TypeError(f"a column cannot hold {kind.__name__}")
-
-
-def _quote(item: str) -> str:
-    escaped = item.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-Call = tuple[Statement, Sequence[Any]]
+Call = tuple[Statement, Values]
 
 
 class Link:
@@ -79,10 +57,8 @@ class Link:
 
     def run(self, calls: Sequence[Call]) -> list[list[Row]]:
         """Send all, then read all. The first error is raised after the rest has been read off the wire."""
-        # All values first: a value that cannot be sent must not leave half a pipeline behind.
-        ready = [(statement, [_encode(value) for value in values]) for statement, values in calls]
         sent: list[tuple[Statement, bool]] = []
-        for statement, values in ready:
+        for statement, values in calls:
             if statement.name not in self._prepared:
                 self._pg.send_prepare(statement.name, statement.text)
                 self._prepared.add(statement.name)

@@ -1,7 +1,7 @@
 """One transaction of the PostgreSQL store: what travels with what, and which writes are one statement."""
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,9 +9,11 @@ from leasehold.core.jobs import Job
 from leasehold.core.leases import Lease
 from leasehold.stores.postgres import schema
 from leasehold.stores.postgres.link import Call, Link, Statement
+from leasehold.stores.postgres.values import encode
+from leasehold.stores.postgres.writing import KEYS, keys_of, put_together, text_of
 from leasehold.stores.sql.codec import Row, dump, from_us, to_us
 from leasehold.stores.sql.engine import Memory, Params
-from leasehold.stores.sql.statements import for_one, for_postgres, lists, load, positional, renamed
+from leasehold.stores.sql.statements import for_one, for_postgres, lists, load
 
 _CLOCK = Statement(
     "clock",
@@ -21,23 +23,14 @@ _CLOCK = Statement(
 
 
 class _Statements(dict[str, Statement]):
-    """Statements by name; `a+b` is the pieces a and b put together, `a&b` the writes a and b as parts of one.
-
-    As a part, `a*0` is the write of one row (`a*1` that of another), a mere `a` that of many. `a=1` is the read a for
-    lists of one item.
-    """
+    """Statements by name; `a+b` is the pieces a and b put together, `a=1` the read a for lists of one item."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lists: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, name: str) -> Statement:
-        if "&" in name or "*" in name or name in _KEYS:
-            text = _parts(name.split("&"))
-        elif name.endswith("=1"):
-            text = for_one(_text(name[:-2]))
-        else:
-            text = for_postgres(_text(name))
+        text = for_one(_text(name[:-2])) if name.endswith("=1") else for_postgres(_text(name))
         statement = self[name] = Statement(name, text)
         return statement
 
@@ -48,31 +41,29 @@ class _Statements(dict[str, Statement]):
         several = self.lists[name]
         if several and all(len(params[each]) == 1 for each in several):
             one = self[name + "=1"]
-            return one, [params[each][0] if each in several else params[each] for each in one.names]
+            return one, [encode(params[each][0] if each in several else params[each]) for each in one.names]
         statement = self[name]
-        return statement, [params[each] for each in statement.names]
+        return statement, [encode(params[each]) for each in statement.names]
 
 
 def _text(name: str) -> str:
     return "\n".join(_TEXTS[piece] for piece in name.split("+"))
 
 
-def _parts(names: Sequence[str]) -> str:
-    """One statement out of several writes, each with parameters of its own."""
-    parts = []
-    for number, name in enumerate(names):
-        text = _ROW_TEXTS[name.split("*")[0]] if "*" in name else _TEXTS[name]
-        parts.append(f"part_{number} AS (\n{renamed(text, f'p{number}_')}\n)")
-    return f"WITH {', '.join(parts)}\nSELECT 1 AS done"
+class _Together(dict[str, Statement]):
+    """Statements made of several writes, by their parts."""
+
+    def __missing__(self, parts: str) -> Statement:
+        statement = self[parts] = Statement(parts, text_of(parts))
+        return statement
 
 
 _TEXTS = {
     **load("leasehold.stores.sql", "queries.sql", "finds.sql"),
     **load("leasehold.stores.postgres", "reads.sql", "writes.sql"),
 }
-_ROW_TEXTS = {**load("leasehold.stores.sql", "rows.sql"), **load("leasehold.stores.postgres", "marks.sql")}
-_COLUMNS = {name: positional(text, "$")[1] for name, text in _ROW_TEXTS.items()}
 STATEMENTS = _Statements()
+_TOGETHER = _Together()
 _BEGIN = Statement("begin", "BEGIN")
 _BEGIN_VIEW = Statement("begin_view", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _COMMIT = Statement("commit", "COMMIT")
@@ -201,10 +192,11 @@ class PostgresTx:
         self.wrote = True
         if name in _TOLD_BY_CLOCK:
             self._now = None
-        self._touched.update(row.get("profile_id") for row in rows)
-        if self._pending and name in _KEYS:
+        for row in rows:
+            self._touched.add(row.get("profile_id"))
+        if name in KEYS:
             for other, waiting in self._pending:
-                if other == name and not _keys(name, waiting) & _keys(name, rows):
+                if other == name and keys_of(name, waiting).isdisjoint(keys_of(name, rows)):
                     waiting.extend(rows)
                     return
         self._pending.append((name, list(rows)))
@@ -238,7 +230,7 @@ class PostgresTx:
 
     def _flush(self) -> list[Call]:
         """Pending writes as calls. What was read ahead about their profiles is not so any more."""
-        calls, self._pending = _together(self._pending), []
+        calls, self._pending = _calls(self._pending), []
         if self._touched:
             if self._ahead is not None:
                 look, rows = self._ahead
@@ -256,52 +248,24 @@ _OF_PROFILES = frozenset({"configs", "heads", "open_runs"})
 _TOLD_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
 
 
-# The writes of a claim and of a settle: each to a table of its own (or to other rows), so that they can be parts of
-# one statement. What identifies a row tells whether two lots of rows may be one.
-_KEYS = {
-    "end_runs": ("profile_id", "token"),
-    "insert_events": (),
-    "insert_runs": ("profile_id", "token"),
-    "mark_commit": ("nonce",),
-    "unmark_commit": ("nonce",),
-    "update_jobs": ("seq",),
-    "update_lanes": ("profile_id",),
-}
-# So few rows are cheaper as parameters than as JSON.
-FEW = 2
-
-
-def _keys(name: str, rows: Sequence[Params]) -> set[tuple[Any, ...]]:
-    columns = _KEYS[name]
-    return {tuple(row[column] for column in columns) for row in rows} if columns else set()
-
-
-def _together(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
-    """Pending writes as calls, in order; runs of different hot ones as one statement each."""
+def _calls(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
+    """Pending writes as calls, in order; those that can be parts of one statement as one."""
     calls: list[Call] = []
-    run: list[tuple[str, Sequence[Params]]] = []
+    lots: dict[str, Sequence[Params]] = {}
     for name, rows in pending:
-        if name in _KEYS and name not in (other for other, _ in run):
-            run.append((name, rows))
+        if name in KEYS and name not in lots:
+            lots[name] = rows
             continue
-        calls += _as_one(run)
-        run = [(name, rows)] if name in _KEYS else []
-        if name not in _KEYS:
-            calls.append((STATEMENTS[name], [dump(rows)]))
-    return calls + _as_one(run)
+        if lots:
+            calls.append(_one(lots))
+        lots = {name: rows} if name in KEYS else {}
+        if name not in KEYS:
+            calls.append((STATEMENTS[name], [encode(dump(rows))]))
+    if lots:
+        calls.append(_one(lots))
+    return calls
 
 
-def _as_one(run: Iterable[tuple[str, Sequence[Params]]]) -> list[Call]:
-    """These writes as one statement: few rows by their columns, many as JSON."""
-    parts: list[str] = []
-    values: list[Any] = []
-    for name, rows in run:
-        # Rows of one statement have no order among each other, but that of events counts.
-        if len(rows) <= (1 if name == "insert_events" else FEW):
-            for number, row in enumerate(rows):
-                parts.append(f"{name}*{number}")
-                values += [row[column] for column in _COLUMNS[name]]
-        else:
-            parts.append(name)
-            values.append(dump(rows))
-    return [(STATEMENTS["&".join(parts)], values)] if parts else []
+def _one(lots: Mapping[str, Sequence[Params]]) -> Call:
+    parts, values = put_together(lots.items())
+    return _TOGETHER[parts], values

@@ -1,4 +1,5 @@
--- Writes, a whole batch at a time: the rows arrive as one JSON array.
+-- Writes, a whole batch at a time: the rows arrive as one JSON array. Those of a claim and of a settle are in
+-- writes_together.sql.
 
 -- name: insert_jobs
 INSERT INTO jobs (
@@ -15,14 +16,6 @@ INSERT INTO jobs (
     blocked_reason, detail, losses, approved, dropped, run_id, stop_reason, finished_at, version
 FROM json_populate_recordset(NULL::jobs, :rows);
 
--- name: update_jobs
-UPDATE jobs t SET
-    state = r.state, blocked_reason = r.blocked_reason, detail = r.detail, attempt = r.attempt,
-    losses = r.losses, approved = r.approved, dropped = r.dropped, run_id = r.run_id,
-    stop_reason = r.stop_reason, run_at = r.run_at, finished_at = r.finished_at, version = r.version
-FROM json_populate_recordset(NULL::jobs, :rows) r
-WHERE t.seq = r.seq;
-
 -- name: insert_lanes
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
@@ -33,29 +26,6 @@ INSERT INTO lanes (
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     hold, waits_on
 FROM json_populate_recordset(NULL::lanes, :rows);
-
--- name: update_lanes
-UPDATE lanes t SET
-    state = r.state, state_reason = r.state_reason, state_at = r.state_at, token = r.token,
-    version = r.version, clean = r.clean, drain = r.drain, verdict = r.verdict,
-    verdict_reason = r.verdict_reason, engine = r.engine, head_job_id = r.head_job_id,
-    head_pool = r.head_pool, head_task = r.head_task, head_priority = r.head_priority,
-    head_shared = r.head_shared, waiting_at = r.waiting_at, hold = r.hold, waits_on = r.waits_on
-FROM json_populate_recordset(NULL::lanes, :rows) r
-WHERE t.profile_id = r.profile_id;
-
--- name: insert_runs
-INSERT INTO runs (
-    profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
-    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
-    last_safe_step, last_safe_at, last_url, open_section, section_at, release_policy, status, purpose,
-    priority, unresolved, ended_at, run_mode, expected
-) SELECT
-    profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
-    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
-    last_safe_step, last_safe_at, last_url, open_section, section_at, release_policy, status, purpose,
-    priority, unresolved, ended_at, run_mode, expected
-FROM json_populate_recordset(NULL::runs, :rows);
 
 -- name: renew_runs
 UPDATE runs t SET
@@ -69,22 +39,6 @@ UPDATE runs t SET
     open_section = r.open_section, section_at = r.section_at
 FROM json_populate_recordset(NULL::runs, :rows) r
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
-
--- name: end_runs
-UPDATE runs t SET
-    status = r.status, ended_at = r.ended_at, unresolved = r.unresolved, open = r.unresolved, result = r.result,
-    stop_reason = r.stop_reason, belongs_to = r.belongs_to, message = r.message,
-    final_url = r.final_url, evidence = r.evidence, output = r.output, actual = r.actual,
-    timings = r.timings
-FROM json_populate_recordset(NULL::runs, :rows) r
-WHERE t.profile_id = r.profile_id AND t.token = r.token;
-
--- name: insert_events
-INSERT INTO events (
-    at, type, account_id, profile_id, job_id, run_id, worker_id, actor, job_state, profile_state, data
-) SELECT
-    at, type, account_id, profile_id, job_id, run_id, worker_id, actor, job_state, profile_state, data
-FROM json_populate_recordset(NULL::events, :rows);
 
 -- name: insert_reviews
 INSERT INTO reviews (

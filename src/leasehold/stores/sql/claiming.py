@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
+from operator import attrgetter
 
 from leasehold.core.accounts import Routing
 from leasehold.core.events import EventType
@@ -19,7 +20,7 @@ from leasehold.core.readiness import NEXT_STEP, Blocked, can_share, job_gate
 from leasehold.core.routing import ROUTING_KEY_LIMIT, is_account_key, routing_key
 from leasehold.errors import NotFound, ProfileBusy
 from leasehold.ports import MOST_IN_BATCH, ClaimRequest, Grant, LeaseRequest
-from leasehold.stores.sql.codec import Row, dump, encoder, evolve
+from leasehold.stores.sql.codec import Row, changer, dump, encoder, evolve
 from leasehold.stores.sql.engine import Context, Params, Tx
 from leasehold.stores.sql.lanes import (
     Head,
@@ -45,6 +46,8 @@ WIDEST_ROUND = 128
 WINDOW = 8
 _MILLISECOND = timedelta(milliseconds=1)
 _write_lease = encoder(Lease)
+_started = changer(Job, "state", "attempt", "run_id", "detail", "version")
+_asked = attrgetter("pool", "tasks", "engine", "worker_id", "incarnation")
 
 
 @dataclass(slots=True)
@@ -110,13 +113,13 @@ def _alike(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[in
     """Claims that ask for the same, as one each, with the places of those in it; in the order of pools."""
     if len(requests) == 1:
         return [(requests[0], [0])]
-    alike: dict[ClaimRequest, list[int]] = {}
+    alike: dict[tuple[object, ...], list[int]] = {}
     for index, request in enumerate(requests):
-        alike.setdefault(evolve(request, most=1), []).append(index)
+        alike.setdefault(_asked(request), []).append(index)
     together = []
-    for request, indexes in sorted(alike.items(), key=lambda entry: entry[0].pool):
+    for indexes in sorted(alike.values(), key=lambda places: requests[places[0]].pool):
         wanted = sum(requests[index].most for index in indexes)
-        together.append((evolve(request, most=min(wanted, MOST_IN_BATCH)), indexes))
+        together.append((evolve(requests[indexes[0]], most=min(wanted, MOST_IN_BATCH)), indexes))
     return together
 
 
@@ -284,7 +287,7 @@ def _key(work: Work, *, task: str | None, shared: bool) -> str:
 
 def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: ClaimRequest, now: datetime) -> None:
     run_id = RunId(round_.ctx.new_id())
-    job = evolve(
+    job = _started(
         queued,
         state=JobState.RUNNING,
         attempt=queued.attempt + 1,

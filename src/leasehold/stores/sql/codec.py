@@ -20,13 +20,13 @@ Row = Mapping[str, Any]
 Encoder = Callable[[Any], Any]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _put = object.__setattr__
 
 
 def to_us(at: datetime) -> int:
     """A time as the stores keep it."""
-    return (at - EPOCH) // _MICROSECOND
+    since = at - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_us(us: int) -> datetime:
@@ -34,9 +34,12 @@ def from_us(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
 
 
-_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring
 _to_ascii_json = json.JSONEncoder(separators=(",", ":")).encode
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+# What `encode` makes anew at every call, made once. Structures that contain themselves end in a RecursionError.
+_make: Any = getattr(json.encoder, "c_make_encoder", None)  # no part of `json`'s documentation: it may be missing
+_pieces = _make and _make(None, _json.default, _quoted, None, ":", ",", False, False, True)
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _CANNOT_KEEP = re.compile("[\0\ud800-\udfff]")
 
@@ -45,7 +48,7 @@ def dump(value: object) -> str:
     """A structure as JSON text."""
     if not value:
         return "[]" if isinstance(value, (tuple, list)) else "{}"
-    text = _to_json(value)
+    text = "".join(_pieces(value, 0)) if _pieces else _json.encode(value)
     return text if text.isascii() or not _HALF_PAIR.search(text) else _to_ascii_json(value)
 
 
@@ -127,7 +130,7 @@ def _draft(kind: Any) -> Any:
     return type(f"{kind.__name__}Draft", (), {"__slots__": kind.__slots__})
 
 
-def _compile(source: str, **names: Any) -> Any:
+def compiled(source: str, **names: Any) -> Any:
     """The function that the source defines. It is made of field names and of the names given, and of nothing else."""
     exec(source, names)  # noqa: S102 - as dataclasses make their own methods
     return names["made"]
@@ -151,13 +154,13 @@ def _decoder(kind: Any, prefix: str) -> Any:
             lines.append(f" record.{name} = None if value is None else dec_{name}(value)")
     lines += [" record.__class__ = kind", " return record"]
     decoders = {f"dec_{name}": dec for name, _, dec in _codecs(kind)}
-    return _compile("\n".join(lines), kind=kind, draft=_draft(kind), new=object.__new__, **decoders)
+    return compiled("\n".join(lines), kind=kind, draft=_draft(kind), new=object.__new__, **decoders)
 
 
 @cache
 def _copier(kind: Any) -> Any:
     copied = "\n".join(f" copy.{name} = record.{name}" for name in kind.__slots__)
-    return _compile(
+    return compiled(
         f"def made(record):\n copy = new(draft)\n{copied}\n return copy", draft=_draft(kind), new=object.__new__
     )
 
@@ -170,6 +173,16 @@ def evolve(record: T, **changes: object) -> T:
         setattr(copy, name, value)
     copy.__class__ = kind
     return copy
+
+
+def changer(kind: type[T], *names: str) -> Callable[..., T]:
+    """A function that makes a copy of a record with these fields changed: `evolve`, for fields known beforehand."""
+    record_kind: Any = kind
+    lines = [f"def made(record, *, {', '.join(names)}):", " copy = new(draft)"]
+    lines += [f" copy.{name} = {name if name in names else f'record.{name}'}" for name in record_kind.__slots__]
+    lines += [" copy.__class__ = kind", " return copy"]
+    change: Callable[..., T] = compiled("\n".join(lines), kind=kind, draft=_draft(record_kind), new=object.__new__)
+    return change
 
 
 def reviser(kind: type[T], only: tuple[str, ...]) -> Callable[[T, Row], T]:
@@ -185,7 +198,7 @@ def reviser(kind: type[T], only: tuple[str, ...]) -> Callable[[T, Row], T]:
             lines.append(f" copy.{name} = None if row[{name!r}] is None else dec_{name}(row[{name!r}])")
     lines += [" copy.__class__ = kind", " return copy"]
     decoders = {f"dec_{name}": dec for name, _, dec in _codecs(record_kind)}
-    revise: Callable[[T, Row], T] = _compile(
+    revise: Callable[[T, Row], T] = compiled(
         "\n".join(lines), kind=kind, draft=_draft(record_kind), new=object.__new__, **decoders
     )
     return revise
@@ -207,7 +220,7 @@ def encoder(kind: type[T], only: tuple[str, ...] | None = None) -> Callable[[T],
         else f"{name!r}: None if record.{name} is None else enc_{name}(record.{name})"
         for name, enc in chosen
     )
-    encode: Callable[[T], dict[str, Any]] = _compile(
+    encode: Callable[[T], dict[str, Any]] = compiled(
         f"def made(record):\n return {{{items}}}", **{f"enc_{name}": enc for name, enc in chosen}
     )
     return encode

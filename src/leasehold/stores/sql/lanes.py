@@ -7,7 +7,7 @@ what changed. The lane's row is the one lock of its profile: state, queue and le
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from leasehold.core.accounts import Account, Proxy
@@ -16,7 +16,7 @@ from leasehold.core.jobs import Job
 from leasehold.core.leases import Lease, LeaseRef, Mode, refusal
 from leasehold.core.profiles import Cause, Lane, Profile, ProfileState, check_transition
 from leasehold.core.readiness import Blocked, can_share, lane_gate
-from leasehold.stores.sql.codec import Row, amend, decoder, encoder, evolve, reviser
+from leasehold.stores.sql.codec import Row, amend, decoder, encoder, reviser
 from leasehold.stores.sql.engine import Params, Tx
 
 read_job = decoder(Job)
@@ -55,14 +55,13 @@ class Work:
     account: Account
     proxy: Proxy | None
     open: list[Lease]
-    stored: Lane
+    stored: Row
+    changed: bool = False
 
     def change(self, **fields: object) -> None:
-        """Change the lane as it will be. The first change makes a copy, which nobody else has seen."""
-        if self.lane is self.stored:
-            self.lane = evolve(self.stored, **fields)
-        else:
-            amend(self.lane, **fields)
+        """Change the lane as it will be. It was read for this very piece of work: nobody else has it."""
+        self.changed = True
+        amend(self.lane, **fields)
 
     @property
     def live(self) -> list[Lease]:
@@ -89,7 +88,7 @@ def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[Prof
             account=account,
             proxy=proxy,
             open=open_leases.get(lane.profile_id, []),
-            stored=lane,
+            stored=row,
         )
     return works
 
@@ -191,23 +190,27 @@ def save(tx: Tx, works: Iterable[Work]) -> None:
     """Write the lanes that changed."""
     rows = []
     for work in works:
-        lane, stored = work.lane, work.stored
-        if lane is stored or (lane.state is stored.state and lane.token == stored.token and lane == stored):
-            continue
-        row = _write_lane(work.lane)
-        row["version"] = next_version(work)
-        rows.append(row)
+        if work.changed:
+            row = _write_lane(work.lane)
+            if not row.items() <= work.stored.items():
+                row["version"] = _version(work, row)
+                rows.append(row)
     if rows:
         tx.write("update_lanes", rows)
 
 
-_decided_on = attrgetter("state", "state_reason", "state_at", "clean", "drain", "verdict")
+_decided_on = itemgetter("state", "state_reason", "state_at", "clean", "drain", "verdict")
 
 
 def next_version(work: Work) -> int:
     """The version the lane will have: the next one if something changed that a person decides on. Jobs that come
     and go are no reason to look again."""
-    return work.stored.version + (_decided_on(work.lane) != _decided_on(work.stored))
+    return _version(work, _write_lane(work.lane))
+
+
+def _version(work: Work, row: Row) -> int:
+    version: int = work.stored["version"]
+    return version + 1 if _decided_on(row) != _decided_on(work.stored) else version
 
 
 def move(work: Work, state: ProfileState, cause: Cause, reason: str, now: datetime) -> None:

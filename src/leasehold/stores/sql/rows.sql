@@ -1,4 +1,4 @@
--- The writes of a claim and of a settle, one row each: the same in every dialect.
+-- The writes of a claim and of a settle, one row at a time: for dialects in which a statement costs little.
 
 -- name: update_jobs
 UPDATE jobs SET
@@ -20,13 +20,11 @@ WHERE profile_id = :profile_id;
 INSERT INTO runs (
     profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
     proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
-    last_safe_step, last_safe_at, last_url, open_section, section_at, release_policy, status, purpose,
-    priority, unresolved, ended_at, run_mode, expected
+    release_policy, status, purpose, priority, unresolved, run_mode, expected
 ) VALUES (
     :profile_id, :token, :lease_id, :run_id, :account_id, :job_id, :task, :attempt, :worker_id,
     :incarnation, :proxy_id, :pool, :routing_key, :mode, :acquired_at, :heartbeat_at, :expires_at,
-    :ttl_ms, :lock_delay_ms, :last_safe_step, :last_safe_at, :last_url, :open_section, :section_at,
-    :release_policy, :status, :purpose, :priority, :unresolved, :ended_at, :run_mode, :expected
+    :ttl_ms, :lock_delay_ms, :release_policy, :status, :purpose, :priority, :unresolved, :run_mode, :expected
 );
 
 -- name: end_runs

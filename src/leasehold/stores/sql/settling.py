@@ -15,7 +15,7 @@ from leasehold.core.settle import resolve as decide_lost
 from leasehold.core.settle import settle as decide_ending
 from leasehold.ports import Resolution, Settled
 from leasehold.stores.sql.claiming import held_keys
-from leasehold.stores.sql.codec import clean, decoder, dump, evolve, to_us
+from leasehold.stores.sql.codec import changer, clean, decoder, dump, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
 from leasehold.stores.sql.holding import renewal_row
 from leasehold.stores.sql.lanes import (
@@ -34,6 +34,8 @@ from leasehold.stores.sql.log import Log
 from leasehold.stores.sql.submitting import change_job
 
 read_run = decoder(RunRecord)
+_ended = changer(Job, "state", "detail", "stop_reason", "run_at", "losses", "attempt", "finished_at", "version")
+_released = changer(Lease, "status", "ended_at", "unresolved")
 
 _TRIGGERED = {
     ProfileState.QUARANTINED: Cause.QUARANTINE_TRIGGER,
@@ -128,7 +130,7 @@ def _cause(before: ProfileState, after: ProfileState, cause: Cause) -> Cause:
 
 
 def _ended_job(job: Job, verdict: JobVerdict, stop_reason: str | None, now: datetime) -> Job:
-    return evolve(
+    return _ended(
         job,
         state=verdict.state,
         detail=verdict.detail,
@@ -178,7 +180,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
         lease, job, ending, now=batch.now, jitter=batch.ctx.jitter(), backoff=batch.ctx.policy.backoff
     )
     unresolved = settlement.profile.unresolved
-    _end_lease(work, evolve(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
+    _end_lease(work, _released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
     batch.tx.held.pop(lease.lease_id, None)
     batch.runs.append(
         _end_row(

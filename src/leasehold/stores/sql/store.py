@@ -401,7 +401,7 @@ def _check_endings(endings: Sequence[Ending]) -> None:
         for name in ("output", "evidence", "actual", "timings"):
             try:
                 dump(getattr(ending, name))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 problems.append(Problem(f"endings[{index}].{name}", f"cannot be kept as JSON: {error}"))
     if problems:
         raise InputError("nothing was settled", problems)

@@ -31,6 +31,11 @@ from leasehold.stores.sqlite.sleepers import Sleepers
 
 T = TypeVar("T")
 
+# Left to itself, the module looks at length for a way to adapt these, each time, and then takes them as they are.
+_SAME: dict[None, None] = {None: None}
+sqlite3.register_adapter(type(None), _SAME.__getitem__)
+sqlite3.register_adapter(bool, int)
+
 BUSY_SECONDS = 30.0
 LOOK_EVERY = timedelta(milliseconds=25)
 JUST_NOW = timedelta(milliseconds=5)
