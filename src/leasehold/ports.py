@@ -25,6 +25,7 @@ from leasehold.core.jobs import Job, JobSpec, JobState
 from leasehold.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose
 from leasehold.core.policy import Retention
 from leasehold.core.profiles import Profile, ProfileState, ReleasePolicy
+from leasehold.core.records import quick_init
 from leasehold.core.settle import Ending, LostFacts, Settlement
 from leasehold.core.why import WhyFacts
 from leasehold.core.workers import WorkerReport
@@ -82,6 +83,7 @@ class LeaseRequest:
     engine: int | None = None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """A lease, and everything that is needed to use it."""
@@ -110,6 +112,7 @@ class Renewed:
     refused: str | None = None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """What became of one ending. With `refused` set, nothing did."""

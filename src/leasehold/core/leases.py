@@ -12,6 +12,7 @@ from typing import Final
 
 from leasehold.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
 from leasehold.core.profiles import ReleasePolicy
+from leasehold.core.records import quick_init
 
 
 class LeaseStatus(StrEnum):
@@ -58,6 +59,7 @@ class Timing:
         )
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right of one worker to use one profile for one run, for a limited time."""
@@ -102,6 +104,7 @@ class Lease:
         )
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRef:
     """What every write under a lease must carry: which lease, and the token that proves it."""

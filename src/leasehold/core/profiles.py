@@ -147,7 +147,9 @@ _SEVERITY: Final = {ProfileState.REVIEW_REQUIRED: 1, ProfileState.QUARANTINED: 2
 
 def worse(a: ProfileState | None, b: ProfileState | None) -> ProfileState | None:
     """The stricter of two verdicts on one profile; None is 'nothing against it'."""
-    return max((a, b), key=lambda s: _SEVERITY.get(s, 0) if s is not None else 0)
+    if a is None or b is None:
+        return a or b
+    return max(a, b, key=lambda state: _SEVERITY.get(state, 0))
 
 
 def settle_state(*, live: int, unresolved: int, verdict: ProfileState | None, drain: bool) -> ProfileState:

@@ -85,6 +85,17 @@ def can_share(profile: Profile, *, shared: bool) -> bool:
     return shared or profile.disposable
 
 
+# What a profile's state alone keeps out: a leased one may be shared.
+HOLD_OF_STATE: Final[Mapping[ProfileState, Blocked | None]] = {
+    ProfileState.AVAILABLE: None,
+    ProfileState.LEASED: Blocked.PROFILE_LEASE,
+    ProfileState.STALE: Blocked.PROFILE_STATE,
+    ProfileState.REVIEW_REQUIRED: Blocked.REVIEW_REQUIRED,
+    ProfileState.QUARANTINED: Blocked.PROFILE_STATE,
+    ProfileState.DISABLED: Blocked.PROFILE_STATE,
+}
+
+
 def lane_gate(
     *,
     state: ProfileState,
@@ -98,13 +109,8 @@ def lane_gate(
     """What holds a whole lane. `ending`: a verdict, a drain or an unresolved ending waits for the sharers."""
     if paused:
         return Blocked.ACCOUNT_PAUSE
-    match state:
-        case ProfileState.AVAILABLE:
-            return None
-        case ProfileState.REVIEW_REQUIRED:
-            return Blocked.REVIEW_REQUIRED
-        case ProfileState.STALE | ProfileState.QUARANTINED | ProfileState.DISABLED:
-            return Blocked.PROFILE_STATE
-        case ProfileState.LEASED:
-            free = live < profile.max_active_runs and live_exclusive == 0 and not ending
-            return None if free and can_share(profile, shared=head_shared) else Blocked.PROFILE_LEASE
+    hold = HOLD_OF_STATE[state]
+    if hold is not Blocked.PROFILE_LEASE:
+        return hold
+    free = live < profile.max_active_runs and live_exclusive == 0 and not ending
+    return None if free and can_share(profile, shared=head_shared) else hold

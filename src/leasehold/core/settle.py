@@ -13,6 +13,7 @@ from leasehold.core.failures import BelongsTo, Failure, ProfileRule, RetryRule, 
 from leasehold.core.jobs import Backoff, Job, JobState
 from leasehold.core.leases import Lease, LeaseRef, LeaseStatus, RunResult
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
+from leasehold.core.records import quick_init
 
 MOST_LOSSES = 2
 
@@ -43,6 +44,7 @@ class EndFacts:
     evidence_saved: bool = True
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """A holder's report of how its run ended. `reason` None means it completed.
@@ -67,6 +69,7 @@ class Ending:
     engine: int | None = None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobVerdict:
     """Where the job goes. `run_at` is set when it will be tried again."""
@@ -77,6 +80,7 @@ class JobVerdict:
     lost: bool = False
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileVerdict:
     """Where the profile goes once no sharer is left. None: nothing stands against `available`."""
@@ -87,6 +91,7 @@ class ProfileVerdict:
     unresolved: bool = False
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """The whole decision on one ending."""

@@ -6,7 +6,8 @@ The store knows its few types; what a general driver spends on finding them out 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from leasehold.stores.sql.codec import Row, clean, compiled
+from leasehold.core.records import compiled
+from leasehold.stores.sql.codec import Row, clean
 
 Values = Sequence[bytes | None]
 

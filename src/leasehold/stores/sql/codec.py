@@ -14,13 +14,15 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from leasehold.core.jobs import Backoff, Retry
+from leasehold.core.records import compiled, draft
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
 Encoder = Callable[[Any], Any]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_put = object.__setattr__
+# Until 2096 a float of seconds tells all microseconds apart.
+_EXACT_AS_FLOAT = 4_000_000_000_000_000
 
 
 def to_us(at: datetime) -> int:
@@ -31,6 +33,8 @@ def to_us(at: datetime) -> int:
 
 def from_us(us: int) -> datetime:
     """A time as core knows it."""
+    if 0 <= us < _EXACT_AS_FLOAT:
+        return datetime.fromtimestamp(us / 1_000_000, UTC)
     return EPOCH + timedelta(microseconds=us)
 
 
@@ -121,30 +125,15 @@ def _codecs(kind: Any) -> tuple[tuple[str, Encoder | None, Encoder | None], ...]
     return tuple((f.name, *_pair(hints[f.name])) for f in fields(kind))
 
 
-@cache
-def _draft(kind: Any) -> Any:
-    """A class with the slots of a frozen record, but writable: a record is filled in as a draft, and then is one.
-
-    Records are made by the thousand, and the constructor of a frozen class takes ten times as long.
-    """
-    return type(f"{kind.__name__}Draft", (), {"__slots__": kind.__slots__})
-
-
-def compiled(source: str, **names: Any) -> Any:
-    """The function that the source defines. It is made of field names and of the names given, and of nothing else."""
-    exec(source, names)  # noqa: S102 - as dataclasses make their own methods
-    return names["made"]
-
-
-def decoder(kind: type[T], prefix: str = "") -> Callable[[Row], T]:
-    """A function that makes a record out of a row whose columns may carry a prefix."""
+def decoder(kind: type[T], prefix: str = "", *, writable: bool = False) -> Callable[[Row], T]:
+    """A function that makes a record out of a row whose columns may carry a prefix. A writable one stays a draft."""
     record_kind: Any = kind
-    decode: Callable[[Row], T] = _decoder(record_kind, prefix)
+    decode: Callable[[Row], T] = _decoder(record_kind, prefix, writable)
     return decode
 
 
 @cache
-def _decoder(kind: Any, prefix: str) -> Any:
+def _decoder(kind: Any, prefix: str, writable: bool) -> Any:
     lines = ["def made(row):", " record = new(draft)"]
     for name, _, dec in _codecs(kind):
         if dec is None:
@@ -152,16 +141,16 @@ def _decoder(kind: Any, prefix: str) -> Any:
         else:
             lines.append(f" value = row[{prefix + name!r}]")
             lines.append(f" record.{name} = None if value is None else dec_{name}(value)")
-    lines += [" record.__class__ = kind", " return record"]
+    lines += [" return record"] if writable else [" record.__class__ = kind", " return record"]
     decoders = {f"dec_{name}": dec for name, _, dec in _codecs(kind)}
-    return compiled("\n".join(lines), kind=kind, draft=_draft(kind), new=object.__new__, **decoders)
+    return compiled("\n".join(lines), kind=kind, draft=draft(kind), new=object.__new__, **decoders)
 
 
 @cache
 def _copier(kind: Any) -> Any:
     copied = "\n".join(f" copy.{name} = record.{name}" for name in kind.__slots__)
     return compiled(
-        f"def made(record):\n copy = new(draft)\n{copied}\n return copy", draft=_draft(kind), new=object.__new__
+        f"def made(record):\n copy = new(draft)\n{copied}\n return copy", draft=draft(kind), new=object.__new__
     )
 
 
@@ -181,7 +170,7 @@ def changer(kind: type[T], *names: str) -> Callable[..., T]:
     lines = [f"def made(record, *, {', '.join(names)}):", " copy = new(draft)"]
     lines += [f" copy.{name} = {name if name in names else f'record.{name}'}" for name in record_kind.__slots__]
     lines += [" copy.__class__ = kind", " return copy"]
-    change: Callable[..., T] = compiled("\n".join(lines), kind=kind, draft=_draft(record_kind), new=object.__new__)
+    change: Callable[..., T] = compiled("\n".join(lines), kind=kind, draft=draft(record_kind), new=object.__new__)
     return change
 
 
@@ -199,15 +188,9 @@ def reviser(kind: type[T], only: tuple[str, ...]) -> Callable[[T, Row], T]:
     lines += [" copy.__class__ = kind", " return copy"]
     decoders = {f"dec_{name}": dec for name, _, dec in _codecs(record_kind)}
     revise: Callable[[T, Row], T] = compiled(
-        "\n".join(lines), kind=kind, draft=_draft(record_kind), new=object.__new__, **decoders
+        "\n".join(lines), kind=kind, draft=draft(record_kind), new=object.__new__, **decoders
     )
     return revise
-
-
-def amend(record: object, **changes: object) -> None:
-    """Change a record in place: only for a copy that nobody else has seen yet."""
-    for name, value in changes.items():
-        _put(record, name, value)
 
 
 def encoder(kind: type[T], only: tuple[str, ...] | None = None) -> Callable[[T], dict[str, Any]]:

@@ -16,11 +16,12 @@ from leasehold.core.jobs import Job
 from leasehold.core.leases import Lease, LeaseRef, Mode, refusal
 from leasehold.core.profiles import Cause, Lane, Profile, ProfileState, check_transition
 from leasehold.core.readiness import Blocked, can_share, lane_gate
-from leasehold.stores.sql.codec import Row, amend, decoder, encoder, reviser
+from leasehold.stores.sql.codec import Row, decoder, encoder, reviser
 from leasehold.stores.sql.engine import Params, Tx
 
 read_job = decoder(Job)
 read_lane = decoder(Lane)
+_lane_to_change = decoder(Lane, writable=True)
 read_lease = decoder(Lease)
 read_profile = decoder(Profile)
 read_account = decoder(Account, "a_")
@@ -61,7 +62,9 @@ class Work:
     def change(self, **fields: object) -> None:
         """Change the lane as it will be. It was read for this very piece of work: nobody else has it."""
         self.changed = True
-        amend(self.lane, **fields)
+        lane = self.lane
+        for name, value in fields.items():
+            setattr(lane, name, value)
 
     @property
     def live(self) -> list[Lease]:
@@ -80,7 +83,7 @@ def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[Prof
     config = _configured(tx, [row["profile_id"] for row in lanes])
     works: dict[ProfileId, Work] = {}
     for row in lanes:
-        lane = read_lane(row)
+        lane = _lane_to_change(row)
         profile, account, proxy = config[lane.profile_id]
         works[lane.profile_id] = Work(
             lane=lane,
@@ -229,7 +232,7 @@ def gate_of(work: Work, *, shared: bool, even_paused: bool = False) -> Blocked |
         paused=work.account.paused and not even_paused,
         profile=work.profile,
         live=len(live),
-        live_exclusive=sum(1 for lease in live if not can_share(work.profile, shared=lease.shared)),
+        live_exclusive=len([1 for lease in live if not can_share(work.profile, shared=lease.shared)]) if live else 0,
         head_shared=shared,
         ending=bool(lane.verdict or lane.drain or work.unresolved),
     )

@@ -18,6 +18,7 @@ from leasehold.core.fleet import Change, Fleet
 from leasehold.core.jobs import JobSpec
 from leasehold.core.leases import Lease, LeaseRef
 from leasehold.core.policy import Policy, Retention
+from leasehold.core.records import quick_init
 from leasehold.core.settle import Browser, Ending
 from leasehold.core.why import WhyFacts
 from leasehold.core.workers import WorkerReport
@@ -84,6 +85,7 @@ class Ids:
 new_id = Ids()
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
     """One call of a worker: endings to settle, or a claim, or both."""
