@@ -17,7 +17,7 @@ run: browser ## see it work: a fleet, a local shop, real browsers
 	@$(BIN)/leasehold demo
 
 test: servers check ## everything that must hold: check, then all tests
-	@$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/pytest -n auto --dist load --maxschedchunk 1 $(PYTEST_ARGS)
 
 check: setup ## lint, format, types, layers
 	@$(BIN)/ruff check $(CODE)

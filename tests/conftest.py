@@ -6,10 +6,12 @@ A test that is `async def` runs in an event loop of its own; set-up that is asyn
 
 import asyncio
 import inspect
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import wraps
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,23 @@ hypothesis.settings.load_profile("ci")
 # A runner in the background of a shell inherits an ignored Ctrl-C, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LONGEST = "test_many.py"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Test processes: some more than cores, as many tests wait for deadlines and for other programs."""
+    cores = os.cpu_count() or 1
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", min(8, cores + (cores + 1) // 2)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In several processes tests are mixed, always in the same way: those that work hard run beside those that wait.
+    The longest one goes first, so that no process is left alone with it at the end."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: (item.path.name != LONGEST, sha256(item.nodeid.encode()).digest()))
 
 
 @pytest.hookimpl(tryfirst=True)

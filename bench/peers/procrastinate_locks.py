@@ -1,5 +1,7 @@
-"""Procrastinate with `lock=<profile>`: the nearest PostgreSQL peer, in its fastest set-up.
+"""Procrastinate with `lock=<profile>`: the nearest PostgreSQL peer, as it is shipped and with a tuned pool.
 
+As shipped: its own connector as its documentation opens it, spread over processes in the fastest way. Tuned: a pool
+that spares it the check of the connection before each use and the transaction around each statement.
 Jobs are deferred before the start, the task does nothing, and the time comes from the database's own
 events, from the first job finished to the last: start-up and polling are not counted.
 With `blocked` > 0 as many older jobs wait for one lock. Its holder is only marked `doing` in the
@@ -41,16 +43,26 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the parallel jobs are spread: processes, and concurrency inside each."""
+    """How the parallel jobs are spread: processes, and concurrency inside each; and by which pool they connect."""
 
     processes: int
     concurrency: int
+    tuned: bool = False
 
     def __str__(self) -> str:
         return f"processes={self.processes} concurrency={self.concurrency}"
 
 
-def run(dsn: str, profiles: int, jobs_per_profile: int, workers: int, blocked: int, seconds_cap: float) -> Result:
+def run(
+    dsn: str,
+    profiles: int,
+    jobs_per_profile: int,
+    workers: int,
+    blocked: int,
+    seconds_cap: float,
+    *,
+    tuned: bool = False,
+) -> Result:
     """Try each shape of `workers` parallel jobs for a moment, then measure the fastest.
 
     A fetch is the cheaper the fewer jobs wait, so without `blocked` the cap should let all jobs
@@ -58,15 +70,15 @@ def run(dsn: str, profiles: int, jobs_per_profile: int, workers: int, blocked: i
     """
     dsn = make_conninfo(dsn, options=f"-csearch_path={SCHEMA}")
     load = Load(profiles, jobs_per_profile, blocked)
-    trials = {shape: _run_shape(dsn, load, shape, TRIAL_SECONDS) for shape in shapes(workers)}
+    trials = {shape: _run_shape(dsn, load, shape, TRIAL_SECONDS) for shape in shapes(workers, tuned=tuned)}
     fastest = max(trials, key=lambda shape: trials[shape].jobs_per_s)
     return _run_shape(dsn, load, fastest, seconds_cap)
 
 
-def shapes(workers: int) -> list[Shape]:
+def shapes(workers: int, *, tuned: bool) -> list[Shape]:
     """Every way to spread `workers` parallel jobs evenly, from one process to one process each."""
     counts = [count for count in range(1, workers + 1) if workers % count == 0]
-    return [Shape(count, workers // count) for count in counts]
+    return [Shape(count, workers // count, tuned) for count in counts]
 
 
 def _run_shape(dsn: str, load: Load, shape: Shape, seconds_cap: float) -> Result:
@@ -117,7 +129,7 @@ def _work(dsn: str, shape: Shape, seconds_cap: float) -> None:
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(shape.processes)
     processes = [
-        context.Process(target=_worker, args=(dsn, shape.concurrency, seconds_cap, barrier), daemon=True)
+        context.Process(target=_worker, args=(dsn, shape, seconds_cap, barrier), daemon=True)
         for _ in range(shape.processes)
     ]
     for process in processes:
@@ -128,15 +140,17 @@ def _work(dsn: str, shape: Shape, seconds_cap: float) -> None:
             raise RuntimeError(f"a procrastinate worker ended with {process.exitcode}")
 
 
-def _worker(dsn: str, concurrency: int, seconds_cap: float, barrier: Barrier) -> None:
-    asyncio.run(_worker_async(dsn, concurrency, seconds_cap, barrier))
+def _worker(dsn: str, shape: Shape, seconds_cap: float, barrier: Barrier) -> None:
+    asyncio.run(_worker_async(dsn, shape, seconds_cap, barrier))
 
 
-async def _worker_async(dsn: str, concurrency: int, seconds_cap: float, barrier: Barrier) -> None:
+async def _worker_async(dsn: str, shape: Shape, seconds_cap: float, barrier: Barrier) -> None:
     """Work until no job can be fetched or the time is up; a fetch under way is finished first."""
-    async with _pool(dsn, concurrency + 1) as pool, _app(dsn).open_async(pool) as app:
+    async with contextlib.AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(_pool(dsn, shape.concurrency + 1)) if shape.tuned else None
+        app = await stack.enter_async_context(_app(dsn).open_async(pool))
         await asyncio.to_thread(barrier.wait, GRACE_SECONDS)
-        work = asyncio.create_task(app.run_worker_async(concurrency=concurrency, wait=False))
+        work = asyncio.create_task(app.run_worker_async(concurrency=shape.concurrency, wait=False))
         asyncio.get_running_loop().call_later(seconds_cap, work.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await work

@@ -97,7 +97,7 @@ async def test_turns_of_any_size_are_done_whole_and_told_in_order(new_world: New
 async def test_an_ending_that_contains_itself_is_refused(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
-        output: dict[str, object] = {}
+        output: dict[str, object] = {"page": "x" * 100_000}
         output["itself"] = output
         with pytest.raises(InputError, match=r"endings\[0\].output"):
             await world.store.settle([Ending(ref=grant.lease.ref, facts=CLEAN, output=output)])

@@ -5,6 +5,8 @@ import os
 import resource
 import sqlite3
 import stat
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -323,3 +325,15 @@ async def test_a_log_that_cannot_grow_refuses_a_batch_whole(sqlite_url: str) -> 
         assert len(await store.submit([spec()])) == 1
     finally:
         await store.close()
+
+
+def test_what_the_program_around_us_adapts_stays_as_it_is() -> None:
+    """The registry of adapters belongs to the whole process."""
+    program = """
+import sqlite3
+sqlite3.register_adapter(bool, lambda value: "yes" if value else "no")
+import leasehold.stores.sqlite.engine
+print(*sqlite3.connect(":memory:").execute("SELECT ?, ?", (True, None)).fetchone())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "yes None\n"

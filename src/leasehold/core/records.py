@@ -26,25 +26,32 @@ def draft(kind: Any) -> Any:
 
 
 def quick_init(kind: type[T]) -> type[T]:
-    """Give a frozen dataclass (slots, keywords only) a constructor that is several times as fast."""
+    """Give a frozen dataclass (slots, keywords only) a constructor that is several times as fast.
+
+    It is for classes of their own: none that inherit, or are inherited from, or do more than keep their fields.
+    """
     record_kind: Any = kind
+    if kind.__bases__ != (object,) or hasattr(kind, "__post_init__"):
+        raise TypeError(f"{kind.__qualname__} is more than its fields")
     names: dict[str, Any] = {}
-    arguments, lines = [], [" put(record, '__class__', draft)"]
+    arguments, lines = [], [" _put(record, '__class__', _draft)"]
     for field in fields(record_kind):
         name, value = field.name, field.name
         if field.default_factory is not MISSING:
-            names[f"new_{name}"], names["missing"] = field.default_factory, MISSING
-            arguments.append(f"{name}=missing")
-            value = f"new_{name}() if {name} is missing else {name}"
+            names[f"_new_{name}"], names["_missing"] = field.default_factory, MISSING
+            arguments.append(f"{name}=_missing")
+            value = f"_new_{name}() if {name} is _missing else {name}"
         elif field.default is not MISSING:
-            names[f"usual_{name}"] = field.default
-            arguments.append(f"{name}=usual_{name}")
+            names[f"_usual_{name}"] = field.default
+            arguments.append(f"{name}=_usual_{name}")
         else:
             arguments.append(name)
         lines.append(f" record.{name} = {value}")
-    lines.append(" record.__class__ = kind")
+    lines.append(" record.__class__ = _kind")
     source = "\n".join([f"def made(record, *, {', '.join(arguments)}):", *lines])
-    made: Callable[..., None] = compiled(source, put=object.__setattr__, draft=draft(record_kind), kind=kind, **names)
+    made: Callable[..., None] = compiled(
+        source, _put=object.__setattr__, _draft=draft(record_kind), _kind=kind, **names
+    )
     made.__name__, made.__qualname__ = "__init__", f"{kind.__qualname__}.__init__"
     record_kind.__init__ = made
     return kind

@@ -6,6 +6,7 @@ A part takes its rows as `:rows (column type, ...)`. Few rows are parameters, as
 
 import re
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from leasehold.stores.postgres.values import Values, encode, packer
@@ -26,6 +27,9 @@ KEYS: Final = {
     "update_jobs": ("seq",),
     "update_lanes": ("profile_id",),
 }
+
+
+_KEY_OF: Final = {name: itemgetter(*columns) if columns else None for name, columns in KEYS.items()}
 
 
 class _Write:
@@ -55,10 +59,10 @@ class _Write:
 _WRITES: Final = {name: _Write(text) for name, text in load("leasehold.stores.postgres", "writes_together.sql").items()}
 
 
-def keys_of(name: str, rows: Sequence[Params]) -> set[tuple[Any, ...]]:
+def keys_of(name: str, rows: Sequence[Params]) -> set[Any]:
     """What identifies these rows; nothing does where there may be any number of the same."""
-    columns = KEYS[name]
-    return {tuple(row[column] for column in columns) for row in rows} if columns else set()
+    key = _KEY_OF[name]
+    return set(map(key, rows)) if key else set()
 
 
 def text_of(parts: str) -> str:

@@ -373,7 +373,7 @@ def _record_grant(
     row = _write_lease(lease)
     row["task"] = job.task if job else None
     row["attempt"] = job.attempt if job else 1
-    row["run_mode"] = job.run_mode.value if job else None
+    row["run_mode"] = job.run_mode._value_ if job else None
     row["expected"] = dump(expected)
     round_.runs.append(row)
     work.open.append(lease)
@@ -389,8 +389,8 @@ def _record_grant(
         data={
             "token": lease.token,
             "routing_key": lease.routing_key,
-            "purpose": lease.purpose.value,
-            "mode": lease.mode.value,
+            "purpose": lease.purpose,
+            "mode": lease.mode,
             "attempt": job.attempt if job else 1,
         },
     )

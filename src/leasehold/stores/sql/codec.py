@@ -41,15 +41,34 @@ def from_us(us: int) -> datetime:
 _quoted = json.encoder.encode_basestring
 _to_ascii_json = json.JSONEncoder(separators=(",", ":")).encode
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-# What `encode` makes anew at every call, made once. Structures that contain themselves end in a RecursionError.
-_make: Any = getattr(json.encoder, "c_make_encoder", None)  # no part of `json`'s documentation: it may be missing
-_pieces = _make and _make(None, _json.default, _quoted, None, ":", ",", False, False, True)
+
+
+def _made_once() -> Callable[[object, int], Sequence[str]] | None:
+    """What `encode` makes anew at every call. It is no part of `json`'s documentation: where it is missing, or wants
+    something else, there is `encode`."""
+    try:
+        make: Any = json.encoder.__dict__["c_make_encoder"]
+        pieces: Callable[[object, int], Sequence[str]] = make(
+            None, _json.default, _quoted, None, ":", ",", False, False, True
+        )
+    except (KeyError, TypeError):
+        return None
+    return pieces
+
+
+_pieces = _made_once()
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _CANNOT_KEEP = re.compile("[\0\ud800-\udfff]")
 
 
+def check_structure(value: object) -> None:
+    """Raise TypeError or ValueError for what cannot be JSON, a structure that contains itself included."""
+    if value:
+        _json.encode(value)
+
+
 def dump(value: object) -> str:
-    """A structure as JSON text."""
+    """A structure as JSON text. What comes from outside is for `check_structure` first."""
     if not value:
         return "[]" if isinstance(value, (tuple, list)) else "{}"
     text = "".join(_pieces(value, 0)) if _pieces else _json.encode(value)

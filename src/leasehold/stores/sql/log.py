@@ -53,15 +53,15 @@ class Log:
         self._events.append(
             {
                 "at": self._at,
-                "type": kind.value,
+                "type": kind._value_,  # in Python 3.11 `value` is a function call
                 "account_id": account_id or (source.account_id if source else None),
                 "profile_id": profile_id or (source.profile_id if source else None),
                 "job_id": job.job_id if job else (lease.job_id if lease else None),
                 "run_id": run_id or (lease.run_id if lease else None),
                 "worker_id": worker_id or (lease.worker_id if lease else None),
                 "actor": actor,
-                "job_state": job_state.value if job_state else None,
-                "profile_state": profile_state.value if profile_state else None,
+                "job_state": job_state._value_ if job_state else None,
+                "profile_state": profile_state._value_ if profile_state else None,
                 "data": dump(data) if data else "{}",
             }
         )

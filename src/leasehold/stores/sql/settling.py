@@ -208,7 +208,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
         job_state=ended.state if ended else None,
         profile_state=work.lane.state,
         data={
-            "result": settlement.result.value,
+            "result": settlement.result,
             "stop_reason": settlement.stop_reason,
             "belongs_to": settlement.belongs_to,
             "profile_reason": settlement.profile.reason,
@@ -261,10 +261,10 @@ def _end_row(
     return {
         "profile_id": lease.profile_id,
         "token": lease.token,
-        "status": status.value,
+        "status": status._value_,
         "ended_at": to_us(ended_at),
         "unresolved": unresolved,
-        "result": (settlement.result if settlement else RunResult.STARTED).value,
+        "result": (settlement.result if settlement else RunResult.STARTED)._value_,
         "stop_reason": settlement.stop_reason if settlement else None,
         "belongs_to": settlement.belongs_to if settlement else None,
         "message": message,

@@ -47,13 +47,10 @@ def lists(text: str) -> tuple[str, ...]:
 
 def positional(text: str, mark: str) -> tuple[str, tuple[str, ...]]:
     """The statement with `$1, $2, …` (or another mark) for its parameters, and their names in that order."""
-    names: list[str] = []
+    names: dict[str, int] = {}
 
     def number(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name not in names:
-            names.append(name)
-        return f"{mark}{names.index(name) + 1}"
+        return f"{mark}{names.setdefault(match.group(1), len(names) + 1)}"
 
     return _PARAM.sub(number, text), tuple(names)
 

@@ -50,7 +50,7 @@ from leasehold.stores.sql import (
     settling,
     submitting,
 )
-from leasehold.stores.sql.codec import clean, dump, evolve
+from leasehold.stores.sql.codec import check_structure, clean, evolve
 from leasehold.stores.sql.engine import Context, Engine, Tx
 from leasehold.stores.sql.lanes import read_lease
 from leasehold.stores.sql.threads import Batcher
@@ -402,7 +402,7 @@ def _check_endings(endings: Sequence[Ending]) -> None:
     for index, ending in enumerate(endings):
         for name in ("output", "evidence", "actual", "timings"):
             try:
-                dump(getattr(ending, name))
+                check_structure(getattr(ending, name))
             except (TypeError, ValueError, RecursionError) as error:
                 problems.append(Problem(f"endings[{index}].{name}", f"cannot be kept as JSON: {error}"))
     if problems:

@@ -31,10 +31,11 @@ from leasehold.stores.sqlite.sleepers import Sleepers
 
 T = TypeVar("T")
 
-# Left to itself, the module looks at length for a way to adapt these, each time, and then takes them as they are.
+# Left to itself, the module looks at length for a way to adapt these, each time, and then takes them as they are. What
+# the program around us has registered stays.
 _SAME: dict[None, None] = {None: None}
-sqlite3.register_adapter(type(None), _SAME.__getitem__)
-sqlite3.register_adapter(bool, int)
+sqlite3.adapters.setdefault((type(None), sqlite3.PrepareProtocol), _SAME.__getitem__)
+sqlite3.adapters.setdefault((bool, sqlite3.PrepareProtocol), int)
 
 BUSY_SECONDS = 30.0
 LOOK_EVERY = timedelta(milliseconds=25)
