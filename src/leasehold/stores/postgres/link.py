@@ -56,7 +56,10 @@ class Link:
         self._connection.close()
 
     def run(self, calls: Sequence[Call]) -> list[list[Row]]:
-        """Send all, then read all. The first error is raised after the rest has been read off the wire."""
+        """Send all, then read all. The first error is raised after the rest has been read off the wire.
+
+        Values were encoded before: one that cannot be sent must not leave half a pipeline behind.
+        """
         sent: list[tuple[Statement, bool]] = []
         for statement, values in calls:
             if statement.name not in self._prepared:
