@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-EVERY_COMMITS = 400
+# A commit that makes the log longer takes the disk longer than one that writes over what was there before the last
+# checkpoint: so the log is kept short.
+EVERY_COMMITS = 100
 
 
 class Checkpoints:
