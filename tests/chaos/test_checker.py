@@ -69,7 +69,7 @@ def test_nothing_at_all_breaks_nothing() -> None:
     assert broken([]) == []
 
 
-def one(findings: list[str], start: str) -> None:
+def assert_only(findings: list[str], start: str) -> None:
     """Exactly this promise was broken."""
     assert findings, f"nothing was found, wanted {start}"
     assert {finding.split(":")[0] for finding in findings} == {start}, findings
@@ -79,7 +79,7 @@ def one(findings: list[str], start: str) -> None:
 
 
 def test_a_second_holder_before_the_first_one_stopped_is_found() -> None:
-    one(broken([grant("a", 1, 0, job="j1"), grant("b", 2, 8, job="j2")]), "I1")
+    assert_only(broken([grant("a", 1, 0, job="j1"), grant("b", 2, 8, job="j2")]), "I1")
 
 
 def test_a_second_holder_after_the_deadline_of_the_first_is_sound() -> None:
@@ -88,7 +88,7 @@ def test_a_second_holder_after_the_deadline_of_the_first_is_sound() -> None:
 
 def test_a_renewal_moves_the_deadline_by_the_time_it_was_sent() -> None:
     renewed = [grant("a", 1, 0, job="j1"), write("a", "renew", 1, 5)]
-    one(broken([*renewed, grant("b", 2, 13, job="j2")]), "I1")
+    assert_only(broken([*renewed, grant("b", 2, 13, job="j2")]), "I1")
     assert broken([*renewed, grant("b", 2, 15, job="j2")]) == []
 
 
@@ -115,33 +115,33 @@ def test_sharers_may_overlap_up_to_their_number_but_not_with_an_exclusive_one() 
     first = grant("a", 1, 0, profile="q", job="j1", shared=True)
     second = grant("b", 2, 1, profile="q", job="j2", shared=True)
     assert broken([first, second]) == []
-    one(broken([first, second, grant("c", 3, 2, profile="q", job="j3", shared=True)]), "I1")
-    one(broken([first, grant("b", 2, 1, profile="q", job="j2")]), "I1")
-    one(broken([grant("a", 1, 0, profile="q", job="j1"), second]), "I1")
+    assert_only(broken([first, second, grant("c", 3, 2, profile="q", job="j3", shared=True)]), "I1")
+    assert_only(broken([first, grant("b", 2, 1, profile="q", job="j2")]), "I1")
+    assert_only(broken([grant("a", 1, 0, profile="q", job="j1"), second]), "I1")
 
 
 def test_a_pool_and_a_routing_key_have_limits_over_all_profiles() -> None:
     pool = [grant(f"w{n}", 1, n, profile=f"v{n}", job=f"j{n}", pool="vendor") for n in range(3)]
     assert broken(pool[:2]) == []
-    one(broken(pool), "I1")
+    assert_only(broken(pool), "I1")
     account = [grant(f"w{n}", 1, n, profile=f"v{n}", job=f"j{n}", key="account:a") for n in range(2)]
     assert broken(account[:1]) == []
-    one(broken(account), "I1")
+    assert_only(broken(account), "I1")
 
 
 def test_one_job_in_two_profiles_at_once_is_found() -> None:
-    one(broken([grant("a", 1, 0, profile="v1", job="j1"), grant("b", 1, 1, profile="v2", job="j1")]), "I1")
+    assert_only(broken([grant("a", 1, 0, profile="v1", job="j1"), grant("b", 1, 1, profile="v2", job="j1")]), "I1")
 
 
 # I3: tokens and late writes
 
 
 def test_a_token_that_is_granted_twice_is_found() -> None:
-    one(broken([grant("a", 1, 0), settle("a", 1, 2, "scheduled"), grant("b", 1, 20, job="j2")]), "I3")
+    assert_only(broken([grant("a", 1, 0), settle("a", 1, 2, "scheduled"), grant("b", 1, 20, job="j2")]), "I3")
 
 
 def test_a_token_that_goes_down_is_found() -> None:
-    one(broken([grant("a", 5, 0), grant("b", 4, 20, job="j2")]), "I3")
+    assert_only(broken([grant("a", 5, 0), grant("b", 4, 20, job="j2")]), "I3")
 
 
 def test_tokens_of_grants_that_were_under_way_together_may_come_in_any_order() -> None:
@@ -155,13 +155,13 @@ def test_tokens_of_grants_that_were_under_way_together_may_come_in_any_order() -
 @pytest.mark.parametrize("op", ["renew", "checkpoint", "enter_section", "leave_section"])
 def test_a_write_that_is_accepted_after_a_later_grant_is_found(op: str) -> None:
     grants = [grant("a", 1, 0), grant("b", 2, 20, job="j2")]
-    one(broken([*grants, write("a", op, 1, 22)]), "I3")
+    assert_only(broken([*grants, write("a", op, 1, 22)]), "I3")
     assert broken([*grants, write("a", op, 1, 22, error="LeaseLost")]) == []
 
 
 def test_a_result_that_is_accepted_after_a_later_grant_is_found() -> None:
     history = [grant("a", 1, 0), grant("b", 2, 20, job="j2"), settle("a", 1, 22, "completed")]
-    one(broken(history, stored()), "I3")
+    assert_only(broken(history, stored()), "I3")
 
 
 def test_a_write_that_was_sent_before_the_later_grant_came_is_sound() -> None:
@@ -176,14 +176,14 @@ def test_sharers_write_beside_each_other() -> None:
 
 
 def test_a_write_that_is_accepted_after_the_lease_was_settled_is_found() -> None:
-    one(broken([grant("a", 1, 0), settle("a", 1, 2, "scheduled"), write("a", "checkpoint", 1, 5)]), "I3")
+    assert_only(broken([grant("a", 1, 0), settle("a", 1, 2, "scheduled"), write("a", "checkpoint", 1, 5)]), "I3")
 
 
 # I4, I5, I8, I9: jobs
 
 
 def test_an_acknowledged_job_that_is_gone_is_found() -> None:
-    one(broken([submit("s", 0, "j1")]), "I4")
+    assert_only(broken([submit("s", 0, "j1")]), "I4")
 
 
 def test_a_job_that_was_never_acknowledged_may_be_gone() -> None:
@@ -192,11 +192,11 @@ def test_a_job_that_was_never_acknowledged_may_be_gone() -> None:
 
 
 def test_a_job_that_is_there_twice_is_found() -> None:
-    one(broken([submit("s", 0, "j1")], stored(), stored()), "I4")
+    assert_only(broken([submit("s", 0, "j1")], stored(), stored()), "I4")
 
 
 def test_one_submission_that_became_two_jobs_is_found() -> None:
-    one(broken([], stored("j1", mark="s-1"), stored("j2", mark="s-1")), "I4")
+    assert_only(broken([], stored("j1", mark="s-1"), stored("j2", mark="s-1")), "I4")
 
 
 def test_a_job_that_is_finished_twice_is_found() -> None:
@@ -211,35 +211,35 @@ def test_a_job_that_is_finished_twice_is_found() -> None:
 
 
 def test_two_final_states_in_the_log_of_events_are_found() -> None:
-    one(broken(SOUND, stored(), endings=(("j1", "dead"), ("j1", "completed"))), "I5")
+    assert_only(broken(SOUND, stored(), endings=(("j1", "dead"), ("j1", "completed"))), "I5")
 
 
 def test_a_job_whose_final_state_was_overwritten_is_found() -> None:
-    one(broken(SOUND, stored(state="dead")), "I5")
+    assert_only(broken(SOUND, stored(state="dead")), "I5")
 
 
 def test_a_job_that_is_granted_after_it_was_finished_is_found() -> None:
-    one(broken([*SOUND, grant("c", 3, 20)], stored()), "I5")
+    assert_only(broken([*SOUND, grant("c", 3, 20)], stored()), "I5")
 
 
 def test_a_job_that_ran_too_often_is_found() -> None:
     history = [grant(f"w{n}", n + 1, n * 20) for n in range(3)]
     assert broken(history, stored(state="review")) == []
-    one(broken([*history, grant("z", 4, 60)], stored(state="review")), "I9")
-    one(broken([], stored(state="review", attempt=4)), "I9")
+    assert_only(broken([*history, grant("z", 4, 60)], stored(state="review")), "I9")
+    assert_only(broken([], stored(state="review", attempt=4)), "I9")
 
 
 def test_one_key_with_two_jobs_is_found() -> None:
-    one(
+    assert_only(
         broken([submit("s", 0, "j1", key="k"), submit("t", 0, "j2", key="k", already=True)], stored(), stored("j2")),
         "I8",
     )
-    one(broken([submit("s", 0, "j1", key="k")], stored(key="k"), stored("j2", key="k")), "I8")
+    assert_only(broken([submit("s", 0, "j1", key="k")], stored(key="k"), stored("j2", key="k")), "I8")
 
 
 def test_one_key_that_was_new_twice_is_found() -> None:
     history = [submit("s", 0, "j1", key="k"), submit("t", 0, "j1", key="k")]
-    one(broken(history, stored(key="k")), "I8")
+    assert_only(broken(history, stored(key="k")), "I8")
 
 
 def test_one_key_with_one_job_is_sound() -> None:
@@ -255,7 +255,7 @@ def lease(status: str, token: int = 1, who: str = "a") -> dict[str, Any]:
 
 
 def test_a_lease_that_its_holder_never_heard_of_is_found() -> None:
-    one(broken([Call("a", "claim", {}, 0, 1, [])], leases=(lease("expired"),)), "I4")
+    assert_only(broken([Call("a", "claim", {}, 0, 1, [])], leases=(lease("expired"),)), "I4")
 
 
 def test_a_lease_may_be_unknown_to_a_holder_whose_answer_was_lost() -> None:
@@ -265,7 +265,7 @@ def test_a_lease_may_be_unknown_to_a_holder_whose_answer_was_lost() -> None:
 
 def test_a_refusal_of_what_was_done_is_found() -> None:
     refused = [grant("a", 1, 0), settle("a", 1, 2, None, error="LeaseLost")]
-    one(broken(refused, leases=(lease("released"),)), "I4")
+    assert_only(broken(refused, leases=(lease("released"),)), "I4")
     assert broken(refused, leases=(lease("expired"),)) == []
 
 
@@ -279,7 +279,7 @@ def test_a_refusal_after_a_lost_answer_is_sound() -> None:
 def test_a_lease_that_two_sweepers_ended_is_found(op: str) -> None:
     first, second = (Call(f"s{n}", op, {}, n, n + 1, ["p:1"]) for n in range(2))
     assert broken([first]) == []
-    one(broken([first, second]), "I5")
+    assert_only(broken([first, second]), "I5")
 
 
 def test_logs_are_read_with_their_torn_ends() -> None:

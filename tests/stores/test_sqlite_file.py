@@ -101,7 +101,10 @@ async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     file = tmp_path / "leasehold.db"
     file.touch(0o600)
     store = await open_store(at(file))
-    await store.close()
+    try:
+        assert (await store.check()).schema == schema.NEWEST
+    finally:
+        await store.close()
 
 
 async def test_a_file_from_the_future_is_refused_and_left_alone(tmp_path: Path) -> None:

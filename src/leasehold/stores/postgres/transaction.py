@@ -10,7 +10,7 @@ from leasehold.core.leases import Lease
 from leasehold.stores.postgres import schema
 from leasehold.stores.postgres.link import Call, Link, Statement
 from leasehold.stores.postgres.values import encode
-from leasehold.stores.postgres.writing import KEYS, keys_of, put_together, text_of
+from leasehold.stores.postgres.writing import KEYS, may_be_one, put_together, text_of
 from leasehold.stores.sql.codec import Row, dump, from_us, to_us
 from leasehold.stores.sql.engine import Memory, Params
 from leasehold.stores.sql.statements import for_one, for_postgres, lists, load
@@ -196,7 +196,7 @@ class PostgresTx:
             self._touched.add(row.get("profile_id"))
         if name in KEYS:
             for other, waiting in self._pending:
-                if other == name and keys_of(name, waiting).isdisjoint(keys_of(name, rows)):
+                if other == name and may_be_one(name, waiting, rows):
                     waiting.extend(rows)
                     return
         self._pending.append((name, list(rows)))

@@ -5,7 +5,7 @@ A part takes its rows as `:rows (column type, ...)`. Few rows are parameters, as
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,19 +17,16 @@ from leasehold.stores.sql.statements import load, renamed
 MOST_AS_PARAMETERS: Final = 16
 _ROWS: Final = re.compile(r":rows \(([^)]*)\)")
 
-# What identifies a row tells whether two lots of rows may be one.
-KEYS: Final = {
-    "end_runs": ("profile_id", "token"),
-    "insert_events": (),
-    "insert_runs": ("profile_id", "token"),
-    "mark_commit": ("nonce",),
-    "unmark_commit": ("nonce",),
-    "update_jobs": ("seq",),
-    "update_lanes": ("profile_id",),
+# What identifies a row tells whether two lots of rows may be one. There may be any number of the same event.
+KEYS: Final[Mapping[str, itemgetter[Any] | None]] = {
+    "end_runs": itemgetter("profile_id", "token"),
+    "insert_events": None,
+    "insert_runs": itemgetter("profile_id", "token"),
+    "mark_commit": itemgetter("nonce"),
+    "unmark_commit": itemgetter("nonce"),
+    "update_jobs": itemgetter("seq"),
+    "update_lanes": itemgetter("profile_id"),
 }
-
-
-_KEY_OF: Final = {name: itemgetter(*columns) if columns else None for name, columns in KEYS.items()}
 
 
 class _Write:
@@ -59,10 +56,10 @@ class _Write:
 _WRITES: Final = {name: _Write(text) for name, text in load("leasehold.stores.postgres", "writes_together.sql").items()}
 
 
-def keys_of(name: str, rows: Sequence[Params]) -> set[Any]:
-    """What identifies these rows; nothing does where there may be any number of the same."""
-    key = _KEY_OF[name]
-    return set(map(key, rows)) if key else set()
+def may_be_one(name: str, some: Sequence[Params], others: Sequence[Params]) -> bool:
+    """Whether two lots of rows for one write may be written together: no row is in both."""
+    key = KEYS[name]
+    return key is None or set(map(key, some)).isdisjoint(map(key, others))
 
 
 def text_of(parts: str) -> str:

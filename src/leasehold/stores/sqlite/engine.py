@@ -79,7 +79,7 @@ class _Statements(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasehold.stores.sql", "queries.sql", "finds.sql", "rows.sql"),
+    **load("leasehold.stores.sql", "queries.sql", "finds.sql"),
     **load("leasehold.stores.sqlite", "reads.sql", "writes.sql"),
 }
 _STATEMENTS = _Statements()
