@@ -5,7 +5,7 @@ A part takes its rows as `:rows (column type, ...)`. Few rows are parameters, as
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ MOST_AS_PARAMETERS: Final = 16
 _ROWS: Final = re.compile(r":rows \(([^)]*)\)")
 
 # What identifies a row tells whether two lots of rows may be one. There may be any number of the same event.
-KEYS: Final[Mapping[str, itemgetter[Any] | None]] = {
+KEYS: Final[Mapping[str, Callable[[Params], Any] | None]] = {
     "end_runs": itemgetter("profile_id", "token"),
     "insert_events": None,
     "insert_runs": itemgetter("profile_id", "token"),
