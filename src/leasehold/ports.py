@@ -248,9 +248,11 @@ class Store(Protocol):
         """
         ...
 
-    async def expire(self, most: int = MOST_IN_BATCH) -> list[Lease]:
+    async def expire(self, most: int = MOST_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
         """End leases whose time is up: lease expired, profile stale (once no sharer is left). Frees nothing.
 
+        `seen` is what the store's clock showed when the caller last compared it with its own: what was not over by
+        then is left, since the clock may have jumped in between.
         Safe to run many times at once. Returns those that this call expired.
         """
         ...
@@ -258,7 +260,7 @@ class Store(Protocol):
     async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
         """The store's clock jumped: for this long no lease expires, nor is a write refused because one has.
 
-        Leases that the jump left with more than one TTL are cut to one. Event `clock_jumped`.
+        Every lease has its own TTL from now, whatever the jump left of it. Event `clock_jumped`.
         """
         ...
 

@@ -158,6 +158,34 @@ async def test_a_jump_back_that_somebody_saw_leaves_no_lease_longer_than_its_ttl
         assert [lease.lease_id for lease in await world.store.expire()] == [short.lease.lease_id]
 
 
+async def test_a_jump_ahead_that_somebody_saw_leaves_every_lease_its_own_ttl(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2"), profile("p3")) as world:
+        short, revoked = await world.run("p1"), await world.run("p3")
+        long = await world.run("p2", lock_timeout_seconds=900)
+        await world.revoke(revoked, over=False)
+        world.advance(3600)
+        await world.store.pause_expiry(seconds(60), seconds(3600))
+        world.advance(60)
+        over = {short.lease.lease_id, revoked.lease.lease_id}
+        assert {lease.lease_id for lease in await world.store.expire()} == over
+        world.advance(839)
+        assert (await world.store.renew([Renewal(ref=long.lease.ref)]))[0].refused is None
+
+
+async def test_nothing_expires_that_was_not_over_when_the_clock_was_looked_at(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        first = await world.run("p1")
+        world.advance(10)
+        second = await world.run("p2")
+        world.advance(50)
+        seen = world.now
+        world.advance(3600)
+        assert [lease.lease_id for lease in await world.store.expire(seen=seen)] == [first.lease.lease_id]
+        world.advance(-3600)
+        assert await world.store.expire(seen=seen + seconds(3600)) == []
+        assert (await world.store.renew([Renewal(ref=second.lease.ref)]))[0].refused is None
+
+
 async def test_a_second_pause_does_not_shorten_the_first(new_world: NewWorld) -> None:
     async with new_world() as world:
         await world.run()

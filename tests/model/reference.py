@@ -497,7 +497,7 @@ class Model:
         return self.now < self.expiry_resumes
 
     def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
-        """The clock jumped: it cannot tell whose time is up, and nobody keeps more than one TTL.
+        """The clock jumped: it cannot tell whose time is up, and everybody has one TTL from now.
 
         After a jump back an earlier pause lies in the future: it counts no more.
         """
@@ -505,7 +505,7 @@ class Model:
         self.expiry_resumes = max(earlier, self.now + span)
         for held in self.leases:
             if held.ended is None:
-                held.expires = min(held.expires, self.now + held.ttl)
+                held.expires = self.now + held.ttl
 
     def renew(self, ref: LeaseRef, status: str) -> datetime | None:
         held = self.holder(ref)

@@ -9,11 +9,13 @@ from datetime import timedelta
 
 import pytest
 
-from leasehold import Lane, connect
+from leasehold import Event, Lane, config, connect
 from leasehold.client import Client
 from leasehold.core.profiles import ProfileState
 from leasehold.core.settle import LostFacts
+from leasehold.ports import StoreInfo
 from leasehold.runtime.sweeper import Sweeper
+from leasehold.stores import open_store
 from tests.runtime.stage import TIMES, furnish, state_of, until
 
 
@@ -92,9 +94,6 @@ async def test_a_holder_that_renews_keeps_its_lease_past_its_ttl(store_url: str)
 
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1)])
 async def test_a_jump_of_the_stores_clock_pauses_expiry_and_is_logged(store_url: str, jump: timedelta) -> None:
-    from leasehold import Event, config
-    from leasehold.stores import open_store
-
     shift = [timedelta(0)]
     settings = config.load(store=store_url, **TIMES)
     store = await open_store(store_url, policy=settings.policy, clock=lambda real: real + shift[0])
@@ -113,3 +112,26 @@ async def test_a_jump_of_the_stores_clock_pauses_expiry_and_is_logged(store_url:
         assert abs(float(str(event.data["jump_seconds"])) - jump.total_seconds()) < 60
     finally:
         await client.close()
+
+
+async def test_a_jump_between_the_look_at_the_clock_and_the_sweep_ends_no_lease(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        async with client.lease("p1"):
+            shift = [timedelta(0)]
+            store = await open_store(store_url, policy=client.config.policy, clock=lambda real: real + shift[0])
+            try:
+                look = store.check
+
+                async def set_after_a_look() -> StoreInfo:
+                    found = await look()
+                    shift[0] = timedelta(hours=1)
+                    return found
+
+                store.check = set_after_a_look  # type: ignore[method-assign]
+                sweeper = Sweeper(store, client.config)
+                assert (await sweeper.tick()).expired == 0
+                assert (await sweeper.tick()).paused
+            finally:
+                await store.close()
+            assert await state_of(client) is ProfileState.LEASED

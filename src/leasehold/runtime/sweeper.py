@@ -44,13 +44,13 @@ def nothing_known(_lease: Lease) -> LostFacts:
     return LostFacts()
 
 
-async def sweep_once(
-    store: Store, config: Config, facts: Callable[[Lease], LostFacts] = nothing_known, *, prune: bool = True
+async def _sweep(
+    store: Store, config: Config, facts: Callable[[Lease], LostFacts], *, seen: datetime, prune: bool
 ) -> Swept:
-    """One pass over everything."""
+    """One pass over everything. Nothing expires that was not over when the store's clock was `seen`."""
     expired = resolved = 0
     for _ in range(MOST_BATCHES):
-        ended = len(await store.expire())
+        ended = len(await store.expire(seen=seen))
         lost = await store.unresolved()
         done = await store.resolve([Resolution(lease_id=lease.lease_id, facts=facts(lease)) for lease in lost])
         expired, resolved = expired + ended, resolved + len(done)
@@ -111,12 +111,12 @@ class Sweeper:
 
     async def tick(self) -> Swept:
         """One sweep. Old records are looked for now and then only."""
-        paused = await self._watch_clock()
+        paused, seen = await self._watch_clock()
         prune = boot_time() >= self._prune_at
         if prune:
             self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
         testimony = self._testimony
-        swept = await sweep_once(self._store, self._config, self._facts, prune=prune)
+        swept = await _sweep(self._store, self._config, self._facts, seen=seen, prune=prune)
         reports = await testimony.deliver(self._store) if testimony is not None else 0
         if prune and testimony is not None:
             await asyncio.to_thread(_prune_evidence, self._config.browsers, testimony)
@@ -132,13 +132,13 @@ class Sweeper:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._config.sweep_every.total_seconds())
 
-    async def _watch_clock(self) -> bool:
-        """Pause expiry if the store's clock jumped since the last look. Says whether it did."""
+    async def _watch_clock(self) -> tuple[bool, datetime]:
+        """Pause expiry if the store's clock jumped since the last look. Says whether it did, and what it shows."""
         store_now, own = (await self._store.check()).now, boot_time()
         seen, self._seen = self._seen, (store_now, own)
         if seen is None:
-            return False
+            return False, store_now
         jump = clock_jump(store_now - seen[0], timedelta(seconds=own - seen[1]), self._config.clock_tolerance)
         if jump is not None:
             await self._store.pause_expiry(self._config.policy.timing.ttl, jump)
-        return jump is not None
+        return jump is not None, store_now

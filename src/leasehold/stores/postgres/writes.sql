@@ -153,10 +153,10 @@ UPDATE fleet_lock t SET
     expiry_resumes_at = greatest(CASE WHEN r.back THEN 0 ELSE t.expiry_resumes_at END, r.resumes_at)
 FROM json_to_recordset(:rows) AS r (resumes_at bigint, back boolean);
 
--- name: cap_expiry
+-- name: restart_expiry
 UPDATE runs t SET expires_at = r.now + t.ttl_ms * 1000
 FROM json_to_recordset(:rows) AS r (now bigint)
-WHERE t.ended_at IS NULL AND t.expires_at > r.now + t.ttl_ms * 1000;
+WHERE t.ended_at IS NULL;
 
 -- name: pause_accounts
 UPDATE accounts t SET paused = r.paused, pause_note = r.pause_note, version = t.version + 1

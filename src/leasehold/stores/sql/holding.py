@@ -105,11 +105,11 @@ def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None,
 
 
 def pause_expiry(tx: Tx, ctx: Context, span: timedelta, jump: timedelta) -> None:
-    """The clock jumped: nothing expires for a while, and no lease outlives one TTL from now."""
+    """The clock jumped: nothing expires for a while, and every lease has its own TTL from now."""
     now, _ = tx.clock()
     # A pause from before a jump back lies in a future that has not come yet: it counts no more.
     tx.write("pause_expiry", [{"resumes_at": to_us(now + span), "back": jump < timedelta(0)}])
-    tx.write("cap_expiry", [{"now": to_us(now)}])
+    tx.write("restart_expiry", [{"now": to_us(now)}])
     log = Log(ctx, now)
     data = {"jump_seconds": jump.total_seconds(), "expiry_paused_seconds": span.total_seconds()}
     log.event(EventType.CLOCK_JUMPED, data=data)

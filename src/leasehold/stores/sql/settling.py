@@ -276,12 +276,12 @@ def _end_row(
     }
 
 
-def expire(tx: Tx, ctx: Context, most: int) -> tuple[list[Lease], list[str]]:
+def expire(tx: Tx, ctx: Context, most: int, seen: datetime | None = None) -> tuple[list[Lease], list[str]]:
     """End leases whose time is up. Those whose profile somebody holds right now wait for the next sweep."""
     now, _ = tx.clock()
     if tx.lenient:
         return [], []
-    (rows,) = tx.read(("expired_runs", {"now": to_us(now), "most": most}))
+    (rows,) = tx.read(("expired_runs", {"now": to_us(_earlier(now, seen)), "most": most}))
     if not rows:
         return [], []
     now, works, _ = lock(tx, [row["profile_id"] for row in rows], waiting=False)
@@ -290,10 +290,14 @@ def expire(tx: Tx, ctx: Context, most: int) -> tuple[list[Lease], list[str]]:
         _end_unexplained(batch, work, lease)
         for work in works.values()
         for lease in work.live
-        if lease.expires_at <= now
+        if lease.expires_at <= _earlier(now, seen)
     ]
     batch.save()
     return expired, [key for lease in expired for key in _freed(works[lease.profile_id], lease.routing_key)]
+
+
+def _earlier(now: datetime, seen: datetime | None) -> datetime:
+    return now if seen is None else min(now, seen)
 
 
 def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease | None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple, TypeVar, assert_never
 
@@ -253,8 +253,8 @@ class SqlStore:
         await self._wake(freed)
         return handed
 
-    async def expire(self, most: int = MOST_IN_BATCH) -> list[Lease]:
-        expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, most))
+    async def expire(self, most: int = MOST_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
+        expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, most, seen))
         if freed:
             await self._wake(freed)
         return expired

@@ -186,8 +186,8 @@ UPDATE fleet_lock SET revision = revision + :changes;
 -- name: pause_expiry
 UPDATE fleet_lock SET expiry_resumes_at = max(CASE WHEN :back THEN 0 ELSE expiry_resumes_at END, :resumes_at);
 
--- name: cap_expiry
-UPDATE runs SET expires_at = :now + ttl_ms * 1000 WHERE ended_at IS NULL AND expires_at > :now + ttl_ms * 1000;
+-- name: restart_expiry
+UPDATE runs SET expires_at = :now + ttl_ms * 1000 WHERE ended_at IS NULL;
 
 -- name: pause_accounts
 UPDATE accounts SET paused = :paused, pause_note = :pause_note, version = version + 1 WHERE account_id = :account_id;
