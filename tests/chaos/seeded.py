@@ -575,7 +575,7 @@ BUGS: Final = (
         an_account_is_routed_as_one_while_it_is_in_use,
         "granted ['j2']",
     ),
-    Bug("a clock that jumps ends all leases", a_jump_is_believed, the_clock_jumps_by_an_hour, "_expire"),
+    Bug("a clock that jumps ends all leases", a_jump_is_believed, the_clock_jumps_by_an_hour, "_compare_leases"),
     Bug(
         "what is settled and claimed at once is claimed from lanes as they were",
         lanes_are_taken_as_they_were,

@@ -114,7 +114,9 @@ async def test_a_jump_of_the_stores_clock_pauses_expiry_and_is_logged(store_url:
         await client.close()
 
 
-async def test_a_jump_between_the_look_at_the_clock_and_the_sweep_ends_no_lease(store_url: str) -> None:
+async def test_a_jump_between_the_look_at_the_clock_and_the_sweep_ends_no_lease(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with connect(store_url, **TIMES) as client:
         await furnish(client)
         async with client.lease("p1"):
@@ -128,7 +130,7 @@ async def test_a_jump_between_the_look_at_the_clock_and_the_sweep_ends_no_lease(
                     shift[0] = timedelta(hours=1)
                     return found
 
-                store.check = set_after_a_look  # type: ignore[method-assign]
+                monkeypatch.setattr(store, "check", set_after_a_look)
                 sweeper = Sweeper(store, client.config)
                 assert (await sweeper.tick()).expired == 0
                 assert (await sweeper.tick()).paused
