@@ -13,6 +13,7 @@ from leasehold.core.leases import RunRecord
 from leasehold.core.profiles import ReleasePolicy
 from tests.conformance.world import profile
 from tests.e2e.arena import TIMES, Arena, arena, late
+from tests.runtime.stage import stop
 
 LONGER_THAN_A_LEASE = float(TIMES["lease_ttl"]) + 3.0
 Hurt = Callable[[Arena], list[int]]
@@ -113,8 +114,7 @@ async def test_a_worker_that_is_stopped_for_longer_than_its_lease(store_url: str
         job = await a.submit()
         run = await a.at_work(job)
         stopped = [first.pid, *([a.driver(first)] if what == "worker_and_driver" else [])]
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        stop(store_url, *stopped)
         lease = await a.ended(run)
         assert a.browsers() == []
         a.start("second")

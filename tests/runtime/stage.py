@@ -1,14 +1,18 @@
 """What the runtime's tests stand on: a small fleet, times short enough to watch, and waiting for conditions."""
 
 import asyncio
+import os
+import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from leasehold.client import Client
 from leasehold.core.ids import WorkerId
 from leasehold.core.profiles import Lane, ProfileState
 from leasehold.core.workers import WorkerReport
+from leasehold.stores.sqlite.quiet import nobody_writes
 from tests.conformance.world import fleet, profile
 
 T = TypeVar("T")
@@ -33,6 +37,20 @@ async def furnish(client: Client, **settings: Any) -> None:
 
 async def state_of(client: Client, profile_id: str = "p1") -> ProfileState:
     return (await client.get(Lane, profile_id)).state
+
+
+def stop(url: str, *pids: int) -> None:
+    """SIGSTOP, in a moment in which nobody writes: stopped in a commit to SQLite, they would hold up everybody."""
+    if url.startswith("sqlite:///"):
+        with nobody_writes(Path(url.removeprefix("sqlite:///"))):
+            _stop(pids)
+    else:
+        _stop(pids)
+
+
+def _stop(pids: Sequence[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
 
 
 async def until(condition: Callable[[], Awaitable[T]], patience: float = PATIENCE) -> T:

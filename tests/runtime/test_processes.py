@@ -16,7 +16,7 @@ from leasehold.core.settle import LostFacts
 from leasehold.ports import StoreInfo
 from leasehold.runtime.sweeper import Sweeper
 from leasehold.stores import open_store
-from tests.runtime.stage import TIMES, furnish, state_of, until
+from tests.runtime.stage import TIMES, furnish, state_of, stop, until
 
 
 @contextmanager
@@ -67,7 +67,7 @@ async def test_a_stopped_holder_wakes_up_to_a_lost_lease_and_a_refused_ending(st
     async with connect(store_url, **TIMES) as client:
         await furnish(client)
         with holder(store_url) as process:
-            process.send_signal(signal.SIGSTOP)
+            stop(store_url, process.pid)
             await sweep_until(client, ProfileState.QUARANTINED)
             process.send_signal(signal.SIGCONT)
             said, _ = process.communicate(timeout=90)

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from leasehold.core.jobs import Job
+from leasehold.errors import StoreUnavailable
 from leasehold.ports import Store
 from leasehold.stores import open_store
 from leasehold.stores.sqlite import checkpoints
+from leasehold.stores.sqlite.quiet import nobody_writes
 from tests.conformance.world import fleet, profile, spec
 from tests.stores.test_sqlite_file import no_file_beyond
 
@@ -61,7 +63,10 @@ async def test_the_log_moves_into_the_file_every_so_many_commits(tmp_path: Path)
     assert size(log_of(file)) == 0
 
 
-async def test_a_commit_waits_for_a_checkpoint_and_a_checkpoint_for_commits(tmp_path: Path) -> None:
+async def test_a_commit_waits_for_a_checkpoint_and_a_checkpoint_for_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_WAITS_SECONDS", 60.0)
     file = tmp_path / "leasehold.db"
     store = await open_store(f"sqlite:///{file}")
     try:
@@ -77,6 +82,51 @@ async def test_a_commit_waits_for_a_checkpoint_and_a_checkpoint_for_commits(tmp_
         await due
     finally:
         await store.close()
+
+
+async def test_who_is_stopped_in_a_checkpoint_or_a_commit_does_not_stop_the_others_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "COMMIT_WAITS_SECONDS", 0.1)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_WAITS_SECONDS", 0.1)
+    file = tmp_path / "leasehold.db"
+    store = await open_store(f"sqlite:///{file}")
+    try:
+        await store.apply(fleet(profile()), actor="ann")
+        with held(file, fcntl.LOCK_EX), pytest.raises(StoreUnavailable, match="was locked"):
+            await store.submit([spec()])
+        assert (await store.stats()).jobs == {}
+        with held(file, fcntl.LOCK_SH):
+            for _ in range(3 * FEW):
+                assert len(await store.submit([spec()])) == 1
+            assert size(log_of(file)) > 0
+    finally:
+        await store.close()
+    assert size(log_of(file)) == 0
+
+
+async def test_in_a_quiet_moment_nobody_is_in_the_middle_of_anything(tmp_path: Path) -> None:
+    file = tmp_path / "leasehold.db"
+    store = await open_store(f"sqlite:///{file}")
+    try:
+        await store.apply(fleet(profile()), actor="ann")
+        with nobody_writes(file):
+            asked = asyncio.create_task(store.submit([spec()]))
+            assert await still_waiting(asked)
+            with pytest.raises(BlockingIOError), held(file, fcntl.LOCK_SH | fcntl.LOCK_NB):
+                pass
+        assert len(await asked) == 1
+        with held(file, fcntl.LOCK_SH):
+            waiting = asyncio.create_task(asyncio.to_thread(_pass_by, file))
+            assert await still_waiting(waiting)
+        await waiting
+    finally:
+        await store.close()
+
+
+def _pass_by(file: Path) -> None:
+    with nobody_writes(file):
+        pass
 
 
 async def until_due(store: Store) -> None:

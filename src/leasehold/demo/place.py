@@ -33,8 +33,12 @@ class Place:
     folder: Path
 
     @property
+    def database(self) -> Path:
+        return self.folder / "leasehold.db"
+
+    @property
     def store(self) -> str:
-        return f"sqlite:///{self.folder / 'leasehold.db'}"
+        return f"sqlite:///{self.database}"
 
     @property
     def data(self) -> Path:

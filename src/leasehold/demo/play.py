@@ -104,7 +104,7 @@ async def play(place: Place, audience: Audience) -> Result:
     environ = place.environ()
     config = settings.load(environ)
     store = await open_store(config.store, policy=config.policy)
-    troupe = Troupe(place.folder, environ)
+    troupe = Troupe(place.folder, place.database, environ)
     try:
         with Shop(logged_out=[LOGGED_OUT], doubted=[DOUBTED]) as shop:
             stage = _Stage(store, troupe, shop, audience, (await store.check()).now)

@@ -7,6 +7,7 @@ So automatic checkpoints are off, every commit holds the lock shared, and a chec
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,13 @@ from pathlib import Path
 # A commit that makes the log longer takes the disk longer than one that writes over what was there before the last
 # checkpoint: so the log is kept short.
 EVERY_COMMITS = 100
+
+# Whoever was stopped while it held the lock must not stop all others: a commit fails after a while like one that finds
+# the file locked, and a checkpoint is left for later.
+COMMIT_WAITS_SECONDS = 30.0
+CHECKPOINT_WAITS_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.0005
+_LONGEST_PAUSE_SECONDS = 0.005
 
 
 class Checkpoints:
@@ -27,20 +35,20 @@ class Checkpoints:
     @contextmanager
     def committing(self) -> Iterator[None]:
         """Around a commit: waits for a checkpoint that is under way."""
-        file = self._open()
-        fcntl.flock(file, fcntl.LOCK_SH)
-        try:
+        with self._held(fcntl.LOCK_SH, COMMIT_WAITS_SECONDS):
             yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
         self._commits += 1
+
+    @contextmanager
+    def nobody_commits(self) -> Iterator[None]:
+        """Around what no commit and no checkpoint may meet."""
+        with self._held(fcntl.LOCK_EX, COMMIT_WAITS_SECONDS):
+            yield
 
     def under_way(self) -> bool:
         """Whether a commit would have to wait now. Held for the commit alone: else no checkpoint would get its turn."""
         file = self._open()
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(file, fcntl.LOCK_SH, 0.0):
             return True
         fcntl.flock(file, fcntl.LOCK_UN)
         return False
@@ -67,17 +75,38 @@ class Checkpoints:
             self._file = None
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        # It fails (a full disk, say): what was committed is safe in the log, and the next one tries again.
+        with suppress(sqlite3.Error), self._held(fcntl.LOCK_EX, CHECKPOINT_WAITS_SECONDS):
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._commits = 0
+
+    @contextmanager
+    def _held(self, how: int, patience: float) -> Iterator[None]:
         file = self._open()
-        fcntl.flock(file, fcntl.LOCK_EX)
+        if not _locked(file, how, patience):
+            raise sqlite3.OperationalError(f"{self._path} is locked")
         try:
-            # It failed (a full disk, say): what was committed is safe in the log, and the next one tries again.
-            with suppress(sqlite3.Error):
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
-        self._commits = 0
 
     def _open(self) -> int:
         if self._file is None:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return self._file
+
+
+def _locked(file: int, how: int, patience: float) -> bool:
+    """Take the lock; False if nobody let go of it in that many seconds."""
+    end = time.monotonic() + patience
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+        else:
+            return True
+        time.sleep(pause)  # waits: for a lock that tells nobody when it is free
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
