@@ -231,9 +231,12 @@ class HeldLease:
 
     def check(self) -> None:
         """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
+        self._held().check()
+
+    def _held(self) -> Hold:
         if self._hold is None:
             raise Conflict(f"profile {self._request.profile_id} is not leased")
-        self._hold.check()
+        return self._hold
 
     async def lost(self) -> str:
         """Wait until the lease is lost, and say why. For a task that watches over another."""
@@ -242,8 +245,7 @@ class HeldLease:
 
     async def checkpoint(self, step: str, *, url: str | None = None) -> None:
         """Record the last safe step: where another run could start over without harm."""
-        self.check()
-        await self._store.checkpoint(self.lease.ref, step, url=url)
+        await self._held().insist(lambda: self._store.checkpoint(self.lease.ref, step, url=url))
         self._last_url = url or self._last_url
 
     @asynccontextmanager
@@ -252,11 +254,10 @@ class HeldLease:
 
         The section is left only if the block ends normally: after an exception nobody knows what was submitted.
         """
-        self.check()
-        await self._store.enter_section(self.lease.ref, name)
+        hold = self._held()
+        await hold.insist(lambda: self._store.enter_section(self.lease.ref, name))
         yield
-        self.check()
-        await self._store.leave_section(self.lease.ref, name)
+        await hold.insist(lambda: self._store.leave_section(self.lease.ref, name))
 
     def closed(self, *, final_url: str | None = None) -> None:
         """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
@@ -272,15 +273,14 @@ class HeldLease:
     async def _end(
         self, reason: str | None, message: str, facts: EndFacts, output: Mapping[str, object] | None
     ) -> Settled:
-        if self._hold is None:
-            raise Conflict(f"profile {self._request.profile_id} is not leased")
-        self._hold.status = LeaseStatus.RELEASING
+        hold = self._held()
+        hold.status = LeaseStatus.RELEASING
         self._ending = True
         ending = Ending(ref=self.lease.ref, reason=reason, message=message, facts=facts, output=output)
         try:
-            settled = await settle_held(self._store, ending, self._hold)
+            settled = await settle_held(self._store, ending, hold)
         finally:
-            self._heartbeat.drop(self._hold)
+            self._heartbeat.drop(hold)
         self._settled = settled
         if settled.refused is not None:
             raise LeaseLost(

@@ -15,6 +15,7 @@ The code is for programs, the message for people: what happened, to what, and wh
     │   ├── IllegalTransition   ILLEGAL_TRANSITION
     │   └── ProfileBusy         PROFILE_NOT_AVAILABLE
     ├── LeaseLost               STALE_WORKER_WRITE_REJECTED
+    │   └── LeaseExpired        (the same: its time is up by the store's clock, and nobody has ended it yet)
     ├── Fail                    RUN_FAILED: raised by your own code to end a run for a named reason
     └── StoreError              STORE_ERROR
         ├── StoreUnavailable    STORE_UNAVAILABLE
@@ -129,6 +130,11 @@ class LeaseLost(LeaseholdError):
     """The lease is not live any more, so the write was refused and nothing changed. Stop acting on the profile."""
 
     code = "STALE_WORKER_WRITE_REJECTED"
+
+
+class LeaseExpired(LeaseLost):
+    """Its time is up by the store's clock, and nobody has ended it yet. If the holder's own time is not up, then the
+    store's clock has leapt: it may try again."""
 
 
 class Fail(LeaseholdError):

@@ -271,7 +271,8 @@ class Store(Protocol):
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         """Resolve unexplained endings by `core.settle.resolve`: profile and job in one commit, once each.
 
-        A lease whose lock-delay has not passed, or that is resolved already, is left out of the answer. What a report
+        A lease whose lock-delay has not passed (nor can it, while expiry pauses), or that is resolved already, is left
+        out of the answer. What a report
         says of a lease that has expired is kept with its run in any case, and counts for whoever resolves it.
         """
         ...

@@ -172,6 +172,19 @@ async def test_a_jump_ahead_that_somebody_saw_leaves_every_lease_its_own_ttl(new
         assert (await world.store.renew([Renewal(ref=long.lease.ref)]))[0].refused is None
 
 
+async def test_a_lock_delay_does_not_end_while_the_clock_is_in_doubt(new_world: NewWorld) -> None:
+    async with new_world(profile("p1", release_policy=ReleasePolicy.RECOVER)) as world:
+        lost = await world.run()
+        await world.store.checkpoint(lost.lease.ref, "seen", url=URL)
+        await world.lose(lost)
+        world.advance(3600)
+        await world.store.pause_expiry(seconds(60), seconds(3600))
+        assert await world.resolve(lost, browser_dead=True, final_url=URL) == []
+        world.advance(60)
+        assert len(await world.resolve(lost, browser_dead=True, final_url=URL)) == 1
+        assert await world.state() == "available"
+
+
 async def test_nothing_expires_that_was_not_over_when_the_clock_was_looked_at(new_world: NewWorld) -> None:
     async with new_world(profile("p1"), profile("p2")) as world:
         first = await world.run("p1")

@@ -706,7 +706,7 @@ class Model:
             return "quarantined"
         if held.policy != "recover":
             return {"quarantine": "quarantined", "review": "review_required"}[held.policy]
-        if held.ended is not None and self.now < held.ended + held.lock_delay:
+        if held.ended is not None and (self.expiry_pauses or self.now < held.ended + held.lock_delay):
             return "later"
         known = held.step is not None and facts.final_url is not None and facts.browser_dead
         return None if known else "review_required"

@@ -51,6 +51,13 @@ def stop(url: str, *pids: int) -> None:
 def _stop(pids: Sequence[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
+    while not all(_stands_still(pid) for pid in pids):
+        time.sleep(0.001)  # waits: the signal reaches one thread of a process after the other
+
+
+def _stands_still(pid: int) -> bool:
+    threads = [thread.read_text() for thread in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(line.rpartition(")")[2].split()[0] in "TtZX" for line in threads)
 
 
 async def until(condition: Callable[[], Awaitable[T]], patience: float = PATIENCE) -> T:

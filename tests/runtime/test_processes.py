@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-import pytest
-
-from leasehold import Event, Lane, config, connect
+from leasehold import Lane, connect
 from leasehold.client import Client
 from leasehold.core.profiles import ProfileState
 from leasehold.core.settle import LostFacts
-from leasehold.ports import StoreInfo
 from leasehold.runtime.sweeper import Sweeper
-from leasehold.stores import open_store
 from tests.runtime.stage import TIMES, furnish, state_of, stop, until
 
 
@@ -89,51 +85,4 @@ async def test_a_holder_that_renews_keeps_its_lease_past_its_ttl(store_url: str)
                 return (await client.store.check()).now > start + timedelta(seconds=2 * TIMES["lease_ttl"])
 
             await until(two_lifetimes)
-            assert await state_of(client) is ProfileState.LEASED
-
-
-@pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1)])
-async def test_a_jump_of_the_stores_clock_pauses_expiry_and_is_logged(store_url: str, jump: timedelta) -> None:
-    shift = [timedelta(0)]
-    settings = config.load(store=store_url, **TIMES)
-    store = await open_store(store_url, policy=settings.policy, clock=lambda real: real + shift[0])
-    client = Client(store, settings)
-    try:
-        await furnish(client)
-        lease = client.lease("p1")
-        await lease.__aenter__()
-        sweeper = Sweeper(store, settings)
-        assert not (await sweeper.tick()).paused
-        shift[0] = jump
-        swept = await sweeper.tick()
-        assert (swept.paused, swept.expired) == (True, 0)
-        assert await state_of(client) is ProfileState.LEASED
-        (event,) = (await client.find(Event, type="clock_jumped")).items
-        assert abs(float(str(event.data["jump_seconds"])) - jump.total_seconds()) < 60
-    finally:
-        await client.close()
-
-
-async def test_a_jump_between_the_look_at_the_clock_and_the_sweep_ends_no_lease(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with connect(store_url, **TIMES) as client:
-        await furnish(client)
-        async with client.lease("p1"):
-            shift = [timedelta(0)]
-            store = await open_store(store_url, policy=client.config.policy, clock=lambda real: real + shift[0])
-            try:
-                look = store.check
-
-                async def set_after_a_look() -> StoreInfo:
-                    found = await look()
-                    shift[0] = timedelta(hours=1)
-                    return found
-
-                monkeypatch.setattr(store, "check", set_after_a_look)
-                sweeper = Sweeper(store, client.config)
-                assert (await sweeper.tick()).expired == 0
-                assert (await sweeper.tick()).paused
-            finally:
-                await store.close()
             assert await state_of(client) is ProfileState.LEASED

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.core.leases import LeaseRef, Purpose
+from leasehold.core.leases import Lease, LeaseRef, Purpose
 from leasehold.errors import LeaseLost
 from leasehold.ports import LeaseRequest, Store
 from leasehold.stores import open_store
@@ -93,6 +93,20 @@ async def test_while_somebody_checkpoints_it_waits_in_the_writers_thread(file: P
             asked = asyncio.create_task(store.checkpoint(ref, "there"))
             assert await still_waiting(asked)
         await asked
+        assert threads == ["at once", "leasehold-sqlite-writer-0"]
+
+
+async def test_a_checkpoint_that_begins_in_its_middle_makes_it_wait_in_the_writers_thread(
+    file: Path, threads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(file, threads) as store:
+        ref = await lease(store)
+        monkeypatch.setattr(checkpoints.Checkpoints, "under_way", lambda _self: False)
+        with held(file, fcntl.LOCK_EX):
+            asked = asyncio.create_task(store.checkpoint(ref, "there"))
+            assert await still_waiting(asked)
+        await asked
+        assert (await store.get(Lease, ref.lease_id)).last_safe_step == "there"
         assert threads == ["at once", "leasehold-sqlite-writer-0"]
 
 

@@ -90,19 +90,23 @@ def test_a_write_is_accepted_exactly_while_the_lease_is_live(status: LeaseStatus
 
 
 @pytest.mark.parametrize(
-    ("store", "own", "expected"),
+    ("store", "least", "most", "expected"),
     [
-        (5.0, 5.0, None),
-        (9.9, 5.0, None),
-        (10.0, 5.0, None),
-        (10.1, 5.0, seconds(5.1)),
-        (-3600.0, 5.0, seconds(-3605)),
+        (5.0, 5.0, 5.0, None),
+        (9.9, 5.0, 5.0, None),
+        (10.0, 5.0, 5.0, None),
+        (10.1, 5.0, 5.0, seconds(5.1)),
+        (-3600.0, 5.0, 5.0, seconds(-3605)),
+        (5.0, 5.0, 60.0, None),
+        (60.0, 5.0, 60.0, None),
+        (65.1, 5.0, 60.0, seconds(5.1)),
+        (-0.1, 5.0, 60.0, seconds(-5.1)),
     ],
 )
 def test_a_clock_jumped_if_it_strays_further_than_tolerated(
-    store: float, own: float, expected: timedelta | None
+    store: float, least: float, most: float, expected: timedelta | None
 ) -> None:
-    assert clock_jump(seconds(store), seconds(own), seconds(5)) == expected
+    assert clock_jump(seconds(store), seconds(least), seconds(most), seconds(5)) == expected
 
 
 @pytest.mark.parametrize("text", ["a", "store_us_018", "A.b-c_9", "-x", "_", "x" * 128])

@@ -25,6 +25,9 @@ class LeaseStatus(StrEnum):
 
 MOST_TOKEN_DIGITS: Final = 18
 
+# Why a lease that nobody has ended yet may write no more: by the store's clock, its time is up.
+EXPIRED: Final = "the lease has expired"
+
 LIVE: Final = frozenset({LeaseStatus.RUNNING, LeaseStatus.RELEASING})
 
 
@@ -186,11 +189,14 @@ def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool 
     if lease.status not in LIVE:
         return f"the lease is {lease.status}"
     if lease.expires_at <= now and not lenient:
-        return "the lease has expired"
+        return EXPIRED
     return None
 
 
-def clock_jump(store_elapsed: timedelta, own_elapsed: timedelta, tolerance: timedelta) -> timedelta | None:
-    """How far the store's clock jumped against the observer's own, or None if they agree."""
-    gap = store_elapsed - own_elapsed
+def clock_jump(store_elapsed: timedelta, least: timedelta, most: timedelta, tolerance: timedelta) -> timedelta | None:
+    """How far the store's clock jumped against the observer's own, or None if they agree.
+
+    By its own clock the observer knows at `least` and at `most` how long it was: to look at the store's takes time.
+    """
+    gap = store_elapsed - min(max(store_elapsed, least), most)
     return gap if abs(gap) > tolerance else None

@@ -282,13 +282,21 @@ def _may_retry(job: Job, row: Failure, *, section_open: bool) -> bool:
 
 
 def resolve(
-    lease: Lease, job: Job | None, facts: LostFacts, *, now: datetime, jitter: float, backoff: Backoff
+    lease: Lease,
+    job: Job | None,
+    facts: LostFacts,
+    *,
+    now: datetime,
+    jitter: float,
+    backoff: Backoff,
+    lenient: bool = False,
 ) -> Settlement | None:
     """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
 
+    `lenient` while expiry pauses: the clock jumped, so that it cannot tell whether the lock-delay has passed.
     A job whose run already reported its own ending (the close was not proven) is not touched again.
     """
-    profile = _resolution(lease, facts, now)
+    profile = _resolution(lease, facts, now, lenient=lenient)
     if profile is None:
         return None
     row = failure("WORKER_LOST")
@@ -315,7 +323,7 @@ def _unexplained(lease: Lease) -> str:
     return f"worker {lease.worker_id} stopped reporting"
 
 
-def _resolution(lease: Lease, facts: LostFacts, now: datetime) -> ProfileVerdict | None:
+def _resolution(lease: Lease, facts: LostFacts, now: datetime, *, lenient: bool) -> ProfileVerdict | None:
     lost = _unexplained(lease)
     if lease.open_section is not None:
         sentence = _section_sentence("died", lease, lease.ended_at or now)
@@ -340,7 +348,7 @@ def _resolution(lease: Lease, facts: LostFacts, now: datetime) -> ProfileVerdict
                 reason=f"{lost}; release policy is review",
             )
         case ReleasePolicy.RECOVER:
-            return _recover(lease, facts, now, lost)
+            return None if lenient else _recover(lease, facts, now, lost)
 
 
 def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str) -> ProfileVerdict | None:

@@ -226,7 +226,7 @@ class _Stage:
         """A worker sleeps until its lease is over. When it wakes up it wants to go on, and may not."""
         reached = await self._cue(PAUSED, EventType.CHECKPOINT_SAVED, task="monthly_report")
         worker = str(reached.worker_id)
-        self.troupe.sleep(worker)
+        await self.troupe.sleep(worker)
         self.say(f"{worker} is put to sleep (SIGSTOP) after {reached.data.get('step')}", PAUSED)
         await self._cue(PAUSED, EventType.LEASE_EXPIRED)
         self.troupe.wake(worker)

@@ -61,12 +61,16 @@ class Troupe:
         self._signal(name, signal.SIGKILL)
         await self._workers[name].wait()
 
-    def sleep(self, name: str) -> None:
+    async def sleep(self, name: str) -> None:
         """As if its machine were suspended: nothing in it moves. Not while it writes: the others go on."""
+        await asyncio.to_thread(self._stop_while_nobody_writes, name)
+
+    def _stop_while_nobody_writes(self, name: str) -> None:
         from leasehold.stores.sqlite.quiet import nobody_writes
 
-        with nobody_writes(self._database):
+        with nobody_writes(self._database), suppress(ChildProcessError):
             self._signal(name, signal.SIGSTOP)
+            os.waitid(os.P_PID, self._workers[name].pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def wake(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)

@@ -57,18 +57,17 @@ class RunDesk:
 
     async def note(self, step: str, url: str | None) -> None:
         """Record the step. A worker that was asked to stop ends the run here: nothing is half done."""
-        self.check()
-        await self._store.checkpoint(self.ref, step, url=self._redactor.url(url) if url else None)
+        url = self._redactor.url(url) if url else None
+        await self._hold.insist(lambda: self._store.checkpoint(self.ref, step, url=url))
         if self.stopping and self._section is None:
             raise Fail("WORKER_STOPPED", f"the worker was asked to stop; the run ended at safe step {step}")
 
     async def enter(self, name: str) -> None:
-        await self._store.enter_section(self.ref, name)
+        await self._hold.insist(lambda: self._store.enter_section(self.ref, name))
         self._section = name
 
     async def leave(self, name: str) -> None:
-        self.check()
-        await self._store.leave_section(self.ref, name)
+        await self._hold.insist(lambda: self._store.leave_section(self.ref, name))
         self._section = None
 
     async def attach(self, name: str, content: Content) -> None:

@@ -12,13 +12,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
-from leasehold.core.leases import Lease, LeaseStatus, Timing
+from leasehold.core.leases import EXPIRED, Lease, LeaseStatus, Timing
 from leasehold.core.settle import Ending
-from leasehold.errors import LeaseLost, StoreUnavailable
+from leasehold.errors import LeaseExpired, LeaseLost, StoreUnavailable
 from leasehold.ports import MOST_IN_BATCH, Renewal, Settled, Store
 from leasehold.runtime.clocks import boot_time
 
+T = TypeVar("T")
 OpenStore = Callable[[], Awaitable[Store]]
 
 CLOSE_SECONDS = 10.0
@@ -62,6 +64,21 @@ class Hold:
             raise LeaseLost(
                 f"lease {self.lease.lease_id} is lost: {self.lost}. Stop using profile {self.lease.profile_id}"
             )
+
+    async def insist(self, write: Callable[[], Awaitable[T]]) -> T:
+        """A write under the lease. If the store says that its time is up, and the holder's own is not, then the store's
+        clock has leapt: a sweeper will see that, so try again. The holder's own deadline stands."""
+        while True:
+            self.check()
+            try:
+                return await write()
+            except LeaseExpired:
+                await asyncio.sleep(self.again_seconds)
+
+    @property
+    def again_seconds(self) -> float:
+        """How soon to try again what the store could not take."""
+        return self.timing.renew_every.total_seconds() / 10
 
     async def hush(self) -> None:
         """Stop renewing while the lease is being settled: a renewal that came after would look like a late write."""
@@ -107,15 +124,19 @@ class Hold:
 
 
 async def settle_held(store: Store, ending: Ending, hold: Hold) -> Settled:
-    """Hand in the ending, again and again while the store is away: until then the lease goes on being renewed."""
+    """Hand in the ending, again and again while the store is away or its clock has leapt (see `Hold.insist`). Until
+    then the lease goes on being renewed."""
     while True:
         await hold.hush()
         try:
-            return (await store.settle([ending]))[0]
+            (settled,) = await store.settle([ending])
+            if settled.refused != EXPIRED:
+                return settled
         except StoreUnavailable:
-            hold.speak()
-            hold.check()
-            await asyncio.sleep(hold.timing.renew_every.total_seconds() / 10)
+            pass
+        hold.speak()
+        hold.check()
+        await asyncio.sleep(hold.again_seconds)
 
 
 class Heartbeat:
@@ -261,5 +282,7 @@ class Heartbeat:
             held = hold.lease.lease_id in self._holds
         if refused is None:
             hold.renewed(sent_at)
+        elif refused == EXPIRED:
+            hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
         elif held:
             hold.lose(refused)

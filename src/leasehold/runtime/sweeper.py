@@ -1,7 +1,8 @@
 """Sweeps: expired leases become stale, stale ones are resolved, due jobs enter their lanes, old records go.
 
 Safe to run many times at once, on any number of machines. A sweeper that sees the store's clock jump against its own
-lets nothing expire for one TTL, and says so in the log.
+lets nothing expire for one TTL, and says so in the log. One that has nothing to compare with yet ends no lease and
+deletes nothing: those that run already are given the time to see a jump.
 """
 
 import asyncio
@@ -39,18 +40,31 @@ class Swept:
     paused: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What the store's clock showed, at some time between two of our own."""
+
+    store: datetime
+    began: float
+    ended: float
+
+    def jump_since(self, before: "_Look", tolerance: timedelta) -> timedelta | None:
+        least, most = (timedelta(seconds=s) for s in (self.began - before.ended, self.ended - before.began))
+        return clock_jump(self.store - before.store, least, most, tolerance)
+
+
 def nothing_known(_lease: Lease) -> LostFacts:
     """What is known of a lost run when nobody left a report: nothing."""
     return LostFacts()
 
 
 async def _sweep(
-    store: Store, config: Config, facts: Callable[[Lease], LostFacts], *, seen: datetime, prune: bool
+    store: Store, config: Config, facts: Callable[[Lease], LostFacts], *, seen: datetime | None, prune: bool
 ) -> Swept:
     """One pass over everything. Nothing expires that was not over when the store's clock was `seen`."""
     expired = resolved = 0
     for _ in range(MOST_BATCHES):
-        ended = len(await store.expire(seen=seen))
+        ended = len(await store.expire(seen=seen)) if seen is not None else 0
         lost = await store.unresolved()
         done = await store.resolve([Resolution(lease_id=lease.lease_id, facts=facts(lease)) for lease in lost])
         expired, resolved = expired + ended, resolved + len(done)
@@ -84,8 +98,9 @@ def _prune_evidence(config: BrowserConfig, testimony: Testimony) -> None:
 
 async def sweep_here(store: Store, config: Config) -> Swept:
     """One pass, with what keepers on this machine have reported, and its old evidence deleted."""
-    testimony = Testimony(Path(config.browsers.data_dir))
-    return await Sweeper(store, config, testimony=testimony).tick()
+    sweeper = Sweeper(store, config, testimony=Testimony(Path(config.browsers.data_dir)))
+    await sweeper.look()
+    return await sweeper.tick()
 
 
 class Sweeper:
@@ -106,14 +121,16 @@ class Sweeper:
         self._config = config
         self._facts = testimony.facts if testimony is not None else facts
         self._testimony = testimony
-        self._seen: tuple[datetime, float] | None = None
+        self._seen: _Look | None = None
         self._prune_at = 0.0
 
     async def tick(self) -> Swept:
         """One sweep. Old records are looked for now and then only."""
-        paused, seen = await self._watch_clock()
-        prune = boot_time() >= self._prune_at
-        if prune:
+        first = self._seen is None
+        look, paused = await self.look()
+        seen = None if first else look.store
+        prune = not first and not paused and boot_time() >= self._prune_at
+        if prune or paused:
             self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
         testimony = self._testimony
         swept = await _sweep(self._store, self._config, self._facts, seen=seen, prune=prune)
@@ -132,13 +149,12 @@ class Sweeper:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._config.sweep_every.total_seconds())
 
-    async def _watch_clock(self) -> tuple[bool, datetime]:
-        """Pause expiry if the store's clock jumped since the last look. Says whether it did, and what it shows."""
-        store_now, own = (await self._store.check()).now, boot_time()
-        seen, self._seen = self._seen, (store_now, own)
-        if seen is None:
-            return False, store_now
-        jump = clock_jump(store_now - seen[0], timedelta(seconds=own - seen[1]), self._config.clock_tolerance)
+    async def look(self) -> tuple[_Look, bool]:
+        """Compare the store's clock with our own, and pause expiry if it jumped since the last look: whether it did."""
+        began = boot_time()
+        look = _Look(store=(await self._store.check()).now, began=began, ended=boot_time())
+        jump = look.jump_since(self._seen, self._config.clock_tolerance) if self._seen is not None else None
         if jump is not None:
             await self._store.pause_expiry(self._config.policy.timing.ttl, jump)
-        return jump is not None, store_now
+        self._seen = look  # only now: a jump that could not be told is seen again at the next look
+        return look, jump is not None

@@ -130,3 +130,6 @@ SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY acc
 
 -- name: lock_fleet
 SELECT only_row FROM fleet_lock FOR UPDATE;
+
+-- name: lock_all_lanes
+SELECT count(*) AS locked FROM (SELECT profile_id FROM lanes ORDER BY profile_id FOR UPDATE) AS l;

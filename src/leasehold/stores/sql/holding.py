@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from leasehold.core.events import EventType
 from leasehold.core.ids import LeaseId
-from leasehold.core.leases import Lease, LeaseRef, LeaseStatus
-from leasehold.errors import Conflict, LeaseLost
+from leasehold.core.leases import EXPIRED, Lease, LeaseRef, LeaseStatus
+from leasehold.errors import Conflict, LeaseExpired, LeaseLost
 from leasehold.ports import Renewal, Renewed
 from leasehold.stores.sql.codec import encoder, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
@@ -91,7 +91,8 @@ def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> str | None:
 def lost(ref: LeaseRef, why: str | None) -> None:
     """Turn a refusal into the exception that tells a holder to stop."""
     if why is not None:
-        raise LeaseLost(f"lease {ref.lease_id}: {why}; nothing was written. Stop using profile {ref.profile_id}")
+        kind = LeaseExpired if why == EXPIRED else LeaseLost
+        raise kind(f"lease {ref.lease_id}: {why}; nothing was written. Stop using profile {ref.profile_id}")
 
 
 def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None, Log, str | None]:
@@ -106,7 +107,8 @@ def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None,
 
 def pause_expiry(tx: Tx, ctx: Context, span: timedelta, jump: timedelta) -> None:
     """The clock jumped: nothing expires for a while, and every lease has its own TTL from now."""
-    now, _ = tx.clock()
+    # Under all locks: a renewal that is under way would put an end from before the jump in the place of the new one.
+    now, _ = tx.clock(("lock_fleet", {}), ("lock_all_lanes", {}))
     # A pause from before a jump back lies in a future that has not come yet: it counts no more.
     tx.write("pause_expiry", [{"resumes_at": to_us(now + span), "back": jump < timedelta(0)}])
     tx.write("restart_expiry", [{"now": to_us(now)}])

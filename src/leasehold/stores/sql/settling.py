@@ -416,7 +416,13 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
     job = batch.jobs.get(lease.run_id)
     facts, evidence = _recall(batch.tx, lease, facts)
     settlement = decide_lost(
-        lease, job, facts, now=batch.now, jitter=batch.ctx.jitter(), backoff=batch.ctx.policy.backoff
+        lease,
+        job,
+        facts,
+        now=batch.now,
+        jitter=batch.ctx.jitter(),
+        backoff=batch.ctx.policy.backoff,
+        lenient=batch.tx.lenient,
     )
     if settlement is None:
         return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from leasehold.errors import StoreUnavailable
-from leasehold.stores.sqlite.checkpoints import Checkpoints
+from leasehold.stores.sqlite.checkpoints import Checkpoints, MustWait
 
 T = TypeVar("T")
 Committing = AbstractContextManager[None]
@@ -56,7 +56,9 @@ class AtOnce:
                 return None
             future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
             try:
-                future.set_result(change(connection, self._checkpoints.committing()))
+                future.set_result(change(connection, self._checkpoints.committing_at_once()))
+            except MustWait:
+                return None  # it was taken back: the writer makes it once more
             except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
                 future.set_exception(error)
             self._note(began, time.monotonic())

@@ -24,6 +24,10 @@ _FIRST_PAUSE_SECONDS = 0.0005
 _LONGEST_PAUSE_SECONDS = 0.005
 
 
+class MustWait(Exception):
+    """A checkpoint is under way."""
+
+
 class Checkpoints:
     """The lock, and a count of this process's commits: every so many, and at the end, it checkpoints."""
 
@@ -38,6 +42,17 @@ class Checkpoints:
         with self._held(fcntl.LOCK_SH, COMMIT_WAITS_SECONDS):
             yield
         self._commits += 1
+
+    @contextmanager
+    def committing_at_once(self) -> Iterator[None]:
+        """Around a commit that does not wait: raises MustWait, and then it was not made."""
+        file = self._open()
+        if not _locked(file, fcntl.LOCK_SH, 0.0):
+            raise MustWait
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
     @contextmanager
     def nobody_commits(self) -> Iterator[None]:
@@ -75,10 +90,10 @@ class Checkpoints:
             self._file = None
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        # It fails (a full disk, say): what was committed is safe in the log, and the next one tries again.
+        self._commits = 1  # if it fails (a full disk, say): what was committed is safe in the log until the next one
         with suppress(sqlite3.Error), self._held(fcntl.LOCK_EX, CHECKPOINT_WAITS_SECONDS):
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        self._commits = 0
+            self._commits = 0
 
     @contextmanager
     def _held(self, how: int, patience: float) -> Iterator[None]:

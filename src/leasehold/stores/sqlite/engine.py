@@ -161,7 +161,7 @@ class SqliteEngine:
     def _migrate(self) -> None:
         connection = self._connection()
         if schema.check_version(schema.version(connection), self._path) < schema.NEWEST:
-            with self._checkpoints.committing(), translated(self._path):
+            with translated(self._path), self._checkpoints.committing():
                 schema.migrate(connection, self._path)
 
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":

@@ -73,3 +73,6 @@ SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY acc
 
 -- name: lock_fleet
 SELECT 1 AS locked;
+
+-- name: lock_all_lanes
+SELECT 1 AS locked;
