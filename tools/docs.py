@@ -122,7 +122,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.STALE_WORKER_WRITE_REJECTED: (
         "a late write was refused; nothing else changed", ("lease_id", "token", "write", "why"),
     ),
-    EventType.MANUAL_USE_DETECTED: ("reserved: nothing writes it yet", ()),
+    EventType.MANUAL_USE_DETECTED: ("somebody used the profile by hand between two runs", ("found", "policy")),
     EventType.PROFILE_ADDED: ("a fleet declared a new profile", ()),
     EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain")),
     EventType.ACCOUNT_PAUSED: ("a person paused an account", ("note",)),
@@ -376,8 +376,7 @@ def job_fields() -> str:
         "As JSON Schema: [job.schema.json](job.schema.json). Every name also has a camelCase form on input;\n"
         "null is the same as absent.",
         job_table(),
-        "Stored and handed to the worker, but not acted on by this version: `allowed_actions` and `run_mode` (for the\n"
-        "browser runtime), `callback_url` (messages are written to the outbox, nothing sends them yet).",
+        "Not acted on by this version: `callback_url` (messages are written to the outbox, nothing sends them yet).",
     )
 
 
@@ -388,8 +387,7 @@ def fleet_fields() -> str:
         "What `leasehold apply` reads. As JSON Schema: [fleet.schema.json](fleet.schema.json).\n"
         "How to write one: [Declare a fleet](../howto/declare-a-fleet.md).",
         fleet_table(),
-        "Stored and handed to the worker, but not acted on by this version: `browser`, `user_data_dir`, `window`,\n"
-        "`manual_use`, and a proxy's `server` and `credentials`.",
+        "A profile's `browser` is kept, but not acted on by this version: workers run the one that they find.",
     )
 
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from leasehold import config as settings
+from leasehold.aside import aside
 from leasehold.core.ids import ProfileId, WorkerId
 from leasehold.core.leases import Lease, LeaseStatus, Mode, Purpose
 from leasehold.core.profiles import ReleasePolicy
@@ -30,9 +31,10 @@ from leasehold.errors import (
     LeaseLost,
     ProfileBusy,
 )
+from leasehold.evidence.redact import Redactor
 from leasehold.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.heartbeat import Heartbeat, Hold, settle_held
+from leasehold.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, enter_held, leave_held, settle_held
 from leasehold.stores import absolute, open_store
 from leasehold.wire import parse_jobs
 
@@ -70,7 +72,7 @@ class Client:
 
     async def close(self) -> None:
         """Stop renewing and close the store."""
-        await asyncio.to_thread(self._heartbeat.close)
+        await aside(self._heartbeat.close)
         await self.store.close()
 
     async def submit(
@@ -152,6 +154,7 @@ class HeldLease:
         self._hold: Hold | None = None
         self._closed: EndFacts | None = None
         self._last_url: str | None = None
+        self._redactor = Redactor()
         self._settled: Settled | None = None
         self._ending = False
         self._lost_event = asyncio.Event()
@@ -228,6 +231,8 @@ class HeldLease:
             if error is None:
                 raise
             error.add_note(str(lost))
+        finally:
+            self._heartbeat.drop(self._held())
 
     def check(self) -> None:
         """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
@@ -245,7 +250,8 @@ class HeldLease:
 
     async def checkpoint(self, step: str, *, url: str | None = None) -> None:
         """Record the last safe step: where another run could start over without harm."""
-        await self._held().insist(lambda: self._store.checkpoint(self.lease.ref, step, url=url))
+        url = self._redactor.url(url) if url else None
+        await checkpoint_held(self._store, self._held(), step, url)
         self._last_url = url or self._last_url
 
     @asynccontextmanager
@@ -255,14 +261,14 @@ class HeldLease:
         The section is left only if the block ends normally: after an exception nobody knows what was submitted.
         """
         hold = self._held()
-        await hold.insist(lambda: self._store.enter_section(self.lease.ref, name))
+        await enter_held(self._store, hold, name)
         yield
-        await hold.insist(lambda: self._store.leave_section(self.lease.ref, name))
+        await leave_held(self._store, hold, name)
 
     def closed(self, *, final_url: str | None = None) -> None:
         """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
         browser = Browser.CLOSED if final_url is not None else Browser.NONE
-        self._closed = EndFacts(browser=browser, final_url=final_url)
+        self._closed = EndFacts(browser=browser, final_url=self._redactor.url(final_url) if final_url else None)
 
     async def release(
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
@@ -276,11 +282,17 @@ class HeldLease:
         hold = self._held()
         hold.status = LeaseStatus.RELEASING
         self._ending = True
+        message = self._redactor.text(message)
         ending = Ending(ref=self.lease.ref, reason=reason, message=message, facts=facts, output=output)
         try:
             settled = await settle_held(self._store, ending, hold)
-        finally:
+        except LeaseLost:
             self._heartbeat.drop(hold)
+            raise
+        except BaseException:
+            self._ending = False  # nothing was settled: the lease goes on, and may be released in another way
+            raise
+        self._heartbeat.drop(hold)
         self._settled = settled
         if settled.refused is not None:
             raise LeaseLost(

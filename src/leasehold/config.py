@@ -17,6 +17,9 @@ from leasehold.errors import InputError, Problem
 PREFIX: Final = "LEASEHOLD_"
 
 
+MOST_DAYS: Final = 36_500.0
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One knob. `default` None means 'off' or 'none'; `least` and `most` bound a number."""
@@ -85,8 +88,9 @@ SETTINGS: Final = (
         "days",
         "finished jobs and their runs are deleted after this; 0 keeps them for ever",
         0,
+        MOST_DAYS,
     ),
-    Setting("keep_events", 90.0, "days", "events are deleted after this; 0 keeps them for ever", 0),
+    Setting("keep_events", 90.0, "days", "events are deleted after this; 0 keeps them for ever", 0, MOST_DAYS),
     Setting("data_dir", "leasehold-data", "folder", "profiles without a directory of their own, and evidence of runs"),
     Setting("browser", "", "path", "the browser to run; empty: Playwright's own, chromium, or google-chrome"),
     Setting("browser_args", "", "arguments", "more arguments for the browser, separated by spaces"),
@@ -97,7 +101,9 @@ SETTINGS: Final = (
     Setting("warm_runs", 20.0, "runs", "how many runs one browser may serve before it is closed; 1: never warm", 1),
     Setting("warm_age", 600.0, "seconds", "how old a browser may be and still take another run", 0),
     Setting("warm_idle", 0.0, "seconds", "how long a completed run waits, unsettled, for a next one to take over", 0),
-    Setting("keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0),
+    Setting(
+        "keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MOST_DAYS
+    ),
     Setting("keep_evidence_mb", 10240.0, "MB", "the oldest evidence goes when there is more than this; 0: no bound", 0),
     Setting("probe_url", "", "URL", "asked through a profile's proxy before and after each run; empty: no probe"),
 )

@@ -30,6 +30,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
+def told(something: object) -> str:
+    """It as text, whatever its own way to tell that is worth."""
+    try:
+        return str(something)
+    except Exception as error:  # noqa: BLE001 - other people's code
+        return f"{type(something).__name__}, which could not be told ({type(error).__name__})"
+
+
 class LeaseholdError(Exception):
     """The root: catch it to catch everything that Leasehold raises on purpose."""
 
@@ -142,10 +150,11 @@ class Fail(LeaseholdError):
 
     code = "RUN_FAILED"
 
-    def __init__(self, reason: str, message: str = "") -> None:
-        super().__init__(f"{reason}: {message}" if message else reason)
+    def __init__(self, reason: str, message: object = "") -> None:
+        detail = told(message) if message else ""
+        super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
-        self.detail = message
+        self.detail = detail
 
 
 class StoreError(LeaseholdError):

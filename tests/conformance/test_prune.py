@@ -7,10 +7,12 @@ import pytest
 from leasehold.core.decisions import Action, Review
 from leasehold.core.deliveries import Delivery
 from leasehold.core.events import Event
+from leasehold.core.ids import WorkerId
 from leasehold.core.jobs import Job
 from leasehold.core.leases import RunRecord
 from leasehold.core.policy import Retention
 from leasehold.core.settle import Browser, EndFacts
+from leasehold.core.workers import WorkerReport
 from leasehold.errors import NotFound
 from tests.conformance.world import URL, NewWorld, World, profile, seconds, spec
 
@@ -144,3 +146,31 @@ async def test_a_pruned_key_may_be_used_again(new_world: NewWorld) -> None:
         await prune_all(world, JOBS)
         (answer,) = await world.store.submit([spec(idempotency_key="k", payload={"new": True})])
         assert not answer.already_handled
+
+
+async def test_events_of_today_stay_though_older_numbers_come_after_them(new_world: NewWorld) -> None:
+    """The clock was a year back for a while, and is right again."""
+    async with new_world() as world:
+        await world.finish(await world.run())
+        world.advance(-365 * DAY)
+        for _ in range(20):
+            await world.finish(await world.run())
+        world.advance(365 * DAY)
+        today = world.now
+        await world.finish(await world.run())
+        kept = {event.seq for event in await world.all(Event) if event.at >= today}
+        await prune_all(world, EVENTS)
+        assert {event.seq for event in await world.all(Event) if event.at >= today} == kept
+
+
+async def test_numbers_of_events_only_grow(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.finish(await world.run())
+        await world.store.report(
+            WorkerReport(worker_id=WorkerId("w"), incarnation="w-1", pool="default", tasks=("visit",), stopping=True)
+        )
+        newest = max(event.seq for event in await world.all(Event))
+        world.advance(10 * DAY)
+        await prune_all(world, EVENTS)
+        await world.finish(await world.run())
+        assert min(event.seq for event in await world.all(Event) if event.at == world.now) > newest

@@ -19,3 +19,15 @@ async def test_the_end_of_a_lease_from_before_wakes_who_waits_for_the_account(
         await (world.finish(grant) if ending == "finish" else world.lose(grant))
         (next_one,) = await world.claim()
         assert (await world.job(next_one)).job_id == waiting.job_id
+
+
+@pytest.mark.parametrize("ending", ["finish", "lose"])
+async def test_a_lease_from_before_keeps_changing_runs_of_its_account_out(new_world: NewWorld, ending: str) -> None:
+    async with new_world(account(routing=Routing.PROFILE), profile("p1"), profile("p2")) as world:
+        grant = await world.run("p1")
+        waiting = await world.add("p2")
+        await world.declare(account(routing=Routing.ACCOUNT_TASK))
+        assert await world.claim() == []
+        await (world.finish(grant) if ending == "finish" else world.lose(grant))
+        (next_one,) = await world.claim()
+        assert (await world.job(next_one)).job_id == waiting.job_id

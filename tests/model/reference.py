@@ -25,6 +25,7 @@ from leasehold.errors import (
     IdempotencyConflict,
     IllegalTransition,
     InputError,
+    LeaseExpired,
     LeaseLost,
     NotFound,
     ProfileBusy,
@@ -196,9 +197,12 @@ class Model:
             return False
         account = key.split(":")[1]
         whole = self.accounts[account].routing == "account"
-        return any(
-            held.ended is None and (held.account == account if whole else held.key == key) for held in self.leases
-        )
+
+        def counts(held: Held) -> bool:
+            earlier = not held.key.startswith("account:") and key == f"account:{account}"
+            return held.key == key or (held.account == account and (whole or earlier))
+
+        return any(held.ended is None and counts(held) for held in self.leases)
 
     def room(self, pool: str) -> bool:
         limit = self.limits.get(pool)
@@ -483,11 +487,11 @@ class Model:
 
     # Holders write
 
-    def holder(self, ref: LeaseRef) -> Held | None:
-        """The lease that may write under this reference, if it may."""
+    def holder(self, ref: LeaseRef, *, ever: bool = False) -> Held | None:
+        """The lease that may write under this reference, if it may; or might, but for the time."""
         for held in self.leases:
             mine = held.ref == (ref.lease_id, ref.profile_id, ref.token) and held.key == ref.routing_key
-            in_time = held.expires > self.now or self.expiry_pauses
+            in_time = ever or held.expires > self.now or self.expiry_pauses
             if mine and held.ended is None and held.status != "revoked" and in_time:
                 return held
         return None
@@ -536,7 +540,7 @@ class Model:
     def _writer(self, ref: LeaseRef) -> Held:
         held = self.holder(ref)
         if held is None:
-            raise LeaseLost("not live")
+            raise (LeaseExpired if self.holder(ref, ever=True) else LeaseLost)("not live")
         return held
 
     # Runs end

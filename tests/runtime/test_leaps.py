@@ -22,7 +22,7 @@ from leasehold.errors import LeaseLost, StoreUnavailable
 from leasehold.ports import LeaseRequest, Store, StoreInfo
 from leasehold.runtime import sweeper as sweeping
 from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.heartbeat import Heartbeat, Hold, settle_held
+from leasehold.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, settle_held
 from leasehold.runtime.sweeper import Sweeper, sweep_here
 from leasehold.stores import open_store
 from leasehold.wire import parse_jobs
@@ -175,7 +175,7 @@ async def test_a_holder_goes_on_after_a_leap(store_url: str) -> None:
         hold = heartbeat.hold(place.lease, boot_time(), told.append)
         try:
             place.shift = HOUR
-            writing = asyncio.create_task(hold.insist(lambda: place.store.checkpoint(place.lease.ref, "there")))
+            writing = asyncio.create_task(checkpoint_held(place.store, hold, "there", None))
             await _refused(place, "checkpoint")
             await _refused(place, "renew")
             assert (await place.sweeper.tick()).paused
@@ -207,6 +207,6 @@ async def test_a_holder_whose_own_time_is_up_tries_no_more(store_url: str) -> No
         hold = Hold(lease=place.lease, timing=timing, deadline=gone, next_at=gone, on_lost=lambda _why: None)
         ending = Ending(ref=place.lease.ref, facts=EndFacts(browser=Browser.NONE))
         with pytest.raises(LeaseLost, match="no renewal was acknowledged"):
-            await hold.insist(lambda: place.store.checkpoint(place.lease.ref, "there"))
+            await checkpoint_held(place.store, hold, "there", None)
         with pytest.raises(LeaseLost, match="no renewal was acknowledged"):
             await settle_held(place.store, ending, hold)

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -483,12 +484,47 @@ async def test_a_task_cannot_take_its_worker_along(sqlite_url: str, tmp_path: Pa
     async def unkept(run: Run) -> dict[str, Any]:
         return {"when": object()}
 
-    names = ["exit", "exit_plainly", "stop", "cancel", "unkept"]
+    @app.task("child")
+    async def child(run: Run) -> None:
+        async def leave_too() -> None:
+            sys.exit(1)
+
+        await asyncio.gather(leave_too())
+
+    @app.task("untold")
+    async def untold(run: Run) -> None:
+        raise Untold
+
+    names = ["exit", "exit_plainly", "stop", "cancel", "unkept", "child", "untold"]
     async with house(app, sqlite_url, tmp_path, *(profile(name) for name in names)) as home:
         jobs = [await home.submit(name, name) for name in names]
         done = await home.do(*jobs, concurrency=2)
-        assert [(job.state, job.stop_reason) for job in done] == [("review", "TASK_ERROR")] * 5
+        assert [(job.state, job.stop_reason) for job in done] == [("review", "TASK_ERROR")] * 7
         assert {(await home.lane(name)).state for name in names} == {"available"}
+
+
+class Untold(Exception):
+    """It cannot be told what it is about."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def test_tasks_that_leave_threads_behind_do_not_stop_the_worker(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+    over = threading.Event()
+
+    @app.task("fine")
+    async def fine(run: Run) -> None:
+        for _ in range(64):
+            asyncio.get_running_loop().run_in_executor(None, over.wait)
+
+    async with house(app, sqlite_url, tmp_path, profile("p1")) as home:
+        try:
+            done = await home.do(*[await home.submit("fine") for _ in range(2)])
+        finally:
+            over.set()
+        assert [job.state for job in done] == ["completed"] * 2
 
 
 async def test_a_task_may_close_its_browser_and_go_on(sqlite_url: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from leasehold.aside import aside
 from leasehold.browsers.line import Line, Message
 from leasehold.browsers.reports import KeeperReport, LaunchRefused, read_report
 
@@ -151,7 +152,7 @@ class KeeperLink:
         answer: Future[None] = Future()
         with self._lock:
             self._leased = answer
-        await asyncio.to_thread(_private_folder, Path(folder))
+        await aside(_private_folder, Path(folder))
         self._send({"lease": {name: getattr(new, name) for name in _LEASE_FIELDS}})
         if self._over.done():
             raise LaunchRefused("LEASE_LOST", "the keeper has ended, there is no browser to hand over")

@@ -141,10 +141,21 @@ def cli(ctx: click.Context, store: str | None) -> None:
     ctx.obj = store
 
 
+def _open_streams() -> None:
+    """A stream that is closed (`>&-`) is as good as one that leads nowhere."""
+    # Python has None for them, and the next file that is opened would take their place.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))
+
+
 def main() -> NoReturn:
     """The `leasehold` program. Most of a command's time is imports and teardown, so both are kept short."""
     # Imports make many objects and no garbage: do not look for any until there are really many.
     gc.set_threshold(_OBJECTS_BEFORE_GC)
+    _open_streams()
     code: object = 1
     try:
         cli.main()

@@ -67,9 +67,9 @@ def read_fleet(file: str) -> "Fleet":
     if file != STDIN:
         return load_fleet(file)
     try:
-        return parse_fleet(sys.stdin.read(MOST_CHARACTERS).removeprefix("\ufeff"))
+        return parse_fleet(sys.stdin.buffer.read(MOST_CHARACTERS).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InputError(f"stdin is not UTF-8: {error}") from None
+        raise InputError(f"stdin: byte {error.start} is not UTF-8") from None
 
 
 def _agree(*, yes: bool, asking: bool) -> None:

@@ -37,7 +37,7 @@ def store_option(command: F) -> F:
     return click.option(
         "--store",
         metavar="URL",
-        callback=lambda ctx, _, value: value or ctx.find_root().obj,
+        callback=lambda ctx, _, value: value if value is not None else ctx.find_root().obj,
         help="Where leases and jobs live; may also stand before the command.",
     )(command)
 

@@ -17,7 +17,7 @@ def settings(url: str | None) -> "Config":
     """The settings in force; `--store` wins over the environment."""
     from leasehold import config
 
-    return config.load(store=url) if url else config.load()
+    return config.load(store=url) if url is not None else config.load()
 
 
 def with_store(url: str | None, work: "Callable[[Store], Awaitable[T]]", *, make: bool = False) -> T:
@@ -48,9 +48,10 @@ def _check_exists(url: str) -> None:
 
     from leasehold.errors import StoreUnavailable
     from leasehold.stores import split
+    from leasehold.stores.sqlite.schema import exists
 
     kind, place = split(url)
-    if kind == "sqlite" and not Path(place).exists():
+    if kind == "sqlite" and not exists(Path(place)):
         raise StoreUnavailable(
             f"there is no store at {Path(place).absolute()}; make it with 'leasehold apply FLEET_FILE', "
             "or name another with --store"

@@ -4,6 +4,7 @@ Every job is checked before the first is sent; then they go in batches, each bat
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -204,11 +205,21 @@ async def send(store: "Store", specs: Sequence[JobSpec]) -> list[Submitted]:
                 answers += await store.submit(specs[start : start + MOST_IN_BATCH])
             except LeaseholdError as error:
                 if len(specs) > MOST_IN_BATCH:
-                    error.message += "\n  " + _how_far(start, len(specs))
+                    error.message = _in_the_file(error.message, start) + "\n  " + _how_far(start, len(specs))
+                raise
+            except BaseException:
+                if answers:
+                    click.echo(f"stopped: {len(answers):,} of {len(specs):,} jobs were accepted", err=True)
                 raise
             if len(specs) > MOST_IN_BATCH:
                 progress.at(len(answers))
     return answers
+
+
+def _in_the_file(message: str, start: int) -> str:
+    """What the store says of one batch, as it is for the whole file."""
+    message = re.sub(r"\bjobs\[(\d+)\]", lambda found: f"jobs[{int(found[1]) + start}]", message)
+    return message.replace(". Nothing was submitted", "") if start else message
 
 
 def _how_far(accepted: int, total: int) -> str:

@@ -17,7 +17,7 @@ from leasehold.cli.session import settings, with_store
 def command(store: str | None, as_json: bool) -> None:
     """Do one pass of housekeeping: expire leases, resolve lost runs, promote due jobs, prune what is old.
 
-    Workers do the same all the time; running it beside them is safe.
+    'leasehold up' does the same all the time, 'leasehold worker' does not; running it beside them is safe.
     """
     from leasehold.runtime.sweeper import sweep_here
 

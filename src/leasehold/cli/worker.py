@@ -76,10 +76,18 @@ async def _leave_deaf_tasks() -> None:
     if others:
         _, deaf = await asyncio.wait(others, timeout=1.0)
         if deaf:
-            click.echo(f"left behind: {len(deaf)} asyncio tasks that do not end when they are cancelled", err=True)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
+            _leave(f"{len(deaf)} asyncio tasks that do not end when they are cancelled")
+    ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+    _, busy = await asyncio.wait({ending}, timeout=1.0)
+    if busy:
+        _leave("threads that tasks started with asyncio.to_thread and that do not come to an end")
+
+
+def _leave(what: str) -> None:
+    click.echo(f"left behind: {what}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _without_password(url: str) -> str:

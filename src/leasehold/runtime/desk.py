@@ -10,7 +10,7 @@ from leasehold.errors import Fail
 from leasehold.evidence.redact import Redactor
 from leasehold.ports import Store
 from leasehold.runtime.gathering import RunEvidence
-from leasehold.runtime.heartbeat import Hold
+from leasehold.runtime.heartbeat import Hold, checkpoint_held, enter_held, leave_held
 from leasehold.runtime.stopping import Stop
 
 T = TypeVar("T")
@@ -57,17 +57,16 @@ class RunDesk:
 
     async def note(self, step: str, url: str | None) -> None:
         """Record the step. A worker that was asked to stop ends the run here: nothing is half done."""
-        url = self._redactor.url(url) if url else None
-        await self._hold.insist(lambda: self._store.checkpoint(self.ref, step, url=url))
+        await checkpoint_held(self._store, self._hold, step, self._redactor.url(url) if url else None)
         if self.stopping and self._section is None:
             raise Fail("WORKER_STOPPED", f"the worker was asked to stop; the run ended at safe step {step}")
 
     async def enter(self, name: str) -> None:
-        await self._hold.insist(lambda: self._store.enter_section(self.ref, name))
+        await enter_held(self._store, self._hold, name)
         self._section = name
 
     async def leave(self, name: str) -> None:
-        await self._hold.insist(lambda: self._store.leave_section(self.ref, name))
+        await leave_held(self._store, self._hold, name)
         self._section = None
 
     async def attach(self, name: str, content: Content) -> None:

@@ -9,7 +9,7 @@ from leasehold.browsers.reports import KeeperReport
 from leasehold.core.classify import Facts, classify, kind_of, summary
 from leasehold.core.failures import Failure, ProfileRule, failure
 from leasehold.core.settle import Browser, EndFacts
-from leasehold.errors import Fail, LeaseLost
+from leasehold.errors import Fail, LeaseLost, told
 from leasehold.evidence.files import EvidenceNotSaved
 
 MOST_RESULT = 1_000_000
@@ -35,11 +35,11 @@ def outcome_of_error(error: BaseException, task: Task, *, facts: Facts) -> Outco
         case LeaseLost():
             return Outcome(reason="LEASE_LOST", message=error.message)
         case EvidenceNotSaved():
-            return Outcome(reason="EVIDENCE_NOT_SAVED", message=str(error))
-    reason = classify(kind_of(error), str(error), facts)
+            return Outcome(reason="EVIDENCE_NOT_SAVED", message=told(error))
+    reason = classify(kind_of(error), told(error), facts)
     return Outcome(
         reason=reason,
-        message=f"{type(error).__name__}: {summary(str(error))}",
+        message=f"{type(error).__name__}: {summary(told(error))}",
         retry=reason == "TASK_ERROR" and task.retries(error),
     )
 
@@ -51,8 +51,8 @@ def outcome_of_result(result: object) -> Outcome:
         return Outcome(reason="TASK_ERROR", message=f"the task returned {kind}; return a mapping, or nothing")
     try:
         size = len(json.dumps(result, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        return Outcome(reason="TASK_ERROR", message=f"the task's result cannot be kept as JSON: {error}")
+    except Exception as error:  # noqa: BLE001 - mappings of the task's own may raise anything
+        return Outcome(reason="TASK_ERROR", message=f"the task's result cannot be kept as JSON: {told(error)}")
     if size > MOST_RESULT:
         return Outcome(reason="TASK_ERROR", message=f"the task's result has {size:,} characters; attach it as a file")
     return Outcome(output=result)

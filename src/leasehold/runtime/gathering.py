@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from leasehold.app import Content
+from leasehold.aside import aside
 from leasehold.browsers.reports import KeeperReport
 from leasehold.errors import InputError
 from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
@@ -93,7 +94,7 @@ class RunEvidence:
 
     async def _keep(self, save: Callable[[], None]) -> None:
         try:
-            await asyncio.to_thread(save)
+            await aside(save)
         except EvidenceNotSaved as error:
             self.unsaved = str(error)
             raise

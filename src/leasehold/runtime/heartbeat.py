@@ -12,15 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeVar
 
 from leasehold.core.leases import EXPIRED, Lease, LeaseStatus, Timing
 from leasehold.core.settle import Ending
-from leasehold.errors import LeaseExpired, LeaseLost, StoreUnavailable
+from leasehold.errors import Conflict, LeaseExpired, LeaseLost, StoreError, StoreUnavailable
 from leasehold.ports import MOST_IN_BATCH, Renewal, Settled, Store
 from leasehold.runtime.clocks import boot_time
 
-T = TypeVar("T")
 OpenStore = Callable[[], Awaitable[Store]]
 
 CLOSE_SECONDS = 10.0
@@ -65,15 +63,29 @@ class Hold:
                 f"lease {self.lease.lease_id} is lost: {self.lost}. Stop using profile {self.lease.profile_id}"
             )
 
-    async def insist(self, write: Callable[[], Awaitable[T]]) -> T:
-        """A write under the lease. If the store says that its time is up, and the holder's own is not, then the store's
-        clock has leapt: a sweeper will see that, so try again. The holder's own deadline stands."""
+    async def insist(self, write: Callable[[], Awaitable[None]], done: Callable[[], Awaitable[bool]]) -> None:
+        """A write under the lease, tried again until the holder's own deadline while the store is away, or says that
+        the lease's time is up: then its clock has leapt, and a sweeper will see that.
+
+        `done` tells whether an earlier try that was not answered has reached the store.
+        """
+        unanswered = False
         while True:
             self.check()
             try:
-                return await write()
+                await write()
             except LeaseExpired:
-                await asyncio.sleep(self.again_seconds)
+                pass
+            except StoreUnavailable as error:
+                unanswered = True
+                _LOG.warning("run %s: a write was not taken, trying again: %s", self.lease.run_id, error)
+            except Conflict:
+                if not (unanswered and await done()):
+                    raise
+                return
+            else:
+                return
+            await asyncio.sleep(self.again_seconds)
 
     @property
     def again_seconds(self) -> float:
@@ -132,11 +144,37 @@ async def settle_held(store: Store, ending: Ending, hold: Hold) -> Settled:
             (settled,) = await store.settle([ending])
             if settled.refused != EXPIRED:
                 return settled
-        except StoreUnavailable:
-            pass
+        except StoreError as error:
+            _LOG.warning("run %s: not settled yet, trying again: %s", hold.lease.run_id, error)
+        except BaseException:
+            hold.speak()
+            raise
         hold.speak()
         hold.check()
         await asyncio.sleep(hold.again_seconds)
+
+
+async def checkpoint_held(store: Store, hold: Hold, step: str, url: str | None) -> None:
+    """Record a safe step."""
+    await hold.insist(lambda: store.checkpoint(hold.lease.ref, step, url=url), _never)
+
+
+async def enter_held(store: Store, hold: Hold, name: str) -> None:
+    """Enter a mutating section."""
+    await hold.insist(lambda: store.enter_section(hold.lease.ref, name), lambda: _is_in(store, hold, name))
+
+
+async def leave_held(store: Store, hold: Hold, name: str) -> None:
+    """Leave it."""
+    await hold.insist(lambda: store.leave_section(hold.lease.ref, name), lambda: _is_in(store, hold, None))
+
+
+async def _never() -> bool:
+    return False
+
+
+async def _is_in(store: Store, hold: Hold, section: str | None) -> bool:
+    return (await store.get(Lease, hold.lease.lease_id)).open_section == section
 
 
 class Heartbeat:

@@ -8,6 +8,11 @@ from weakref import WeakSet
 
 Offspring = WeakSet["asyncio.Future[Any]"]
 
+
+class TaskLeft(Exception):
+    """The task ended in a way that is meant to end a program or a loop. It ends its run, and nothing else."""
+
+
 _KEPT: ContextVar[Offspring | None] = ContextVar("leasehold_offspring", default=None)
 
 
@@ -19,11 +24,20 @@ def keep_track(loop: asyncio.AbstractEventLoop) -> None:
 def _new_task(
     loop: asyncio.AbstractEventLoop, coro: "Coroutine[Any, Any, Any] | Generator[Any, None, Any]", **more: Any
 ) -> "asyncio.Future[Any]":
-    task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **more)
     kept = _KEPT.get()
-    if kept is not None:
-        kept.add(task)
+    if kept is None:
+        return asyncio.Task(coro, loop=loop, **more)
+    task: asyncio.Task[Any] = asyncio.Task(_contained(coro), loop=loop, **more)
+    kept.add(task)
     return task
+
+
+async def _contained(coro: Any) -> object:
+    """asyncio would let these out of its loop, and the whole worker would end."""
+    try:
+        return await coro
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise TaskLeft(f"the task ended with {type(error).__name__}({error})") from error
 
 
 def begin() -> Offspring:

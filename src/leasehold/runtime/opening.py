@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from leasehold.aside import aside
 from leasehold.browsers.checkout import OWN_FOLDER, Inspection, claim_directory, inspect, last_engine, seal
 from leasehold.browsers.copying import copy_profile
 from leasehold.browsers.finding import Found, find_browser
@@ -30,7 +31,8 @@ from leasehold.core.events import Event, EventType
 from leasehold.core.jobs import RunMode
 from leasehold.core.leases import Mode
 from leasehold.core.profiles import ManualUse
-from leasehold.errors import Fail, LeaseholdError
+from leasehold.errors import Fail, LeaseholdError, LeaseLost
+from leasehold.evidence.files import EvidenceNotSaved
 from leasehold.evidence.redact import Redactor
 from leasehold.ports import Grant, Store
 from leasehold.runtime.clocks import boot_time
@@ -94,8 +96,8 @@ class Kit:
         """Find the browser and write the keeper's wrapper. Raises a clear error if this machine cannot run any."""
         if self._browser is None:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._browser = await asyncio.to_thread(find_browser, self.config.browser)
-            self._wrapper = await asyncio.to_thread(write_wrapper, self.data_dir)
+            self._browser = await aside(find_browser, self.config.browser)
+            self._wrapper = await aside(write_wrapper, self.data_dir)
             self._driver.starter = write_starter(self.data_dir)
         return self._browser
 
@@ -114,7 +116,7 @@ class Kit:
         """A session is over: its thread, if it had one and all went well, may serve another."""
         if isinstance(session, SyncSession):
             if session.host.stuck or failed:
-                await asyncio.to_thread(session.host.close)
+                await aside(session.host.close)
             else:
                 self._hosts.append(session.host)
 
@@ -123,7 +125,7 @@ class Kit:
             await asyncio.wait(self._leaving)
         await self._driver.stop()
         for host in self._hosts:
-            await asyncio.to_thread(host.close)
+            await aside(host.close)
 
     async def open(
         self, grant: Grant, lifeline: Lifeline, evidence: RunEvidence, *, sync: bool, by_person: bool = False
@@ -174,8 +176,8 @@ class Kit:
         profile = grant.profile
         place = Path(profile.user_data_dir or self.data_dir / "profiles" / profile.profile_id)
         try:
-            own = await asyncio.to_thread(claim_directory, place)
-            seen = await asyncio.to_thread(inspect, own, engine=self.browser.engine)
+            own = await aside(claim_directory, place)
+            seen = await aside(inspect, own, engine=self.browser.engine)
         except Fail as refused:
             newer = last_engine(place) if refused.reason == "PROFILE_NEWER_THAN_BROWSER" else None
             raise NotOpened(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused
@@ -183,9 +185,9 @@ class Kit:
             await self._manual_use(grant, own, seen, accepted=by_person)
         lifeline.hold.check()
         if copy is None:
-            await asyncio.to_thread(forget_tabs, own)
+            await aside(forget_tabs, own)
             return own
-        await asyncio.to_thread(copy_profile, own, copy)
+        await aside(copy_profile, own, copy)
         return copy
 
     async def _manual_use(self, grant: Grant, directory: Path, seen: Inspection, *, accepted: bool) -> None:
@@ -203,13 +205,13 @@ class Kit:
             )
         )
         # What was reported once is known: the next run must not find it again.
-        await asyncio.to_thread(seal, directory)
+        await aside(seal, directory)
         if not accepted:
             raise NotOpened("MANUAL_USE_DETECTED", seen.words, give_back=True)
 
     async def _credentials(self, grant: Grant) -> Credentials | None:
         try:
-            found = await asyncio.to_thread(resolve_credentials, grant.proxy.credentials if grant.proxy else None)
+            found = await aside(resolve_credentials, grant.proxy.credentials if grant.proxy else None)
         except LeaseholdError as error:
             raise NotOpened("PROXY_UNREACHABLE", error.message) from error
         if found is not None:
@@ -221,7 +223,7 @@ class Kit:
         url, proxy = self.config.probe_url, grant.proxy
         if proxy is None or url is None:
             return None
-        return await asyncio.to_thread(probe, proxy.server, url, credentials=credentials, expected=proxy.region)
+        return await aside(probe, proxy.server, url, credentials=credentials, expected=proxy.region)
 
     def _link(self, grant: Grant, lifeline: Lifeline, directory: Path, evidence: RunEvidence) -> KeeperLink:
         lease, hold = grant.lease, lifeline.hold
@@ -293,7 +295,7 @@ class Kit:
                 opened.link.fence("the browser did not close")
                 report = await self.report_of(opened.link, patience * 3)
             if report is None:
-                await asyncio.to_thread(kill_own, opened.link)
+                await aside(kill_own, opened.link)
             opened.link.close()
             failed.set_result(report is None or report.cause == "driver_gone")
         finally:
@@ -301,7 +303,7 @@ class Kit:
         await discard(opened.copy)
         if report is not None and report.proof.holds and opened.copy is None:
             with suppress(OSError):
-                await asyncio.to_thread(seal, opened.directory)
+                await aside(seal, opened.directory)
         return report
 
     def _leave(self, opened: Opened) -> "asyncio.Future[bool]":
@@ -331,7 +333,7 @@ class Kit:
         if link.keeper_pid is not None:
             report = await self.report_of(link, self.config.close_after.total_seconds() * 3)
             if report is None:
-                await asyncio.to_thread(kill_own, link)
+                await aside(kill_own, link)
         link.close()
 
 
@@ -386,7 +388,7 @@ async def discard(copy: Path | None) -> None:
     if copy is not None:
         import shutil
 
-        await asyncio.to_thread(shutil.rmtree, copy, True)
+        await aside(shutil.rmtree, copy, True)
 
 
 @asynccontextmanager
@@ -398,3 +400,19 @@ async def prepared(config: BrowserConfig, store: Store) -> AsyncIterator[Kit]:
         yield kit
     finally:
         await kit.close()
+
+
+def as_not_opened(error: Exception) -> NotOpened:
+    """Why no browser was opened, whatever came in the way."""
+    match error:
+        case NotOpened():
+            return error
+        case EvidenceNotSaved():
+            return NotOpened("EVIDENCE_NOT_SAVED", str(error))
+        case Fail():
+            return NotOpened(error.reason, error.detail)
+        case LeaseLost():
+            return NotOpened("LEASE_LOST", error.message, give_back=True)
+        case LeaseholdError():
+            return NotOpened("BROWSER_LAUNCH_FAILED", error.message)
+    return NotOpened("BROWSER_LAUNCH_FAILED", str(error))

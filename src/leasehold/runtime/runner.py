@@ -12,12 +12,13 @@ from datetime import timedelta
 from typing import Any
 
 from leasehold.app import App, Run, Signal, SyncRun, Task
+from leasehold.aside import aside
 from leasehold.browsers.link import KeeperReport, read_report
 from leasehold.browsers.probe import ProbeResult
 from leasehold.browsers.reports import ReportUnreadable
 from leasehold.core.classify import Facts, kind_of, says_closed
 from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.errors import Fail, LeaseholdError, LeaseLost, StoreError
+from leasehold.errors import Fail, LeaseholdError, LeaseLost, StoreError, told
 from leasehold.evidence.files import EvidenceNotSaved
 from leasehold.ports import ClaimRequest, Grant, HandedOver
 from leasehold.runtime.clocks import boot_time
@@ -26,7 +27,7 @@ from leasehold.runtime.endings import Outcome, end_facts, outcome_of_error, outc
 from leasehold.runtime.gathering import RunEvidence
 from leasehold.runtime.heartbeat import Heartbeat, settle_held
 from leasehold.runtime.lifeline import Lifeline
-from leasehold.runtime.opening import Kit, NotOpened, Opened, run_mode
+from leasehold.runtime.opening import Kit, NotOpened, Opened, as_not_opened, run_mode
 from leasehold.runtime.stopping import Stop
 
 _LOG = logging.getLogger(__name__)
@@ -111,6 +112,8 @@ class Runner:
                 following, current.evidence.unsaved = None, "an error of Leasehold's own; see the worker's log"
             if following is not None:
                 return following
+        elif run is not None:
+            outcome = self._redacted(strictest(outcome, run.signals, self._app.reasons))
         await self._close(current, outcome)
         await self._settle(current, outcome)
         return None
@@ -121,7 +124,7 @@ class Runner:
         grant, mode = current.grant, current.task.mode
         try:
             await current.evidence.create()
-            await asyncio.to_thread(self._kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
+            await aside(self._kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
             if current.unproven:
                 raise NotOpened("BROWSER_CRASHED", f"its browser was lost in the hand-over: {current.unproven}")
             current.report, current.final_url = None, None
@@ -138,7 +141,7 @@ class Runner:
             if current.opened is not None:
                 current.final_url = current.opened.session.url()
                 await self._close(current, Outcome(reason="BROWSER_LAUNCH_FAILED"))
-            raise _as_not_opened(error) from error
+            raise as_not_opened(error) from error
         current.time("open", since)
 
     async def _check_environment(self, current: _Current) -> None:
@@ -231,9 +234,23 @@ class Runner:
     async def _outcome(
         self, current: _Current, work: "asyncio.Future[object]", seen: set[str], limit: timedelta | None
     ) -> Outcome:
+        """What became of the task. Whatever it left behind that cannot be judged: the run is closed and settled."""
+        try:
+            return await self._judge(current, work, seen, limit)
+        except Exception as error:  # noqa: BLE001 - other people's objects may raise anything
+            _LOG.exception("run %s: its outcome could not be judged", current.grant.lease.run_id)
+            message = f"the task's outcome could not be judged: {type(error).__name__}"
+            return Outcome(reason="TASK_ERROR", message=message)
+
+    async def _judge(
+        self, current: _Current, work: "asyncio.Future[object]", seen: set[str], limit: timedelta | None
+    ) -> Outcome:
         hold, opened = current.lifeline.hold, current.opened
         if "lost" in seen or hold.lost is not None:
-            return Outcome(reason="LEASE_LOST", message=hold.lost or "the lease is lost")
+            lost = Outcome(reason="LEASE_LOST", message=hold.lost or "the lease is lost")
+            said = work.exception() if work.done() and not work.cancelled() else None
+            noticed = [Signal(said.reason, said.detail)] if isinstance(said, Fail) else []
+            return self._redacted(strictest(lost, noticed, self._app.reasons))
         if work.done() and not work.cancelled():
             error = work.exception()
             if error is None:
@@ -247,7 +264,7 @@ class Runner:
             if found.reason == "TASK_ERROR":
                 told = self._kit.redactor.text("".join(traceback.format_exception(error)))
                 _LOG.warning("run %s: task %s failed\n%s", current.grant.lease.run_id, current.task.name, told)
-            return replace(found, message=self._kit.redactor.text(found.message))
+            return self._redacted(found)
         if "gone" in seen:
             return Outcome(reason="BROWSER_CRASHED", message="the browser ended by itself")
         if "stop" in seen:
@@ -257,7 +274,7 @@ class Runner:
 
     async def _is_alive(self, opened: Opened, error: BaseException) -> bool:
         """Whether the browser is still there. An error can be quicker than the news of the browser's end."""
-        if says_closed(kind_of(error), str(error)):
+        if says_closed(kind_of(error), told(error)):
             await self._kit.report_of(opened.link, NEWS_SECONDS)
             return not (opened.link.over or await self._kit.driver_is_dead())
         return not opened.link.over
@@ -290,7 +307,9 @@ class Runner:
             signals.append(Signal("PROXY_CHANGED", probed.detail))
             current.evidence.notes["proxy_changed"] = probed.detail
         current.time("evidence", since)
-        outcome = strictest(outcome, signals, self._app.reasons)
+        return self._redacted(strictest(outcome, signals, self._app.reasons))
+
+    def _redacted(self, outcome: Outcome) -> Outcome:
         return replace(outcome, message=self._kit.redactor.text(outcome.message))
 
     async def _hand_over(self, current: _Current, outcome: Outcome) -> "_Current | None":
@@ -458,8 +477,8 @@ class Runner:
             settled = await settle_held(self._store, ending, current.lifeline.hold)
         except LeaseLost as lost:
             _LOG.warning("run %s: not settled, its lease is lost: %s", lease.run_id, lost)
-        except LeaseholdError as error:
-            _LOG.error("run %s: could not be settled: %s", lease.run_id, error)
+        except Exception as error:  # noqa: BLE001 - the lease then expires, and is resolved
+            _LOG.error("run %s: could not be settled: %s", lease.run_id, told(error))
         else:
             if settled.refused is not None:
                 _LOG.warning("run %s: the ending was refused: %s", lease.run_id, settled.refused)
@@ -479,18 +498,3 @@ def _same_browser(before: Grant, after: Grant) -> bool:
     """Whether the browser of one grant is what the other one would open: the fleet may have changed in between."""
     same = (before.profile, before.proxy) == (after.profile, after.proxy)
     return same and run_mode(before) == run_mode(after)
-
-
-def _as_not_opened(error: Exception) -> NotOpened:
-    match error:
-        case NotOpened():
-            return error
-        case EvidenceNotSaved():
-            return NotOpened("EVIDENCE_NOT_SAVED", str(error))
-        case Fail():
-            return NotOpened(error.reason, error.detail)
-        case LeaseLost():
-            return NotOpened("LEASE_LOST", error.message, give_back=True)
-        case LeaseholdError():
-            return NotOpened("BROWSER_LAUNCH_FAILED", error.message)
-    return NotOpened("BROWSER_LAUNCH_FAILED", str(error))

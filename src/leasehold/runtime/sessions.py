@@ -27,17 +27,13 @@ from leasehold.evidence.redact import Redactor
 from leasehold.ports import Grant
 from leasehold.runtime.desk import RunDesk, ThreadDesk
 from leasehold.runtime.drivers import Driver, SyncDriver
-from leasehold.runtime.offspring import Offspring, begin
+from leasehold.runtime.offspring import Offspring, TaskLeft, begin
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 15.0
 MOST_PAGES = 8
 LAUNCH_SECONDS = 60.0
-
-
-class TaskLeft(Exception):
-    """The task ended in a way that is meant to end a program or a loop. It ends its run, and nothing else."""
 
 
 # What a task may set on a context that the next run would inherit. Cookies and storage are the profile's own.

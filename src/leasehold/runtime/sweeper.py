@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from leasehold.aside import aside
 from leasehold.config import BrowserConfig, Config
 from leasehold.core.leases import Lease, clock_jump
 from leasehold.core.settle import LostFacts
@@ -136,7 +137,7 @@ class Sweeper:
         swept = await _sweep(self._store, self._config, self._facts, seen=seen, prune=prune)
         reports = await testimony.deliver(self._store) if testimony is not None else 0
         if prune and testimony is not None:
-            await asyncio.to_thread(_prune_evidence, self._config.browsers, testimony)
+            await aside(_prune_evidence, self._config.browsers, testimony)
         return replace(swept, paused=paused, reports=reports)
 
     async def run(self, stop: asyncio.Event) -> None:

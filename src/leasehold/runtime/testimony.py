@@ -46,11 +46,15 @@ class Ledger:
     def entries(self) -> Mapping[str, LeaseId]:
         """Run id → lease id of what is not settled yet."""
         found: dict[str, LeaseId] = {}
-        with suppress(FileNotFoundError):
+        try:
             for path in self._folder.iterdir():
                 if is_id(path.name):
                     with suppress(OSError, UnicodeDecodeError):
                         found[path.name] = LeaseId(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _LOG.warning("%s cannot be read (%s): what keepers reported there is not known here", self._folder, error)
         return found
 
     def age(self, run_id: str) -> float:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from leasehold.aside import aside
 from leasehold.browsers.link import KeeperReport, read_report
 from leasehold.browsers.reports import ReportUnreadable
 from leasehold.config import Config
@@ -80,7 +81,7 @@ async def _stay(
     evidence = RunEvidence(kit.runs_dir, grant.lease.run_id)
     try:
         await evidence.create()
-        await asyncio.to_thread(kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
+        await aside(kit.ledger.note, grant.lease.run_id, grant.lease.lease_id)
         opened = await kit.open(grant, lifeline, evidence, sync=False, by_person=True)
     except (NotOpened, LeaseholdError, OSError) as refused:
         await _settle_unopened(kit, grant, lifeline, evidence, refused)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from leasehold.app import App
+from leasehold.aside import aside
 from leasehold.config import Config
 from leasehold.core.ids import WorkerId, is_id
 from leasehold.core.settle import Ending
 from leasehold.core.workers import WorkerReport
-from leasehold.errors import InputError, LeaseholdError, Problem, StoreError
+from leasehold.errors import InputError, LeaseholdError, Problem
 from leasehold.ports import ClaimRequest, Grant, Store
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.heartbeat import Heartbeat
@@ -105,7 +106,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*habits, *self._running, return_exceptions=True)
             await self._kit.close()
-            await asyncio.to_thread(self._heartbeat.close)
+            await aside(self._heartbeat.close)
             with suppress(LeaseholdError):
                 await self._report(stopping=True)
 
@@ -120,7 +121,7 @@ class Worker:
                 grants = await self._store.claim(
                     replace(self._request, most=min(free, self._config.browsers.launch_together))
                 )
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - what runs must not end because nothing more can be claimed
                 _LOG.warning("no claim, trying again: %s", error)
                 await self._pause(timedelta(seconds=TROUBLE_SECONDS))
                 continue
@@ -184,7 +185,7 @@ class Worker:
         while True:
             try:
                 await self._report(stopping=False)
-            except LeaseholdError as error:
+            except Exception as error:  # noqa: BLE001 - nobody else would report
                 _LOG.warning("worker %s could not report, trying again: %s", self.worker_id, error)
             await asyncio.sleep(every)
 
@@ -194,7 +195,7 @@ class Worker:
         while True:
             try:
                 await testimony.deliver(self._store)
-            except (LeaseholdError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - nobody else would deliver them
                 _LOG.warning("reports of lost runs were not delivered, trying again: %s", error)
             await asyncio.sleep(self._config.sweep_every.total_seconds())
 

@@ -1,12 +1,17 @@
 """Stores by URL: `sqlite:///FILE` or `postgresql://…`. Drivers are imported when their URL is opened."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from leasehold.core.policy import Policy
 from leasehold.errors import InputError, Problem
 from leasehold.ports import Store, StoreInfo
+
+# User, password, and then what would end the password too early: pieces of it would be taken for the host, and told.
+_MISREAD: Final = re.compile(r"[^/?#@]*:(?!\d+(?:[/?]|$))(?:[^@?]*[@/#][^?]*@|[^@?]*\?.*@)")
 
 
 def _same(real: datetime) -> datetime:
@@ -86,6 +91,11 @@ def split(url: str) -> tuple[str, str]:
     if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return "sqlite", str(Path(rest[1:]).absolute())
     if separator and scheme in ("postgresql", "postgres"):
+        if _MISREAD.match(rest):
+            raise InputError(
+                "the store's URL is not usable",
+                [Problem("store", "a password has to be written with %40 for @, %2F for /, %3F for ?, %23 for #")],
+            )
         return "postgres", url
     shown = f"{scheme}://…" if separator else "it"
     raise InputError(

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.rows import DictRow, dict_row
 
-from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasehold.ports import StoreInfo
 from leasehold.stores.postgres import schema
 from leasehold.stores.postgres.link import Link
@@ -112,6 +112,9 @@ class PostgresEngine:
                     connection.execute(_OLD_MARKS)
             except psycopg.OperationalError as error:
                 raise unavailable(self._url, error) from error
+            except psycopg.Error as error:  # a server that only reads, or a role that may not write
+                connection.close()
+                raise _refused(error) from None
             link = self._local.link = Link(connection)
         return link
 
@@ -222,6 +225,11 @@ def _is_cut(error: psycopg.Error) -> bool:
 
 
 def _refused(error: psycopg.Error) -> StoreError:
+    if isinstance(error, pg.InsufficientPrivilege):
+        return StoreNotWritable(
+            f"PostgreSQL refused: {_said(error)}; this role needs CREATE on the database for 'leasehold db migrate', "
+            "and to read and write the tables of schema leasehold for all else"
+        )
     return StoreError(f"PostgreSQL refused: {_said(error)}")
 
 
@@ -238,6 +246,8 @@ def connected(url: str) -> Iterator[Connection]:
             yield connection
     except psycopg.OperationalError as error:
         raise unavailable(url, error) from error
+    except psycopg.Error as error:
+        raise _refused(error) from None
 
 
 def connect(url: str, options: str) -> Connection:

@@ -216,12 +216,13 @@ def _lock_keys(tx: Tx, works: Sequence[Work], round_: _Granting) -> set[str]:
 
 
 def held_keys(rows: Sequence[Row]) -> dict[str, int]:
-    """How many live leases each account key has. Every lease of an account counts for the key of the whole account,
-    also one that was granted before the account was routed so."""
+    """How many live leases each account key has. Leases that were granted before the account was routed so count for
+    the key of the whole account: nobody knows what else they may meet."""
     held: dict[str, int] = {}
     for row in rows:
         whole = f"account:{row['account_id']}"
-        key = whole if row["routing"] == Routing.ACCOUNT else row["routing_key"]
+        wide = row["routing"] == Routing.ACCOUNT or not is_account_key(row["routing_key"])
+        key = whole if wide else row["routing_key"]
         held[key] = held.get(key, 0) + row["leases"]
     return held
 
@@ -397,22 +398,32 @@ def _record_grant(
     round_.grants.append(Grant(lease=lease, profile=work.profile, account=work.account, proxy=work.proxy, job=job))
 
 
-def lock_account(tx: Tx, profile_id: ProfileId) -> None:
+def lock_account(tx: Tx, profile_id: ProfileId) -> bool:
     """Lock the account of a profile whose keys are wider than the profile: accounts are locked before lanes."""
     (owners,) = tx.read(("configs", {"ids": [profile_id]}))
     if not owners:
         raise NotFound(f"there is no profile {profile_id}; see 'leasehold profiles'")
-    if owners[0]["a_routing"] != Routing.PROFILE:
+    wide = bool(owners[0]["a_routing"] != Routing.PROFILE)
+    if wide:
         tx.read(("lock_accounts", {"ids": [owners[0]["account_id"]]}))
+    return wide
+
+
+def lock_account_after_all(tx: Tx, work: Work, *, locked: bool) -> None:
+    """While the lane was waited for, its account may have become one that has to be locked. Whoever waits the other way
+    round collides with this, and one of the two is run again."""
+    if not locked and work.account.routing is not Routing.PROFILE:
+        tx.read(("lock_accounts", {"ids": [work.account.account_id]}))
 
 
 def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
     """One profile without a job, under the same limits as a claim."""
-    lock_account(tx, request.profile_id)
+    locked = lock_account(tx, request.profile_id)
     now, works, _ = lock(tx, [request.profile_id])
     work = works.get(request.profile_id)
     if work is None:
         raise NotFound(f"profile {request.profile_id} was removed from the fleet just now")
+    lock_account_after_all(tx, work, locked=locked)
     shared = request.mode is Mode.SHARED
     key = _key(work, task=None, shared=shared)
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])

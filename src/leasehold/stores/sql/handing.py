@@ -15,9 +15,11 @@ class NobodyWaits(Exception):
 def hand_over(tx: Tx, ctx: Context, ending: Ending, request: ClaimRequest) -> tuple[HandedOver, list[str]]:
     """Settle one run and grant the next of the same profile. Raises NobodyWaits, and then nothing was done."""
     key = lease_key(ending.ref.lease_id)
-    claiming.lock_account(tx, ending.ref.profile_id)
+    locked = claiming.lock_account(tx, ending.ref.profile_id)
     _, works, _ = lock(tx, [ending.ref.profile_id])
     work = works.get(ending.ref.profile_id)
+    if work is not None:
+        claiming.lock_account_after_all(tx, work, locked=locked)
     lease = next((o for o in work.live if key is not None and o.token == key[1]), None) if work else None
     if lease is not None and may_hand_over(lease, ending) is not None:
         raise NobodyWaits

@@ -10,16 +10,17 @@ from leasehold.stores.sql.engine import Tx
 def prune(tx: Tx, retention: Retention, most: int) -> int:
     """Delete a batch of what is past its time.
 
-    Open jobs, leases that are live or not resolved, messages that are owed, and the event that tells the present
-    state of a job or profile stay, however old.
+    Open jobs, leases that are live or not resolved, messages that are owed, the event that tells the present state of
+    a job or profile, and the newest event of all stay, however old: numbers of events only grow.
     """
     now, _ = tx.clock()
     gone = 0
     if retention.jobs is not None:
         gone += _prune_jobs(tx, now, retention.jobs, most)
     if retention.events is not None:
-        before = _first_event_since(tx, to_us(now - retention.events))
-        (events,) = tx.read(("old_events", {"before": before, "most": most}))
+        cutoff = to_us(now - retention.events)
+        before = _first_event_since(tx, cutoff)
+        (events,) = tx.read(("old_events", {"before": before, "cutoff": cutoff, "most": most}))
         if events:
             tx.write("prune_events", events)
         gone += len(events)

@@ -175,7 +175,7 @@ ORDER BY finished_at LIMIT :most;
 
 -- name: old_events
 SELECT seq FROM events t
-WHERE seq < :before
+WHERE seq < :before AND at < :cutoff AND seq < (SELECT max(e.seq) FROM events e)
   AND NOT (
       profile_state IS NOT NULL
       AND EXISTS (SELECT 1 FROM lanes l WHERE l.profile_id = t.profile_id)

@@ -161,7 +161,9 @@ def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settle
 def _freed(work: Work, key: str) -> list[str]:
     """The account keys that the end of a lease may free: its own, and the account's if that is routed as one by now."""
     account = work.account
-    keys = {key, f"account:{account.account_id}"} if account.routing is Routing.ACCOUNT else {key}
+    earlier = account.routing is Routing.ACCOUNT_TASK and not is_account_key(key)
+    wide = account.routing is Routing.ACCOUNT or earlier
+    keys = {key, f"account:{account.account_id}"} if wide else {key}
     return [key for key in sorted(keys) if is_account_key(key)]
 
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple, TypeVar, assert_never
 
+from leasehold.aside import aside
 from leasehold.core.decisions import Decision, Target
 from leasehold.core.events import Event
 from leasehold.core.fleet import Change, Fleet
@@ -54,12 +55,21 @@ from leasehold.stores.sql.codec import check_structure, clean, evolve
 from leasehold.stores.sql.engine import Context, Engine, Tx
 from leasehold.stores.sql.lanes import read_lease
 from leasehold.stores.sql.threads import Batcher
+from leasehold.wire.jobs import fingerprint
 
 T = TypeVar("T")
 
 MOST_TOGETHER = 64
 MOST_BRIEF = 8
 LONGEST_TTL = timedelta(days=30)
+
+
+# More jobs than these are fingerprinted aside of the event loop.
+FEW = 4
+
+
+def _bodies(specs: Sequence[JobSpec]) -> list[str]:
+    return [fingerprint(spec) for spec in specs]
 
 
 class Ids:
@@ -138,7 +148,8 @@ class SqlStore:
         _check_batch(specs, "jobs")
         if not specs:
             return []
-        answers = await self._engine.change(lambda tx: submitting.submit(tx, self._ctx, specs))
+        bodies = _bodies(specs) if len(specs) <= FEW else await aside(_bodies, specs)
+        answers = await self._engine.change(lambda tx: submitting.submit(tx, self._ctx, specs, bodies))
         self._engine.hint()
         return answers
 

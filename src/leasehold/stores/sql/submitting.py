@@ -36,7 +36,6 @@ from leasehold.stores.sql.lanes import (
     save,
 )
 from leasehold.stores.sql.log import Log
-from leasehold.wire import fingerprint
 
 JOB_CHANGES = [
     "seq",
@@ -64,8 +63,11 @@ _SPEC_FIELDS = tuple(
 )
 
 
-def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec]) -> list[Submitted]:
-    """Accept all or none. Keys are looked up under the lanes' locks; two lanes racing for one key collide there."""
+def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]) -> list[Submitted]:
+    """Accept all or none. Keys are looked up under the lanes' locks; two lanes racing for one key collide there.
+
+    `bodies` are the fingerprints of the specs: of large ones they take long, and here others wait for the locks.
+    """
     keys = [spec.idempotency_key for spec in specs if spec.idempotency_key is not None]
     names = [spec.job_id for spec in specs if spec.job_id is not None]
     targets = _resolve(tx, specs, keys)
@@ -81,8 +83,7 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec]) -> list[Submitted]:
     existing = {row["job_id"] for row in taken}
     answers: list[Submitted] = []
     new_rows = []
-    for index, (spec, profile_id) in enumerate(zip(specs, targets, strict=True)):
-        body = fingerprint(spec)
+    for index, (spec, body, profile_id) in enumerate(zip(specs, bodies, targets, strict=True)):
         handled = _already_handled(spec, body, first, index)
         if handled is not None:
             placer.log.event(EventType.JOB_ALREADY_HANDLED, job=handled, data={"reason": Blocked.DUPLICATE.value})

@@ -13,7 +13,7 @@ from leasehold.stores.sqlite.engine import translated
 
 def inspect_file(path: Path) -> StoreInfo:
     """The file's schema and place. Makes nothing: a file that is not there is an error."""
-    if not path.exists():
+    if not schema.exists(path):
         raise StoreUnavailable(
             f"{path} does not exist yet; it is made by the first command that writes, or by 'db migrate'"
         )

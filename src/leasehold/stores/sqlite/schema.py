@@ -98,7 +98,7 @@ def _statements(script: str) -> list[str]:
 def check_place(path: Path) -> None:
     """Refuse a folder that is not there or not writable, and network file systems; make the file private."""
     folder = path.parent
-    if not folder.is_dir():
+    if not exists(path) and not folder.is_dir():
         raise StoreNotWritable(f"{folder} is not a folder: make it first, or name another place for the store")
     kind = file_system(folder)
     if kind in NETWORK_FILE_SYSTEMS:
@@ -106,7 +106,7 @@ def check_place(path: Path) -> None:
             f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
             "use a local disk, or PostgreSQL for several machines"
         )
-    if path.exists():
+    if exists(path):
         if not os.access(path, os.R_OK | os.W_OK):
             raise StoreNotWritable(f"{path} cannot be read and written by this user; check its owner and mode")
         return
@@ -114,6 +114,16 @@ def check_place(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise StoreNotWritable(f"{path} cannot be made: {error.strerror}; check the folder's owner and mode") from error
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file; says so if that cannot be known."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise StoreNotWritable(
+            f"{path} cannot be looked at: {error.strerror}; check the folders' owners and modes, and the name"
+        ) from error
 
 
 def file_system(folder: Path, mounts: str | None = None) -> str:
