@@ -1,9 +1,14 @@
 """`leasehold db` and `sweep`, where the store is looked for, and stores that cannot be used."""
 
+import subprocess
+import sys
+import uuid
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from leasehold.core.ids import ProfileId, WorkerId
 from leasehold.ports import LeaseRequest
@@ -115,3 +120,40 @@ def test_sweep_does_one_pass(place: Workplace) -> None:
     counts = place.json("sweep")
     assert counts["expired"] == 1
     assert place.json("profiles", "show", "twin_a")["lane"]["state"] in ("stale", "quarantined")
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    for command in (("jobs",), ("db", "status"), ("db", "migrate")):
+        done = process(*command, url=f"sqlite:///{tmp_path}/{'x' * 300}.db")
+        assert done.returncode == 6, done.stderr
+        assert "cannot be looked at: File name too long" in done.stderr
+
+
+def test_an_empty_url_is_not_the_default_store(place: Workplace) -> None:
+    result = place.cli("jobs", "--store", "")
+    assert result.exit_code == 2
+    assert "must be sqlite:///" in result.stderr
+
+
+def test_a_role_that_may_not_write_is_told_what_it_needs(postgres_url: str) -> None:
+    role = f"lh_{uuid.uuid4().hex[:12]}"
+    poor = postgres_url.replace("://postgres@", f"://{role}@")
+    assert poor != postgres_url
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+        try:
+            made = process("db", "migrate", url=poor)
+            assert process("db", "migrate", url=postgres_url).returncode == 0
+            read = process("jobs", url=poor)
+        finally:
+            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    for done in (made, read):
+        assert done.returncode == 6, done.stderr
+        assert "permission denied" in done.stderr
+        assert "this role needs" in done.stderr
+
+
+def test_closed_streams_lead_nowhere(tmp_path: Path) -> None:
+    shell = f'{sys.executable} -m leasehold --version <&- >&-; echo "said $?"'
+    done = subprocess.run(["sh", "-c", shell], check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("said 0\n", "")

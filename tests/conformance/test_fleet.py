@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from leasehold.core.accounts import Account, Limit, Proxy, Routing
-from leasehold.core.decisions import Action
+from leasehold.core.decisions import Action, Review
 from leasehold.core.events import EventType
 from leasehold.core.fleet import ChangeKind, Fleet
 from leasehold.core.jobs import Job
@@ -126,6 +126,8 @@ async def test_a_profile_that_waits_for_a_person_still_does_when_it_comes_back(n
         await world.declare(profile("p1"), profile("p2"))
         lane = await world.lane("p2")
         assert (lane.state, lane.state_reason) == ("quarantined", "a security prompt appeared")
+        (review,) = await world.all(Review, open="true")
+        assert (review.profile_id, review.summary) == ("p2", "a security prompt appeared")
         await world.clear("p2")
         assert (await world.acquire("p2")).lease.token == 2
 

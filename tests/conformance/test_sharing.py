@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from leasehold.core.leases import Lease, Mode
-from leasehold.errors import ProfileBusy
+from leasehold.core.profiles import Profile
+from leasehold.errors import Conflict, ProfileBusy
 from leasehold.ports import Grant
 from tests.conformance.world import NewWorld, World, profile
 
@@ -166,3 +167,17 @@ async def test_sharers_and_exclusive_jobs_all_get_their_turn(new_world: NewWorld
             if not grants:
                 await world.finish(running.pop(0))
         assert started == [job.job_id for job in jobs]
+
+
+@pytest.mark.parametrize("disposable", [True, False])
+async def test_how_runs_share_a_profile_changes_only_while_nobody_holds_it(
+    new_world: NewWorld, disposable: bool
+) -> None:
+    async with new_world(profile("p1", max_active_runs=2, disposable=not disposable)) as world:
+        grant = await world.run()
+        with pytest.raises(Conflict, match="these profiles are leased"):
+            await world.declare(profile("p1", max_active_runs=2, disposable=disposable))
+        await world.declare(profile("p1", max_active_runs=3, disposable=not disposable))
+        await world.finish(grant)
+        await world.declare(profile("p1", max_active_runs=2, disposable=disposable))
+        assert (await world.store.get(Profile, "p1")).disposable is disposable

@@ -152,6 +152,9 @@ class Model:
 
     def apply(self, fleet: Fleet) -> None:
         """Configuration only; jobs that were blocked by what changed move on."""
+        known = [(profile, self.profiles[name]) for name, profile in fleet.profiles.items() if name in self.profiles]
+        if any(new.disposable != old.disposable and self.live(old.profile_id) for new, old in known):
+            raise Conflict("how runs share a profile changes while nobody holds it")
         self.proxies.update(fleet.proxies)
         for account_id, account in fleet.accounts.items():
             self.accounts[account_id] = account

@@ -11,15 +11,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from leasehold.app import App, Run, SyncRun
 from leasehold.core.events import EventType
-from leasehold.core.profiles import ManualUse
-from leasehold.errors import Fail
+from leasehold.core.profiles import ManualUse, ReleasePolicy
+from leasehold.errors import Fail, StoreUnavailable
 from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
+from leasehold.ports import Store
 from tests.conformance.world import profile
 from tests.runtime.browsing import descendants, house, processes_about
 from tests.runtime.shop import Shop
@@ -508,6 +509,35 @@ class Untold(Exception):
 
     def __str__(self) -> str:
         raise ValueError("no words")
+
+
+async def test_what_a_task_noticed_counts_though_its_lease_is_lost(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renewals are not answered: the holder stops by itself, and the store still takes its ending."""
+    app = App(lease_ttl=60.0, renew_every=0.5, holder_stops_after=4.0, lock_delay=0.1)
+
+    @app.task("notice")
+    async def notice(run: Run) -> None:
+        await run.safe("there")
+        run.signal("SECURITY_PROMPT", "a captcha")
+        await asyncio.Event().wait()
+
+    async with house(app, sqlite_url, tmp_path, profile("p1", release_policy=ReleasePolicy.RECOVER)) as home:
+        opened = home.open_store
+
+        async def without_renewals() -> Store:
+            async def away(_renewals: object) -> NoReturn:
+                raise StoreUnavailable("cut")
+
+            store = await opened()
+            monkeypatch.setattr(store, "renew", away)
+            return store
+
+        monkeypatch.setattr(home, "open_store", without_renewals)
+        (done,) = await home.do(await home.submit("notice"))
+        assert (done.state, done.stop_reason) == ("review", "SECURITY_PROMPT")
+        assert (await home.lane()).state == "quarantined"
 
 
 async def test_tasks_that_leave_threads_behind_do_not_stop_the_worker(sqlite_url: str, tmp_path: Path) -> None:

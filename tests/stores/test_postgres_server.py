@@ -6,8 +6,10 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from leasehold.core.decisions import Action, Decision, Target
 from leasehold.core.ids import WorkerId
 from leasehold.core.jobs import Job
+from leasehold.core.policy import Retention
 from leasehold.core.profiles import Profile
 from leasehold.core.workers import WorkerReport
 from leasehold.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavailable
@@ -266,3 +268,24 @@ async def test_a_database_whose_text_sorts_by_language_pages_and_claims_the_same
     finally:
         await store.close()
         drop_database(postgres, url)
+
+
+async def test_a_job_whose_lane_somebody_holds_is_not_pruned(postgres_url: str) -> None:
+    """Whoever holds it may be about to retry the job."""
+    await migrate(postgres_url)
+    passed = timedelta(0)
+    store = await open_store(postgres_url, clock=lambda real: real + passed)
+    try:
+        await store.apply(fleet(profile()), actor="ann")
+        (answer,) = await store.submit([spec()])
+        await store.decide(
+            Decision(target=Target.JOB, id=answer.job.job_id, action=Action.CANCEL, note="not needed", actor="ann")
+        )
+        passed = timedelta(days=2)
+        retention = Retention(jobs=timedelta(days=1), events=None)
+        with psycopg.connect(postgres_url) as somebody:
+            somebody.execute("SELECT 1 FROM leasehold.lanes FOR UPDATE")
+            assert await store.prune(retention) == 0
+        assert await store.prune(retention) == 1
+    finally:
+        await store.close()

@@ -156,6 +156,17 @@ def test_why_names_the_holder_its_heartbeat_and_its_last_step() -> None:
     assert lines["last safe step"] == "dashboard_open (40 s ago); inside submit_order"
 
 
+def test_why_says_that_nobody_sweeps_when_a_lease_is_over_or_a_job_was_due() -> None:
+    over = explain(facts(ProfileState.LEASED, holders=(a_lease(expires_at=NOW - seconds(1)),)))
+    assert dict(over.facts)["heartbeat"] == "10 s ago; lease was over 1 s ago"
+    assert "nothing sweeps" in text(over)
+    assert over.can == ("leasehold sweep",)
+    due = a_job(state=JobState.SCHEDULED, run_at=NOW - seconds(3))
+    late = explain(facts(ProfileState.AVAILABLE, job=due))
+    assert "was due 3 s ago" in late.headline
+    assert "nothing sweeps" in text(late)
+
+
 def test_why_says_if_the_holder_has_reached_no_safe_step() -> None:
     fresh = a_lease(last_safe_step=None, last_safe_at=None, purpose=Purpose.MANUAL)
     assert dict(explain(facts(ProfileState.LEASED, holders=(fresh,))).facts)["last safe step"] == "none yet"

@@ -21,7 +21,7 @@ version_option = click.option(
     "version",
     metavar="N",
     type=click.IntRange(1),
-    help="Only if the record still has this version, as `show` printed it.",
+    help="Only if the record still has this version, as its list or `show` gave it with --json.",
 )
 
 

@@ -20,8 +20,9 @@ not a terminal, nothing is shortened or coloured (`NO_COLOR` turns colours off e
 programs: one JSON document on stdout; a list is `{"items": […], "after": KEY}`, where `after`
 continues it and null ends it; an error is `{"error": {"code", "message"}}` on stderr.
 
-Every command but `demo` takes `--json`, and `--store URL`, which may also stand before the command. Without
-it the store is that of the environment variable `LEASEHOLD_STORE`, else `sqlite:///leasehold.db`.
+Every command that answers takes `--json` (all but `demo`, `up`, `worker` and `open`), and all but `demo` take
+`--store URL`, which may also stand before the command. Without it the store is that of the environment
+variable `LEASEHOLD_STORE`, else `sqlite:///leasehold.db`.
 """
 
 

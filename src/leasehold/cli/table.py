@@ -9,8 +9,8 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
 from operator import attrgetter
 from textwrap import wrap
 from typing import Final, Generic, TypeVar
@@ -210,6 +210,11 @@ def _full(value: object, now: datetime) -> str:
             return ", ".join(f"{printable(str(k))}={cell(v, now)}" for k, v in value.items())
         case tuple() | list():
             return ", ".join(cell(v, now) for v in value)
+        case timedelta():
+            return f"{value.total_seconds():g} s"
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            named = ((field.name, getattr(value, field.name)) for field in fields(value))
+            return ", ".join(f"{name}={_full(inner, now)}" for name, inner in named if _says_something(inner))
         case _:
             return cell(value, now)
 

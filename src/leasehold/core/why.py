@@ -5,6 +5,7 @@ Pure: the store gathers `WhyFacts` at one moment, this module turns them into se
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Review
@@ -12,6 +13,11 @@ from leasehold.core.jobs import FINAL, Job, JobState
 from leasehold.core.leases import Lease, RunRecord
 from leasehold.core.profiles import Lane, Profile, ProfileState, ReleasePolicy
 from leasehold.core.readiness import NEXT_STEP, Blocked
+
+_NOBODY_SWEEPS: Final = (
+    "If this stays so, nothing sweeps: start 'leasehold up', or run 'leasehold sweep' every few seconds"
+)
+_SWEEP: Final = "leasehold sweep"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +106,15 @@ def _job_story(facts: WhyFacts, job: Job) -> tuple[str, str, list[str]]:
             return "is running", next_step, [f"leases revoke {lease.lease_id}" for lease in facts.holders[:1]]
         case JobState.SCHEDULED:
             due = ago(job.run_at, facts.now) if job.run_at else "soon"
+            if job.run_at is not None and job.run_at <= facts.now:
+                return (
+                    f"was due {due}",
+                    f"the next sweep takes it into its profile's queue. {_NOBODY_SWEEPS}",
+                    [
+                        "sweep",
+                        cancel,
+                    ],
+                )
             return f"is due {due}", "it enters its profile's queue when it is due", [cancel]
         case JobState.QUEUED:
             headline = f"is ready and waits for a worker, {facts.ahead} job(s) of its profile ahead"
@@ -160,6 +175,8 @@ def _profile_next(facts: WhyFacts) -> tuple[list[str], list[str]]:
             if facts.lane.waits_on and facts.key_holders:
                 return [f"its next job starts when run {facts.key_holders[0].run_id} of the same account ends"], []
             return ["its next job starts as soon as a worker is free" if facts.waiting else "nothing waits for it"], []
+        case ProfileState.LEASED if any(lease.expires_at <= facts.now for lease in facts.holders):
+            return ["its lease is over: the next sweep makes it stale and resolves it. " + _NOBODY_SWEEPS], [_SWEEP]
         case ProfileState.LEASED:
             return ["it is free again when its run ends cleanly; an expiry alone never frees it"], [
                 f"leasehold leases revoke {lease.lease_id} --note …" for lease in facts.holders
@@ -191,7 +208,8 @@ def _holder_lines(facts: WhyFacts) -> list[tuple[str, str]]:
         run = f"run {lease.run_id} ({lease.purpose}) of profile {lease.profile_id}, token {lease.token}"
         step = f"{lease.last_safe_step} ({ago(lease.last_safe_at, facts.now)})" if lease.last_safe_at else "none yet"
         inside = f"; inside {lease.open_section}" if lease.open_section else ""
-        ends = f"lease ends {ago(lease.expires_at, facts.now)}"
+        over = lease.expires_at <= facts.now
+        ends = f"lease {'was over' if over else 'ends'} {ago(lease.expires_at, facts.now)}"
         lines += [
             ("holder", f"{lease.worker_id}, {run}, since {ago(lease.acquired_at, facts.now)}"),
             ("heartbeat", f"{ago(lease.heartbeat_at, facts.now)}; {ends}"),

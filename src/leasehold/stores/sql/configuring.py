@@ -48,6 +48,14 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
     if removed:
         _check_removable(tx, removed)
         _close_reviews(tx, removed, actor)
+    shared_anew = [
+        c.id
+        for c in changes
+        if (c.kind, c.what) == (ChangeKind.CHANGE, "profile")
+        and current.profiles[c.id].disposable != fleet.profiles[c.id].disposable
+    ]
+    if shared_anew:
+        _check_nobody_holds(tx, shared_anew)
     tx.write("count_change", [{"changes": 1}])
     added = _write(tx, fleet, changes)
     affected = _affected(current, merged(current, fleet, prune=prune), changes)
@@ -65,6 +73,18 @@ def _check_removable(tx: Tx, profiles: Sequence[str]) -> None:
         raise Conflict(
             f"these profiles are leased or have open jobs and cannot be removed: {', '.join(held[:10])}; "
             "cancel or finish their jobs first. Nothing was applied"
+        )
+
+
+def _check_nobody_holds(tx: Tx, profiles: Sequence[str]) -> None:
+    """A run that has the profile's own directory to itself must not be joined by others, nor one in a copy be alone."""
+    ids = {"ids": sorted(profiles)}
+    _, runs = tx.read(("lock_lanes", ids), ("open_runs", ids))
+    held = sorted({row["profile_id"] for row in runs if row["ended_at"] is None})
+    if held:
+        raise Conflict(
+            f"these profiles are leased, and `disposable` says how runs share them: {', '.join(held[:10])}; apply it "
+            "when their runs have ended (pause their accounts, so that no others begin). Nothing was applied"
         )
 
 
@@ -199,6 +219,8 @@ def _log(tx: Tx, ctx: Context, added: Iterable[Lane], changes: list[Change], act
     log = Log(ctx, now)
     for lane in added:
         log.event(EventType.PROFILE_ADDED, lane=lane, actor=actor, profile_state=lane.state)
+        if lane.state in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED):
+            log.review_profile(lane, None, lane.state.value, lane.state_reason)
     counts: dict[str, int] = {}
     for change in changes:
         counts[f"{change.what}_{change.kind}"] = counts.get(f"{change.what}_{change.kind}", 0) + 1

@@ -88,12 +88,15 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     """Approve, requeue, cancel, retry or drop one job."""
+    missing = NotFound(f"there is no job {decision.id}; see 'leasehold jobs'")
     (found,) = tx.read(("jobs_by_id", {"ids": [decision.id]}))
     if not found:
-        raise NotFound(f"there is no job {decision.id}; see 'leasehold jobs'")
+        raise missing
     now, works, (known, rows) = lock(
         tx, [found[0]["profile_id"]], ("known_tasks", {}), ("jobs_by_id", {"ids": [decision.id]})
     )
+    if not rows:
+        raise missing  # it was pruned while its lane was waited for
     job = read_job(rows[0])
     _check_version("job", decision, job.version)
     check_job_action(job.job_id, job.state, decision.action)

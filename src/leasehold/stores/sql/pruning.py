@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 
 from leasehold.core.policy import Retention
-from leasehold.stores.sql.codec import to_us
-from leasehold.stores.sql.engine import Tx
+from leasehold.stores.sql.codec import Row, to_us
+from leasehold.stores.sql.engine import Params, Tx
 
 
 def prune(tx: Tx, retention: Retention, most: int) -> int:
@@ -28,10 +28,10 @@ def prune(tx: Tx, retention: Retention, most: int) -> int:
 
 
 def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, most: int) -> int:
-    before = to_us(now - keep)
-    jobs, runs = tx.read(
-        ("finished_jobs", {"before": before, "most": most}), ("old_runs", {"before": before, "most": most})
-    )
+    wanted = {"before": to_us(now - keep), "most": most}
+    jobs, runs = tx.read(("finished_jobs", wanted), ("old_runs", wanted))
+    if jobs:
+        jobs = _still_finished(tx, {row["profile_id"] for row in jobs}, wanted)
     if jobs:
         of_jobs = [{"job_id": row["job_id"], "profile_id": row["profile_id"]} for row in jobs]
         for name in ("prune_job_runs", "prune_job_reviews", "prune_job_deliveries"):
@@ -40,6 +40,16 @@ def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, most: int) -> int:
     if runs:
         tx.write("prune_runs", runs)
     return len(jobs) + len(runs)
+
+
+def _still_finished(tx: Tx, profiles: set[str], wanted: Params) -> list[Row]:
+    """The same jobs, read under the locks of their lanes: a person may be about to retry one. Those whose lane somebody
+    holds right now wait for the next time."""
+    ids = {"ids": sorted(profiles)}
+    free, there = tx.read(("lock_lanes_free", ids), ("lanes_there", ids))
+    held = {row["profile_id"] for row in there} - {row["profile_id"] for row in free}
+    (jobs,) = tx.read(("finished_jobs", wanted))
+    return [row for row in jobs if row["profile_id"] in profiles - held]
 
 
 def _first_event_since(tx: Tx, at: int) -> int:

@@ -173,6 +173,9 @@ WHERE finished_at < :before
   AND job_id NOT IN (SELECT r.job_id FROM runs r WHERE r.unresolved AND r.job_id IS NOT NULL)
 ORDER BY finished_at LIMIT :most;
 
+-- name: lanes_there
+SELECT profile_id FROM lanes WHERE profile_id IN :ids[];
+
 -- name: old_events
 SELECT seq FROM events t
 WHERE seq < :before AND at < :cutoff AND seq < (SELECT max(e.seq) FROM events e)
