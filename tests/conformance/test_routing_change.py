@@ -6,27 +6,22 @@ from leasehold.core.accounts import Routing
 from tests.conformance.world import NewWorld, account, profile
 
 
-@pytest.mark.parametrize("before", [Routing.PROFILE, Routing.ACCOUNT_TASK])
+@pytest.mark.parametrize(
+    ("before", "shared", "after"),
+    [
+        (Routing.PROFILE, True, Routing.ACCOUNT),
+        (Routing.ACCOUNT_TASK, True, Routing.ACCOUNT),
+        (Routing.PROFILE, False, Routing.ACCOUNT_TASK),
+    ],
+)
 @pytest.mark.parametrize("ending", ["finish", "lose"])
-async def test_the_end_of_a_lease_from_before_wakes_who_waits_for_the_account(
-    new_world: NewWorld, before: Routing, ending: str
+async def test_a_lease_from_before_keeps_others_of_its_account_out_and_its_end_wakes_them(
+    new_world: NewWorld, before: Routing, shared: bool, after: Routing, ending: str
 ) -> None:
     async with new_world(account(routing=before), profile("p1"), profile("p2")) as world:
-        grant = await world.run("p1", shared=True)
+        grant = await world.run("p1", shared=shared)
         waiting = await world.add("p2")
-        await world.declare(account(routing=Routing.ACCOUNT))
-        assert await world.claim() == []
-        await (world.finish(grant) if ending == "finish" else world.lose(grant))
-        (next_one,) = await world.claim()
-        assert (await world.job(next_one)).job_id == waiting.job_id
-
-
-@pytest.mark.parametrize("ending", ["finish", "lose"])
-async def test_a_lease_from_before_keeps_changing_runs_of_its_account_out(new_world: NewWorld, ending: str) -> None:
-    async with new_world(account(routing=Routing.PROFILE), profile("p1"), profile("p2")) as world:
-        grant = await world.run("p1")
-        waiting = await world.add("p2")
-        await world.declare(account(routing=Routing.ACCOUNT_TASK))
+        await world.declare(account(routing=after))
         assert await world.claim() == []
         await (world.finish(grant) if ending == "finish" else world.lose(grant))
         (next_one,) = await world.claim()

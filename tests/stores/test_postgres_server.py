@@ -7,13 +7,13 @@ import psycopg
 import pytest
 
 from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.ids import WorkerId
+from leasehold.core.ids import ProfileId, WorkerId
 from leasehold.core.jobs import Job
 from leasehold.core.policy import Retention
 from leasehold.core.profiles import Profile
 from leasehold.core.workers import WorkerReport
 from leasehold.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavailable
-from leasehold.ports import ClaimRequest
+from leasehold.ports import ClaimRequest, LeaseRequest
 from leasehold.stores import inspect, migrate, open_store
 from leasehold.stores.postgres import engine, schema, transaction
 from tests.conformance.world import end, fleet, profile, spec
@@ -287,5 +287,43 @@ async def test_a_job_whose_lane_somebody_holds_is_not_pruned(postgres_url: str) 
             somebody.execute("SELECT 1 FROM leasehold.lanes FOR UPDATE")
             assert await store.prune(retention) == 0
         assert await store.prune(retention) == 1
+    finally:
+        await store.close()
+
+
+async def test_an_account_that_became_one_key_meanwhile_is_locked_after_all(postgres_url: str) -> None:
+    """Whoever asks for a profile waits for its lane while somebody applies another routing."""
+    await migrate(postgres_url)
+    store = await open_store(postgres_url)
+    request = LeaseRequest(profile_id=ProfileId("p1"), worker_id=WorkerId("w"), incarnation="w-1")
+    try:
+        await store.apply(fleet(profile("p1")), actor="ann")
+        with psycopg.connect(postgres_url) as deciding:
+            with psycopg.connect(postgres_url) as applying:
+                applying.execute("SELECT 1 FROM leasehold.lanes FOR UPDATE")
+                asked = asyncio.create_task(store.acquire(request))
+                await asyncio.wait({asked}, timeout=1.0)
+                applying.execute("UPDATE leasehold.accounts SET routing = 'account'")
+                applying.execute("UPDATE leasehold.fleet_lock SET revision = revision + 1")
+                applying.commit()
+                deciding.execute("SELECT 1 FROM leasehold.accounts FOR UPDATE")
+            done, _ = await asyncio.wait({asked}, timeout=1.0)
+            assert not done, "it must wait for the account"
+        assert (await asked).lease.routing_key == "account:shop"
+    finally:
+        await store.close()
+
+
+async def test_a_server_that_only_reads_is_an_error_of_the_store(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', "
+            "current_database()); END $$"
+        )
+    store = await open_store(postgres_url)
+    try:
+        with pytest.raises(StoreError, match="read-only transaction"):
+            await store.claim(ClaimRequest(worker_id=WorkerId("w"), incarnation="w-1", tasks=("visit",)))
     finally:
         await store.close()

@@ -165,6 +165,7 @@ def test_why_says_that_nobody_sweeps_when_a_lease_is_over_or_a_job_was_due() -> 
     late = explain(facts(ProfileState.AVAILABLE, job=due))
     assert "was due 3 s ago" in late.headline
     assert "nothing sweeps" in text(late)
+    assert not [command for command in late.can if "sweep" in command]
 
 
 def test_why_says_if_the_holder_has_reached_no_safe_step() -> None:

@@ -107,14 +107,7 @@ def _job_story(facts: WhyFacts, job: Job) -> tuple[str, str, list[str]]:
         case JobState.SCHEDULED:
             due = ago(job.run_at, facts.now) if job.run_at else "soon"
             if job.run_at is not None and job.run_at <= facts.now:
-                return (
-                    f"was due {due}",
-                    f"the next sweep takes it into its profile's queue. {_NOBODY_SWEEPS}",
-                    [
-                        "sweep",
-                        cancel,
-                    ],
-                )
+                return f"was due {due}", f"the next sweep takes it into its profile's queue. {_NOBODY_SWEEPS}", [cancel]
             return f"is due {due}", "it enters its profile's queue when it is due", [cancel]
         case JobState.QUEUED:
             headline = f"is ready and waits for a worker, {facts.ahead} job(s) of its profile ahead"
