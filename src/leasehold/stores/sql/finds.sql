@@ -84,7 +84,7 @@ SELECT * FROM (
                WHEN 'queued' THEN coalesce(
                    l.hold,
                    CASE WHEN j.pool IN :full[] THEN 'blocked_by_capacity' END,
-                   CASE WHEN NOT (j.pool || '/' || j.task) IN :offered[] THEN 'blocked_by_no_worker' END
+                   CASE WHEN (j.pool || '/' || j.task) IN :gone[] THEN 'blocked_by_no_worker' END
                )
            END AS shown_reason
     FROM jobs j LEFT JOIN lanes l ON l.profile_id = j.profile_id
@@ -133,13 +133,15 @@ AND t.state = 'running' AND t.job_id IN (SELECT r.job_id FROM runs r WHERE r.ope
 -- name: find_job__state_queued
 -- What jobs wait for is said here once more, and not by shown_reason: a page may have to pass over all that wait.
 AND t.state IN ('queued', 'blocked') AND t.state <> 'blocked'
-AND (t.pool || '/' || t.task) IN :offered[] AND NOT t.pool IN :full[]
+AND NOT (CAST(:some_gone AS integer) = 1 AND (t.pool || '/' || t.task) IN :gone[])
+AND NOT t.pool IN :full[]
 AND NOT t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
 
 -- name: find_job__state_blocked
 AND t.state IN ('queued', 'blocked') AND (
     t.state = 'blocked'
-    OR NOT (t.pool || '/' || t.task) IN :offered[] OR t.pool IN :full[]
+    OR (CAST(:some_gone AS integer) = 1 AND (t.pool || '/' || t.task) IN :gone[])
+    OR t.pool IN :full[]
     OR t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
 )
 

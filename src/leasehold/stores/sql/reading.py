@@ -182,12 +182,16 @@ def _number(text: str, name: str) -> int:
 
 
 def _job_facts(tx: Tx, ctx: Context) -> Params:
-    """What a queued job's shown state depends on besides its lane: full pools, and tasks that live workers offer."""
-    now, (full,) = tx.clock(("full_pools", {}))
-    offered = _offered(tx, ctx, now)
+    """What a queued job's shown state depends on besides its lane: full pools, and tasks that no live worker offers.
+
+    One that nobody ever offered is not looked for: its jobs are not queued but blocked.
+    """
+    now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
+    gone = {(row["pool"], row["task"]) for row in known} - _offered(tx, ctx, now)
     return {
         "full": [row["pool"] for row in full],
-        "offered": sorted(f"{pool}/{task}" for pool, task in offered),
+        "gone": sorted(f"{pool}/{task}" for pool, task in gone),
+        "some_gone": 1 if gone else 0,
     }
 
 
