@@ -75,6 +75,7 @@ class PostgresBench:
     def __init__(self, server: PostgresServer, report: Report) -> None:
         self._server = server
         self._report = report
+        self._peer_setup: dict[bool, str] = {}
 
     def world(self, blocked: int = 0, jobs_each: int = JOBS_EACH) -> str:
         url = new_database(self._server)
@@ -132,21 +133,26 @@ class PostgresBench:
         report, url = self._report, self.world()
         spread = self.best_processes(url, 8, 1)
         # Both work until nothing is left: procrastinate becomes faster as its queue becomes shorter.
-        eight = median(load.run_workers(self.world(), 8, 1, ALL_JOBS, spread).per_second for _ in range(ROUNDS))
-        peer, tuned = (
-            procrastinate_locks.run(new_database(self._server), PROFILES, JOBS_EACH, 8, 0, ALL_JOBS, tuned=tuned)
-            for tuned in (False, True)
+        eight, peer = in_turns(
+            lambda: load.run_workers(self.world(), 8, 1, ALL_JOBS, spread).per_second,
+            lambda: self._procrastinate(tuned=False),
         )
-        report.row("PostgreSQL, 8 workers × 1, all jobs", eight, f"{spread} process(es)")
-        report.row("  procrastinate with lock, 8 workers, all jobs", peer.jobs_per_s, peer.setup)
-        report.row("  the same with a tuned pool", tuned.jobs_per_s, tuned.setup)
-        report.ratio("eight_workers_to_procrastinate", eight / peer.jobs_per_s)
-        report.ratio("eight_workers_to_tuned_procrastinate", eight / tuned.jobs_per_s)
+        tuned = self._procrastinate(tuned=True)
+        report.row("PostgreSQL, 8 workers × 1, all jobs", median(eight), f"{spread} process(es)")
+        report.row("  procrastinate with lock, 8 workers, all jobs", median(peer), self._peer_setup[False])
+        report.row("  the same with a tuned pool", tuned, self._peer_setup[True])
+        report.ratio("eight_workers_to_procrastinate", middle_ratio(eight, peer))
+        report.ratio("eight_workers_to_tuned_procrastinate", median(eight) / tuned)
         ours = median(self.rate(self.world(blocked=20_000), 8, 1, spread) for _ in range(ROUNDS))
         theirs = procrastinate_locks.run(new_database(self._server), PROFILES, JOBS_EACH, 8, 20_000, 10.0)
         report.row("PostgreSQL, 8 workers × 1, 20,000 blocked", ours, f"{spread} process(es)")
         report.row("  procrastinate, 8 workers, 20,000 blocked", theirs.jobs_per_s, theirs.setup)
         report.ratio("blocked_20k_to_procrastinate", ours / theirs.jobs_per_s)
+
+    def _procrastinate(self, *, tuned: bool) -> float:
+        rate = procrastinate_locks.run(new_database(self._server), PROFILES, JOBS_EACH, 8, 0, ALL_JOBS, tuned=tuned)
+        self._peer_setup[tuned] = rate.setup
+        return rate.jobs_per_s
 
     def _blocked(self) -> None:
         free, held = self.world(jobs_each=2 * JOBS_EACH), self.world(blocked=100_000, jobs_each=2 * JOBS_EACH)

@@ -259,7 +259,8 @@ def settings() -> str:
     return page(
         "Settings",
         f"Each is read from the environment as `{PREFIX}NAME`; `connect()` takes them by name as well. All processes\n"
-        "of one fleet should use the same. `renew_every` < `holder_stops_after` < `lease_ttl` must hold.",
+        "of one fleet should use the same. `renew_every` < `holder_stops_after` < `lease_ttl` must hold.\n"
+        "A variable whose name is nearly one of these is refused: it was meant to say something.",
         table(
             ["environment", "default", "unit", "from – to", "meaning"],
             [

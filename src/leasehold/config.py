@@ -15,6 +15,7 @@ from leasehold.core.policy import Policy, Retention
 from leasehold.errors import InputError, Problem
 
 PREFIX: Final = "LEASEHOLD_"
+NEARLY: Final = 0.9
 
 
 MOST_DAYS: Final = 36_500.0
@@ -153,6 +154,7 @@ def load(environ: Mapping[str, str] | None = None, /, **overrides: str | float) 
         values[setting.name] = _parse(setting, raw, problems)
     unknown = [name for name in overrides if name not in _BY_NAME]
     problems += [Problem(name, f"no such setting; there are: {', '.join(_BY_NAME)}") for name in unknown]
+    problems += _misspelt(environ)
     renew, stop, ttl = (_number(values, name) for name in ("renew_every", "holder_stops_after", "lease_ttl"))
     if not problems and not renew < stop < ttl:
         problems.append(
@@ -164,6 +166,18 @@ def load(environ: Mapping[str, str] | None = None, /, **overrides: str | float) 
     if problems:
         raise InputError("a setting is wrong", problems)
     return _config(values)
+
+
+def _misspelt(environ: Mapping[str, str]) -> list[Problem]:
+    """Variables that are nearly a setting: what they were meant to say would be lost. Others may be anybody's."""
+    known = [PREFIX + name.upper() for name in _BY_NAME]
+    strange = [name for name in environ if name.startswith(PREFIX) and name not in known]
+    if not strange:
+        return []
+    from difflib import get_close_matches
+
+    near = ((name, get_close_matches(name, known, n=1, cutoff=NEARLY)) for name in strange)
+    return [Problem(name, f"no such setting; did you mean {meant[0]}?") for name, meant in near if meant]
 
 
 def _parse(setting: Setting, raw: str | float | None, problems: list[Problem]) -> str | float | None:

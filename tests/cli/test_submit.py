@@ -141,6 +141,8 @@ def test_a_wrong_job_is_refused_and_nothing_is_written(place: Workplace, argumen
         ("{", "not JSON"),
         ("[1]", "object"),
         ('{"task": "buy", "task": "look"}', "twice"),
+        ('{"task": "buy"}\n\n{"task": "buy", "task": "look"}', "one key twice, in what begins on line 3"),
+        ('{"task": "buy"}\n{"task": "buy", "priority": }', "line 2 column 29"),
         ('{"task": "buy", "profile_id": "twin_a", "priority": NaN}', "NaN"),
         ('{"task": "buy", "profile_id": "twin_a", "colour": 1}', "colour"),
         (json.dumps([JOBS[0], {**JOBS[0], "priority": "high"}]), "jobs[1].priority"),

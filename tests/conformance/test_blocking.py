@@ -281,6 +281,26 @@ async def test_jobs_that_are_due_later_are_not_looked_at_before(new_world: NewWo
         assert (await world.job(later)).state == "blocked"
 
 
+async def test_a_person_is_told_how_to_look_into_a_profile_before_any_job_does(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.finish(await world.acquire(), "LOGIN_REQUIRED")
+        await world.add()
+        with pytest.raises(
+            ProfileBusy, match=r"accounts pause shop .* profiles clear p1 .* accounts resume shop"
+        ) as refused:
+            await world.acquire(purpose=Purpose.MANUAL)
+        assert refused.value.reason == "blocked_by_review_required"
+        with pytest.raises(ProfileBusy, match="leasehold reviews"):
+            await world.acquire(purpose=Purpose.API)
+        await world.decide_account(Action.PAUSE)
+        await world.clear()
+        assert await world.claim() == []
+        await world.finish(await world.acquire(purpose=Purpose.MANUAL))
+        assert await world.claim() == []
+        await world.decide_account(Action.RESUME)
+        assert len(await world.claim()) == 1
+
+
 async def test_a_person_may_open_a_profile_of_a_paused_account_and_a_program_may_not(new_world: NewWorld) -> None:
     async with new_world() as world:
         await world.decide_account(Action.PAUSE)

@@ -302,16 +302,32 @@ async def test_an_account_that_became_one_key_meanwhile_is_locked_after_all(post
             with psycopg.connect(postgres_url) as applying:
                 applying.execute("SELECT 1 FROM leasehold.lanes FOR UPDATE")
                 asked = asyncio.create_task(store.acquire(request))
-                await asyncio.wait({asked}, timeout=1.0)
+                await _wait_for_locks(postgres_url, 1)
                 applying.execute("UPDATE leasehold.accounts SET routing = 'account'")
                 applying.execute("UPDATE leasehold.fleet_lock SET revision = revision + 1")
+                first = asyncio.create_task(
+                    asyncio.to_thread(deciding.execute, "SELECT 1 FROM leasehold.accounts FOR UPDATE")
+                )
+                await _wait_for_locks(postgres_url, 2)
                 applying.commit()
-                deciding.execute("SELECT 1 FROM leasehold.accounts FOR UPDATE")
+                await first
             done, _ = await asyncio.wait({asked}, timeout=1.0)
             assert not done, "it must wait for the account"
         assert (await asked).lease.routing_key == "account:shop"
     finally:
         await store.close()
+
+
+async def _wait_for_locks(url: str, waiting: int) -> None:
+    """Return when so many transactions of this database wait for a lock."""
+    with psycopg.connect(url, autocommit=True) as watching:
+        while True:
+            found = watching.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            ).fetchone()
+            if found == (waiting,):
+                return
+            await asyncio.sleep(0.02)  # waits: for other connections to come that far
 
 
 async def test_a_server_that_only_reads_is_an_error_of_the_store(postgres_url: str) -> None:

@@ -88,6 +88,25 @@ def test_all_wrong_settings_are_named_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("LEASEHOLD_STROE", "LEASEHOLD_STORE"),
+        ("LEASEHOLD_LEASE_TLL", "LEASEHOLD_LEASE_TTL"),
+        ("LEASEHOLD_LEASES_TTL", "LEASEHOLD_LEASE_TTL"),
+        ("LEASEHOLD_STORES", "LEASEHOLD_STORE"),
+        ("LEASEHOLD_BROWSER_ARG", "LEASEHOLD_BROWSER_ARGS"),
+    ],
+)
+def test_a_variable_that_is_nearly_a_setting_is_refused_with_what_was_meant(name: str, meant: str) -> None:
+    assert faults({name: "1"}) == {name: f"no such setting; did you mean {meant}?"}
+
+
+@pytest.mark.parametrize("name", ["LEASEHOLD_PROXY_US", "LEASEHOLD_SHOP_PASSWORD", "LEASEHOLD_", "STORE", "LEASEHOLD"])
+def test_variables_of_others_are_left_alone(name: str) -> None:
+    assert load({name: "1"}) == load({})
+
+
+@pytest.mark.parametrize(
     ("renew", "stops", "ttl"), [(15, 60, 60), (15, 61, 60), (40, 40, 60), (50, 40, 60), (15, 40, 30)]
 )
 def test_a_holder_must_stop_after_it_renews_and_before_its_lease_ends(renew: float, stops: float, ttl: float) -> None:

@@ -145,7 +145,9 @@ def _documents(text: str, name: str) -> Iterator[object]:
         try:
             document, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} is not JSON: {error}") from None
+            told = isinstance(error, json.JSONDecodeError)  # which says where
+            where = "" if told else f", in what begins on line {text.count(chr(10), 0, position) + 1}"
+            raise InputError(f"{name} is not JSON: {error}{where}") from None
         if isinstance(document, list):
             yield from document
         else:

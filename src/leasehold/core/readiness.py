@@ -12,7 +12,7 @@ from typing import Final
 
 from leasehold.core.accounts import Proxy
 from leasehold.core.jobs import Job, Risk
-from leasehold.core.profiles import Profile, ProfileState
+from leasehold.core.profiles import Lane, Profile, ProfileState
 
 
 class Blocked(StrEnum):
@@ -40,6 +40,18 @@ NEXT_STEP: Final[Mapping[Blocked, str]] = {
     Blocked.NO_WORKER: "start a worker that offers this task in this pool",
     Blocked.DUPLICATE: "nothing: the first job with this key was accepted, look at that one",
 }
+
+
+WAITS_FOR_PERSON: Final = frozenset({ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED})
+
+
+def look_inside(lane: Lane) -> str:
+    """How a person opens a profile that waits for them, with no job in between."""
+    return (
+        f"to open it before any job does: 'leasehold accounts pause {lane.account_id} --note ...', "
+        f"'leasehold profiles clear {lane.profile_id} --note ...', open it, "
+        f"then 'leasehold accounts resume {lane.account_id} --note ...'"
+    )
 
 
 @dataclass(frozen=True, slots=True)

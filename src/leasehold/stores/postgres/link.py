@@ -44,6 +44,7 @@ class Link:
         self._pg.enter_pipeline_mode()
         self._prepared: set[bytes] = set()
         self._readers: dict[bytes, tuple[list[str], abc.Transformer]] = {}
+        self._under_way: list[tuple[Statement, bool]] = []
         self.mark = ""
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
@@ -55,20 +56,20 @@ class Link:
     def close(self) -> None:
         self._connection.close()
 
+    def start(self, calls: Sequence[Call]) -> None:
+        """Send these calls and do not wait: the server works while we go on. `run` finds out what became of them."""
+        self._queue(calls)
+        self._pg.flush()
+
     def run(self, calls: Sequence[Call]) -> list[list[Row]]:
         """Send all, then read all. The first error is raised after the rest has been read off the wire.
 
         Values were encoded before: one that cannot be sent must not leave half a pipeline behind.
         """
-        sent: list[tuple[Statement, bool]] = []
-        for statement, values in calls:
-            if statement.name not in self._prepared:
-                self._pg.send_prepare(statement.name, statement.text)
-                self._prepared.add(statement.name)
-                sent.append((statement, False))
-            self._pg.send_query_prepared(statement.name, values)
-            sent.append((statement, True))
+        before = sum(executed for _, executed in self._under_way)
+        self._queue(calls)
         self._pg.pipeline_sync()
+        sent, self._under_way = self._under_way, []
         answers: list[list[Row]] = []
         failed: pq.abc.PGresult | None = None
         for statement, executed in sent:
@@ -87,7 +88,16 @@ class Link:
             raise psycopg.OperationalError("the server lost step in a pipeline")
         if failed is not None:
             raise error_from_result(failed)
-        return answers
+        return answers[before:]
+
+    def _queue(self, calls: Sequence[Call]) -> None:
+        for statement, values in calls:
+            if statement.name not in self._prepared:
+                self._pg.send_prepare(statement.name, statement.text)
+                self._prepared.add(statement.name)
+                self._under_way.append((statement, False))
+            self._pg.send_query_prepared(statement.name, values)
+            self._under_way.append((statement, True))
 
     def _rows(self, statement: Statement, result: pq.abc.PGresult) -> list[Row]:
         """The rows of an answer. What its columns are is found out once: the same statement has the same ones."""

@@ -201,6 +201,10 @@ class PostgresTx:
                     return
         self._pending.append((name, list(rows)))
 
+    def hand_on(self) -> None:
+        if self._pending:
+            self._link.start(self._after_begin(self._flush()))
+
     def commit(self) -> None:
         """Send what is pending, and the commit, in one trip."""
         if not self.begun and not self._pending:
@@ -222,11 +226,14 @@ class PostgresTx:
 
     def _send(self, calls: Sequence[Call], *, after_writes: bool = True) -> list[list[Row]]:
         """One trip: what is pending, then these calls."""
-        before = self._flush() if after_writes else []
-        if not self.begun:
-            before.insert(0, (_BEGIN if self.writes else _BEGIN_VIEW, ()))
-            self.begun = True
+        before = self._after_begin(self._flush() if after_writes else [])
         return self._link.run([*before, *calls])[len(before) :]
+
+    def _after_begin(self, calls: list[Call]) -> list[Call]:
+        if self.begun:
+            return calls
+        self.begun = True
+        return [(_BEGIN if self.writes else _BEGIN_VIEW, ()), *calls]
 
     def _flush(self) -> list[Call]:
         """Pending writes as calls. What was read ahead about their profiles is not so any more."""

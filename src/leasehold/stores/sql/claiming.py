@@ -16,7 +16,7 @@ from leasehold.core.ids import JobId, ProfileId, RunId, Token, WorkerId
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease, Mode, Purpose, lease_id_of
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
-from leasehold.core.readiness import NEXT_STEP, Blocked, can_share, job_gate
+from leasehold.core.readiness import NEXT_STEP, WAITS_FOR_PERSON, Blocked, can_share, job_gate, look_inside
 from leasehold.core.routing import ROUTING_KEY_LIMIT, is_account_key, routing_key
 from leasehold.errors import NotFound, ProfileBusy
 from leasehold.ports import MOST_IN_BATCH, ClaimRequest, Grant, LeaseRequest
@@ -473,4 +473,5 @@ def _check_free(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseR
     if gate is not None:
         holder = f", held by {live[0].worker_id} (run {live[0].run_id})" if live else ""
         reason = f": {lane.state_reason}" if lane.state_reason and not live else ""
-        raise ProfileBusy(f"profile {lane.profile_id} is {lane.state}{holder}{reason}: {gate}; {NEXT_STEP[gate]}", gate)
+        next_step = look_inside(lane) if by_person and lane.state in WAITS_FOR_PERSON else NEXT_STEP[gate]
+        raise ProfileBusy(f"profile {lane.profile_id} is {lane.state}{holder}{reason}: {gate}; {next_step}", gate)

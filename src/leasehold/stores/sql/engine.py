@@ -75,6 +75,10 @@ class Tx(Protocol):
         """Apply the named statement to each row. Sent later, in order; never with an empty list."""
         ...
 
+    def hand_on(self) -> None:
+        """Pending writes may go out now: there is more to think about before the next read."""
+        ...
+
 
 class Engine(Protocol):
     """Connections and threads of one dialect."""

@@ -226,7 +226,7 @@ def move(work: Work, state: ProfileState, cause: Cause, reason: str, now: dateti
 
 def gate_of(work: Work, *, shared: bool, even_paused: bool = False) -> Blocked | None:
     """What keeps a run of this mode out of the profile now. A person may go where an account's jobs may not."""
-    lane, live = work.lane, work.live
+    lane, live = work.lane, work.live if work.open else []
     return lane_gate(
         state=lane.state,
         paused=work.account.paused and not even_paused,
@@ -234,7 +234,7 @@ def gate_of(work: Work, *, shared: bool, even_paused: bool = False) -> Blocked |
         live=len(live),
         live_exclusive=len([1 for lease in live if not can_share(work.profile, shared=lease.shared)]) if live else 0,
         head_shared=shared,
-        ending=bool(lane.verdict or lane.drain or work.unresolved),
+        ending=bool(lane.verdict or lane.drain or (work.open and work.unresolved)),
     )
 
 

@@ -227,10 +227,10 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
 
 def _kept(ending: Ending) -> Ending:
     """The ending with text that can be kept: pages write into messages and addresses what they like."""
-    texts = (ending.message, ending.facts.final_url or "", ending.facts.failing_clause, ending.reason or "")
-    if all(clean(text) is text for text in texts):
-        return ending
     url = ending.facts.final_url
+    texts = f"{ending.message}{url or ''}{ending.facts.failing_clause}{ending.reason or ''}"
+    if clean(texts) is texts:
+        return ending
     facts = evolve(
         ending.facts,
         final_url=url if url is None else clean(url),

@@ -178,6 +178,8 @@ class SqlStore:
             if endings and requests:
                 claiming.expect(tx, requests)
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
+            if endings and requests:
+                tx.hand_on()
             granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
             if settled and requests:
                 self._claim_more(tx, requests, granted)

@@ -125,6 +125,9 @@ class _SqliteTx:
     def expect(self, query: tuple[str, Params]) -> None:
         """Nothing to save: no statement travels."""
 
+    def hand_on(self) -> None:
+        """Nothing waits: writes are made at once."""
+
     def write(self, name: str, rows: Sequence[Params]) -> None:
         if name in _TOLD_BY_CLOCK:
             self._now = None
