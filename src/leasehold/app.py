@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from leasehold.core.detectors import Detector
 from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
@@ -73,6 +73,10 @@ class App:
         self.reasons: dict[str, Failure] = {}
         self.detectors: list[Detector] = []
 
+    @overload
+    def task(self, name: Function, /) -> Function: ...
+
+    @overload
     def task(
         self,
         name: str | None = None,
@@ -83,8 +87,20 @@ class App:
         mode: Mode | str | None = None,
         warm: bool = True,
         detectors: Sequence[Detector] = (),
-    ) -> Callable[[Function], Function]:
-        """Register a function as a task.
+    ) -> Callable[[Function], Function]: ...
+
+    def task(
+        self,
+        name: str | Function | None = None,
+        *,
+        actions: Sequence[str] | None = None,
+        timeout: float | timedelta | None = None,
+        retry: Retry = False,
+        mode: Mode | str | None = None,
+        warm: bool = True,
+        detectors: Sequence[Detector] = (),
+    ) -> Function | Callable[[Function], Function]:
+        """Register a function as a task, under this name or its own.
 
         actions    what it does, by name; `run.action` and `run.mutating` refuse other names
         timeout    seconds it may take before it is stopped with TIMEOUT (default: the setting `task_timeout`)
@@ -94,8 +110,10 @@ class App:
         detectors  what on a page means a reason, for this task; the app's own count too
         """
 
+        called = None if callable(name) else name
+
         def register(function: Function) -> Function:
-            task_name = name or str(getattr(function, "__name__", ""))
+            task_name = called or str(getattr(function, "__name__", ""))
             self._check(task_name, timeout, actions, mode)
             self.tasks[task_name] = Task(
                 name=task_name,
@@ -110,7 +128,7 @@ class App:
             )
             return function
 
-        return register
+        return register(name) if callable(name) else register  # @app.task, or @app.task(...)
 
     def _check(
         self, name: str, timeout: float | timedelta | None, actions: Sequence[str] | None, mode: Mode | str | None

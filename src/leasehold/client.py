@@ -150,6 +150,7 @@ class HeldLease:
         self._heartbeat = heartbeat
         self._request = request
         self._wait = wait
+        self._entered = False
         self._grant: Grant | None = None
         self._hold: Hold | None = None
         self._closed: EndFacts | None = None
@@ -181,8 +182,17 @@ class HeldLease:
         return self._settled
 
     async def __aenter__(self) -> Self:
-        if self._grant is not None:
+        if self._entered:
             raise Conflict("this lease was used already: ask the client for another one")
+        self._entered = True
+        try:
+            await self._enter()
+        except BaseException:
+            self._entered = False
+            raise
+        return self
+
+    async def _enter(self) -> None:
         until = boot_time() + self._wait.total_seconds()
         while True:
             sent_at = boot_time()
@@ -201,7 +211,6 @@ class HeldLease:
                 loop.call_soon_threadsafe(self._lost_event.set)
 
         self._hold = self._heartbeat.hold(self._grant.lease, sent_at, tell)
-        return self
 
     async def _acquire(self) -> Grant:
         """Ask for the lease. If we are cancelled while the answer is under way, the lease is given back."""

@@ -235,16 +235,19 @@ class Store(Protocol):
     async def turn(self, endings: Sequence[Ending], request: ClaimRequest) -> tuple[list[Settled], list[Grant]]:
         """Settle and claim in one commit: what a busy worker does between two jobs. Guarantees are those of both.
 
-        A profile that it frees can be claimed in it, if nothing else is ready.
+        A profile that it frees can be claimed in it, if nothing else is ready. If it frees the key of an account, the
+        claim is a commit of its own, after those who waited for that key are ready too.
         """
         ...
 
-    async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
+    async def hand_over(
+        self, ending: Ending, request: ClaimRequest, *, among: Sequence[str] | None = None
+    ) -> HandedOver | None:
         """Settle a completed run whose browser is still open, and grant the next job of its profile: one commit.
 
         The new lease has a token of its own; the profile is never free in between. None: no job of that profile waits
-        that this worker may run now (or a more urgent one waits elsewhere), and nothing was done. Close the browser,
-        then settle.
+        that may run in this browser now (`among`: these tasks alone), or a more urgent one of any task of the request
+        waits elsewhere, and nothing was done. Close the browser, then settle.
         """
         ...
 

@@ -220,7 +220,9 @@ async def test_the_fleet_may_set_the_ttl_of_all_leases(new_world: NewWorld) -> N
         assert (scaled.lease.ttl_ms, scaled.lease.lock_delay_ms) == (80_000, 30_000)
 
 
-@pytest.mark.parametrize("ttl", [timedelta(0), timedelta(seconds=-1), timedelta(days=400_000)])
+@pytest.mark.parametrize(
+    "ttl", [timedelta(0), timedelta(seconds=-1), timedelta(milliseconds=999), timedelta(days=400_000)]
+)
 async def test_a_lease_of_no_or_endless_length_is_refused(new_world: NewWorld, ttl: timedelta) -> None:
     async with new_world() as world:
         with pytest.raises(InputError):

@@ -27,7 +27,7 @@ TABLE = {
     "HUMAN_REVIEW_REQUIRED": ("workflow", "review", "review_required"),
     "SECURITY_PROMPT": ("account", "review", "quarantined"),
     "PROXY_REGION_MISMATCH": ("proxy", "review", "available"),
-    "PROXY_CHANGED": ("proxy", "review", "available"),
+    "PROXY_CHANGED": ("proxy", "review", "quarantined"),
     "PROXY_UNREACHABLE": ("proxy", "scheduled", "available"),
     "PROFILE_IN_USE_ELSEWHERE": ("profile", "review", "review_required"),
     "WORKER_STOPPED": ("worker", "scheduled", "available"),

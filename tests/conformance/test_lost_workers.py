@@ -11,7 +11,7 @@ from leasehold.core.leases import Lease, LeaseStatus, RunResult
 from leasehold.core.profiles import ReleasePolicy
 from leasehold.core.settle import Browser, EndFacts, LostFacts
 from leasehold.ports import Grant, Renewal, Resolution
-from tests.conformance.world import URL, NewWorld, World, end, profile, seconds
+from tests.conformance.world import URL, NewWorld, World, end, profile, proxy, seconds
 
 RECOVERABLE = {"final_url": URL, "browser_dead": True}
 
@@ -144,6 +144,18 @@ def found_out(grant: Grant, case: Case) -> Resolution:
         reported_by="keeper",
     )
     return Resolution(lease_id=grant.lease.lease_id, facts=facts)
+
+
+async def test_a_profile_whose_proxy_was_exchanged_meanwhile_is_not_recovered(new_world: NewWorld) -> None:
+    async with new_world(proxy("x1"), proxy("x2"), profile(release_policy=C, proxy_id="x1")) as world:
+        grant = await world.run()
+        await world.store.checkpoint(grant.lease.ref, "cart_full")
+        await world.declare(profile(release_policy=C, proxy_id="x2"))
+        await world.lose(grant)
+        world.advance(15)
+        await world.resolve(grant, **RECOVERABLE)
+        lane = await world.lane()
+        assert (lane.state, "its proxy was x1 and is x2 now" in lane.state_reason) == ("review_required", True)
 
 
 async def test_recovery_waits_for_the_lock_delay(new_world: NewWorld) -> None:

@@ -67,6 +67,34 @@ async def test_after_a_turn_those_who_waited_for_its_account_are_ready(new_world
         assert [grant.lease.profile_id for grant in granted] == ["p2"]
 
 
+@pytest.mark.parametrize("together", [False, True])
+async def test_who_waits_for_the_account_is_not_passed_over_by_whoever_had_it(
+    new_world: NewWorld, *, together: bool
+) -> None:
+    async with new_world(account(routing=Routing.ACCOUNT), profile("p1"), profile("p2")) as world:
+        grant = await world.run("p1")
+        await world.add("p1", priority=-5)
+        urgent = await world.add("p2", priority=900)
+        assert await world.claim() == []
+        if together:
+            _, granted = await asyncio.gather(world.store.settle([end(grant.lease.ref)]), world.claim(1))
+        else:
+            _, granted = await world.store.turn([end(grant.lease.ref)], request())
+        assert [each.lease.job_id for each in granted] == [urgent.job_id]
+
+
+async def test_profiles_of_one_account_take_turns(new_world: NewWorld) -> None:
+    async with new_world(account(routing=Routing.ACCOUNT), profile("p1"), profile("p2")) as world:
+        for name in ("p1", "p2") * 3:
+            await world.add(name)
+        granted, order = await world.claim(1), []
+        while granted:
+            order.append(granted[0].lease.profile_id)
+            world.advance(1)
+            _, granted = await world.store.turn([end(granted[0].lease.ref)], request())
+        assert order == ["p1", "p2"] * 3
+
+
 async def test_a_turn_that_cannot_be_done_does_nothing(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()

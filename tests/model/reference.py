@@ -103,6 +103,7 @@ class Held:
     policy: str
     ttl: timedelta
     expires: datetime
+    proxy: str | None
     status: str = "running"
     step: str | None = None
     url: str | None = None
@@ -484,6 +485,7 @@ class Model:
             policy=str(policy),
             ttl=ttl,
             expires=self.now + ttl,
+            proxy=self.profiles[profile].proxy_id,
         )
         self.leases.append(held)
         return held
@@ -551,10 +553,8 @@ class Model:
     def settle(self, ending: Ending) -> Held | None:
         """A holder reports its ending; None: it was refused. A retry's time is in `retry_window`."""
         held = self.holder(ending.ref)
-        if held is None:
-            return None
-        if ending.not_started and held.section is None:
-            return self._give_back(held, ending)
+        if held is None or (ending.not_started and held.section is None):
+            return held and self._give_back(held, ending)
         facts, reason = ending.facts, ending.reason
         if reason is None and held.section is not None:
             reason = "TASK_ERROR"
@@ -715,8 +715,8 @@ class Model:
             return {"quarantine": "quarantined", "review": "review_required"}[held.policy]
         if held.ended is not None and (self.expiry_pauses or self.now < held.ended + held.lock_delay):
             return "later"
-        known = held.step is not None and facts.final_url is not None and facts.browser_dead
-        return None if known else "review_required"
+        same = held.proxy == self.profiles[held.profile].proxy_id
+        return None if held.step and facts.final_url is not None and facts.browser_dead and same else "review_required"
 
     # People decide
 

@@ -27,7 +27,7 @@ FAILURES: Final = {
     "HUMAN_REVIEW_REQUIRED": Rule("no", "review_required"),
     "SECURITY_PROMPT": Rule("no", "quarantined"),
     "PROXY_REGION_MISMATCH": Rule("no", "available"),
-    "PROXY_CHANGED": Rule("no", "available"),
+    "PROXY_CHANGED": Rule("no", "quarantined"),
     "PROXY_UNREACHABLE": Rule("yes", "available"),
     "PROFILE_IN_USE_ELSEWHERE": Rule("no", "review_required"),
     "MANUAL_USE_DETECTED": Rule("no", "review_required"),

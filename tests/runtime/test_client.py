@@ -53,6 +53,27 @@ async def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(st
             assert second.token == 2
 
 
+async def test_one_lease_cannot_be_entered_twice_at_once(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        lease = client.lease("p1", mode="shared")
+        entered = await asyncio.gather(lease.__aenter__(), lease.__aenter__(), return_exceptions=True)
+        assert [type(each) for each in entered] == [type(lease), Conflict]
+        await lease.release()
+        assert await state_of(client) is ProfileState.AVAILABLE
+
+
+async def test_a_lease_that_was_not_got_may_be_tried_again(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        lease = client.lease("p1")
+        async with client.lease("p1"):
+            with pytest.raises(ProfileBusy):
+                await lease.__aenter__()
+        async with lease:
+            assert await state_of(client) is ProfileState.LEASED
+
+
 async def test_a_blocked_event_loop_does_not_lose_the_lease(store_url: str) -> None:
     async with connect(store_url, **TIMES) as client:
         await furnish(client)

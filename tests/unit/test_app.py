@@ -14,6 +14,25 @@ from leasehold.ports import Grant
 from tests.unit.records import a_grant
 
 
+def test_a_task_is_registered_with_and_without_brackets() -> None:
+    app = App()
+
+    @app.task
+    async def bare(run: Run) -> None: ...
+
+    @app.task()
+    async def empty(run: Run) -> None: ...
+
+    @app.task("other", warm=False)
+    def named(run: SyncRun) -> None: ...
+
+    assert [(task.name, task.function, task.sync) for task in app.tasks.values()] == [
+        ("bare", bare, False),
+        ("empty", empty, False),
+        ("other", named, True),
+    ]
+
+
 class Desk:
     """A desk that writes down what it was asked for."""
 

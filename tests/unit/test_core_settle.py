@@ -49,12 +49,13 @@ def lose(
     job: Job | None = None,
     policy: ReleasePolicy = ReleasePolicy.RECOVER,
     ended: float = 20,
+    proxy_id: str | None = "dallas",
     **lease: Any,
 ) -> Settlement | None:
     """The ordinary lease expired so many seconds ago; its lock-delay is 15 s."""
     gone = {"status": LeaseStatus.EXPIRED, "expires_at": before(ended), "ended_at": before(ended)}
     lost = a_lease(**{**gone, "release_policy": policy, "unresolved": True, **lease})
-    return resolve(lost, job or a_job(), facts, now=NOW, jitter=0.0, backoff=BACKOFF)
+    return resolve(lost, job or a_job(), facts, now=NOW, jitter=0.0, backoff=BACKOFF, proxy_id=proxy_id)
 
 
 def state_of(verdict: ProfileVerdict) -> ProfileState:
@@ -96,7 +97,7 @@ PROFILE_MISMATCH           review    review_required
 HUMAN_REVIEW_REQUIRED      review    review_required
 SECURITY_PROMPT            review    quarantined
 PROXY_REGION_MISMATCH      review    available
-PROXY_CHANGED              review    available
+PROXY_CHANGED              review    quarantined
 PROXY_UNREACHABLE          scheduled available
 PROFILE_IN_USE_ELSEWHERE   review    review_required
 MANUAL_USE_DETECTED        review    review_required
@@ -241,6 +242,20 @@ def test_a_run_that_forgot_to_leave_its_section_did_not_complete() -> None:
     assert job_state(settlement) is JobState.REVIEW
 
 
+@pytest.mark.parametrize(
+    ("reason", "facts", "sentence"),
+    [
+        ("LOGIN_REQUIRED", {}, "the run stopped with LOGIN_REQUIRED"),
+        ("SECURITY_PROMPT", {}, "a security prompt appeared"),
+        (None, {"evidence_saved": False}, "the run's evidence could not be saved"),
+    ],
+)
+def test_what_a_person_is_told_names_the_clause_too(reason: str | None, facts: dict[str, Any], sentence: str) -> None:
+    left = replace(CLEAN, browser=Browser.NOT_PROVEN, failing_clause="the singleton lock is still there", **facts)
+    told = f"{sentence}; the browser could not be proven closed: the singleton lock is still there"
+    assert end(reason, facts=left).profile.reason == told
+
+
 def test_a_close_that_was_not_proven_leaves_the_profile_stale_and_names_the_clause() -> None:
     facts = replace(CLEAN, browser=Browser.NOT_PROVEN, failing_clause="the singleton lock is still there")
     settlement = end(None, facts=facts)
@@ -337,6 +352,14 @@ def test_what_frees_nothing_need_not_wait_for_the_lock_delay(policy: ReleasePoli
     assert lose(policy=policy, ended=0) is not None
 
 
+@pytest.mark.parametrize(("now", "doubt"), [("lagos", "is lagos now"), (None, "is none now")])
+def test_a_profile_with_another_proxy_than_its_lost_run_is_not_recovered(now: str | None, doubt: str) -> None:
+    settlement = lose(proxy_id=now)
+    assert settlement is not None
+    assert settlement.profile.state is ProfileState.REVIEW_REQUIRED
+    assert f"its proxy was dallas and {doubt}" in settlement.profile.reason
+
+
 @pytest.mark.parametrize(
     ("lease", "facts", "expected", "doubt"),
     [
@@ -426,7 +449,7 @@ def test_a_job_that_was_settled_already_is_not_touched_again(job: Job) -> None:
 
 def test_a_lost_lease_without_a_job_is_resolved_too() -> None:
     lease = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(60), ended_at=None, job_id=None)
-    settlement = resolve(lease, None, LostFacts(), now=NOW, jitter=0.0, backoff=BACKOFF)
+    settlement = resolve(lease, None, LostFacts(), now=NOW, jitter=0.0, backoff=BACKOFF, proxy_id=None)
     assert settlement is not None
     assert settlement.job is None
     assert settlement.profile.state is ProfileState.QUARANTINED

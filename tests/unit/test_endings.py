@@ -113,6 +113,7 @@ def test_a_task_returns_a_mapping_or_nothing(result: object, reason: str | None)
         ("TIMEOUT", ["LOGIN_REQUIRED"], "LOGIN_REQUIRED"),
         ("LOGIN_REQUIRED", ["SECURITY_PROMPT"], "SECURITY_PROMPT"),
         ("SECURITY_PROMPT", ["LOGIN_REQUIRED"], "SECURITY_PROMPT"),
+        ("PROXY_CHANGED", ["LOGIN_REQUIRED"], "PROXY_CHANGED"),
         (None, ["ACTION_NOT_ALLOWED", "SECURITY_PROMPT", "LOGIN_REQUIRED"], "SECURITY_PROMPT"),
     ],
 )

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum
 from hashlib import sha256
 from typing import Any
 
@@ -529,6 +529,18 @@ def test_a_list_holds_at_most_one_batch() -> None:
 def test_two_jobs_of_one_list_cannot_have_one_id() -> None:
     jobs = [{**LEAST, "job_id": "a"}, LEAST, {**LEAST, "taskId": "a"}]
     assert faults(jobs, parse_jobs) == {"jobs[2].job_id": "is the same as jobs[0].job_id"}
+    one, other = ({**LEAST, "job_id": "a", "idempotency_key": key} for key in ("k", "l"))
+    assert len(parse_jobs([one, one])) == 2  # it came twice: the store gives the first one back
+    assert faults([one, other], parse_jobs) == {"jobs[1].job_id": "is the same as jobs[0].job_id"}
+
+
+def test_members_of_enums_are_taken_for_their_values() -> None:
+    class Shop(str, Enum):  # noqa: UP042 - as programs have them that are older than StrEnum
+        MAIN = "main"
+
+    spec = parse_job({**LEAST, "profile_id": Shop.MAIN, "payload": {Shop.MAIN: Shop.MAIN}, "notes": Shop.MAIN})
+    assert (spec.profile_id, spec.payload, spec.notes) == ("main", {"main": "main"}, "main")
+    assert {type(spec.profile_id), type(spec.notes), *map(type, spec.payload)} == {str}
 
 
 def test_a_flood_of_problems_is_cut_off_and_counted() -> None:

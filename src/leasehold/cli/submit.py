@@ -174,7 +174,7 @@ def _parsed(documents: Sequence[object]) -> list[JobSpec]:
         return [parse_job(documents[0])]
     specs: list[JobSpec] = []
     problems: list[Problem] = []
-    first: dict[str, int] = {}
+    first: dict[str, tuple[int, str | None]] = {}
     for number, document in enumerate(documents):
         try:
             spec = parse_job(document, f"jobs[{number}]")
@@ -182,8 +182,10 @@ def _parsed(documents: Sequence[object]) -> list[JobSpec]:
             problems += error.problems
         else:
             specs.append(spec)
-            if spec.job_id and first.setdefault(spec.job_id, number) != number:
-                problems.append(Problem(f"jobs[{number}].job_id", f"is that of jobs[{first[spec.job_id]}] too"))
+            if spec.job_id:
+                before, key = first.setdefault(spec.job_id, (number, spec.idempotency_key))
+                if before != number and (key is None or key != spec.idempotency_key):
+                    problems.append(Problem(f"jobs[{number}].job_id", f"is that of jobs[{before}] too"))
         if len(problems) > MOST_TOLD:
             problems[MOST_TOLD:] = [Problem("", "and perhaps more")]
             break

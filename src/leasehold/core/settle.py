@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from leasehold.core.failures import BelongsTo, Failure, ProfileRule, RetryRule, failure
+from leasehold.core.failures import PROXY_CHANGED, BelongsTo, Failure, ProfileRule, RetryRule, failure
 from leasehold.core.jobs import Backoff, Job, JobState
 from leasehold.core.leases import Lease, LeaseRef, LeaseStatus, RunResult
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
@@ -191,31 +191,28 @@ def may_hand_over(lease: Lease, ending: Ending) -> str | None:
 
 
 def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> ProfileVerdict:
+    rule = row.profile if row else ProfileRule.AVAILABLE
+    left_open = facts.browser is Browser.NOT_PROVEN or (facts.browser is Browser.HANDED_OVER and row is not None)
+    clause = facts.failing_clause or (row.reason if row and rule is ProfileRule.STALE else "no proof was given")
+    open_still = f"the browser could not be proven closed: {clause}"
+    also = f"; {open_still}" if left_open else ""
     trigger = quarantine_trigger(lease, row, facts, now)
     if trigger:
-        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason=trigger)
+        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason=f"{trigger}{also}")
     if not facts.evidence_saved:
         return ProfileVerdict(
             state=ProfileState.REVIEW_REQUIRED,
             cause=Cause.EVIDENCE_NOT_SAVED,
-            reason="the run's evidence could not be saved",
+            reason=f"the run's evidence could not be saved{also}",
         )
-    rule = row.profile if row else ProfileRule.AVAILABLE
     if row and rule is ProfileRule.REVIEW_REQUIRED:
         return ProfileVerdict(
             state=ProfileState.REVIEW_REQUIRED,
             cause=Cause.NEEDS_PERSON,
-            reason=f"the run stopped with {row.reason}",
+            reason=f"the run stopped with {row.reason}{also}",
         )
-    left_open = facts.browser is Browser.NOT_PROVEN or (facts.browser is Browser.HANDED_OVER and row is not None)
     if rule is ProfileRule.STALE or left_open:
-        clause = facts.failing_clause or (row.reason if row and rule is ProfileRule.STALE else "no proof was given")
-        return ProfileVerdict(
-            state=None,
-            cause=Cause.NOT_PROVEN_CLOSED,
-            reason=f"the browser could not be proven closed: {clause}",
-            unresolved=True,
-        )
+        return ProfileVerdict(state=None, cause=Cause.NOT_PROVEN_CLOSED, reason=open_still, unresolved=True)
     done = "completed" if row is None else f"stopped with {row.reason}"
     if facts.browser is Browser.HANDED_OVER:
         return ProfileVerdict(
@@ -232,7 +229,7 @@ def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: 
         if row.reason == "SECURITY_PROMPT":
             return "a security prompt appeared"
         return f"the run stopped with {row.reason}"
-    if facts.proxy_changed:
+    if facts.proxy_changed or (row is not None and row.reason == PROXY_CHANGED):
         return "the proxy changed during the run"
     if facts.browser is not Browser.NONE and facts.final_url is None:
         return "the final URL is unknown"
@@ -289,14 +286,17 @@ def resolve(
     now: datetime,
     jitter: float,
     backoff: Backoff,
+    proxy_id: str | None,
     lenient: bool = False,
 ) -> Settlement | None:
     """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
 
+    `proxy_id` is the proxy that the profile has now: whoever declared another one meanwhile has to look first.
+
     `lenient` while expiry pauses: the clock jumped, so that it cannot tell whether the lock-delay has passed.
     A job whose run already reported its own ending (the close was not proven) is not touched again.
     """
-    profile = _resolution(lease, facts, now, lenient=lenient)
+    profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient)
     if profile is None:
         return None
     row = failure("WORKER_LOST")
@@ -323,7 +323,9 @@ def _unexplained(lease: Lease) -> str:
     return f"worker {lease.worker_id} stopped reporting"
 
 
-def _resolution(lease: Lease, facts: LostFacts, now: datetime, *, lenient: bool) -> ProfileVerdict | None:
+def _resolution(
+    lease: Lease, facts: LostFacts, now: datetime, *, proxy_id: str | None, lenient: bool
+) -> ProfileVerdict | None:
     lost = _unexplained(lease)
     if lease.open_section is not None:
         sentence = _section_sentence("died", lease, lease.ended_at or now)
@@ -348,16 +350,17 @@ def _resolution(lease: Lease, facts: LostFacts, now: datetime, *, lenient: bool)
                 reason=f"{lost}; release policy is review",
             )
         case ReleasePolicy.RECOVER:
-            return None if lenient else _recover(lease, facts, now, lost)
+            return None if lenient else _recover(lease, facts, now, lost, proxy_id)
 
 
-def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str) -> ProfileVerdict | None:
+def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id: str | None) -> ProfileVerdict | None:
     doubts = [
         sentence
         for holds, sentence in (
             (lease.last_safe_step is not None, "no safe step is known"),
             (facts.final_url is not None, "the final URL is unknown"),
             (facts.browser_dead, "the browser is not proven dead"),
+            (lease.proxy_id == proxy_id, f"its proxy was {lease.proxy_id or 'none'} and is {proxy_id or 'none'} now"),
         )
         if not holds
     ]

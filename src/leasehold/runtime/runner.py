@@ -357,7 +357,7 @@ class Runner:
         current.lifeline.untie()
         await current.lifeline.hold.hush()
         try:
-            handed = await self._store.hand_over(ending, replace(self._request, tasks=tasks, most=1))
+            handed = await self._store.hand_over(ending, replace(self._request, most=1), among=tasks)
         except LeaseholdError as error:
             _LOG.warning("run %s: no hand-over: %s", current.grant.lease.run_id, error)
             handed = None

@@ -336,11 +336,15 @@ def _is_known_version(data: Mapping[Any, Any], where: str, problems: Problems) -
 
 
 def _check_ids_differ(read: Iterable[dict[str, Any]], problems: Problems) -> None:
-    first: dict[str, int] = {}
+    """A job that came twice, with its key, is not two jobs of one id: the store gives the first one back."""
+    first: dict[str, tuple[int, object]] = {}
     for n, values in enumerate(read):
-        job_id = values.get("job_id")
-        if job_id is not None and first.setdefault(job_id, n) != n:
-            problems.add(f"jobs[{n}].job_id", f"is the same as jobs[{first[job_id]}].job_id")
+        job_id, key = values.get("job_id"), values.get("idempotency_key")
+        if job_id is None:
+            continue
+        before, its_key = first.setdefault(job_id, (n, key))
+        if before != n and (key is None or key != its_key):
+            problems.add(f"jobs[{n}].job_id", f"is the same as jobs[{before}].job_id")
 
 
 def _spec(values: dict[str, Any]) -> JobSpec:

@@ -144,7 +144,7 @@ class Text(Scalar):
         sentence = self.check(value) if self.check is not None else None
         if sentence is not None:
             raise Wrong(sentence)
-        return str(value)
+        return str.__str__(value)  # of an enum `str` would be the name of its member
 
     def _fits(self, text: str) -> bool:
         if not is_storable(text) or not (self.lines or text.isprintable()):
@@ -311,7 +311,7 @@ class JsonObject(Scalar):
             raise self._wrong("it holds a key that is not text")
         if not is_storable(value):
             raise self._wrong("it holds text with a NUL or half a surrogate pair, which stores cannot keep")
-        return str(value)
+        return str.__str__(value)  # of an enum `str` would be the name of its member
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}

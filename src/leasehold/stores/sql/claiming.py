@@ -155,12 +155,15 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, look_
     return round_.grants, aside
 
 
-def claim_lane(tx: Tx, ctx: Context, request: ClaimRequest, profile_id: ProfileId) -> Grant | None:
-    """The next job of one profile, if it is safe and this worker's, and nothing more urgent waits elsewhere."""
+def claim_lane(
+    tx: Tx, ctx: Context, request: ClaimRequest, profile_id: ProfileId, tasks: Sequence[str]
+) -> Grant | None:
+    """The next job of one profile, if it is safe and one of these tasks, and nothing more urgent waits elsewhere for
+    any task of the request."""
     (best,) = tx.read(_ready(request, 1))
     now, works, (heads,) = lock(tx, [profile_id], ("heads", {"ids": [profile_id]}))
     work = works.get(profile_id)
-    if work is None or work.lane.head_task not in request.tasks or work.lane.head_pool != request.pool:
+    if work is None or work.lane.head_task not in tasks or work.lane.head_pool != request.pool:
         return None
     if work.lane.head_shared or (best and best[0]["head_priority"] > work.lane.head_priority):
         return None

@@ -1,5 +1,7 @@
 """Warm hand-over: a run ends and the next job of its profile begins, in one commit, in the browser that is open."""
 
+from collections.abc import Sequence
+
 from leasehold.core.leases import lease_key
 from leasehold.core.settle import Ending, may_hand_over
 from leasehold.ports import ClaimRequest, HandedOver
@@ -12,7 +14,9 @@ class NobodyWaits(Exception):
     """There is no next job for this browser: what was written is taken back."""
 
 
-def hand_over(tx: Tx, ctx: Context, ending: Ending, request: ClaimRequest) -> tuple[HandedOver, list[str]]:
+def hand_over(
+    tx: Tx, ctx: Context, ending: Ending, request: ClaimRequest, tasks: Sequence[str]
+) -> tuple[HandedOver, list[str]]:
     """Settle one run and grant the next of the same profile. Raises NobodyWaits, and then nothing was done."""
     key = lease_key(ending.ref.lease_id)
     locked = claiming.lock_account(tx, ending.ref.profile_id)
@@ -26,7 +30,7 @@ def hand_over(tx: Tx, ctx: Context, ending: Ending, request: ClaimRequest) -> tu
     (settled,), freed = settling.settle(tx, ctx, [ending])
     if settled.refused is not None:
         return HandedOver(settled=settled), []
-    grant = claiming.claim_lane(tx, ctx, request, ending.ref.profile_id)
+    grant = claiming.claim_lane(tx, ctx, request, ending.ref.profile_id, tasks)
     if grant is None:
         raise NobodyWaits
     return HandedOver(settled=settled, grant=grant), freed

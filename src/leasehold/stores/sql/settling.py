@@ -424,6 +424,7 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
         now=batch.now,
         jitter=batch.ctx.jitter(),
         backoff=batch.ctx.policy.backoff,
+        proxy_id=work.profile.proxy_id,
         lenient=batch.tx.lenient,
     )
     if settlement is None:

@@ -61,6 +61,7 @@ T = TypeVar("T")
 
 MOST_TOGETHER = 64
 MOST_BRIEF = 8
+SHORTEST_TTL = timedelta(seconds=1)  # as of the setting lease_ttl: a shorter one cannot be renewed in time
 LONGEST_TTL = timedelta(days=30)
 
 
@@ -98,17 +99,18 @@ new_id = Ids()
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One call of a worker: endings to settle, or a claim, or both."""
+    """One call of a worker: endings to settle, or a claim, or both. `again`: the claim was put off once."""
 
     endings: Sequence[Ending] = ()
     claim: ClaimRequest | None = None
+    again: bool = False
 
 
 class _Turned(NamedTuple):
-    """What came of one call, and what is done for others after it."""
+    """What came of one call, and what is done for others after it. No `grants`: the claim was put off until then."""
 
     settled: list[Settled]
-    grants: list[Grant]
+    grants: list[Grant] | None
     woken: "asyncio.Future[int] | None"
 
 
@@ -118,7 +120,7 @@ class _Changed(NamedTuple):
     turns: Sequence[_Turn]
     settled: list[Settled]
     freed: list[str]
-    granted: list[list[Grant]]
+    granted: list[list[Grant] | None]
 
 
 class SqlStore:
@@ -155,7 +157,10 @@ class SqlStore:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         _check_claim(request)
-        return (await self._turns.put(_Turn(claim=request))).grants
+        turned = await self._turns.put(_Turn(claim=request))
+        if turned.grants is None and turned.woken is not None:
+            await asyncio.shield(turned.woken)
+        return await self._claimed(turned, request)
 
     async def turn(self, endings: Sequence[Ending], request: ClaimRequest) -> tuple[list[Settled], list[Grant]]:
         _check_endings(endings)
@@ -167,12 +172,22 @@ class SqlStore:
             except asyncio.CancelledError:
                 await self._give_back(turned)
                 raise
-        return turned.settled, turned.grants
+        grants: list[Grant] = []
+        with suppress(StoreError):  # what was settled is settled: who gets nothing asks again
+            grants = await self._claimed(turned, request)
+        return turned.settled, grants
+
+    async def _claimed(self, turned: _Turned, request: ClaimRequest) -> list[Grant]:
+        """What a call was granted. A claim that was put off is made now."""
+        if turned.grants is None:
+            turned = await self._turns.put(_Turn(claim=request, again=True))
+        return turned.grants or []
 
     def _send(self, turns: Sequence["_Turn"]) -> "asyncio.Future[_Changed]":
         """What a process settles and claims at one moment shares a commit: a busy worker's usual turn is one."""
         endings = [ending for turn in turns for ending in turn.endings]
-        requests = [turn.claim for turn in turns if turn.claim is not None]
+        claims = [(turn.claim, turn.again) for turn in turns if turn.claim is not None]
+        requests = [request for request, _ in claims]
 
         def operation(tx: Tx) -> _Changed:
             if endings and requests:
@@ -180,13 +195,21 @@ class SqlStore:
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
             if endings and requests:
                 tx.hand_on()
-            granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
-            if settled and requests:
-                self._claim_more(tx, requests, granted)
+            granted: list[list[Grant] | None] = [None] * len(requests)
+            # Lanes that waited for a key are woken after this commit: a claim in it would pass them over.
+            now = [n for n, (_, again) in enumerate(claims) if again or not freed]
+            for n, grants in zip(now, self._grant(tx, [requests[n] for n in now], bool(settled)), strict=True):
+                granted[n] = grants
             return _Changed(turns, settled, freed, granted)
 
         brief = len(endings) + sum(request.most for request in requests) <= MOST_BRIEF
         return self._engine.change(operation, brief=brief)
+
+    def _grant(self, tx: Tx, requests: Sequence[ClaimRequest], settled: bool) -> list[list[Grant]]:
+        granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
+        if settled:
+            self._claim_more(tx, requests, granted)
+        return granted
 
     def _turned(self, changed: "_Changed") -> list["_Turned"]:
         """Everybody's part of a commit. Those who settled wake whom they made room for."""
@@ -220,10 +243,9 @@ class SqlStore:
             granted[n].extend(more)
 
     async def acquire(self, request: LeaseRequest) -> Grant:
-        if request.ttl is not None and not timedelta(0) < request.ttl <= LONGEST_TTL:
-            raise InputError(
-                "nothing was leased", [Problem("ttl", f"must be more than 0 and at most {LONGEST_TTL.days} days")]
-            )
+        if request.ttl is not None and not SHORTEST_TTL <= request.ttl <= LONGEST_TTL:
+            bounds = f"must be from {SHORTEST_TTL.total_seconds():g} s to {LONGEST_TTL.days} days"
+            raise InputError("nothing was leased", [Problem("ttl", bounds)])
         return await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request), brief=True)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
@@ -256,11 +278,16 @@ class SqlStore:
             await asyncio.shield(turned.woken)
         return turned.settled
 
-    async def hand_over(self, ending: Ending, request: ClaimRequest) -> HandedOver | None:
+    async def hand_over(
+        self, ending: Ending, request: ClaimRequest, *, among: Sequence[str] | None = None
+    ) -> HandedOver | None:
         _check_endings([ending])
+        tasks = request.tasks if among is None else among
         ending = evolve(ending, facts=evolve(ending.facts, browser=Browser.HANDED_OVER))
         try:
-            handed, freed = await self._engine.change(lambda tx: handing.hand_over(tx, self._ctx, ending, request))
+            handed, freed = await self._engine.change(
+                lambda tx: handing.hand_over(tx, self._ctx, ending, request, tasks)
+            )
         except handing.NobodyWaits:
             return None
         await self._wake(freed)
