@@ -13,6 +13,7 @@ from leasehold.core.jobs import Job, Risk
 from leasehold.core.leases import Lease, Purpose
 from leasehold.core.policy import Policy
 from leasehold.core.readiness import NEXT_STEP, Blocked
+from leasehold.core.why import explain
 from leasehold.errors import ProfileBusy
 from tests.conformance.world import NewWorld, Record, World, limit, profile, proxy, seconds, spec
 
@@ -279,6 +280,30 @@ async def test_jobs_that_are_due_later_are_not_looked_at_before(new_world: NewWo
         world.advance(timedelta(days=1))
         assert await world.store.promote(most=1) == 1
         assert (await world.job(later)).state == "blocked"
+
+
+async def test_a_profile_that_is_newer_than_every_browser_is_shown_as_blocked(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        await world.offer("visit", engine=140)
+        await world.add("p1")
+        await world.finish(await world.take(engine=150))
+        newer, other = await world.add("p1"), await world.add("p2")
+        assert [grant.lease.profile_id for grant in await world.claim(9, engine=140)] == ["p2"]
+        shown = await world.job(newer)
+        assert (shown.state, shown.blocked_reason) == ("blocked", "blocked_by_no_worker")
+        assert "was last opened by browser version 150" in shown.detail
+        assert [job.job_id for job in await world.all(Job, state="blocked")] == [newer.job_id]
+        assert await world.all(Job, state="queued") == []
+        stats = await world.store.stats()
+        assert (stats.jobs, stats.blocked) == (
+            {"blocked": 1, "running": 1, "completed": 1},
+            {"blocked_by_no_worker": 1},
+        )
+        facts = await world.store.why(profile_id="p1")
+        assert "upgrade the browser of a worker" in explain(facts).next[0]
+        await world.offer("visit", engine=150, incarnation="i2")
+        assert [job.job_id for job in await world.all(Job, state="queued")] == [newer.job_id]
+        assert (await world.job(other)).state == "running"
 
 
 async def test_a_person_is_told_how_to_look_into_a_profile_before_any_job_does(new_world: NewWorld) -> None:

@@ -59,7 +59,7 @@ def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
     connection = sqlite3.connect(tmp_path / "leasehold.db")
     values = dict.fromkeys(("state", "account_id", "run_id", "run_profile", "type", "result", "status"), "x")
-    facts = {"full": [], "gone": ["default/pay"], "some_gone": 1, "most": 100}
+    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "most": 100}
     try:
         prefix = list_.split("+", maxsplit=1)[0]
         assert index in plan(connection, f"{list_}+{prefix}__order", **values, **facts)
@@ -94,7 +94,7 @@ def test_pruning_finds_the_runs_of_a_job_by_their_index(tmp_path: Path) -> None:
 def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
     connection = sqlite3.connect(tmp_path / "leasehold.db")
-    facts = {"full": [], "gone": ["default/pay"], "some_gone": 1, "most": 100}
+    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "most": 100}
     try:
         for state in ("queued", "blocked"):
             waiting = plan(connection, f"find_job+find_job__state_{state}+find_job__order", **facts)

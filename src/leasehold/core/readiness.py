@@ -42,6 +42,14 @@ NEXT_STEP: Final[Mapping[Blocked, str]] = {
 }
 
 
+def too_old(profile_id: str, engine: int) -> str:
+    """Why no live worker takes the jobs of a profile."""
+    return (
+        f"profile {profile_id} was last opened by browser version {engine}, and no live worker has one as new: "
+        "upgrade the browser of a worker"
+    )
+
+
 WAITS_FOR_PERSON: Final = frozenset({ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED})
 
 

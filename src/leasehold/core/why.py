@@ -12,7 +12,7 @@ from leasehold.core.decisions import Review
 from leasehold.core.jobs import FINAL, Job, JobState
 from leasehold.core.leases import Lease, RunRecord
 from leasehold.core.profiles import Lane, Profile, ProfileState, ReleasePolicy
-from leasehold.core.readiness import NEXT_STEP, Blocked
+from leasehold.core.readiness import NEXT_STEP, Blocked, too_old
 
 _NOBODY_SWEEPS: Final = (
     "If this stays so, nothing sweeps: start 'leasehold up', or run 'leasehold sweep' every few seconds"
@@ -39,6 +39,7 @@ class WhyFacts:
     pool_leases: int
     last_run: RunRecord | None
     reviews: tuple[Review, ...]
+    outdated: bool = False  # every live worker's browser is too old for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +168,8 @@ def _profile_next(facts: WhyFacts) -> tuple[list[str], list[str]]:
                 return ["its jobs wait until the account is resumed"], []
             if facts.lane.waits_on and facts.key_holders:
                 return [f"its next job starts when run {facts.key_holders[0].run_id} of the same account ends"], []
+            if facts.waiting and facts.outdated:
+                return [too_old(facts.profile.profile_id, facts.lane.engine or 0)], []
             return ["its next job starts as soon as a worker is free" if facts.waiting else "nothing waits for it"], []
         case ProfileState.LEASED if any(lease.expires_at <= facts.now for lease in facts.holders):
             return ["its lease is over: the next sweep makes it stale and resolves it. " + _NOBODY_SWEEPS], [_SWEEP]

@@ -84,9 +84,11 @@ SELECT * FROM (
                WHEN 'queued' THEN coalesce(
                    l.hold,
                    CASE WHEN j.pool IN :full[] THEN 'blocked_by_capacity' END,
-                   CASE WHEN (j.pool || '/' || j.task) IN :gone[] THEN 'blocked_by_no_worker' END
+                   CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[]
+                       THEN 'blocked_by_no_worker' END
                )
-           END AS shown_reason
+           END AS shown_reason,
+           CASE WHEN j.profile_id IN :newer[] THEN l.engine END AS newer_engine
     FROM jobs j LEFT JOIN lanes l ON l.profile_id = j.profile_id
 ) t WHERE TRUE
 
@@ -133,14 +135,14 @@ AND t.state = 'running' AND t.job_id IN (SELECT r.job_id FROM runs r WHERE r.ope
 -- name: find_job__state_queued
 -- What jobs wait for is said here once more, and not by shown_reason: a page may have to pass over all that wait.
 AND t.state IN ('queued', 'blocked') AND t.state <> 'blocked'
-AND NOT (CAST(:some_gone AS integer) = 1 AND (t.pool || '/' || t.task) IN :gone[])
+AND NOT (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
 AND NOT t.pool IN :full[]
 AND NOT t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
 
 -- name: find_job__state_blocked
 AND t.state IN ('queued', 'blocked') AND (
     t.state = 'blocked'
-    OR (CAST(:some_gone AS integer) = 1 AND (t.pool || '/' || t.task) IN :gone[])
+    OR (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
     OR t.pool IN :full[]
     OR t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
 )

@@ -130,11 +130,15 @@ UNION ALL
 SELECT 'running' AS state, count(*) AS jobs FROM jobs
 WHERE state = 'running' AND job_id IN (SELECT r.job_id FROM runs r WHERE r.open);
 
+-- name: newer_lanes
+SELECT profile_id, engine, head_pool, head_task FROM lanes WHERE engine > :engine AND head_job_id IS NOT NULL;
+
 -- name: count_waiting
-SELECT j.state, j.blocked_reason, l.hold, j.pool, j.task, count(*) AS jobs
+SELECT j.state, j.blocked_reason, l.hold, j.pool, j.task, count(*) AS jobs,
+       CASE WHEN j.profile_id IN :newer[] THEN 1 ELSE 0 END AS newer
 FROM jobs j JOIN lanes l ON l.profile_id = j.profile_id
 WHERE j.state IN ('queued', 'blocked')
-GROUP BY j.state, j.blocked_reason, l.hold, j.pool, j.task;
+GROUP BY j.state, j.blocked_reason, l.hold, j.pool, j.task, newer;
 
 -- name: count_profiles
 SELECT state, count(*) AS profiles FROM lanes GROUP BY state;

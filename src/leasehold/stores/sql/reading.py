@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import inf
 from typing import Any, TypeVar, cast
 
 from leasehold.core.accounts import Account, Limit, Proxy
@@ -12,7 +13,7 @@ from leasehold.core.events import Event
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease, RunRecord, lease_key
 from leasehold.core.profiles import Lane, Profile
-from leasehold.core.readiness import Blocked
+from leasehold.core.readiness import Blocked, too_old
 from leasehold.core.routing import routing_key
 from leasehold.core.why import WhyFacts
 from leasehold.core.workers import Worker
@@ -181,31 +182,52 @@ def _number(text: str, name: str) -> int:
     return int(text)
 
 
-def _job_facts(tx: Tx, ctx: Context) -> Params:
-    """What a queued job's shown state depends on besides its lane: full pools, and tasks that no live worker offers.
+def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
+    """What a queued job's shown state depends on besides its lane: full pools, tasks that no live worker offers, and
+    profiles that a newer browser opened last than any live worker has.
 
-    One that nobody ever offered is not looked for: its jobs are not queued but blocked.
+    A task that nobody ever offered is not looked for: its jobs are not queued but blocked.
     """
     now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
-    gone = {(row["pool"], row["task"]) for row in known} - _offered(tx, ctx, now)
+    offered = _offered(tx, ctx, now)
+    gone = {(row["pool"], row["task"]) for row in known} - offered.keys()
+    newer = _newer(tx, offered)
     return {
         "full": [row["pool"] for row in full],
         "gone": sorted(f"{pool}/{task}" for pool, task in gone),
-        "some_gone": 1 if gone else 0,
+        "newer": newer,
+        "unserved": 1 if gone or newer else 0,
     }
 
 
-def _offered(tx: Tx, ctx: Context, now: datetime) -> set[tuple[str, str]]:
+def _offered(tx: Tx, ctx: Context, now: datetime) -> dict[tuple[str, str], float]:
+    """What live workers offer, by pool and task, each with the newest browser among them."""
     (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
-    workers = [decoder(Worker)(row) for row in rows]
-    return {(worker.pool, task) for worker in workers for task in worker.tasks}
+    offered: dict[tuple[str, str], float] = {}
+    for worker in map(decoder(Worker), rows):
+        engine = inf if worker.engine is None else worker.engine
+        for task in worker.tasks:
+            offered[worker.pool, task] = max(engine, offered.get((worker.pool, task), 0))
+    return offered
+
+
+def _newer(tx: Tx, offered: Mapping[tuple[str, str], float]) -> list[str]:
+    """Profiles whose next job every live worker that offers it has to leave: its browser is too old."""
+    oldest = min(offered.values(), default=inf)
+    if oldest == inf:
+        return []
+    (lanes,) = tx.read(("newer_lanes", {"engine": int(oldest)}))
+    heads = {row["profile_id"]: (row["head_pool"], row["head_task"]) for row in lanes}
+    return [row["profile_id"] for row in lanes if row["engine"] > offered.get(heads[row["profile_id"]], inf)]
 
 
 def shown_job(row: Row) -> Job:
     """The job as people see it: a queued one that cannot run now is blocked, for its lane's reason."""
     job = read_job(row)
     if job.state is JobState.QUEUED and row["shown_reason"] is not None:
-        return replace(job, state=JobState.BLOCKED, blocked_reason=row["shown_reason"])
+        engine = row["newer_engine"]
+        detail = job.detail if engine is None else too_old(job.profile_id, engine)
+        return replace(job, state=JobState.BLOCKED, blocked_reason=row["shown_reason"], detail=detail)
     return job
 
 
@@ -222,23 +244,21 @@ def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
 
 def stats(tx: Tx, ctx: Context) -> Stats:
     """Counts of now."""
-    now, (jobs, waiting, profiles, leases, reviews, full) = tx.clock(
+    facts = _job_facts(tx, ctx)
+    jobs, waiting, profiles, leases, reviews = tx.read(
         ("count_jobs", {}),
-        ("count_waiting", {}),
+        ("count_waiting", facts),
         ("count_profiles", {}),
         ("count_leases", {}),
         ("count_reviews", {}),
-        ("full_pools", {}),
     )
-    offered = _offered(tx, ctx, now)
-    full_pools = {row["pool"] for row in full}
     by_state = {row["state"]: row["jobs"] for row in jobs if row["jobs"]}
     blocked: dict[str, int] = {}
     for row in waiting:
         reason = row["blocked_reason"] if row["state"] == "blocked" else row["hold"]
-        if reason is None and row["pool"] in full_pools:
+        if reason is None and row["pool"] in facts["full"]:
             reason = Blocked.CAPACITY.value
-        elif reason is None and (row["pool"], row["task"]) not in offered:
+        elif reason is None and (row["newer"] or f"{row['pool']}/{row['task']}" in facts["gone"]):
             reason = Blocked.NO_WORKER.value
         if reason is None:
             by_state["queued"] = by_state.get("queued", 0) + row["jobs"]
@@ -304,6 +324,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         waiting=waiting[0]["jobs"],
         limit=Limit(pool=pool, max_leases=limits[0]["max_leases"]) if limits else None,
         pool_leases=taken[0]["leases"],
+        outdated=wanted in _job_facts(tx, ctx)["newer"],
         last_run=decoder(RunRecord)(last[0]) if last else None,
         reviews=tuple(decoder(Review)(row) for row in reviews),
     )
