@@ -14,6 +14,7 @@ from playwright.async_api import BrowserContext, Dialog, Error, Page
 from playwright.sync_api import sync_playwright
 
 from leasehold.evidence.capture import (
+    MOST_VALUE,
     Captured,
     capture,
     capture_sync,
@@ -22,8 +23,8 @@ from leasehold.evidence.capture import (
     read_environment,
     read_environment_sync,
 )
-from leasehold.evidence.recorder import KEPT_EACH_END, Recorder
-from leasehold.evidence.redact import Redactor
+from leasehold.evidence.recorder import KEPT_EACH_END, MOST_KEPT, Recorder
+from leasehold.evidence.redact import MOST_URL, Redactor
 from tests.browsers.sites import answer, browser, free_port, main_process, open_page, options, serving, telling
 from tests.runtime.shop import Shop
 
@@ -90,7 +91,7 @@ async def test_a_browser_that_died_still_tells_where_it_was(tmp_path: Path) -> N
         assert (found.final_url, found.screenshot) == (f"http://127.0.0.1:{port}/last", None)
         assert found.problem
         assert (await look(page, ["#user"])).visible == frozenset()
-        assert await read_environment(page) == {}
+        assert await read_environment(page, redactor=Redactor()) == {}
 
 
 async def test_a_page_that_was_never_opened_is_no_page() -> None:
@@ -210,11 +211,59 @@ async def test_a_selector_that_is_wrong_does_not_spoil_the_others(tmp_path: Path
 async def test_the_environment_is_read_as_pages_see_it(tmp_path: Path) -> None:
     async with browser(tmp_path / "p", language="fr-FR", timezone="Asia/Tokyo", window="900x700") as context:
         page = context.pages[0]
-        seen = await read_environment(page, "Asia/Tokyo")
-        other = await read_environment(page, "Europe/Paris")
-        unasked = await read_environment(page)
+        seen = await read_environment(page, "Asia/Tokyo", redactor=Redactor())
+        other = await read_environment(page, "Europe/Paris", redactor=Redactor())
+        unasked = await read_environment(page, redactor=Redactor())
     assert (seen["language"], seen["timezone"], seen["window"]) == ("fr-FR", "Asia/Tokyo", "900x700")
     assert (other["timezone"], unasked["timezone"]) == ("Asia/Tokyo", "UTC+09:00")
+
+
+LYING = """() => {
+    const say = (name, value) => Object.defineProperty(navigator, name, {get: () => value});
+    say('language', 'x'.repeat(195) + 'hunter22' + 'y'.repeat(1e6));
+    say('userAgent', {password: 'abc', more: 'z'.repeat(1e6)});
+    history.replaceState(null, '', '/' + 'u'.repeat(1e6));
+}"""
+
+
+async def test_what_a_site_says_of_itself_is_kept_short_and_without_secrets(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        page = await open_page(context, f"http://127.0.0.1:{port}/")
+        await page.evaluate(LYING)
+        seen = await read_environment(page, redactor=Redactor(["hunter22"]))
+        found = await captured(context, None, page)
+    assert seen["language"] == "x" * 195 + "[red…"
+    assert "abc" not in seen["user_agent"]
+    assert max(map(len, seen.values())) == MOST_VALUE
+    assert len(found.final_url or "") == MOST_URL
+
+
+async def test_a_method_that_a_page_made_up_is_kept_short(tmp_path: Path) -> None:
+    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+        recorder = recording(context)
+        page = await open_page(context, f"http://127.0.0.1:{port}/")
+        script = "url => fetch(url, {method: 'M'.repeat(1e5)}).catch(() => {})"
+        async with context.expect_event("requestfailed"):
+            await page.evaluate(script, f"http://127.0.0.1:{free_port()}/")
+    network: Any = recorder.summary()["network"]
+    assert max(len(entry["method"]) for entry in network["entries"]) == MOST_KEPT
+
+
+async def test_a_secret_across_the_end_of_a_long_problem_is_not_kept() -> None:
+    class Broken:
+        """A page as Playwright leaves it when all it has is an error."""
+
+        url = "about:blank"
+
+        def is_closed(self) -> bool:
+            return False
+
+        @property
+        def context(self) -> Any:
+            raise Error("x" * 295 + "hunter22")
+
+    found = await capture(None, recorder=None, redactor=Redactor(["hunter22"]), page=Broken())
+    assert found.problem == "x" * 295 + "[red…"
 
 
 NOISY = """<title>shop</title><script>
@@ -269,9 +318,10 @@ def test_the_sync_api_is_captured_the_same_way(tmp_path: Path) -> None:
             page = context.new_page()
             page.goto("data:text/html,<input id=user>hello")
             page.evaluate("console.error('bad')")
+            page.evaluate("Object.defineProperty(navigator, 'userAgent', {get: () => 'hunter22'.repeat(1e5)})")
             found["open"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
             found["look"] = look_sync(page, ["#user", "#none"])
-            found["environment"] = read_environment_sync(page)
+            found["environment"] = read_environment_sync(page, redactor=Redactor(["hunter22"]))
             page.close()
             found["closed"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
             context.close()
@@ -286,6 +336,7 @@ def test_the_sync_api_is_captured_the_same_way(tmp_path: Path) -> None:
     assert found["open"].final_url == "data:[redacted]"
     assert found["look"].visible == {"#user"}
     assert found["environment"]["language"] == "fr-FR"
+    assert found["environment"]["user_agent"] == ("[redacted]" * 20)[: MOST_VALUE - 1] + "…"
     assert found["closed"].final_url == "about:blank"
     assert (found["ended"].screenshot, found["ended"].problem) == (None, "the page was closed")
     assert found["gone"].visible == frozenset()

@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from leasehold.browsers.probe import Probe, ProbeResult, probe
 from leasehold.browsers.secrets import Credentials
 from tests.browsers.sites import Handler, answer, close_empty, free_port, hang, own_certificate, serving, telling
@@ -113,6 +115,37 @@ async def test_https_is_asked_for_through_a_tunnel(tmp_path: Path) -> None:
     assert "Proxy-Authorization: Basic" in heads[0]
     # The tunnel works; the certificate behind it is not trusted, and must not be.
     assert (found.result, "SSL" in found.detail or "verify" in found.detail) == (ProbeResult.FAILED, True)
+
+
+def dripping(words: bytes, ready: Callable[[bytes], bool]) -> Handler:
+    """A proxy that takes three seconds for its words: a byte, a moment, a byte."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = b""
+        while not ready(asked):
+            asked += await reader.read(1024)
+        for byte in words:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(3 / len(words))  # waits: this proxy is slow, that is its purpose
+
+    return handle
+
+
+SLOW = [
+    ("http", "http", b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 40 + b"\r\nContent-Length: 2\r\n\r\nDE"),
+    ("http", "http", b"HTTP/1.1 200 OK\r\n\r\n" + b"DE" * 30),
+    ("http", "https", b"HTTP/1.1 407 Login\r\nX-Slow: " + b"x" * 40 + b"\r\nContent-Length: 0\r\n\r\n"),
+    ("socks5", "http", b"\x05\x00\x05\x00\x00\x03\x20" + b"\x00" * 34),
+]
+
+
+@pytest.mark.parametrize(("scheme", "wanted", "words"), SLOW, ids=["headers", "body", "tunnel", "socks"])
+async def test_a_proxy_that_drips_has_no_more_time_than_a_silent_one(scheme: str, wanted: str, words: bytes) -> None:
+    begun = (lambda asked: asked != b"") if scheme == "socks5" else (lambda asked: asked.endswith(b"\r\n\r\n"))
+    async with serving(dripping(words, begun)) as port:
+        found = await probed(f"{scheme}://127.0.0.1:{port}", f"{wanted}://where.test/", seconds=1.0)
+    assert (found.result, found.detail) == (ProbeResult.FAILED, "the proxy gave no answer: it took too long")
 
 
 def socks(port: int, seen: list[bytes], *, login: bool) -> Callable[..., Awaitable[int]]:

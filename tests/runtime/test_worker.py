@@ -17,6 +17,7 @@ import pytest
 
 from leasehold.app import App, Run, SyncRun
 from leasehold.core.events import EventType
+from leasehold.core.leases import Lease
 from leasehold.core.profiles import ManualUse, ReleasePolicy
 from leasehold.errors import Fail, StoreUnavailable
 from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
@@ -435,6 +436,9 @@ LEFTOVERS: dict[str, Callable[[Run], Awaitable[object]]] = {
     "headers": lambda run: run.context.set_extra_http_headers({"X-Left": "behind"}),
     "script": lambda run: run.context.add_init_script("window.left = 'behind'"),
     "route": lambda run: run.context.route("**/never", lambda route: route.abort()),
+    "clock": lambda run: run.context.clock.set_fixed_time(0),
+    "clock of the page": lambda run: run.page.clock.install(),
+    "tracing": lambda run: run.context.tracing.start(),
 }
 
 
@@ -460,6 +464,48 @@ async def test_nothing_of_a_run_reaches_into_the_next(sqlite_url: str, tmp_path:
             assert "close" in (await home.run_of(first)).timings
             for task in behind:
                 task.cancel()
+
+
+async def test_a_clock_that_a_plain_task_set_does_not_reach_the_next(sqlite_url: str, tmp_path: Path) -> None:
+    app = App()
+
+    @app.task("stop_the_clock")
+    def stop_the_clock(run: SyncRun) -> None:
+        run.context.clock.set_fixed_time(0)
+
+    @app.task("what_time")
+    def what_time(run: SyncRun) -> dict[str, Any]:
+        return {"now": run.page.evaluate("Date.now()")}
+
+    async with house(app, sqlite_url, tmp_path) as home:
+        jobs = [await home.submit("stop_the_clock"), await home.submit("what_time")]
+        await home.do(*jobs)
+        output: Any = (await home.run_of(jobs[1])).output
+        assert output["now"] > 0
+
+
+async def test_what_a_site_said_of_its_page_counts_for_no_later_run(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+    urls: list[str | None] = []
+
+    @app.task("lie")
+    async def lie(run: Run) -> None:
+        await run.page.goto(run.payload["url"])
+        await run.page.evaluate("Object.defineProperty(navigator, 'language', {get: () => 'tlh'.repeat(1e5)})")
+        await run.page.evaluate("history.replaceState(null, '', '/' + 'u'.repeat(1e5))")
+        await run.safe("there")
+        urls.append((await home.store.get(Lease, run.lease.lease_id)).last_url)
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path, profile("p1", language="de-DE")) as home:
+            first = await home.submit("lie", payload={"url": shop.url})
+            second = await home.submit("visit", payload={"url": shop.url}, expected_language="de-DE")
+            done = await home.do(first, second)
+            assert [job.state for job in done] == ["completed"] * 2
+            lied, honest = await home.run_of(first), await home.run_of(second)
+            assert "close" not in lied.timings  # the browser was handed over
+            assert (len(lied.actual["language"]), honest.actual["language"]) == (200, "de-DE")
+            assert [len(url or "") for url in (lied.final_url, *urls)] == [2000, 2000]
 
 
 async def test_a_task_cannot_take_its_worker_along(sqlite_url: str, tmp_path: Path) -> None:

@@ -146,3 +146,8 @@ def test_a_summary_leaves_out_what_was_typed_into_a_form() -> None:
 def test_a_summary_is_short() -> None:
     assert summary("x" * 1_000) == "x" * 299 + "…"
     assert summary("") == ""
+
+
+def test_a_summary_is_redacted_before_it_is_cut() -> None:
+    said = "x" * 290 + "a-long-secret" + "y" * 100
+    assert summary(said, lambda text: text.replace("a-long-secret", "[gone]")) == "x" * 290 + "[gone]yyy…"

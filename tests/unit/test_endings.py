@@ -10,6 +10,7 @@ from leasehold.core.classify import Facts
 from leasehold.core.settle import Browser
 from leasehold.errors import Fail, LeaseLost
 from leasehold.evidence.files import EvidenceNotSaved
+from leasehold.evidence.redact import Redactor
 from leasehold.runtime.endings import (
     Outcome,
     end_facts,
@@ -78,14 +79,20 @@ def task(**options: Any) -> Task:
     ],
 )
 def test_what_an_exception_means(error: Exception, reason: str, said: bool) -> None:
-    found = outcome_of_error(error, task(), facts=Facts())
+    found = outcome_of_error(error, task(), facts=Facts(), redact=str)
     assert (found.reason, found.said, found.retry) == (reason, said, False)
 
 
+def test_a_secret_across_the_end_of_a_long_message_is_not_kept() -> None:
+    error = ValueError("x" * 290 + "correct-horse-battery")
+    found = outcome_of_error(error, task(), facts=Facts(), redact=Redactor(["correct-horse-battery"]).text)
+    assert "correct" not in found.message
+
+
 def test_an_error_of_its_own_is_tried_again_if_the_task_says_so() -> None:
-    assert outcome_of_error(KeyError("x"), task(retry=True), facts=Facts()).retry
-    assert outcome_of_error(KeyError("x"), task(retry=(KeyError,)), facts=Facts()).retry
-    assert not outcome_of_error(ValueError("x"), task(retry=(KeyError,)), facts=Facts()).retry
+    assert outcome_of_error(KeyError("x"), task(retry=True), facts=Facts(), redact=str).retry
+    assert outcome_of_error(KeyError("x"), task(retry=(KeyError,)), facts=Facts(), redact=str).retry
+    assert not outcome_of_error(ValueError("x"), task(retry=(KeyError,)), facts=Facts(), redact=str).retry
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.evidence.redact import REDACTED, Redactor
+from leasehold.browsers.keeper import pages as keeper
+from leasehold.evidence.redact import MOST_URL, REDACTED, Redactor
 
 SECRET = "p@ss/wörd 1"  # noqa: S105 - nobody's password
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
@@ -82,6 +83,20 @@ def test_a_named_secret_is_found_in_every_form(form: str) -> None:
 
 def test_a_named_secret_is_found_in_an_address() -> None:
     assert Redactor([SECRET]).url("https://shop.test/a/p%40ss%2Fw%C3%B6rd%201/b") == f"https://shop.test/a/{REDACTED}/b"
+
+
+def test_an_address_is_cut_once_its_secrets_are_gone() -> None:
+    begin = "https://shop.test/" + "a/" * 985
+    found = Redactor([SECRET]).url(begin + "p%40ss%2Fw%C3%B6rd%201" + "/b" * 500_000)
+    assert found.startswith(begin + REDACTED)
+    assert len(found) == MOST_URL == keeper.MOST_URL
+
+
+def test_a_short_text_is_cut_once_its_secrets_are_gone() -> None:
+    for before in range(10, 60):
+        found = Redactor([SECRET]).short("a" * before + SECRET + "b" * 1_000_000, 50)
+        assert len(found) == 50
+        assert "p@" not in found
 
 
 def test_secrets_can_be_named_later() -> None:

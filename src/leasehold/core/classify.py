@@ -114,7 +114,10 @@ def _first(rows: tuple[Row, ...], kind: str, text: str, facts: Facts) -> str:
     return OTHERWISE
 
 
-def summary(message: str) -> str:
-    """An error's first line, short enough for a record. The call log below it may hold what was typed into a form."""
-    line = message.strip().split("\n", 1)[0].strip()
+def summary(message: str, redact: Callable[[str], str] = str) -> str:
+    """An error's first line, short enough for a record. The call log below it may hold what was typed into a form.
+
+    `redact` takes secrets out of the line before it is cut: half a secret would not be found.
+    """
+    line = redact(message.strip().split("\n", 1)[0].strip())
     return line if len(line) <= MOST_SUMMARY else line[: MOST_SUMMARY - 1] + "…"

@@ -21,6 +21,7 @@ from leasehold.evidence.redact import Redactor
 SCREENSHOT_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 5.0
 MOST_TEXT: Final = 20_000
+MOST_VALUE: Final = 200
 AGAIN_SECONDS: Final = 0.1
 _MARGIN: Final = 0.4
 # What a busy browser says that has not drawn the page yet, or is about to show another: a moment later it can.
@@ -45,6 +46,7 @@ _ENVIRONMENT: Final = """named => ({
     window: `${window.innerWidth}x${window.innerHeight}`,
     user_agent: navigator.userAgent,
 })"""
+_NAMES: Final = ("language", "timezone", "window", "user_agent")
 
 _LOG = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ def _no_screenshot(page: Any) -> str:
 
 def _captured(page: Any, open_pages: int, shot: bytes | None, problem: str, redactor: Redactor) -> Captured:
     url = redactor.url(page.url) if page is not None else None
-    return Captured(final_url=url, screenshot=shot, problem=redactor.text(problem), open_pages=open_pages)
+    return Captured(final_url=url, screenshot=shot, problem=summary(problem, redactor.text), open_pages=open_pages)
 
 
 async def _shoot(page: Any) -> bytes:
@@ -161,7 +163,7 @@ async def _within(asked: Awaitable[T], seconds: float) -> tuple[T | None, str]:
 
 
 def _words(error: Exception) -> str:
-    return summary(str(error)) or type(error).__name__
+    return str(error) or type(error).__name__
 
 
 async def look(
@@ -208,22 +210,31 @@ def look_sync(page: Any, selectors: Iterable[str], *, with_text: bool = True) ->
 
 
 def _not_looked_for(selector: str, error: Exception) -> None:
-    _LOG.warning("a detector's selector could not be looked for: %s: %s", selector, _words(error))
+    _LOG.warning("a detector's selector could not be looked for: %s: %s", selector, summary(_words(error)))
 
 
-async def read_environment(page: Any, timezone: str | None = None, *, seconds: float = LOOK_SECONDS) -> dict[str, str]:
+async def read_environment(
+    page: Any, timezone: str | None = None, *, redactor: Redactor, seconds: float = LOOK_SECONDS
+) -> dict[str, str]:
     """Language, time zone and window as pages see them, for the run's `actual_*`. Empty if the page does not answer.
 
     `timezone` is the one that was asked for: under that name it is told if it is the same, else under its own.
     """
     seen, _ = await _within(page.evaluate(_ENVIRONMENT, timezone), seconds)
-    return {str(key): str(value) for key, value in seen.items()} if isinstance(seen, dict) else {}
+    return _environment(seen, redactor)
 
 
-def read_environment_sync(page: Any, timezone: str | None = None) -> dict[str, str]:
+def read_environment_sync(page: Any, timezone: str | None = None, *, redactor: Redactor) -> dict[str, str]:
     """The same for a page of the sync API, just after it was opened."""
     try:
         seen = page.evaluate(_ENVIRONMENT, timezone)
     except Exception:  # noqa: BLE001 - whatever is wrong with the page, the run will find out
         return {}
-    return {str(key): str(value) for key, value in seen.items()}
+    return _environment(seen, redactor)
+
+
+def _environment(seen: object, redactor: Redactor) -> dict[str, str]:
+    """A site can make its page say anything of any length here."""
+    if not isinstance(seen, dict):
+        return {}
+    return {name: redactor.short(str(seen[name]), MOST_VALUE) for name in _NAMES if name in seen}

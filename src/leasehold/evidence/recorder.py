@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from leasehold.evidence.redact import Redactor
+from leasehold.evidence.redact import Redactor, cut
 
 KEPT_EACH_END: Final = 10
 MOST_READ: Final = 4_000
@@ -95,12 +95,10 @@ class Recorder:
         }
 
     def _text(self, text: str) -> str:
-        kept = self._redactor.text(text[:MOST_READ])
-        return kept if len(kept) <= MOST_KEPT else kept[: MOST_KEPT - 1] + "…"
+        return cut(self._redactor.text(text[:MOST_READ]), MOST_KEPT)
 
     def _url(self, url: str) -> str:
-        kept = self._redactor.url(url[:MOST_READ])
-        return kept if len(kept) <= MOST_KEPT else kept[: MOST_KEPT - 1] + "…"
+        return cut(self._redactor.url(url[:MOST_READ]), MOST_KEPT)
 
     def _on_page(self, page: Any) -> None:
         self.last_page = page
@@ -126,7 +124,8 @@ class Recorder:
         if _GIVEN_UP in problem:
             self._given_up += 1
             return
-        self._failed.keep({"method": request.method, "url": self._url(request.url), "problem": self._text(problem)})
+        method = self._text(request.method)
+        self._failed.keep({"method": method, "url": self._url(request.url), "problem": self._text(problem)})
 
 
 def _place(message: Any) -> str:

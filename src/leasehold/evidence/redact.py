@@ -14,6 +14,10 @@ from urllib.parse import parse_qsl, quote, quote_plus
 REDACTED: Final = "[redacted]"
 SHORTEST_SECRET: Final = 4
 MOST_CHARACTERS: Final = 1_000_000
+# As many as the keeper keeps of an address.
+MOST_URL: Final = 2_000
+# Of what is cut afterwards so many times as much is looked through for shapes: redaction makes it shorter.
+_AHEAD: Final = 10
 
 _WORDS: Final = (
     "passw(?:or)?d|passwd|passphrase|pwd|secret|token|api[-_]?key|apikey|access[-_]?key|private[-_]?key|credential"
@@ -78,8 +82,12 @@ class Redactor:
         return _shapes(text)
 
     def url(self, url: str) -> str:
-        """An address without user, password, fragment and token-like values."""
-        return _shapes(_url(self._known(url[:MOST_CHARACTERS])))
+        """An address without user, password, fragment and token-like values, at most two thousand characters of it."""
+        return cut(_shapes(_url(self._known(url[:MOST_CHARACTERS])[: _AHEAD * MOST_URL])), MOST_URL)
+
+    def short(self, text: str, most: int) -> str:
+        """The same as `text`, at most so many characters of it: a secret across the cut is found before."""
+        return cut(self.text(self._known(text[:MOST_CHARACTERS])[: _AHEAD * most]), most)
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Headers by name, with the values of those that carry credentials gone."""
@@ -89,6 +97,11 @@ class Redactor:
 
     def _known(self, text: str) -> str:
         return text if self._exact is None else self._exact.sub(REDACTED, text)
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters of what is redacted already: half a secret would not be found."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _shapes(text: str) -> str:

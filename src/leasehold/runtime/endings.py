@@ -1,7 +1,7 @@
 """How a run came to its end, decided from what the worker saw. Pure: the runner looks, this module judges."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from leasehold.app import Signal, Task
@@ -27,8 +27,8 @@ class Outcome:
     said: bool = False
 
 
-def outcome_of_error(error: BaseException, task: Task, *, facts: Facts) -> Outcome:
-    """The outcome of a task that raised."""
+def outcome_of_error(error: BaseException, task: Task, *, facts: Facts, redact: Callable[[str], str]) -> Outcome:
+    """The outcome of a task that raised. `redact` takes secrets out of what the error says, before that is cut."""
     match error:
         case Fail():
             return Outcome(reason=error.reason, message=error.detail, said=True)
@@ -39,7 +39,7 @@ def outcome_of_error(error: BaseException, task: Task, *, facts: Facts) -> Outco
     reason = classify(kind_of(error), told(error), facts)
     return Outcome(
         reason=reason,
-        message=f"{type(error).__name__}: {summary(told(error))}",
+        message=f"{type(error).__name__}: {summary(told(error), redact)}",
         retry=reason == "TASK_ERROR" and task.retries(error),
     )
 

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -69,9 +69,19 @@ class Opened:
     copy: Path | None = None
     credentials: Credentials | None = None
     probed: Probe | None = None
-    environments: dict[str | None, dict[str, str]] = field(default_factory=dict)
     opened_at: float = field(default_factory=boot_time)
     runs: int = 1
+    _environments: dict[tuple[str | None, bool], dict[str, str]] = field(default_factory=dict)
+
+    async def environment(self, timezone: str | None, *, untouched: bool) -> dict[str, str]:
+        """Language, time zone and so on as a page sees them, asked once in each browser.
+
+        `untouched`: no site has had the page yet. Only such a page counts for a check: a site's own may say anything.
+        """
+        known = self._environments.get((timezone, True)) or self._environments.get((timezone, untouched), {})
+        if not known and not self.link.over:
+            known = self._environments[timezone, untouched] = await self.session.environment(timezone)
+        return known
 
 
 class Kit:
@@ -223,7 +233,8 @@ class Kit:
         url, proxy = self.config.probe_url, grant.proxy
         if proxy is None or url is None:
             return None
-        return await aside(probe, proxy.server, url, credentials=credentials, expected=proxy.region)
+        found = await aside(probe, proxy.server, url, credentials=credentials, expected=proxy.region)
+        return replace(found, seen=self.redactor.text(found.seen), detail=self.redactor.text(found.detail))
 
     def _link(self, grant: Grant, lifeline: Lifeline, directory: Path, evidence: RunEvidence) -> KeeperLink:
         lease, hold = grant.lease, lifeline.hold
@@ -379,7 +390,7 @@ def _not_opened(error: Exception, link: KeeperLink, redactor: Redactor) -> NotOp
         return NotOpened(reason.get(refused.reason, refused.reason), refused.message, give_back=lost)
     found = classify(kind_of(error), str(error))
     reason_name = found if found != "TASK_ERROR" else "BROWSER_LAUNCH_FAILED"
-    words = redactor.text(summary(str(error)) or type(error).__name__)
+    words = summary(str(error), redactor.text) or type(error).__name__
     return NotOpened(reason_name, f"the browser could not be started: {words}")
 
 

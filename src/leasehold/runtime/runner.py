@@ -139,7 +139,8 @@ class Runner:
                 raise NotOpened("WORKER_STOPPED", "the worker was asked to stop before the task began", give_back=True)
         except (NotOpened, EvidenceNotSaved, LeaseholdError, OSError) as error:
             if current.opened is not None:
-                current.final_url = current.opened.session.url()
+                seen = current.opened.session.url()
+                current.final_url = None if seen is None else self._kit.redactor.url(seen)
                 await self._close(current, Outcome(reason="BROWSER_LAUNCH_FAILED"))
             raise as_not_opened(error) from error
         current.time("open", since)
@@ -155,21 +156,19 @@ class Runner:
             return
         if not opened.sync and job.expected_language is None and job.expected_timezone is None:
             return
-        await self._note_environment(current)
+        await self._note_environment(current, untouched=True)
         for name, expected in (("language", job.expected_language), ("timezone", job.expected_timezone)):
             seen = current.actual.get(name)
             if expected is not None and seen is not None and seen.casefold() != expected.casefold():
                 raise NotOpened("PROFILE_MISMATCH", f"the page sees {name} {seen}, the job expects {expected}")
 
-    async def _note_environment(self, current: _Current) -> None:
-        """Language, time zone and so on as the page sees them, asked once in each browser."""
+    async def _note_environment(self, current: _Current, *, untouched: bool) -> None:
+        """What the page sees, and how it is run. `untouched`: no site has had the page yet."""
         opened, job = current.opened, current.grant.job
         if opened is None or job is None:
             return
         timezone = current.grant.profile.timezone or job.expected_timezone
-        if not opened.environments.get(timezone) and not opened.link.over:
-            opened.environments[timezone] = await opened.session.environment(timezone)
-        seen, mode = opened.environments.get(timezone, {}), run_mode(current.grant).value
+        seen, mode = await opened.environment(timezone, untouched=untouched), run_mode(current.grant).value
         current.actual = {**seen, "browser": self._kit.browser.version, "run_mode": mode}
         if opened.probed is not None and opened.probed.seen:
             current.actual["proxy"] = opened.probed.seen
@@ -260,7 +259,7 @@ class Runner:
                 page_crashed=opened is not None and opened.session.recorder.page_crashed,
                 proxied=current.grant.proxy is not None,
             )
-            found = outcome_of_error(error, current.task, facts=facts)
+            found = outcome_of_error(error, current.task, facts=facts, redact=self._kit.redactor.text)
             if found.reason == "TASK_ERROR":
                 told = self._kit.redactor.text("".join(traceback.format_exception(error)))
                 _LOG.warning("run %s: task %s failed\n%s", current.grant.lease.run_id, current.task.name, told)
@@ -287,7 +286,7 @@ class Runner:
         signals = list(run.signals) if run is not None else []
         if opened.runs > 1 and self._may_stay_warm(current, outcome):
             opened.session.expect_next()
-        noting = asyncio.ensure_future(self._note_environment(current))
+        noting = asyncio.ensure_future(self._note_environment(current, untouched=False))
         if not opened.link.over:
             captured = await opened.session.capture()
             current.final_url = captured.final_url

@@ -41,11 +41,14 @@ _LASTING = (
     "add_init_script", "expose_binding", "expose_function", "grant_permissions", "on", "once", "route",
     "route_from_har", "route_web_socket", "set_default_navigation_timeout", "set_default_timeout",
     "set_extra_http_headers", "set_geolocation", "set_http_credentials", "set_offline",
+    "clock.fast_forward", "clock.install", "clock.pause_at", "clock.resume", "clock.run_for", "clock.set_fixed_time",
+    "clock.set_system_time", "credentials.create", "credentials.install", "debugger.request_pause", "tracing.group",
+    "tracing.start", "tracing.start_chunk", "tracing.start_har",
 )  # fmt: skip
 
 
 def note_changes(context: Any) -> list[str]:
-    """The answer grows by a name with every call that changes the context for good."""
+    """The answer grows by a name with every call that changes the context for good. `page.clock` is the context's."""
     made: list[str] = []
 
     def noting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,9 +59,11 @@ def note_changes(context: Any) -> list[str]:
         return call
 
     for name in _LASTING:
-        method = getattr(context, name, None)
+        *parts, last = name.split(".")
+        owner = getattr(context, parts[0], None) if parts else context
+        method = getattr(owner, last, None)
         if method is not None:
-            setattr(context, name, noting(name, method))
+            setattr(owner, last, noting(name, method))
     return made
 
 
@@ -153,7 +158,7 @@ class AsyncSession:
 
     async def environment(self, timezone: str | None) -> dict[str, str]:
         pages = [page for page in (self._page, *self._context.pages) if not page.is_closed()]
-        return await read_environment(pages[0], timezone) if pages else {}
+        return await read_environment(pages[0], timezone, redactor=self._redactor) if pages else {}
 
     async def look(self, detectors: Sequence[Detector]) -> list[PageFacts]:
         wanted, texts = selectors(detectors), any(d.text for d in detectors)
@@ -294,7 +299,7 @@ class SyncSession:
         return await self._host.call(lambda: task.function(run))
 
     async def environment(self, timezone: str | None) -> dict[str, str]:
-        return await self._ask(lambda: read_environment_sync(self._page, timezone), {})
+        return await self._ask(lambda: read_environment_sync(self._page, timezone, redactor=self._redactor), {})
 
     async def look(self, detectors: Sequence[Detector]) -> list[PageFacts]:
         wanted, texts = selectors(detectors), any(d.text for d in detectors)
