@@ -6,6 +6,7 @@ import pytest
 
 from leasehold.browsers.checkout import Condition, claim_directory, fingerprint, inspect, seal
 from leasehold.browsers.finding import find_browser
+from leasehold.browsers.keeper.fence import locked_database
 from leasehold.errors import Fail
 from tests.browsers.sites import answer, browser, open_page, processes_on, serving
 
@@ -45,6 +46,14 @@ async def test_a_browser_of_somebody_else_is_noticed_before_the_launch(tmp_path:
     await gone(directory)
     assert raised.value.reason == "PROFILE_IN_USE_ELSEWHERE"
     assert condition(directory) is Condition.ADOPTED
+
+
+async def test_a_live_browser_has_its_databases_locked(tmp_path: Path) -> None:
+    directory = claim_directory(tmp_path / "p")
+    async with browser(directory):
+        assert locked_database(str(directory)) is not None
+    await gone(directory)
+    assert locked_database(str(directory)) is None
 
 
 async def test_a_real_profile_has_the_files_of_the_fingerprint(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from leasehold.browsers.keeper.fence import clear_singletons
 from leasehold.browsers.keeper.orders import Orders, Refused
 from leasehold.browsers.keeper.pages import Pages, plain_url
 from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
@@ -187,6 +190,52 @@ def test_open_files_tell_who_is_in_a_directory(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w"):
         assert has_files_in(os.getpid(), str(tmp_path))
     assert not has_files_in(4_000_000, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "listens", "left"),
+    [
+        ("org.chromium.Chromium.", "SingletonSocket", False, False),
+        (".com.google.Chrome.", "SingletonSocket", False, False),
+        ("org.chromium.Chromium.", "SingletonSocket", True, True),
+        ("org.chromium.Chromium.", "other.sock", False, True),
+        ("service.", "SingletonSocket", False, True),
+    ],
+)
+def test_of_sockets_only_the_dead_ones_of_browsers_are_removed(
+    tmp_path: Path, folder: str, name: str, listens: bool, left: bool
+) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix=folder, ignore_cleanup_errors=True) as place,
+        socket.socket(socket.AF_UNIX) as server,
+    ):
+        path = Path(place) / name
+        server.bind(str(path))
+        if listens:
+            server.listen()
+        (Path(place) / "SingletonCookie").symlink_to("123")
+        (tmp_path / "SingletonSocket").symlink_to(path)
+        clear_singletons(str(tmp_path))
+        assert Path(place).exists() is left
+        assert path.exists() is left
+    assert not (tmp_path / "SingletonSocket").is_symlink()
+
+
+def test_the_lock_of_a_browser_that_has_a_database_open_is_left_alone(tmp_path: Path) -> None:
+    database = tmp_path / "Default" / "Session Storage" / "LOCK"
+    database.parent.mkdir(parents=True)
+    database.touch()
+    (tmp_path / "SingletonLock").symlink_to("container-1")
+    locks = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    program = [sys.executable, "-c", locks, str(database)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        clear_singletons(str(tmp_path))
+        assert (tmp_path / "SingletonLock").is_symlink()
+        holder.kill()
+    clear_singletons(str(tmp_path))
+    assert not (tmp_path / "SingletonLock").is_symlink()
 
 
 def test_the_proof_names_the_clause_that_fails(tmp_path: Path) -> None:

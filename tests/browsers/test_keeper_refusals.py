@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -191,6 +192,37 @@ async def test_a_lock_left_by_a_dead_browser_or_another_host_is_removed(stage: S
     (stage.profile / "SingletonSocket").symlink_to("/nowhere/SingletonSocket")
     report = await stage.visit(KeeperLink(stage.orders()))
     assert report.proof.holds, report.proof
+
+
+LOCKS = """
+import fcntl, pathlib, signal, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    pathlib.Path(sys.argv[2]).touch()
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    "folder", ["Default/Local Storage/leveldb", "Default/Session Storage", "Profile 1/shared_proto_db"]
+)
+async def test_a_live_browser_of_another_container_is_company(stage: Stage, tmp_path: Path, folder: str) -> None:
+    """Seen from here its process is not there and its host is another one; but what it has locked is locked."""
+    lock = stage.profile / folder / "LOCK"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    (stage.profile / "SingletonLock").symlink_to("container-1")
+    # Its command line names no directory, as if it were in a process list that is not ours.
+    alias = tmp_path / "alias"
+    alias.symlink_to(lock)
+    stage.start_foreign([sys.executable, "-c", LOCKS, str(alias), str(tmp_path / "ready")])
+    await eventually_async((tmp_path / "ready").exists, "the lock")
+    before = sorted(stage.profile.rglob("*"))
+    told = await refused(stage, stage.orders())
+    assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
+    assert "container-1" in told.message
+    own = stage.profile / ".leasehold"
+    assert sorted(path for path in stage.profile.rglob("*") if not path.is_relative_to(own)) == before
 
 
 async def test_a_live_process_with_files_in_the_directory_is_company(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.checkout import OWN_FOLDER, Condition, claim_directory, inspect, last_engine, seal
+from leasehold.browsers.checkout import OWN_FOLDER, Condition, claim_directory, inspect, keep_seal, last_engine, seal
 from leasehold.errors import Fail
 
 ENGINE = 150
@@ -156,6 +156,34 @@ def test_a_run_that_ended_without_a_seal_is_not_taken_for_manual_use(used: Path)
     assert condition(used) is Condition.UNSEALED
     seal(used)
     assert condition(used) is Condition.SEALED
+
+
+def test_a_seal_is_kept_over_a_launch_that_started_no_browser(used: Path) -> None:
+    fence(used, 7)
+    seal(used)
+    fence(used, 8)
+    keep_seal(used, 8)
+    assert condition(used) is Condition.SEALED
+    rewrite(used)
+    fence(used, 9)
+    keep_seal(used, 9)
+    assert condition(used) is Condition.CHANGED
+
+
+def test_a_seal_is_not_kept_for_a_token_that_is_not_the_highest(used: Path) -> None:
+    fence(used, 7)
+    seal(used)
+    fence(used, 9)
+    keep_seal(used, 8)
+    assert condition(used) is Condition.UNSEALED
+
+
+def test_a_directory_that_was_new_before_such_a_launch_is_known_to_have_been_empty(tmp_path: Path) -> None:
+    fence(tmp_path, 1)
+    keep_seal(tmp_path, 1)
+    assert condition(tmp_path) is Condition.SEALED
+    (tmp_path / "Local State").write_text("{}")
+    assert condition(tmp_path) is Condition.CHANGED
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 2}', '{"version": 1, "token": 7, "files": 3}'])

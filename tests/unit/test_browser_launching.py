@@ -113,6 +113,12 @@ def test_arguments_that_would_go_around_the_lease_are_refused(arg: str) -> None:
         made(extra_args=["--mute-audio", arg])
 
 
+def test_the_folder_of_the_directory_is_always_the_same() -> None:
+    assert "--profile-directory=Default" in made()["args"]
+    with pytest.raises(InputError):
+        made(extra_args=["--profile-directory=Profile 1"])
+
+
 def test_other_arguments_are_passed_on() -> None:
     assert "--force-dark-mode" in made(extra_args=["--force-dark-mode"])["args"]
 

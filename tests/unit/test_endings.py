@@ -1,5 +1,6 @@
 """How a run came to its end, decided from what the worker saw."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,10 @@ ALIVE = Proof(
     exit_type="Crashed",
     failing_clause="processes of the browser are still alive",
 )
+
+# A program that cannot run at all, for want of a library.
+LEFT_NOTHING = replace(CLEAN, graceful=False, failing_clause="the browser ended by itself (exit code 127)")
+REFUSED = Refusal(reason="BROWSER_LAUNCH_FAILED", message="m")
 
 
 def report(proof: Proof = CLEAN, **changes: Any) -> KeeperReport:
@@ -140,7 +145,14 @@ FACTS: list[tuple[KeeperReport | None, dict[str, Any], Browser, str | None]] = [
     (report(ALIVE), {"throwaway": True}, Browser.NOT_PROVEN, "u"),
     (report(KILLED), {"opened": False, "final_url": None}, Browser.NOT_PROVEN, "about:blank"),
     (report(), {"opened": False, "final_url": None}, Browser.CLOSED, "about:blank"),
-    (report(refused=Refusal(reason="STALE_TOKEN", message="m")), {"opened": False}, Browser.NONE, "u"),
+    (report(refused=REFUSED, started_at=None), {"opened": False}, Browser.NONE, "u"),
+    (report(LEFT_NOTHING, refused=REFUSED), {"opened": False}, Browser.NONE, "u"),
+    (report(replace(LEFT_NOTHING, exit_type=None), refused=REFUSED), {"opened": False}, Browser.NONE, "u"),
+    (report(replace(LEFT_NOTHING, exit_type="Crashed"), refused=REFUSED), {"opened": False}, Browser.NOT_PROVEN, "u"),
+    (report(replace(LEFT_NOTHING, lock_gone=False), refused=REFUSED), {"opened": False}, Browser.NOT_PROVEN, "u"),
+    (report(LEFT_NOTHING), {"opened": False}, Browser.NOT_PROVEN, "u"),
+    (report(KILLED, refused=REFUSED), {"opened": False}, Browser.NOT_PROVEN, "u"),
+    (report(ALIVE, refused=REFUSED), {"opened": False, "throwaway": True}, Browser.NOT_PROVEN, "u"),
 ]
 
 
@@ -161,7 +173,8 @@ UNOPENED: list[tuple[KeeperReport | None, bool, Browser, bool]] = [
     (None, True, Browser.NOT_PROVEN, True),
     (report(KILLED), True, Browser.NOT_PROVEN, True),
     (report(), True, Browser.CLOSED, False),
-    (report(refused=Refusal(reason="LEASE_LOST", message="m")), True, Browser.NONE, False),
+    (report(refused=REFUSED, started_at=None), True, Browser.NONE, False),
+    (report(KILLED, refused=REFUSED), True, Browser.NOT_PROVEN, True),
 ]
 
 

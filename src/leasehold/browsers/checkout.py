@@ -14,8 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from leasehold.browsers.keeper.fence import singleton_lock, write_whole
-from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
+from leasehold.browsers.keeper.fence import company_in, write_whole
 from leasehold.errors import Fail
 
 OWN_FOLDER: Final = ".leasehold"
@@ -138,7 +137,22 @@ def _condition(directory: Path, now: Fingerprint) -> tuple[Condition, tuple[str,
 
 def seal(directory: Path) -> None:
     """Remember the directory as it is. Only after a proven close: nothing may write to it any more."""
-    content = {"version": SEAL_VERSION, "token": _token(directory), "files": fingerprint(directory)}
+    _write_seal(directory, fingerprint(directory))
+
+
+def keep_seal(directory: Path, token: int) -> None:
+    """Let the seal count for this token too: the directory was fenced for it, but no browser was started in it.
+
+    Only if the seal was valid before the launch; what has changed since the seal must be noticed as before.
+    """
+    if _token(directory) != token:
+        return  # not fenced for it, or for somebody else by now
+    files = (_read(directory / OWN_FOLDER / _SEAL) or {}).get("files", {})
+    _write_seal(directory, files)
+
+
+def _write_seal(directory: Path, files: object) -> None:
+    content = {"version": SEAL_VERSION, "token": _token(directory), "files": files}
     own = directory / OWN_FOLDER
     own.mkdir(mode=0o700, exist_ok=True)
     write_whole(str(own / _SEAL), json.dumps(content).encode())
@@ -176,16 +190,9 @@ def fingerprint(directory: Path) -> Fingerprint:
 
 def _refuse_company(directory: Path) -> None:
     """The same look as the keeper's, but before Playwright is started. The keeper's, under its lock, decides."""
-    pids = users_of(str(directory))
-    found = singleton_lock(str(directory))
-    host, _, number = (found or "").rpartition("-")
-    if host == os.uname().nodename and number.isdecimal():
-        pid = int(number)
-        if is_alive(pid) and has_files_in(pid, str(directory)):
-            pids.append(pid)
-    if pids:
-        message = f"{directory} is open in a browser that this run did not start (process {pids[0]}): close it first"
-        raise Fail("PROFILE_IN_USE_ELSEWHERE", message)
+    company = company_in(str(directory))
+    if company is not None:
+        raise Fail("PROFILE_IN_USE_ELSEWHERE", company)
 
 
 def _refuse_broken(directory: Path, name: str) -> None:

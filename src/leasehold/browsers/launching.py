@@ -30,6 +30,8 @@ QUIET: Final = (
     "--disable-quic",
     "--restore-last-session",
 )
+# A directory may hold several profiles and open the one that was used last; what is inspected and sealed is this one.
+_FOLDER: Final = "--profile-directory=Default"
 # Playwright says `--headless`, which before version 132 meant another browser without a lock of its own.
 _HEADLESS: Final = ("--headless=new", "--disable-gpu")
 
@@ -88,7 +90,7 @@ def launch_options(
         "handle_sigterm": False,
         "handle_sighup": False,
         "env": _environment(profile, environ, extra_env or {}),
-        "args": [*QUIET, *(_HEADLESS if run_mode is RunMode.HEADLESS else ()), *extra_args],
+        "args": [*QUIET, _FOLDER, *(_HEADLESS if run_mode is RunMode.HEADLESS else ()), *extra_args],
         **_window(profile, run_mode),
     }
     if profile.language:

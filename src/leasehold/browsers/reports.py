@@ -81,6 +81,13 @@ class KeeperReport:
     ended_at: float
     fence_reason: str
 
+    @property
+    def no_browser(self) -> bool:
+        """True if no browser was in the profile: none was started, or it ended at once, before it began to write."""
+        proof = self.proof
+        untouched = proof.processes_gone and proof.lock_gone and proof.exit_type in (None, "Normal")
+        return self.refused is not None and (self.started_at is None or untouched)
+
 
 def read_report(folder: Path | str) -> KeeperReport | None:
     """The keeper's report of the run whose folder this is; None if there is none (yet)."""

@@ -78,7 +78,7 @@ def unopened_facts(
     report: KeeperReport | None, *, begun: bool, final_url: str | None, throwaway: bool, evidence_saved: bool
 ) -> EndFacts:
     """The same for a run whose task did not start. `begun`: a keeper was there, so that a browser may have been."""
-    if not begun or (report is not None and report.refused is not None):
+    if not begun or (report is not None and report.no_browser):
         return EndFacts(browser=Browser.NONE, evidence_saved=evidence_saved)
     return end_facts(
         report,
@@ -109,7 +109,7 @@ def end_facts(
         holds = report.proof.processes_gone if throwaway else report.proof.holds
         browser = Browser.CLOSED if holds else Browser.NOT_PROVEN
         clause = "" if holds else report.proof.failing_clause or "no proof was given"
-        if report.refused is not None:
+        if report.no_browser:
             browser, clause = Browser.NONE, ""
     return EndFacts(
         browser=browser,

@@ -15,9 +15,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from leasehold.aside import aside
-from leasehold.browsers.checkout import OWN_FOLDER, Inspection, claim_directory, inspect, last_engine, seal
+from leasehold.browsers.checkout import (
+    OWN_FOLDER,
+    Condition,
+    Inspection,
+    claim_directory,
+    inspect,
+    keep_seal,
+    last_engine,
+    seal,
+)
 from leasehold.browsers.copying import copy_profile
-from leasehold.browsers.finding import Found, find_browser
+from leasehold.browsers.finding import Found, find_browser, version_of
 from leasehold.browsers.keeper.processes import users_of
 from leasehold.browsers.launching import forget_tabs, launch_options
 from leasehold.browsers.link import KeeperLink, KeeperReport, LaunchRefused, Orders
@@ -64,6 +73,7 @@ class Opened:
 
     session: Session
     link: KeeperLink
+    browser: Found
     directory: Path
     sync: bool
     copy: Path | None = None
@@ -111,6 +121,12 @@ class Kit:
             self._driver.starter = write_starter(self.data_dir)
         return self._browser
 
+    async def look_again(self) -> Found:
+        """The browser as it is now: it may have been upgraded since it was found."""
+        found = self.browser
+        self._browser = replace(found, version=await aside(version_of, found.path))
+        return self._browser
+
     @property
     def browser(self) -> Found:
         if self._browser is None:
@@ -151,7 +167,7 @@ class Kit:
             raise NotOpened("PROXY_UNREACHABLE" if failed else "PROXY_REGION_MISMATCH", probed.detail)
         copy = evidence.folder / "profile" if _throwaway(grant) else None
         try:
-            directory = await self._directory(grant, lifeline, copy, by_person=by_person)
+            directory, sealed = await self._directory(grant, lifeline, copy, by_person=by_person)
             async with self.launches:
                 lifeline.hold.check()
                 link = self._link(grant, lifeline, directory, evidence)
@@ -159,7 +175,7 @@ class Kit:
                 try:
                     await self._launch(session, link, grant, directory, credentials)
                 except BaseException as error:
-                    await self._abandon(link)
+                    await self._abandon(link, sealed=sealed)
                     await self.take_back(session, failed=True)
                     if isinstance(error, Exception):
                         refused = _not_opened(error, link, self.redactor)
@@ -174,6 +190,7 @@ class Kit:
         return Opened(
             session=session,
             link=link,
+            browser=self.browser,
             directory=directory,
             copy=copy,
             sync=sync,
@@ -181,13 +198,18 @@ class Kit:
             probed=probed,
         )
 
-    async def _directory(self, grant: Grant, lifeline: Lifeline, copy: Path | None, *, by_person: bool) -> Path:
-        """The profile's own directory, or a throwaway copy of it for a run that shares it with others."""
+    async def _directory(
+        self, grant: Grant, lifeline: Lifeline, copy: Path | None, *, by_person: bool
+    ) -> tuple[Path, bool]:
+        """The profile's own directory, or a throwaway copy of it for a run that shares it with others.
+
+        With it, whether its seal tells of manual use: not in a copy, nor after a close that was not proven.
+        """
         profile = grant.profile
         place = Path(profile.user_data_dir or self.data_dir / "profiles" / profile.profile_id)
         try:
             own = await aside(claim_directory, place)
-            seen = await aside(inspect, own, engine=self.browser.engine)
+            seen = await aside(inspect, own, engine=(await self.look_again()).engine)
         except Fail as refused:
             newer = last_engine(place) if refused.reason == "PROFILE_NEWER_THAN_BROWSER" else None
             raise NotOpened(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused
@@ -196,9 +218,9 @@ class Kit:
         lifeline.hold.check()
         if copy is None:
             await aside(forget_tabs, own)
-            return own
+            return own, seen.condition is not Condition.UNSEALED
         await aside(copy_profile, own, copy)
-        return copy
+        return copy, False
 
     async def _manual_use(self, grant: Grant, directory: Path, seen: Inspection, *, accepted: bool) -> None:
         """Somebody used the profile outside a lease: say so, then go on or leave it to a person, as configured."""
@@ -338,13 +360,16 @@ class Kit:
         leaving.add_done_callback(self._leaving.discard)
         return failed
 
-    async def _abandon(self, link: KeeperLink) -> None:
-        """The launch did not work: whatever was started of it ends now."""
+    async def _abandon(self, link: KeeperLink, *, sealed: bool) -> None:
+        """The launch did not work: whatever was started of it ends now. A seal that no browser broke stays valid."""
         link.fence("the launch failed")
         if link.keeper_pid is not None:
             report = await self.report_of(link, self.config.close_after.total_seconds() * 3)
             if report is None:
                 await aside(kill_own, link)
+            elif sealed and report.no_browser:
+                with suppress(OSError):
+                    await aside(keep_seal, Path(link.orders.user_data_dir), link.orders.token)
         link.close()
 
 

@@ -169,7 +169,7 @@ class Runner:
             return
         timezone = current.grant.profile.timezone or job.expected_timezone
         seen, mode = await opened.environment(timezone, untouched=untouched), run_mode(current.grant).value
-        current.actual = {**seen, "browser": self._kit.browser.version, "run_mode": mode}
+        current.actual = {**seen, "browser": opened.browser.version, "run_mode": mode}
         if opened.probed is not None and opened.probed.seen:
             current.actual["proxy"] = opened.probed.seen
 
@@ -352,11 +352,12 @@ class Runner:
     async def _ask_for_next(self, current: _Current, outcome: Outcome, opened: Opened) -> HandedOver | None:
         """Settle and claim in one commit. Meanwhile what becomes of the old lease must not reach the browser."""
         tasks = tuple(t.name for t in self._app.tasks.values() if t.warm and t.sync == opened.sync)
+        request = replace(self._request, most=1, engine=opened.browser.engine)
         ending = self._ending(current, outcome, EndFacts(browser=Browser.HANDED_OVER, final_url=current.final_url))
         current.lifeline.untie()
         await current.lifeline.hold.hush()
         try:
-            handed = await self._store.hand_over(ending, replace(self._request, most=1), among=tasks)
+            handed = await self._store.hand_over(ending, request, among=tasks)
         except LeaseholdError as error:
             _LOG.warning("run %s: no hand-over: %s", current.grant.lease.run_id, error)
             handed = None
@@ -467,7 +468,7 @@ class Runner:
             evidence=current.evidence.as_json(),
             actual=current.actual,
             timings=current.timings,
-            engine=self._kit.browser.engine if current.opened is not None else None,
+            engine=current.opened.browser.engine if current.opened is not None else None,
         )
 
     async def _hand_in(self, current: _Current, ending: Ending) -> None:
@@ -495,5 +496,4 @@ class Runner:
 
 def _same_browser(before: Grant, after: Grant) -> bool:
     """Whether the browser of one grant is what the other one would open: the fleet may have changed in between."""
-    same = (before.profile, before.proxy) == (after.profile, after.proxy)
-    return same and run_mode(before) == run_mode(after)
+    return (before.profile, before.proxy, run_mode(before)) == (after.profile, after.proxy, run_mode(after))

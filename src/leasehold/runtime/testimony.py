@@ -102,7 +102,7 @@ class Testimony:
         except (ReportUnreadable, OSError) as error:
             _LOG.warning("%s", error)
             return LostFacts()
-        if report is None or report.lease_id != lease_id or report.refused is not None:
+        if report is None or report.lease_id != lease_id or report.no_browser:
             return LostFacts()
         return lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
 

@@ -131,7 +131,7 @@ async def _give_back(kit: Kit, grant: Grant, lifeline: Lifeline, evidence: RunEv
             proxy_changed=False,
         ),
         evidence=evidence.as_json(),
-        engine=kit.browser.engine,
+        engine=opened.browser.engine,
     )
     settled = await settle_held(kit.store, ending, lifeline.hold)
     if settled.refused is not None:

@@ -118,9 +118,9 @@ class Worker:
                 continue
             sent_at = boot_time()
             try:
-                grants = await self._store.claim(
-                    replace(self._request, most=min(free, self._config.browsers.launch_together))
-                )
+                engine = (await self._kit.look_again()).engine
+                most = min(free, self._config.browsers.launch_together)
+                grants = await self._store.claim(replace(self._request, most=most, engine=engine))
             except Exception as error:  # noqa: BLE001 - what runs must not end because nothing more can be claimed
                 _LOG.warning("no claim, trying again: %s", error)
                 await self._pause(timedelta(seconds=TROUBLE_SECONDS))

@@ -5,19 +5,24 @@ its keeper was killed. The fence file outlives both: a lower token is refused fo
 """
 
 # pathlib would add 5 ms to every launch.
-# ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH115, PTH118, PTH120, PTH123
+# ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH115, PTH118, PTH119, PTH120, PTH123, PTH208
 
 import fcntl
 import os
 import stat
+import sys
 
 from leasehold.browsers.keeper.orders import Refused
 from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
-from leasehold.browsers.keeper.quick import from_json, to_json
+from leasehold.browsers.keeper.quick import from_json, sockets, to_json
 
 _FOLDER = ".leasehold"
 _SINGLETONS = ("SingletonLock", "SingletonCookie", "SingletonSocket")
 _IN_USE = "PROFILE_IN_USE_ELSEWHERE"
+# A browser locks its databases for as long as it lives, and the kernel knows of that in every container.
+_DATABASES = ("Local Storage/leveldb", "Session Storage", "Site Characteristics Database", "shared_proto_db")
+# Older versions put a dot in front.
+_SOCKET_FOLDERS = ("org.chromium.", ".org.chromium.", "com.google.Chrome.", ".com.google.Chrome.")
 
 
 def enclose(user_data_dir: str, token: int, lease_id: str) -> int:
@@ -36,7 +41,9 @@ def enclose(user_data_dir: str, token: int, lease_id: str) -> int:
     except OSError:
         raise Refused(_IN_USE, f"{user_data_dir} is locked: a browser of another lease still lives in it") from None
     raise_fence(user_data_dir, token, lease_id)
-    _refuse_company(user_data_dir)
+    company = company_in(user_data_dir)
+    if company is not None:
+        raise Refused(_IN_USE, company)
     clear_singletons(user_data_dir)
     return lock
 
@@ -94,8 +101,41 @@ def singleton_lock(user_data_dir: str) -> str | None:
         return None
 
 
+def locked_database(user_data_dir: str) -> str | None:
+    """A database of the directory that a live browser has locked; None if there is none.
+
+    Such a browser may be in another container, where neither its process nor its host's name tells that it lives.
+    Only asks: taking such a lock, however briefly, could make a browser that starts now give its database up.
+    """
+    try:
+        folders = os.listdir(user_data_dir)
+    except OSError:
+        return None
+    paths = (f"{user_data_dir}/{folder}/{name}/LOCK" for folder in folders for name in _DATABASES)
+    return next((path for path in paths if _is_locked(path)), None)
+
+
+def _is_locked(path: str) -> bool:
+    """Whether another process holds a POSIX lock on the file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # A `struct flock`: its first field is the type, the others are zero for the whole file.
+        question = fcntl.F_WRLCK.to_bytes(2, sys.byteorder) + bytes(30)
+        answer = fcntl.fcntl(handle, fcntl.F_GETLK, question)
+    except OSError:
+        return False  # a file system without locks
+    finally:
+        os.close(handle)
+    return int.from_bytes(answer[:2], sys.byteorder) != fcntl.F_UNLCK
+
+
 def clear_singletons(user_data_dir: str) -> None:
     """Remove what a dead browser, or one of another host, left behind. Only under the lock, with nobody inside."""
+    if locked_database(user_data_dir) is not None:
+        return
     for name in _SINGLETONS:
         path = f"{user_data_dir}/{name}"
         try:
@@ -108,10 +148,15 @@ def clear_singletons(user_data_dir: str) -> None:
 
 
 def _clear_socket(path: str) -> None:
-    """Chromium keeps its socket in a folder of its own below /tmp; rmdir takes it only if nothing else is in it."""
-    folder = os.path.dirname(path)
+    """Chromium keeps its socket in a folder of its own below /tmp; rmdir takes it only if nothing else is in it.
+
+    Whoever can write to the profile decides where the link leads: what is not such a socket, and dead, is left alone.
+    """
+    folder, name = os.path.split(path)
+    if name != "SingletonSocket" or not os.path.basename(folder).startswith(_SOCKET_FOLDERS):
+        return
     try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode) or _is_heard(path):
             return
         os.unlink(path)
         os.unlink(f"{folder}/SingletonCookie")
@@ -120,18 +165,33 @@ def _clear_socket(path: str) -> None:
         return  # not ours, not there, or not empty: it harms nobody
 
 
-def _refuse_company(user_data_dir: str) -> None:
-    """A browser that was started by hand holds no lock of ours: look for it by name."""
+def _is_heard(path: str) -> bool:
+    """Whether somebody may be listening on the socket."""
+    caller = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    caller.setblocking(False)
+    try:
+        caller.connect(path)
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    finally:
+        caller.close()
+    return True
+
+
+def company_in(user_data_dir: str) -> str | None:
+    """Who else has the directory open, as a sentence; None if nobody. Browsers started by hand hold no lock of ours."""
     for pid in users_of(user_data_dir):
-        message = f"{user_data_dir} is open in a browser that Leasehold did not start (process {pid}): close it first"
-        raise Refused(_IN_USE, message)
+        return f"{user_data_dir} is open in a browser that this run did not start (process {pid}): close it first"
     found = singleton_lock(user_data_dir)
-    if found is None:
-        return
-    host, _, pid_text = found.rpartition("-")
-    if host != os.uname().nodename or not pid_text.isdigit():
-        return
-    # The number may have been given to another program since: only one with files open in here is company.
-    pid = int(pid_text)
-    if is_alive(pid) and has_files_in(pid, user_data_dir):
-        raise Refused(_IN_USE, f"{user_data_dir} is open in process {pid} of this machine: close it first")
+    host, _, number = (found or "").rpartition("-")
+    if host == os.uname().nodename and number.isdecimal():
+        # The number may have been given to another program since: only one with files open in here is company.
+        pid = int(number)
+        if is_alive(pid) and has_files_in(pid, user_data_dir):
+            return f"{user_data_dir} is open in process {pid} of this machine: close it first"
+    locked = locked_database(user_data_dir)
+    if locked is None:
+        return None
+    return f"{locked} is locked by a browser of another container or host ({found or 'no name'}): close it first"

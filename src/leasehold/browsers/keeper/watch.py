@@ -226,7 +226,7 @@ class Watch:
             say(f"cannot write the report: {error}")
 
     def _failed_start(self, cause: str) -> dict[str, object] | None:
-        """A browser that ended by itself without a word was never there."""
+        """Why there was no browser to use: it ended by itself without a word. The proof says what it left behind."""
         browser = self._browser
         if cause != "browser_gone" or self._spoke:
             return None

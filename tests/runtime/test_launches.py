@@ -1,0 +1,130 @@
+"""Launches that go wrong, and browsers that change under a worker: what becomes of the profile."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.app import App, Run
+from leasehold.browsers.checkout import Condition, inspect
+from leasehold.browsers.finding import Found, find_browser
+from leasehold.core.profiles import ManualUse
+from leasehold.ports import ClaimRequest, Grant
+from tests.conformance.world import profile
+from tests.runtime.browsing import house
+
+# A browser that takes its profile and is killed before its first word.
+DIES_AT_ONCE = """
+for flag in "$@"; do case $flag in --user-data-dir=*) directory=${flag#--user-data-dir=};; esac; done
+mkdir -p "$directory/Default"
+echo '{"profile":{"exit_type":"Crashed"}}' > "$directory/Default/Preferences"
+ln -s "somewhere-$$" "$directory/SingletonLock"
+kill -9 $$
+"""
+
+
+def new_app() -> App:
+    app = App()
+
+    @app.task("visit", warm=False)
+    async def visit(run: Run) -> dict[str, Any]:
+        await run.page.goto("data:text/html,hello")
+        return {"pages": [page.url for page in run.context.pages]}
+
+    return app
+
+
+def program(path: Path, body: str, *, version: str, shell: Path = Path("/bin/sh")) -> None:
+    """A browser of this version that does this when it is started."""
+    path.write_text(f'#!{shell}\n[ "$1" = --version ] && {{ echo "Chromium {version}"; exit; }}\n{body}\n')
+    path.chmod(0o755)
+
+
+def starts(found: Found) -> str:
+    return f'exec {found.path} "$@"'
+
+
+async def test_a_browser_that_died_before_its_first_word_is_not_taken_for_closed(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    program(tmp_path / "browser", DIES_AT_ONCE, version="150.0.1.2")
+    async with house(new_app(), sqlite_url, tmp_path, browser=str(tmp_path / "browser")) as home:
+        job = await home.submit("visit")
+        (failed,) = await home.do(job)
+        run, lane = await home.run_of(job), await home.lane()
+        assert (failed.state, run.stop_reason) == ("scheduled", "BROWSER_LAUNCH_FAILED")
+        assert lane.state != "available"
+        assert "could not be proven closed" in lane.state_reason
+
+
+async def test_manual_use_is_noticed_after_a_launch_that_started_no_browser(sqlite_url: str, tmp_path: Path) -> None:
+    real, shell = find_browser(), tmp_path / "sh"
+    shell.symlink_to("/bin/sh")
+    program(tmp_path / "browser", starts(real), version=real.version, shell=shell)
+    async with house(new_app(), sqlite_url, tmp_path, browser=str(tmp_path / "browser")) as home:
+        await home.do(await home.submit("visit"))
+        directory = home.profiles / "p1"
+        async with home.worker():
+            shell.unlink()  # what the program is made of is gone, so that it cannot be started
+            job = await home.submit("visit")
+            await home.settled(job)
+        run, lane = await home.run_of(job), await home.lane()
+        assert (run.stop_reason, lane.state) == ("BROWSER_LAUNCH_FAILED", "available")
+        assert json.loads((directory / ".leasehold" / "fence").read_text())["token"] == run.token
+        assert inspect(directory, engine=real.engine).condition is Condition.SEALED
+        (directory / "Default" / "Preferences").touch()
+        assert inspect(directory, engine=real.engine).condition is Condition.CHANGED
+
+
+async def test_a_browser_that_is_upgraded_under_a_worker_is_known_by_its_new_version(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    real, path = find_browser(), tmp_path / "browser"
+    program(path, starts(real), version=f"{real.engine - 1}.0.1.2")
+    async with house(new_app(), sqlite_url, tmp_path, browser=str(path)) as home, home.worker():
+        (first,) = await home.settled(await home.submit("visit"))
+        program(path, starts(real), version=real.version)
+        for job in (await home.submit("visit"), await home.submit("visit")):
+            (done,) = await home.settled(job)
+            run = await home.run_of(done)
+            assert (first.state, done.state, run.actual["browser"]) == ("completed", "completed", real.version)
+        assert (await home.lane()).engine == real.engine
+
+
+async def test_an_upgrade_between_a_claim_and_its_launch_is_noticed(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, path = find_browser(), tmp_path / "browser"
+    program(path, starts(real), version=f"{real.engine - 1}.0.1.2")
+    async with house(new_app(), sqlite_url, tmp_path, browser=str(path)) as home:
+        claim = home.store.claim
+
+        async def claim_then_upgrade(request: ClaimRequest) -> list[Grant]:
+            grants = await claim(request)
+            if grants:
+                program(path, starts(real), version=real.version)
+            return grants
+
+        monkeypatch.setattr(home.store, "claim", claim_then_upgrade)
+        (done,) = await home.do(await home.submit("visit"))
+        assert (await home.run_of(done)).actual["browser"] == real.version
+        assert (await home.lane()).engine == real.engine
+
+
+async def test_of_an_adopted_directory_the_folder_default_is_used(sqlite_url: str, tmp_path: Path) -> None:
+    directory = tmp_path / "adopted"
+    for name in ("Default", "Profile 1"):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "Preferences").write_text('{"profile": {"exit_type": "Normal"}}')
+    names = {"Default": {"name": "a"}, "Profile 1": {"name": "b"}}
+    said = {"last_used": "Profile 1", "last_active_profiles": ["Profile 1"], "info_cache": names}
+    (directory / "Local State").write_text(json.dumps({"profile": said}))
+    adopted = profile("p1", user_data_dir=str(directory), manual_use=ManualUse.ACCEPT)
+    async with house(new_app(), sqlite_url, tmp_path, adopted) as home:
+        for _ in range(2):
+            (done,) = await home.do(await home.submit("visit"))
+            assert (await home.run_of(done)).output == {"pages": ["data:text/html,hello"]}
+        assert (await home.lane()).state == "available"
+    assert [path.name for path in (directory / "Profile 1").iterdir()] == ["Preferences"]
+    assert (directory / "Default" / "History").exists()
