@@ -71,17 +71,16 @@ def test_a_link_inside_its_folder_and_a_linked_folder_are_allowed(tmp_path: Path
     assert claim_directory(tmp_path / "profiles" / "p") == (tmp_path / "disk" / "real").resolve()
 
 
-@pytest.mark.parametrize("other", ["p", "p/inner", "."])
-def test_a_directory_shared_with_another_profile_is_refused(tmp_path: Path, other: str) -> None:
-    with pytest.raises(Fail, match="shared with the directory of another profile"):
-        claim_directory(tmp_path / "p", others=[tmp_path / "q", tmp_path / other])
-
-
-def test_two_names_of_one_directory_are_one(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "alias").symlink_to("real")
-    with pytest.raises(Fail, match="shared"):
-        claim_directory(tmp_path / "real", others=[tmp_path / "alias"])
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir(mode=0o755)
+    (folder / "cat.jpg").write_text("x")
+    with pytest.raises(Fail, match="holds something else than a browser's user data") as raised:
+        claim_directory(folder)
+    assert raised.value.reason == "PROFILE_MISMATCH"
+    assert folder.stat().st_mode & 0o777 == 0o755
+    (folder / "Local State").write_text("{}")
+    assert claim_directory(folder) == folder.resolve()
 
 
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -174,3 +174,26 @@ def test_two_profiles_cannot_live_in_one_directory() -> None:
         }
     )
     assert problems(FLEET, desired) == {"profiles.profile_019.user_data_dir": "is used by profile profile_018 already"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "inside"),
+    [
+        ("/profiles/x", "/profiles/x/y/z", "19"),
+        ("/profiles/x/y", "/profiles/x", "18"),
+        ("/profiles/x", "/profiles/xy", ""),
+    ],
+)
+def test_no_profile_lives_inside_the_directory_of_another(one: str, other: str, inside: str) -> None:
+    desired = Fleet(
+        profiles={
+            "profile_018": a_profile(user_data_dir=one),
+            "profile_019": a_profile(profile_id="profile_019", user_data_dir=other),
+        }
+    )
+    if inside:
+        around = "profile_018" if inside == "19" else "profile_019"
+        told = f"lies inside that of profile {around}"
+        assert problems(FLEET, desired) == {f"profiles.profile_0{inside}.user_data_dir": told}
+    else:
+        check_fleet(FLEET, desired, prune=False)

@@ -8,7 +8,6 @@ the keeper's fence: it then holds a higher token than the seal. Refusals are `Fa
 import json
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +34,8 @@ _FILES: Final = (
     "Default/History",
 )
 _FOLDERS: Final = ("Default/Local Storage/leveldb", "Default/IndexedDB", "Default/Session Storage")
+# A directory that is not empty has one of these, or is not a browser's.
+_SIGNS: Final = ("Local State", "Default", "Last Version", "SingletonLock", OWN_FOLDER)
 _JSON_FILES: Final = ("Local State", "Default/Preferences")
 
 Fingerprint = dict[str, list[int]]
@@ -73,11 +74,10 @@ class Inspection:
         return ""
 
 
-def claim_directory(path: Path, *, others: Iterable[Path] = ()) -> Path:
+def claim_directory(path: Path) -> Path:
     """The real path of a profile's directory, made if need be, open to its owner only.
 
-    Raises Fail if it cannot be a profile's own: a system folder, a link out of its folder, or shared with one of
-    `others` (the directories of other profiles).
+    Raises Fail if it cannot be a profile's own: a system folder, a folder of something else, a link out of its folder.
     """
     path = path.expanduser().absolute()
     real = path.resolve()
@@ -85,12 +85,10 @@ def claim_directory(path: Path, *, others: Iterable[Path] = ()) -> Path:
         raise _mismatch(f"{path} cannot be a profile's directory; give the profile one of its own")
     if path.is_symlink() and not real.is_relative_to(path.parent.resolve()):
         raise _mismatch(f"{path} is a link to {real}, outside its folder; name the real directory")
-    for other in others:
-        taken = other.expanduser().resolve()
-        if real.is_relative_to(taken) or taken.is_relative_to(real):
-            raise _mismatch(f"{path} is shared with the directory of another profile, {other}")
     try:
         real.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not any((real / sign).exists() for sign in _SIGNS) and any(real.iterdir()):
+            raise _mismatch(f"{path} holds something else than a browser's user data; give the profile one of its own")
         if stat.S_IMODE(real.stat().st_mode) & 0o077:
             real.chmod(0o700)
     except OSError as error:

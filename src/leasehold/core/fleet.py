@@ -1,8 +1,9 @@
 """A fleet as declared, and the difference between two of them. Runtime state is not part of a fleet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import PurePath
 from types import MappingProxyType
 
 from leasehold.core.accounts import Account, Limit, Proxy
@@ -115,17 +116,25 @@ def check_fleet(
                     "account for life; declare a new profile instead",
                 )
             )
-    by_directory: dict[str, str] = {}
-    for profile in final.profiles.values():
-        if profile.user_data_dir is None:
-            continue
-        other = by_directory.setdefault(profile.user_data_dir, profile.profile_id)
-        if other != profile.profile_id:
-            problems.append(
-                Problem(f"profiles.{profile.profile_id}.user_data_dir", f"is used by profile {other} already")
-            )
+    problems += _shared_directories(final.profiles.values())
     if problems:
         raise InputError("the fleet does not hold together; nothing was applied", problems)
+
+
+def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:
+    """Every directory belongs to one profile, with all that is in it."""
+    problems: list[Problem] = []
+    owners: dict[str, str] = {}
+    declared = {p.profile_id: p.user_data_dir for p in profiles if p.user_data_dir is not None}
+    for profile_id, directory in declared.items():
+        other = owners.setdefault(directory, profile_id)
+        if other != profile_id:
+            problems.append(Problem(f"profiles.{profile_id}.user_data_dir", f"is used by profile {other} already"))
+    for profile_id, directory in declared.items():
+        around = next((owners[str(above)] for above in PurePath(directory).parents if str(above) in owners), None)
+        if around is not None:
+            problems.append(Problem(f"profiles.{profile_id}.user_data_dir", f"lies inside that of profile {around}"))
+    return problems
 
 
 def _known(records: Mapping[str, object], most: int = 5) -> str:
