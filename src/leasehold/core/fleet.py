@@ -1,9 +1,8 @@
 """A fleet as declared, and the difference between two of them. Runtime state is not part of a fleet."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from pathlib import PurePath
 from types import MappingProxyType
 
 from leasehold.core.accounts import Account, Limit, Proxy
@@ -131,10 +130,15 @@ def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:
         if other != profile_id:
             problems.append(Problem(f"profiles.{profile_id}.user_data_dir", f"is used by profile {other} already"))
     for profile_id, directory in declared.items():
-        around = next((owners[str(above)] for above in PurePath(directory).parents if str(above) in owners), None)
+        around = next((owners[above] for above in _folders_above(directory) if above in owners), None)
         if around is not None:
             problems.append(Problem(f"profiles.{profile_id}.user_data_dir", f"lies inside that of profile {around}"))
     return problems
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _known(records: Mapping[str, object], most: int = 5) -> str:
