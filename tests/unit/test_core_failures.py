@@ -14,7 +14,7 @@ PROFILE_MISMATCH           profile  no                  review_required
 HUMAN_REVIEW_REQUIRED      workflow no                  review_required
 SECURITY_PROMPT            account  no                  quarantined
 PROXY_REGION_MISMATCH      proxy    no                  quarantined_if_proxy_changed
-PROXY_CHANGED              proxy    no                  quarantined_if_proxy_changed
+PROXY_CHANGED              proxy    no                  quarantined
 PROXY_UNREACHABLE          proxy    yes                 available
 PROFILE_IN_USE_ELSEWHERE   profile  no                  review_required
 WORKER_STOPPED             worker   unless_section_open available

@@ -6,6 +6,7 @@ Every job is checked before the first is sent; then they go in batches, each bat
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -169,12 +170,13 @@ def _no_constant(name: str) -> object:
 def _parsed(documents: Sequence[object]) -> list[JobSpec]:
     """Every job checked, and every fault named, before the first is sent."""
     from leasehold.wire import parse_job
+    from leasehold.wire.jobs import same_ids
 
     if len(documents) == 1:
         return [parse_job(documents[0])]
     specs: list[JobSpec] = []
     problems: list[Problem] = []
-    first: dict[str, tuple[int, str | None]] = {}
+    ids: list[tuple[int, str | None, str | None]] = []
     for number, document in enumerate(documents):
         try:
             spec = parse_job(document, f"jobs[{number}]")
@@ -182,13 +184,11 @@ def _parsed(documents: Sequence[object]) -> list[JobSpec]:
             problems += error.problems
         else:
             specs.append(spec)
-            if spec.job_id:
-                before, key = first.setdefault(spec.job_id, (number, spec.idempotency_key))
-                if before != number and (key is None or key != spec.idempotency_key):
-                    problems.append(Problem(f"jobs[{number}].job_id", f"is that of jobs[{before}] too"))
+            ids.append((number, spec.job_id, spec.idempotency_key))
         if len(problems) > MOST_TOLD:
             problems[MOST_TOLD:] = [Problem("", "and perhaps more")]
             break
+    problems += islice(same_ids(ids), MOST_TOLD)
     if problems:
         raise InputError("the jobs are not acceptable; none was submitted", problems)
     return specs

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-PROXY_CHANGED: Final = "PROXY_CHANGED"
-"""Whoever stops a run for this says that its proxy changed meanwhile: the reason is the fact."""
-
 
 class BelongsTo(StrEnum):
     PAGE = "page"
@@ -60,7 +57,8 @@ _ROWS: Final = (
     Failure("HUMAN_REVIEW_REQUIRED", BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure("SECURITY_PROMPT", BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure("PROXY_REGION_MISMATCH", BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED_IF_PROXY_CHANGED),
-    Failure(PROXY_CHANGED, BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED_IF_PROXY_CHANGED),
+    # Whoever stops a run for this says that it did: the reason is the fact.
+    Failure("PROXY_CHANGED", BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure("PROXY_UNREACHABLE", BelongsTo.PROXY, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure("PROFILE_IN_USE_ELSEWHERE", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure("MANUAL_USE_DETECTED", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),

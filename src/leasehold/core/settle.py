@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from leasehold.core.failures import PROXY_CHANGED, BelongsTo, Failure, ProfileRule, RetryRule, failure
+from leasehold.core.failures import BelongsTo, Failure, ProfileRule, RetryRule, failure
 from leasehold.core.jobs import Backoff, Job, JobState
 from leasehold.core.leases import Lease, LeaseRef, LeaseStatus, RunResult
 from leasehold.core.profiles import Cause, ProfileState, ReleasePolicy
@@ -21,6 +21,12 @@ MOST_LOSSES = 2
 _HOLDS_UNSTARTED = {
     ProfileRule.REVIEW_REQUIRED: (ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON),
     ProfileRule.QUARANTINED: (ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER),
+}
+
+
+_SENTENCES = {
+    "SECURITY_PROMPT": "a security prompt appeared",
+    "PROXY_CHANGED": "the proxy changed during the run",
 }
 
 
@@ -226,11 +232,9 @@ def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: 
     if lease.open_section is not None:
         return _section_sentence("ended", lease, now)
     if row is not None and row.profile is ProfileRule.QUARANTINED:
-        if row.reason == "SECURITY_PROMPT":
-            return "a security prompt appeared"
-        return f"the run stopped with {row.reason}"
-    if facts.proxy_changed or (row is not None and row.reason == PROXY_CHANGED):
-        return "the proxy changed during the run"
+        return _SENTENCES.get(row.reason, f"the run stopped with {row.reason}")
+    if facts.proxy_changed:
+        return _SENTENCES["PROXY_CHANGED"]
     if facts.browser is not Browser.NONE and facts.final_url is None:
         return "the final URL is unknown"
     return None

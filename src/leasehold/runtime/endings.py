@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leasehold.app import Signal, Task
 from leasehold.browsers.reports import KeeperReport
 from leasehold.core.classify import Facts, classify, kind_of, summary
-from leasehold.core.failures import PROXY_CHANGED, Failure, ProfileRule, failure
+from leasehold.core.failures import Failure, ProfileRule, failure
 from leasehold.core.settle import Browser, EndFacts
 from leasehold.errors import Fail, LeaseLost, told
 from leasehold.evidence.files import EvidenceNotSaved
@@ -62,10 +62,7 @@ def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str,
     """The outcome with what the task or a detector noticed: the reason that is hardest on the profile counts."""
 
     def strictness(reason: str | None) -> int:
-        if reason is None:
-            return -1
-        rule = ProfileRule.QUARANTINED if reason == PROXY_CHANGED else failure(reason, reasons.get(reason)).profile
-        return _STRICTNESS.get(rule, 0)
+        return -1 if reason is None else _STRICTNESS.get(failure(reason, reasons.get(reason)).profile, 0)
 
     for signal in signals:
         before, after = strictness(outcome.reason), strictness(signal.reason)

@@ -6,7 +6,7 @@ anything else is looked at.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -251,7 +251,8 @@ def parse_jobs(data: object) -> list[JobSpec]:
         )
     problems = Problems()
     read = [_read_job(item, f"jobs[{n}]", problems) for n, item in enumerate(data)]
-    _check_ids_differ(read, problems)
+    for clash in same_ids((n, v.get("job_id"), v.get("idempotency_key")) for n, v in enumerate(read)):
+        problems.add(clash.where, clash.message)
     problems.raise_any("the jobs are not acceptable; none was accepted")
     return [_spec(values) for values in read]
 
@@ -335,16 +336,18 @@ def _is_known_version(data: Mapping[Any, Any], where: str, problems: Problems) -
     return True
 
 
-def _check_ids_differ(read: Iterable[dict[str, Any]], problems: Problems) -> None:
-    """A job that came twice, with its key, is not two jobs of one id: the store gives the first one back."""
-    first: dict[str, tuple[int, object]] = {}
-    for n, values in enumerate(read):
-        job_id, key = values.get("job_id"), values.get("idempotency_key")
+def same_ids(jobs: Iterable[tuple[int, str | None, str | None]]) -> Iterator[Problem]:
+    """Jobs (number, id, idempotency key) that have the id of an earlier one.
+
+    A job that came twice, with its key, is not two jobs of one id: the store gives the first one back.
+    """
+    first: dict[str, tuple[int, str | None]] = {}
+    for number, job_id, key in jobs:
         if job_id is None:
             continue
-        before, its_key = first.setdefault(job_id, (n, key))
-        if before != n and (key is None or key != its_key):
-            problems.add(f"jobs[{n}].job_id", f"is the same as jobs[{before}].job_id")
+        before, its_key = first.setdefault(job_id, (number, key))
+        if before != number and (key is None or key != its_key):
+            yield Problem(f"jobs[{number}].job_id", f"is the same as jobs[{before}].job_id")
 
 
 def _spec(values: dict[str, Any]) -> JobSpec:
