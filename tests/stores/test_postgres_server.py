@@ -305,8 +305,9 @@ async def test_an_account_that_became_one_key_meanwhile_is_locked_after_all(post
                 await _wait_for_locks(postgres_url, 1)
                 applying.execute("UPDATE leasehold.accounts SET routing = 'account'")
                 applying.execute("UPDATE leasehold.fleet_lock SET revision = revision + 1")
+                # The whole table, since its locks are given in the order of asking: for the row, the two would race.
                 first = asyncio.create_task(
-                    asyncio.to_thread(deciding.execute, "SELECT 1 FROM leasehold.accounts FOR UPDATE")
+                    asyncio.to_thread(deciding.execute, "LOCK TABLE leasehold.accounts IN EXCLUSIVE MODE")
                 )
                 await _wait_for_locks(postgres_url, 2)
                 applying.commit()
