@@ -255,6 +255,7 @@ async def test_a_page_that_hangs_does_not_hold_up_the_end(stage: Stage) -> None:
     async with stage.browser(link) as context:
         page = context.pages[0]
         await page.goto(stage.site.url + "/hang")
+        await page.screenshot()  # so that it is drawn: a page that hangs before has no frame to give
         await page.evaluate("setTimeout(() => { fetch('/act'); while (true) {} }, 0)")
         await eventually_async(stage.site.acts, "the page's last request before it hangs")
         link.fence("hung")
