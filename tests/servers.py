@@ -34,14 +34,21 @@ class PostgresServer:
 
     directory: Path
     programs: Path
-    host: str
-    port: int
+    port: int = 5432
 
     def url(self, database: str = "postgres") -> str:
         """The address of a database, as a user would write it."""
-        if self.host.startswith("/"):
-            return f"postgresql://postgres@/{database}?host={self.host}&port={self.port}"
-        return f"postgresql://postgres@{self.host}:{self.port}/{database}"
+        return f"postgresql://postgres@/{database}?host={self.host}&port={self.port}"
+
+    @property
+    def host(self) -> str:
+        """The directory of its unix socket; the port is a part of that one's name."""
+        return str(self.directory)
+
+    @property
+    def address(self) -> str:
+        """Its unix socket."""
+        return f"{self.host}/.s.PGSQL.{self.port}"
 
     def start(self) -> None:
         """Start it and return when it accepts connections. Also after `stop`, on the same data."""
@@ -70,8 +77,8 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(*, tcp: bool = False, parent: Path = Path("/tmp")) -> Iterator[PostgresServer]:  # noqa: S108 - the paths of unix sockets must be short; mkdtemp makes it private
-    """A PostgreSQL of one's own, on a unix socket, or with `tcp` on a free loopback port too.
+def postgres_server(*, parent: Path = Path("/tmp")) -> Iterator[PostgresServer]:  # noqa: S108 - the paths of unix sockets must be short; mkdtemp makes it private
+    """A PostgreSQL of one's own, on a unix socket alone: a port would have to be free until the server takes it.
 
     `parent` may name another place for the data: where /tmp is memory, fsync costs nothing.
     """
@@ -80,17 +87,12 @@ def postgres_server(*, tcp: bool = False, parent: Path = Path("/tmp")) -> Iterat
     try:
         if os.geteuid() == 0:
             shutil.chown(directory, "postgres", "postgres")
-        server = PostgresServer(
-            directory=directory,
-            programs=programs,
-            host="127.0.0.1" if tcp else str(directory),
-            port=free_port() if tcp else 5432,
-        )
+        server = PostgresServer(directory=directory, programs=programs)
         text = ["-E", "UTF8", "--locale=C"]
         server.run("initdb", "-D", server.data, "-U", "postgres", "-A", "trust", *text, "--no-sync")
         with (server.data / "postgresql.conf").open("a") as settings:
             settings.write(f"unix_socket_directories = '{directory}'\n")
-            settings.write(f"listen_addresses = '{'127.0.0.1' if tcp else ''}'\n")
+            settings.write("listen_addresses = ''\n")
             settings.write(f"port = {server.port}\n")
         server.start()
         try:
@@ -119,8 +121,16 @@ def new_database(server: PostgresServer, *, collation: str | None = None) -> str
 def drop_database(server: PostgresServer, url: str) -> None:
     """Remove a database that `new_database` made, whoever is still connected to it."""
     name = sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+    give_up_at = time.monotonic() + START_SECONDS
     with psycopg.connect(server.url(), autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        while True:
+            try:
+                connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+            except psycopg.errors.ObjectInUse:  # it waits 5 s for those whom it told to go
+                if time.monotonic() > give_up_at:
+                    raise
+            else:
+                return
 
 
 def postgres_programs() -> Path:
@@ -168,9 +178,9 @@ def wait_for_redis(process: "subprocess.Popen[bytes]", address: Path) -> None:
     raise ServerUnavailable(f"redis-server did not start:\n{(address.parent / 'redis.log').read_text()}")
 
 
-def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A loopback port at which nobody listens, and which nobody else gets inside the block."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A wire that breaks: a small TCP relay between clients and a server, in a thread of its own.
+"""A wire that breaks: a small relay between clients, by TCP, and a PostgreSQL server, in a thread of its own.
 
 `cut` ends every connection at once. `swallow` lets requests through and keeps the answers, then cuts: the server has
 done the work, and nobody is told. `drop` keeps the requests, then cuts: nothing was done, and nobody knows that either.
@@ -14,19 +14,20 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
+from tests.servers import PostgresServer
+
 CHUNK = 65_536
 KEEP_SECONDS = 0.15
 
 
 class Wire:
-    """Listens on `port`, relays to the server's port on this machine."""
+    """`url(database)` leads through the wire to the server's socket."""
 
-    def __init__(self, server_port: int, seed: int) -> None:
-        self._server_port = server_port
+    def __init__(self, server: PostgresServer, seed: int) -> None:
+        self._address = server.address
         self._random = random.Random(seed)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.2)
-        self.port: int = self._listener.getsockname()[1]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -47,6 +48,9 @@ class Wire:
         for thread in list(self._threads):
             thread.join()
         self._listener.close()
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/{database}"
 
     def cut(self) -> None:
         """End every connection, in the middle of whatever it carries."""
@@ -90,10 +94,12 @@ class Wire:
                 client, _ = self._listener.accept()
             except TimeoutError:
                 continue
+            server = socket.socket(socket.AF_UNIX)
             try:
-                server = socket.create_connection(("127.0.0.1", self._server_port), timeout=5)
+                server.connect(self._address)
             except OSError:
                 client.close()
+                server.close()
                 continue
             thread = threading.Thread(target=self._relay, args=(client, server), daemon=True)
             self._threads.append(thread)

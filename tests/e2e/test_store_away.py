@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from psycopg.conninfo import conninfo_to_dict
+
 from leasehold.core.leases import RunRecord
 from leasehold.core.profiles import ReleasePolicy
 from leasehold.stores import migrate
@@ -12,11 +14,10 @@ from tests.servers import new_database, postgres_server
 
 
 async def test_a_worker_that_cannot_reach_its_store_loses_its_browser_in_time(tmp_path: Path) -> None:
-    with postgres_server(tcp=True) as server, Wire(server.port, seed=1) as wire:
+    with postgres_server() as server, Wire(server, seed=1) as wire:
         direct = new_database(server)
         await migrate(direct)
-        through = direct.replace(f":{server.port}/", f":{wire.port}/")
-        assert through != direct
+        through = wire.url(str(conninfo_to_dict(direct)["dbname"]))
         async with arena(direct, tmp_path, profile("p1", release_policy=ReleasePolicy.RECOVER)) as a:
             a.start("first", store=through)
             job = await a.submit()

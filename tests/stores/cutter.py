@@ -18,15 +18,19 @@ class Cut(Enum):
 
 
 class Cutter:
-    """`url(database)` leads through the door. `cut` tells it what to do with the next COMMITs."""
+    """`url(database)` leads through the door. `cut` tells it what to do with the next COMMITs.
+
+    Of a cut the client hears only when the server is done with it: what it holds is free then, also for those who would
+    not wait for it.
+    """
 
     def __init__(self, server: PostgresServer) -> None:
-        self._address = f"{server.host}/.s.PGSQL.{server.port}"
+        self._address = server.address
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._cuts: list[Cut | None] = []
-        self._shut = False
+        self._shut = self._shut_at_cut = False
         self._threads = [threading.Thread(target=self._accept)]
         self.cut_off = threading.Event()
         self._threads[0].start()
@@ -35,10 +39,10 @@ class Cutter:
         port = self._listener.getsockname()[1]
         return f"postgresql://postgres@127.0.0.1:{port}/{database}?sslmode=disable&gssencmode=disable"
 
-    def cut(self, *cuts: Cut | None) -> None:
-        """What becomes of the COMMITs to come, in order; None lets one pass."""
+    def cut(self, *cuts: Cut | None, then_shut: bool = False) -> None:
+        """What becomes of the COMMITs to come, in order; None lets one pass. `then_shut`: a cut closes the door too."""
         with self._lock:
-            self._cuts = list(cuts)
+            self._cuts, self._shut_at_cut = list(cuts), then_shut
             self.cut_off.clear()
 
     def shut(self) -> None:
@@ -58,6 +62,12 @@ class Cutter:
         self._listener.close()
         for thread in self._threads:
             thread.join()
+
+    def was_cut(self) -> None:
+        """A wire was cut, and its client does not know it yet."""
+        with self._lock:
+            self._shut = self._shut or self._shut_at_cut
+        self.cut_off.set()
 
     def next_cut(self) -> Cut | None:
         with self._lock:
@@ -93,13 +103,13 @@ class _Wire:
         self._cutter, self._client, self._server = cutter, client, server
         self._statements: dict[bytes, bytes] = {}
         self._losing_answers = threading.Event()
+        self._back = threading.Thread(target=self._until_broken, args=(self._carry_answers,))
 
     def carry(self) -> None:
         """Until one side is done; then neither hears of the other any more."""
-        back = threading.Thread(target=self._until_broken, args=(self._carry_answers,))
-        back.start()
+        self._back.start()
         self._until_broken(self._carry_requests)
-        back.join()
+        self._back.join()
         self._client.close()
         self._server.close()
 
@@ -116,7 +126,9 @@ class _Wire:
             if self._is_commit(kind, body):
                 match self._cutter.next_cut():
                     case Cut.BEFORE:
-                        self._cutter.cut_off.set()
+                        self._losing_answers.set()
+                        self._server.shutdown(socket.SHUT_WR)
+                        self._back.join()
                         return
                     case Cut.AFTER:
                         self._losing_answers.set()
@@ -125,13 +137,15 @@ class _Wire:
             self._server.sendall(message(kind, body))
 
     def _carry_answers(self) -> None:
-        while True:
-            kind, body = read_message(self._server)
-            if not self._losing_answers.is_set():
-                self._client.sendall(message(kind, body))
-            elif (kind, body) == (b"C", b"COMMIT\0"):
-                self._cutter.cut_off.set()
-                return
+        with suppress(OSError, EOFError):  # a server that is gone has let go of whatever it held
+            while True:
+                kind, body = read_message(self._server)
+                if not self._losing_answers.is_set():
+                    self._client.sendall(message(kind, body))
+                elif (kind, body) == (b"C", b"COMMIT\0"):
+                    break
+        if self._losing_answers.is_set():
+            self._cutter.was_cut()
 
     def _is_commit(self, kind: bytes, body: bytes) -> bool:
         """A Bind of a statement that was prepared as COMMIT, or the plain query."""

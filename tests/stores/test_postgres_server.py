@@ -16,8 +16,8 @@ from leasehold.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavai
 from leasehold.ports import ClaimRequest, LeaseRequest
 from leasehold.stores import inspect, migrate, open_store
 from leasehold.stores.postgres import engine, schema, transaction
-from tests.conformance.world import end, fleet, profile, spec
-from tests.servers import PostgresServer, drop_database, free_port, new_database, postgres_server
+from tests.conformance.world import Clock, end, fleet, profile, spec
+from tests.servers import PostgresServer, closed_port, drop_database, new_database, postgres_server
 
 CLAIM = ClaimRequest(worker_id=WorkerId("w1"), incarnation="i", tasks=("visit",))
 
@@ -143,7 +143,7 @@ async def test_a_restart_between_two_operations_is_not_noticed() -> None:
     with postgres_server() as server:
         url = new_database(server)
         await migrate(url)
-        store = await open_store(url)
+        store = await open_store(url, clock=Clock())  # its lease lasts, however long the server takes to come back
         try:
             await store.apply(fleet(profile("p1"), profile("p2")), actor="ann")
             await store.report(REPORT)
@@ -169,13 +169,13 @@ async def test_a_restart_between_two_operations_is_not_noticed() -> None:
 
 
 async def test_a_server_that_is_down_is_named_without_its_password() -> None:
-    port = free_port()
-    url = f"postgresql://shop:hunter2@127.0.0.1:{port}/leasehold?connect_timeout=2"
-    for opens in (open_store, migrate, inspect):
-        with pytest.raises(StoreUnavailable) as down:
-            await opens(url)
-        assert "hunter2" not in down.value.message
-        assert f"127.0.0.1:{port}/leasehold" in down.value.message
+    with closed_port() as port:
+        url = f"postgresql://shop:hunter2@127.0.0.1:{port}/leasehold?connect_timeout=2"
+        for opens in (open_store, migrate, inspect):
+            with pytest.raises(StoreUnavailable) as down:
+                await opens(url)
+            assert "hunter2" not in down.value.message
+            assert f"127.0.0.1:{port}/leasehold" in down.value.message
 
 
 @pytest.mark.parametrize(

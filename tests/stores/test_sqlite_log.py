@@ -84,6 +84,18 @@ async def test_a_commit_waits_for_a_checkpoint_and_a_checkpoint_for_commits(
         await store.close()
 
 
+async def test_a_new_file_that_somebody_else_begins_to_use_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "leasehold.db"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    opening = asyncio.create_task(open_store(f"sqlite:///{file}"))
+    assert await still_waiting(opening)
+    other.execute("ROLLBACK")
+    other.close()
+    store = await opening
+    await store.close()
+
+
 async def test_who_is_stopped_in_a_checkpoint_or_a_commit_does_not_stop_the_others_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import warnings
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from leasehold.core.accounts import Routing
@@ -16,6 +17,10 @@ from leasehold.stores.sql.store import SqlStore
 from leasehold.stores.sqlite import engine, sleepers
 from leasehold.stores.sqlite.sleepers import Sleepers
 from tests.conformance.world import POLICY, Clock, World, account, end, fleet, profile, spec
+
+_LISTENERS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' AND query LIKE 'LISTEN %'"
+)
 
 
 async def forget_a_wake_up(url: str) -> None:
@@ -57,13 +62,23 @@ async def at_rest(store: Store) -> None:
     await asyncio.sleep(0.1)  # waits: longer than a change counts as news
 
 
+async def listening(url: str) -> None:
+    """Return when somebody listens to the server. A file needs no such time: who waits has looked at it at once."""
+    if not url.startswith("postgresql:"):
+        return
+    with psycopg.connect(url, autocommit=True) as watching:
+        while not watching.execute(_LISTENERS).fetchall():  # noqa: ASYNC110 - what is waited for happens on a server
+            await asyncio.sleep(0.02)  # waits: for the thread that listens to be there
+
+
 async def test_one_change_wakes_all_who_wait_on_a_store(store_url: str) -> None:
     waiting = await open_store(store_url, policy=POLICY)
     changing = await open_store(store_url, policy=POLICY)
     try:
         await at_rest(waiting)
         waits = [asyncio.create_task(waiting.wait("default", timedelta(minutes=5))) for _ in range(3)]
-        await asyncio.sleep(0.2)  # waits: until they look at the store
+        await listening(store_url)
+        await asyncio.sleep(0.2)  # waits: nobody is woken by nothing
         assert not any(wait.done() for wait in waits)
         await changing.apply(fleet(profile("p1")), actor="ann")
         await asyncio.wait_for(asyncio.gather(*waits), 60)
@@ -86,7 +101,7 @@ async def test_a_change_in_another_thread_is_heard_without_looking_at_the_file(
     try:
         await at_rest(waiting)
         waits = asyncio.create_task(waiting.wait("default", timedelta(minutes=5)))
-        await asyncio.sleep(0.2)  # waits: until it looks at the store
+        await asyncio.sleep(0.2)  # waits: nobody is woken by nothing
         assert not waits.done()
         await asyncio.to_thread(asyncio.run, change())
         await asyncio.wait_for(waits, 60)

@@ -112,7 +112,10 @@ def rewrite(directory: Path) -> None:
 
 
 def touch(directory: Path) -> None:
-    (directory / "Default/Preferences").touch()
+    """Written again as it was, a moment later: file systems may count in steps longer than the time since the seal."""
+    path = directory / "Default/Preferences"
+    facts = path.stat()
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 10_000_000))
 
 
 def add(directory: Path) -> None:

@@ -38,6 +38,7 @@ sqlite3.adapters.setdefault((type(None), sqlite3.PrepareProtocol), _SAME.__getit
 sqlite3.adapters.setdefault((bool, sqlite3.PrepareProtocol), int)
 
 BUSY_SECONDS = 30.0
+ASK_AGAIN_SECONDS = 0.005
 LOOK_EVERY = timedelta(milliseconds=25)
 JUST_NOW = timedelta(milliseconds=5)
 STATEMENTS_KEPT = 256
@@ -298,7 +299,7 @@ def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         )
         try:
             schema.check_owner(connection, path)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _keep_a_log(connection, patience)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA cache_size = -65536")
@@ -307,6 +308,20 @@ def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def _keep_a_log(connection: sqlite3.Connection, patience: float) -> None:
+    """Give the file its log. SQLite waits for others nearly everywhere, but not where two do this to a new file."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= until:
+                raise
+        else:
+            return
+        time.sleep(ASK_AGAIN_SECONDS)  # waits: for a lock that tells nobody when it is free
 
 
 @contextmanager
