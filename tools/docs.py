@@ -110,7 +110,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.SECTION_ENTERED: ("a holder entered a mutating section", ("section",)),
     EventType.SECTION_LEFT: ("a holder left a mutating section", ("section",)),
     EventType.RUN_SETTLED: (
-        "a holder reported its ending", ("result", "stop_reason", "belongs_to", "profile_reason"),
+        "a holder reported its ending", ("result", "stop_reason", "belongs_to", "profile_reason", "fence"),
     ),
     EventType.LEASE_EXPIRED: (
         "a lease ran out of time", ("token", "status", "last_safe_step", "open_section", "release_policy"),
@@ -228,7 +228,8 @@ def failures() -> str:
                 for row in FAILURES.values()
             ],
         ),
-        "- A reason that is not in the table is never retried and leaves the profile to the facts.\n"
+        "- A reason that is neither in the table nor registered with `app.reason` may be a misspelt one: it is never\n"
+        "  retried, and the profile waits for a person (`review_required`).\n"
         "- The facts can only make it stricter: an open mutating section, an unknown final URL or a changed proxy\n"
         "  quarantine the profile; a close that was not proven makes it stale.\n"
         "- Nothing is retried whose mutating section was open, whatever the table or the job says.\n"

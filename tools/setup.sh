@@ -69,7 +69,7 @@ make_venv() {
 }
 
 # A stamp remembers what an installation was made from. fresh NAME INPUT tells whether it still holds.
-fresh() { [ "$(cat "$venv/$1.stamp" 2>/dev/null)" = "$2" ]; }
+fresh() { [ -x "$venv/bin/python" ] && [ "$(cat "$venv/$1.stamp" 2>/dev/null)" = "$2" ]; }
 stamp() { printf '%s\n' "$2" >"$venv/$1.stamp"; }
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 

@@ -12,7 +12,7 @@ async def main() -> None:
 
         async with client.lease("store_us_018") as lease:  # renews itself until the block ends
             print(f"lease {lease.lease.lease_id}, fencing token {lease.token}")
-            # Here your Playwright code opens lease.grant.profile.user_data_dir and does its work.
+            # Here your Playwright code opens `await lease.user_data_dir()`, does its work and closes it.
             await lease.checkpoint("dashboard_open", url="https://shop.example/dashboard")
             async with lease.mutating("submit_order"):  # to vanish in here quarantines the profile
                 lease.check()  # raises LeaseLost once the profile must not be touched any more

@@ -1,4 +1,4 @@
-"""Tasks that run in real browsers: `leasehold apply fleet.yaml`, then `leasehold up tasks:app`."""
+"""Tasks that run in real browsers. How to run them is in the README, under "Tasks in real browsers"."""
 
 # tasks.py
 from leasehold import App, Fail, Run

@@ -105,7 +105,8 @@ class App:
         actions    what it does, by name; `run.action` and `run.mutating` refuse other names
         timeout    seconds it may take before it is stopped with TIMEOUT (default: the setting `task_timeout`)
         retry      True, or the exceptions of its own that may be tried again (default: a TASK_ERROR is not)
-        mode       "shared" for a task that only reads; "exclusive" refuses jobs that were submitted as shared
+        mode       "shared" for a task that only reads: no mutating sections; "exclusive" refuses jobs that were
+                   submitted as shared
         warm       False: never start in a browser that the run before left open, and never leave one
         detectors  what on a page means a reason, for this task; the app's own count too
         """

@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leasehold import config as settings
 from leasehold.aside import aside
+from leasehold.core.failures import handed_in, unknown
 from leasehold.core.ids import ProfileId, WorkerId
 from leasehold.core.leases import Lease, LeaseStatus, Mode, Purpose
 from leasehold.core.profiles import ReleasePolicy
@@ -31,12 +33,15 @@ from leasehold.errors import (
     LeaseLost,
     ProfileBusy,
 )
-from leasehold.evidence.redact import Redactor
+from leasehold.evidence.redact import MOST_MESSAGE, Redactor
 from leasehold.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, enter_held, leave_held, settle_held
 from leasehold.stores import absolute, open_store
 from leasehold.wire import parse_jobs
+
+if TYPE_CHECKING:
+    from leasehold.runtime.borrowing import Borrowed
 
 T = TypeVar("T")
 
@@ -147,12 +152,15 @@ class HeldLease:
 
     def __init__(self, client: Client, heartbeat: Heartbeat, request: LeaseRequest, wait: timedelta) -> None:
         self._store = client.store
+        self._data_dir = Path(client.config.browsers.data_dir).absolute()
         self._heartbeat = heartbeat
         self._request = request
         self._wait = wait
         self._entered = False
         self._grant: Grant | None = None
         self._hold: Hold | None = None
+        self._borrowed: Borrowed | None = None
+        self._fence: int | None = None
         self._closed: EndFacts | None = None
         self._last_url: str | None = None
         self._redactor = Redactor()
@@ -242,6 +250,8 @@ class HeldLease:
             error.add_note(str(lost))
         finally:
             self._heartbeat.drop(self._held())
+            if self._borrowed is not None:
+                self._borrowed.let_go()
 
     def check(self) -> None:
         """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
@@ -274,6 +284,24 @@ class HeldLease:
         yield
         await leave_held(self._store, hold, name)
 
+    async def user_data_dir(self) -> Path:
+        """The profile's directory on this machine, made if need be, for your browser alone while you hold the lease.
+
+        Raises Fail if a browser is in it, or if it is not the profile's as the store knows it. Call `closed` when your
+        browser is closed: the directory is then remembered as it is, and what you did is no manual use.
+        """
+        from leasehold.browsers.checkout import StrangeDirectory
+        from leasehold.runtime.borrowing import Borrowed
+
+        self.check()
+        if self._borrowed is None:
+            try:
+                self._borrowed = await aside(Borrowed, self.grant, self._data_dir)
+            except StrangeDirectory as strange:
+                self._fence = strange.fence
+                raise
+        return self._borrowed.path
+
     def closed(self, *, final_url: str | None = None) -> None:
         """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
         browser = Browser.CLOSED if final_url is not None else Browser.NONE
@@ -291,9 +319,22 @@ class HeldLease:
         hold = self._held()
         hold.status = LeaseStatus.RELEASING
         self._ending = True
-        message = self._redactor.text(message)
-        ending = Ending(ref=self.lease.ref, reason=reason, message=message, facts=facts, output=output)
+        row = None if reason is None else handed_in(reason, {})
+        doubt = "" if reason is None else unknown(reason, {})
+        message = f"{message} ({doubt})" if message and doubt else message or doubt
+        message = self._redactor.short(message, MOST_MESSAGE)
         try:
+            facts, engine = await self._look_at_directory(facts)
+            ending = Ending(
+                ref=self.lease.ref,
+                reason=reason,
+                message=message,
+                facts=facts,
+                registered=row,
+                output=output,
+                engine=engine,
+                fence=self._fence,
+            )
             settled = await settle_held(self._store, ending, hold)
         except LeaseLost:
             self._heartbeat.drop(hold)
@@ -309,3 +350,16 @@ class HeldLease:
                 f"{self.lease.profile_id} is left to its release policy"
             )
         return settled
+
+    async def _look_at_directory(self, facts: EndFacts) -> tuple[EndFacts, int | None]:
+        """What the directory tells of the ending, if the program asked for it; and of the browser that it opened."""
+        borrowed = self._borrowed
+        if borrowed is None or facts.browser is Browser.NOT_PROVEN:
+            return facts, None
+        if facts.browser is Browser.NONE and not await aside(lambda: borrowed.touched):
+            return facts, None
+        failing = "closed() was not called" if facts.browser is Browser.NONE else await aside(borrowed.seal)
+        if failing:
+            unproven = EndFacts(browser=Browser.NOT_PROVEN, failing_clause=failing, final_url=facts.final_url)
+            return unproven, None
+        return facts, await aside(lambda: borrowed.engine)

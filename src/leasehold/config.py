@@ -12,7 +12,7 @@ from typing import Final
 from leasehold.core.jobs import Backoff
 from leasehold.core.leases import Timing
 from leasehold.core.policy import Policy, Retention
-from leasehold.errors import InputError, Problem
+from leasehold.errors import InputError, Problem, nearest
 
 PREFIX: Final = "LEASEHOLD_"
 NEARLY: Final = 0.9
@@ -155,6 +155,8 @@ def load(environ: Mapping[str, str] | None = None, /, **overrides: str | float) 
     unknown = [name for name in overrides if name not in _BY_NAME]
     problems += [Problem(name, f"no such setting; there are: {', '.join(_BY_NAME)}") for name in unknown]
     problems += _misspelt(environ)
+    if not values["data_dir"]:
+        problems.append(Problem(PREFIX + "DATA_DIR", "must name a folder: Leasehold deletes old evidence in it"))
     renew, stop, ttl = (_number(values, name) for name in ("renew_every", "holder_stops_after", "lease_ttl"))
     if not problems and not renew < stop < ttl:
         problems.append(
@@ -172,12 +174,8 @@ def _misspelt(environ: Mapping[str, str]) -> list[Problem]:
     """Variables that are nearly a setting: what they were meant to say would be lost. Others may be anybody's."""
     known = [PREFIX + name.upper() for name in _BY_NAME]
     strange = [name for name in environ if name.startswith(PREFIX) and name not in known]
-    if not strange:
-        return []
-    from difflib import get_close_matches
-
-    near = ((name, get_close_matches(name, known, n=1, cutoff=NEARLY)) for name in strange)
-    return [Problem(name, f"no such setting; did you mean {meant[0]}?") for name, meant in near if meant]
+    near = ((name, nearest(name, known, NEARLY)) for name in strange)
+    return [Problem(name, f"no such setting; did you mean {meant}?") for name, meant in near if meant]
 
 
 def _parse(setting: Setting, raw: str | float | None, problems: list[Problem]) -> str | float | None:
@@ -252,6 +250,6 @@ def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
         warm_age=seconds("warm_age"),
         warm_idle=seconds("warm_idle"),
         keep_evidence=timedelta(days=_number(values, "keep_evidence")) or None,
-        keep_evidence_bytes=int(_number(values, "keep_evidence_mb")) * 1_000_000 or None,
+        keep_evidence_bytes=int(_number(values, "keep_evidence_mb") * 1_000_000) or None,
         probe_url=str(values["probe_url"]) or None,
     )

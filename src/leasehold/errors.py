@@ -25,7 +25,7 @@ The code is for programs, the message for people: what happened, to what, and wh
         └── SchemaTooNew        SCHEMA_TOO_NEW
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,6 +36,14 @@ def told(something: object) -> str:
         return str(something)
     except Exception as error:  # noqa: BLE001 - other people's code
         return f"{type(something).__name__}, which could not be told ({type(error).__name__})"
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """What somebody may have meant who wrote `name`, whatever its case; None if nothing is near."""
+    from difflib import get_close_matches
+
+    names = {each.casefold(): each for each in known}
+    return next((names[near] for near in get_close_matches(name.casefold(), names, n=1, cutoff=cutoff)), None)
 
 
 class LeaseholdError(Exception):
@@ -153,7 +161,7 @@ class Fail(LeaseholdError):
     def __init__(self, reason: str, message: object = "") -> None:
         detail = told(message) if message else ""
         super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason
+        self.reason = told(reason)
         self.detail = detail
 
 

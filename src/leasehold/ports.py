@@ -86,13 +86,18 @@ class LeaseRequest:
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A lease, and everything that is needed to use it."""
+    """A lease, and everything that is needed to use it.
+
+    `engine` is the version of the browser that opened the profile last; None if none did, or a person has cleared it
+    since: only then may its directory be empty.
+    """
 
     lease: Lease
     profile: Profile
     account: Account
     proxy: Proxy | None = None
     job: Job | None = None
+    engine: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,8 +296,8 @@ class Store(Protocol):
     async def decide(self, decision: Decision) -> Decided:
         """A person's decision, version-checked, with a note; closes the record's open review.
 
-        Raises NotFound, VersionConflict or IllegalTransition. Touches a constant number of rows, however many
-        jobs wait behind the record.
+        Raises NotFound, VersionConflict, IllegalTransition, or Conflict (the lease was revoked already). Touches a
+        constant number of rows, however many jobs wait behind the record.
         """
         ...
 

@@ -5,13 +5,16 @@ import signal
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import cast
 
 from leasehold.cli.events import FOLLOW_PAGE, Tail
+from leasehold.cli.evidence import evidence_lines
+from leasehold.cli.table import Screen
 from leasehold.cli.workers import view
 from leasehold.core.events import Event, EventType
 from leasehold.core.ids import WorkerId
-from leasehold.core.workers import Worker
+from leasehold.core.workers import Worker, WorkerReport
 from leasehold.ports import Page, Store
 from tests.cli.workplace import Workplace, environment, in_terminal, program
 
@@ -44,7 +47,11 @@ def test_a_lease_is_revoked(place: Workplace) -> None:
     assert place.json("leases", "revoke", lease_id, "--note", "stuck")["target"] == "lease"
     (lease,) = place.json("leases")["items"]
     assert lease["status"] == "revoked"
-    place.fails(3, "leases", "revoke", lease_id, "--note", "again")
+    assert f"lease {lease_id} was revoked already" in place.fails(4, "leases", "revoke", lease_id, "--note", "again")
+    assert "ENDS" in place.text("leases")
+    why = place.text("why", "profile", "twin_a")
+    assert f"lease {lease_id} was revoked" in why
+    assert "leases revoke" not in why
     place.fails(3, "leases", "revoke", "nothing", "--note", "x")
     place.fails(2, "leases", "revoke", lease_id)
 
@@ -65,6 +72,16 @@ def test_runs_are_listed_and_shown(place: Workplace) -> None:
     assert place.json("runs", "show", run_id)["stop_reason"] == "TIMEOUT"
     place.fails(3, "runs", "show", "nothing")
     place.fails(2, "runs", "--result", "great")
+
+
+def test_a_picture_that_the_keeper_took_is_not_called_missing(tmp_path: Path) -> None:
+    def told(*names: str) -> str:
+        artifacts = [{"name": name, "size": 17, "sha256": "0" * 64} for name in names]
+        evidence = {"folder": "r", "artifacts": artifacts, "no_screenshot": "the page was closed"}
+        return "\n".join(evidence_lines(evidence, tmp_path, Screen(width=80, colours=False)))
+
+    assert told().endswith("  no final.png: the page was closed")
+    assert told("last.png").endswith("  no final.png: the page was closed; last.png is what the keeper took")
 
 
 def test_events_are_listed_newest_first_and_filtered(place: Workplace) -> None:
@@ -161,6 +178,15 @@ def test_workers_show_whether_they_still_report(place: Workplace) -> None:
     assert place.text("workers", "--pool", "other") == "no workers match\n"
 
 
+def test_workers_that_report_stand_above_those_that_went_each_newest_first(place: Workplace) -> None:
+    for name in ("z2", "a1", "m3"):
+        place.start_worker(name)
+    gone = WorkerReport(worker_id=WorkerId("m3"), incarnation="m3-1", pool="default", tasks=("buy",), stopping=True)
+    place.do(lambda store: store.report(gone))
+    names = [line.split()[0] for line in place.text("workers").splitlines()[1:]]
+    assert names == ["a1", "z2", "w1", "m3"]
+
+
 def test_a_worker_that_does_not_report_is_silent_unless_it_said_goodbye() -> None:
     now, ttl = datetime.now(UTC), timedelta(seconds=90)
     state = next(column for column in view(now, ttl).columns if column.title == "STATE")
@@ -230,7 +256,8 @@ def test_why_a_profile_is_not_available(place: Workplace) -> None:
     place.reviewed_profile()
     text = place.text("why", "profile", "shop_us_main")
     assert text.startswith("profile shop_us_main is review_required\n")
-    assert "leasehold profiles clear shop_us_main" in text
+    (run,) = place.json("runs")["items"]
+    assert f"what you can do\n  leasehold runs show {run['run_id']}\n  leasehold profiles clear shop_us_main" in text
     assert place.json("why", "profile", "twin_a")["headline"] == "profile twin_a is available"
 
 

@@ -286,7 +286,7 @@ async def test_a_profile_that_is_newer_than_every_browser_is_shown_as_blocked(ne
     async with new_world(profile("p1"), profile("p2")) as world:
         await world.offer("visit", engine=140)
         await world.add("p1")
-        await world.finish(await world.take(engine=150))
+        await world.finish(await world.take(engine=150), engine=150)
         newer, other = await world.add("p1"), await world.add("p2")
         assert [grant.lease.profile_id for grant in await world.claim(9, engine=140)] == ["p2"]
         shown = await world.job(newer)

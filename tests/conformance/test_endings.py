@@ -329,8 +329,42 @@ async def test_a_batch_of_endings_has_a_limit(new_world: NewWorld) -> None:
 async def test_the_browser_version_of_a_profile_only_grows(new_world: NewWorld) -> None:
     async with new_world() as world:
         for engine, known in ((130, 130), (None, 130), (128, 130), (131, 131)):
-            await world.finish(await world.acquire(), engine=engine)
+            await world.finish(await world.acquire(engine=130), engine=engine)
             assert (await world.lane()).engine == known
+
+
+async def test_a_grant_tells_which_browser_opened_the_profile_until_a_person_clears_it(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.acquire(engine=131)
+        assert grant.engine is None
+        await world.finish(grant)
+        grant = await world.run()
+        assert grant.engine is None, "nobody said yet that a browser was open"
+        await world.finish(grant, engine=131)
+        grant = await world.run()
+        assert grant.engine == 131
+        await world.finish(grant, "LOGIN_REQUIRED")
+        await world.clear()
+        assert (await world.run()).engine is None
+
+
+async def test_tokens_go_on_above_the_one_that_a_directory_has_seen(new_world: NewWorld) -> None:
+    """Another store had the directory, or this one before it was restored: no lease may share a token with those."""
+    async with new_world() as world:
+        for fence, token in ((None, 1), (1, 2), (7, 3), (5, 8), (10**15, 9), (-1, 10)):
+            grant = await world.acquire()
+            assert grant.lease.token == token
+            await world.finish(grant, fence=fence)
+        settled = await world.events(type="run_settled")
+        assert [event.data.get("fence") for event in settled] == [None, None, 7, None, None, None]
+
+
+async def test_a_lease_that_is_not_live_raises_no_token(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.acquire()
+        await world.finish(grant)
+        assert (await world.finish(grant, fence=70)).refused is not None
+        assert (await world.acquire()).lease.token == 2
 
 
 async def test_a_job_that_is_given_back_unstarted_keeps_its_place_and_its_attempts(new_world: NewWorld) -> None:

@@ -273,6 +273,18 @@ async def test_one_record_is_got_by_its_id(new_world: NewWorld) -> None:
                 assert await world.store.get(kind, getattr(record, key)) == record
 
 
+async def test_workers_are_listed_newest_first_page_by_page(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        before = [worker.incarnation for worker in await world.all(Worker)]
+        for incarnation in ("z", "b", "y", "a"):
+            await world.offer("visit", incarnation=incarnation)
+            world.advance(0 if incarnation == "b" else 1)
+        await world.offer("visit", incarnation="z")  # a report does not make it any newer
+        expected = ["a", "y", "b", "z", *before]
+        for most in (1, 2, 1000):
+            assert [worker.incarnation for worker in await world.paged(Worker, most, {})] == expected
+
+
 async def test_a_record_that_is_not_there_is_not_found(new_world: NewWorld) -> None:
     async with new_world() as world:
         await some_of_everything(world)

@@ -10,6 +10,7 @@ from leasehold.core.events import EventType
 from leasehold.core.leases import Lease, LeaseStatus, RunResult
 from leasehold.core.profiles import ReleasePolicy
 from leasehold.core.settle import Browser, EndFacts, LostFacts
+from leasehold.errors import Conflict, NotFound
 from leasehold.ports import Grant, Renewal, Resolution
 from tests.conformance.world import URL, NewWorld, World, end, profile, proxy, seconds
 
@@ -127,7 +128,7 @@ async def test_a_lost_run_is_resolved_by_its_policy_and_the_facts(new_world: New
             lane = await world.lane(name)
             assert (lane.state, (await world.job(grants[name])).state) == (case.profile, case.job), name
             assert (answer.profile_state, answer.job_state) == (case.profile, case.job)
-            assert case.says in lane.state_reason
+            assert (case.says.replace("died", "revoked") if how == "revoked" else case.says) in lane.state_reason
             run = await world.run_of(grants[name])
             assert (run.result, run.stop_reason) == (RunResult.FAILED, "WORKER_LOST")
             assert run.status == ("expired" if how == "expired" else "revoked")
@@ -316,6 +317,38 @@ async def test_a_revoked_lease_is_told_with_who_did_it(new_world: NewWorld) -> N
         assert (await world.lease(grant)).status is LeaseStatus.REVOKED
         await world.resolve(grant)
         assert "revoked" in (await world.lane()).state_reason
+
+
+async def test_a_lease_that_was_revoked_already_is_told_with_what_becomes_of_it(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        world.advance(25)
+        await world.revoke(grant, over=False)
+        with pytest.raises(Conflict, match=r"p1:1 was revoked already: .* in 35 s; then the next sweep quarantines it"):
+            await world.revoke(grant, over=False)
+        assert len(await world.events(type=EventType.LEASE_REVOKED)) == 1
+        world.advance(35)
+        with pytest.raises(Conflict, match="its time is up, the next sweep quarantines it"):
+            await world.revoke(grant, over=False)
+        await world.store.expire()
+        with pytest.raises(NotFound):
+            await world.revoke(grant, over=False)
+
+
+async def test_a_lost_run_is_told_by_when_it_was_last_heard_of(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.store.checkpoint(grant.lease.ref, "cart_open")
+        world.advance(5)
+        await world.store.enter_section(grant.lease.ref, "pay")
+        world.advance(7)
+        await world.store.renew([Renewal(ref=grant.lease.ref)])
+        world.advance(60)
+        await world.store.expire()
+        await world.resolve(grant)
+        sentence = "died inside pay; last heard of 12 s after the last safe step cart_open"
+        assert (await world.lane()).state_reason == sentence
+        assert (await world.job(grant)).detail == f"WORKER_LOST: {sentence}"
 
 
 async def test_a_revoked_lease_keeps_its_profile_until_its_holder_must_have_stopped(new_world: NewWorld) -> None:

@@ -138,6 +138,34 @@ async def a_leased_profile(world: World) -> dict[str, str]:
     return {"profile_id": "p1"}
 
 
+async def a_revoked_profile(world: World) -> dict[str, str]:
+    grant = await world.run()
+    world.advance(25)
+    await world.revoke(grant, over=False)
+    return {"profile_id": "p1"}
+
+
+async def a_job_that_died_inside_a_section(world: World) -> dict[str, str]:
+    grant = await world.run()
+    await world.store.enter_section(grant.lease.ref, "submit_order")
+    await world.lose(grant)
+    await world.resolve(grant)
+    await world.clear()
+    await world.finish(await world.acquire())
+    return {"job_id": str(grant.lease.job_id)}
+
+
+async def a_profile_without_a_worker(world: World) -> dict[str, str]:
+    await world.add()
+    await world.offer("visit", stopping=True)
+    return {"profile_id": "p1"}
+
+
+async def a_profile_whose_task_nobody_ever_offered(world: World) -> dict[str, str]:
+    await world.add(task="rare")
+    return {"profile_id": "p1"}
+
+
 async def a_stale_profile(world: World) -> dict[str, str]:
     await world.lose(await world.run())
     return {"profile_id": "p1"}
@@ -173,6 +201,10 @@ SITUATIONS: dict[Callable[[World], Awaitable[dict[str, str]]], tuple[str, ...]] 
     a_finished_job: ("is completed", "it is over"),
     a_job_of_a_lost_worker: ("is due", "WORKER_LOST", "lost workers: 1"),
     an_idle_profile: ("p1 is available", "nothing waits for it"),
+    a_revoked_profile: ("p1 is leased", "p1:1 was revoked", "its time is up, in 35 s; then the next sweep quarantines"),
+    a_job_that_died_inside_a_section: ("last run: ", "runs show ", "# submit_order may have gone through"),
+    a_profile_without_a_worker: ("p1 is available", "visit in pool default", "blocked_by_no_worker", "why job "),
+    a_profile_whose_task_nobody_ever_offered: ("rare in pool default", "blocked_by_no_worker"),
     a_leased_profile: ("p1 is leased", "inside submit_order", "leases revoke p1:1"),
     a_stale_profile: ("p1 is stale", "release policy quarantine", "profiles disable p1"),
     a_quarantined_profile: ("p1 is quarantined", "a security prompt appeared", "profiles clear p1"),
@@ -188,6 +220,18 @@ async def test_every_situation_is_explained_by_its_facts(new_world: NewWorld, si
         answer = text_of(explain(facts))
         for part in SITUATIONS[situation]:
             assert part in answer
+
+
+async def test_a_job_s_own_last_run_is_among_the_facts_and_so_is_its_profile_s(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.finish(grant, "TIMEOUT")
+        later = await world.acquire()
+        facts = await about(world, job_id=grant.lease.job_id)
+        assert facts.job_run == await world.run_of(grant)
+        assert facts.last_run == await world.run_of(later)
+        fresh = await world.add()
+        assert (await about(world, job_id=fresh.job_id)).job_run is None
 
 
 async def test_open_reviews_and_unresolved_endings_are_among_the_facts(new_world: NewWorld) -> None:

@@ -20,6 +20,10 @@ from leasehold.stores import open_store
 from tests.cli.workplace import environment, in_terminal, process, program
 
 SECONDS = 280
+# What this page shows is from a demo's store. Of a review: whose it is; of a dead job: its task and profile.
+PAGE = Path(__file__).resolve().parents[2] / "docs/howto/handle-reviews-and-dead-letters.md"
+REVIEW = re.compile(r"^[0-9a-f-]{36} +(job|profile) +(\w+)", re.MULTILINE)
+DEAD = re.compile(r"^[0-9a-f-]{36} +(\w+) +(\w+) +1 .+ was the last$", re.MULTILINE)
 
 JOBS = {
     ("books_us_1", "sign_in"): ["completed"],
@@ -41,7 +45,7 @@ JOBS = {
     ("shoes_de_main", "read_orders"): ["blocked"],
     ("shoes_de_backup", "sign_in"): ["completed"],
     ("shoes_de_backup", "export_orders"): ["review", "blocked"],
-    ("toys_fr_1", "price_list"): ["completed"],
+    ("toys_fr_1", "price_list"): ["completed", "dead"],
     ("toys_fr_guest", "price_list"): ["completed", "completed"],
 }
 PROFILES = {
@@ -79,6 +83,10 @@ def test_the_demo_shows_a_job_of_every_kind_and_leaves_nothing_running(tmp_path:
     check_evidence(runs, folder)
     url = re.findall(r"export LEASEHOLD_STORE=(\S+)", done.stdout)[0]
     assert "died inside export_orders" in process("why", "profile", "books_us_5", url=url).stdout
+    page = PAGE.read_text(encoding="utf-8")
+    for command, row in (("reviews", REVIEW), ("dlq", DEAD)):
+        shown = page.partition(f"$ leasehold {command}\n")[2].partition("```")[0]
+        assert sorted(row.findall(shown)) == sorted(row.findall(process(command, url=url).stdout)) != []
 
 
 async def read(folder: Path) -> tuple[Sequence[Job], Sequence[Lane], Sequence[RunRecord], Sequence[Event]]:
@@ -101,7 +109,8 @@ async def read(folder: Path) -> tuple[Sequence[Job], Sequence[Lane], Sequence[Ru
 def told(text: str, folder: Path) -> None:
     """The words at the end: each job and profile, with its reason, on lines that fit."""
     after = text.partition("what became of each job")[2]
-    rows = re.findall(r"^(?:books|shoes|toys)_\w+ +\w+ +(?:completed|review|blocked|skipped) ", after, re.MULTILINE)
+    states = "completed|review|blocked|skipped|dead"
+    rows = re.findall(rf"^(?:books|shoes|toys)_\w+ +\w+ +(?:{states}) ", after, re.MULTILINE)
     assert len(rows) == len(FIRST) + len(WHILE_TAKEN)
     for words in (
         "TIMEOUT: the task took longer than 5 s; attempt",
@@ -109,9 +118,11 @@ def told(text: str, folder: Path) -> None:
         "SECURITY_PROMPT: the shop asks for a code",
         "its profile was taken, and on_conflict is skip",
         "WORKER_LOST: died inside export_orders",
+        "attempt 1 of 1 was the last",
         "ACTION_NOT_ALLOWED",
         f"export LEASEHOLD_DATA_DIR={folder}/data",
         "leasehold open books_us_1",
+        "leasehold dlq",
     ):
         assert words in " ".join(after.split()), words
     pictures = [Path(path) for path in re.findall(r"^ {4}(/\S+\.png)$", after, re.MULTILINE)]
@@ -137,6 +148,7 @@ def check_jobs(jobs: Sequence[Job], runs: Sequence[RunRecord]) -> None:
         ("books_us_5", "export_orders", "WORKER_LOST"),
         ("books_us_6", "monthly_report", "WORKER_LOST"),
         ("shoes_de_backup", "export_orders", "ACTION_NOT_ALLOWED"),
+        ("toys_fr_1", "price_list", "TEMPORARY_NAVIGATION_ERROR"),
     }
     assert len({run.worker_id for run in runs}) == 4
 
@@ -203,7 +215,7 @@ def test_without_a_browser_it_says_what_to_do_and_makes_nothing(tmp_path: Path) 
         timeout=SECONDS,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert "nowhere" in done.stderr
     assert "playwright install chromium" in done.stderr
@@ -220,7 +232,7 @@ def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
         timeout=SECONDS,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'leasehold[browser]'" in done.stderr
 
 

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from leasehold.cli.live import picture
-from leasehold.cli.outcome import table
+from leasehold.cli.outcome import look_around, table
 from leasehold.cli.table import Screen
 from leasehold.core.ids import AccountId, JobId, ProfileId
 from leasehold.core.profiles import Lane, ProfileState
+from leasehold.demo.place import Place
 from leasehold.demo.play import Scene
 from leasehold.demo.story import Line
 from leasehold.ports import Stats
@@ -67,3 +69,33 @@ def test_a_long_reason_goes_on_below_itself() -> None:
         "b    completed",
     ]
     assert max(map(len, table(("WHO", "STATE", "WHY"), rows, Screen(width=None, colours=False)))) == 55
+
+
+def test_what_to_type_next_works_in_the_shell_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(called: Path | str) -> str:
+        """How the line about reviews begins, for somebody who called the program so."""
+        monkeypatch.setattr("sys.argv", [str(called), "demo"])
+        (line,) = (line for line in look_around(Place(folder=tmp_path / "a demo")) if line.endswith(" reviews"))
+        return line.removesuffix(" reviews").strip()
+
+    home = tmp_path / "my clone"
+    program = home / ".venv/bin/leasehold"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setattr("sys.executable", str(program.with_name("python")))
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert typed(".venv/bin/leasehold") == ".venv/bin/leasehold"
+    assert typed(program) == ".venv/bin/leasehold"
+    assert typed("-c") == ".venv/bin/leasehold", "the one beside this Python"
+    monkeypatch.chdir(tmp_path)
+    assert typed(program) == "'my clone/.venv/bin/leasehold'"
+    monkeypatch.chdir(program.parent)
+    assert typed(program) == "./leasehold"
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert typed(program) == "leasehold"
+    program.unlink()
+    assert typed(program) == "leasehold"
+    lines = list(look_around(Place(folder=tmp_path / "a demo")))
+    assert f"  export LEASEHOLD_DATA_DIR='{tmp_path}/a demo/data'" in lines

@@ -792,8 +792,8 @@ class Model:
         return "active"
 
     def _revoke(self, decision: Decision) -> str:
-        for held in self.leases:
-            if held.ref[0] == decision.id and held.ended is None and held.status != "revoked":
-                held.status = "revoked"
-                return "revoked"
-        raise NotFound("no such live lease")
+        held = next((held for held in self.leases if held.ref[0] == decision.id and held.ended is None), None)
+        if held is None or held.status == "revoked":
+            raise (Conflict if held else NotFound)("no such live lease")
+        held.status = "revoked"
+        return held.status

@@ -159,7 +159,7 @@ async def house(
         yield opened
         left = await asyncio.to_thread(_gone, opened)
         assert left == [], f"processes were left: {left}"
-        assert list((data / "open").iterdir()) == []
+        assert list((data / "open").glob("*")) == []
     finally:
         await store.close()
 

@@ -14,6 +14,7 @@ from leasehold.core.leases import Lease
 from leasehold.core.profiles import ProfileState
 from leasehold.core.settle import Ending
 from leasehold.errors import Conflict, InputError, StoreUnavailable
+from leasehold.evidence.redact import MOST_MESSAGE
 from leasehold.ports import Settled
 from tests.runtime.stage import TIMES, furnish, state_of, until
 
@@ -108,6 +109,18 @@ async def test_a_reason_that_the_program_names_decides(store_url: str) -> None:
             async with client.lease("p1"):
                 raise Fail("LOGIN_REQUIRED", "the shop shows its form")
         assert await state_of(client) is ProfileState.REVIEW_REQUIRED
+
+
+async def test_a_misspelt_reason_does_not_give_the_profile_to_others(store_url: str) -> None:
+    async with connect(store_url, **TIMES) as client:
+        await furnish(client)
+        with pytest.raises(Fail):
+            async with client.lease("p1") as lease:
+                raise Fail("LOGIN_REQUIERD", "the shop shows its form")
+        assert await state_of(client) is ProfileState.REVIEW_REQUIRED
+        run = await client.get(RunRecord, lease.lease.run_id)
+        form = "the shop shows its form"
+        assert run.message == f"{form} (there is no reason LOGIN_REQUIERD; did you mean LOGIN_REQUIRED?)"
 
 
 @pytest.mark.parametrize(("told", "state"), [(True, ProfileState.AVAILABLE), (False, ProfileState.STALE)])
@@ -245,3 +258,11 @@ async def test_a_person_may_open_a_profile_whose_account_is_paused(store_url: st
             await client.lease("p1").__aenter__()
         async with client.lease("p1", purpose="manual") as lease:
             assert lease.token == 1
+
+
+async def test_what_is_said_at_the_end_is_kept_as_far_as_it_is_worth(sqlite_url: str) -> None:
+    async with connect(sqlite_url, **TIMES) as client:
+        await furnish(client)
+        async with client.lease("p1") as lease:
+            await lease.release("LOGIN_REQUIRED", "it says: " + "so " * 100_000)
+        assert len((await client.get(RunRecord, lease.lease.run_id)).message) == MOST_MESSAGE

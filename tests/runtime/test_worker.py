@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from leasehold.app import App, Run, SyncRun
+from leasehold.browsers.link import KeeperLink
 from leasehold.core.events import EventType
 from leasehold.core.leases import Lease
 from leasehold.core.profiles import ManualUse, ReleasePolicy
@@ -178,6 +179,23 @@ async def test_the_next_job_inherits_the_open_browser(store_url: str, tmp_path: 
             assert all((home.evidence(run) / "final.png").exists() for run in runs)
 
 
+async def test_whoever_gets_a_browser_is_noted_before_it_does(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over = KeeperLink.hand_over
+    noted: list[bool] = []
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path) as home:
+
+            async def looking(link: KeeperLink, **lease: Any) -> None:
+                noted.append((home.data / "open" / lease["run_id"]).exists())
+                await hand_over(link, **lease)
+
+            monkeypatch.setattr(KeeperLink, "hand_over", looking)
+            await home.do(*[await home.submit("visit", payload={"url": shop.url}) for _ in range(2)])
+    assert noted == [True]
+
+
 @pytest.mark.parametrize("off", ["task", "profile", "runs"])
 async def test_a_browser_is_not_handed_over_where_that_is_off(sqlite_url: str, tmp_path: Path, off: str) -> None:
     app = new_app()
@@ -208,6 +226,8 @@ ENDINGS: dict[str, tuple[str, str, str]] = {
     "refused": ("TEMPORARY_NAVIGATION_ERROR", "scheduled", "available"),
     "in_section": ("TASK_ERROR", "review", "quarantined"),
     "own_reason": ("OUT_OF_STOCK", "scheduled", "available"),
+    "misspelt": ("LOGIN_REQUIERD", "review", "review_required"),
+    "misspelt_signal": ("SECURITY_PROMT", "review", "review_required"),
 }
 
 
@@ -255,6 +275,10 @@ def app_of_endings() -> App:  # noqa: C901 - one branch for each ending
                     raise ValueError("nobody knows what was submitted")
             case "own_reason":
                 raise Fail("OUT_OF_STOCK")
+            case "misspelt":
+                raise Fail("LOGIN_REQUIERD", "the shop shows its form")
+            case "misspelt_signal":
+                run.signal("SECURITY_PROMT")
         return {}
 
     @app.task("endless", timeout=1.5)
@@ -283,6 +307,7 @@ async def test_every_ending_does_what_the_table_says(sqlite_url: str, tmp_path: 
                 assert run.final_url is not None, how
                 assert (home.evidence(run) / "final.png").exists(), (how, run.evidence.get("no_screenshot"))
                 assert "hunter2" not in str(run)
+                assert ("did you mean" in run.message) is how.startswith("misspelt"), how
             assert seen == ENDINGS
 
 
@@ -334,6 +359,26 @@ async def test_runs_that_share_a_profile_have_copies_and_leave_it_as_it_was(sqli
             again = await home.submit("recall", payload={"url": shop.url})
             await home.do(again)
             assert (await home.run_of(again)).output == {"cookie": "ann", "local": "ann", "indexed": "ann"}
+
+
+async def test_a_shared_task_runs_alone_too_and_an_exclusive_one_never_beside_others(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    app = new_app()
+
+    @app.task("count", mode="shared")
+    async def count(run: Run) -> dict[str, Any]:
+        return {"mode": run.lease.mode}
+
+    @app.task("buy", mode="exclusive")
+    async def buy(run: Run) -> None: ...
+
+    async with house(app, sqlite_url, tmp_path, profile("p1"), profile("p2", max_active_runs=2)) as home:
+        plain, beside = await home.submit("count"), await home.submit("buy", "p2", mode="shared")
+        done, refused = await home.do(plain, beside)
+        assert (done.state, (await home.run_of(plain)).output) == ("completed", {"mode": "exclusive"})
+        assert (refused.state, refused.stop_reason) == ("review", "ACTION_NOT_ALLOWED")
+        assert "task buy is exclusive, the job is shared" in refused.detail
 
 
 @pytest.mark.parametrize("policy", [ManualUse.REVIEW, ManualUse.ACCEPT])

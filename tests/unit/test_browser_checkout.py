@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.checkout import OWN_FOLDER, Condition, claim_directory, inspect, keep_seal, last_engine, seal
-from leasehold.errors import Fail
+from leasehold.browsers.checkout import (
+    OWN_FOLDER,
+    Condition,
+    StrangeDirectory,
+    claim_data_dir,
+    claim_directory,
+    inspect,
+    keep_seal,
+    last_engine,
+    refuse_strange,
+    seal,
+)
+from leasehold.errors import Fail, InputError
 
 ENGINE = 150
 
@@ -34,11 +45,44 @@ def fence(directory: Path, token: int) -> None:
     """What a keeper writes before it launches."""
     own = directory / OWN_FOLDER
     own.mkdir(exist_ok=True)
-    (own / "fence").write_text(json.dumps({"version": 1, "token": token, "lease_id": f"lease_{token}"}))
+    holder = {"lease_id": f"p:{token}", "run_id": f"run_{token}"}
+    (own / "fence").write_text(json.dumps({"version": 1, "token": token, **holder}))
 
 
 def condition(directory: Path) -> Condition:
     return inspect(directory, engine=ENGINE).condition
+
+
+@pytest.mark.parametrize(
+    ("fenced", "token", "run_id", "opened_by", "reason"),
+    [
+        (None, 1, "run_1", None, None),  # a new profile
+        (None, 5, "run_5", 150, "PROFILE_MISMATCH"),  # its session is somewhere else
+        (4, 5, "run_5", 150, None),  # a launch that failed was here
+        (5, 5, "run_5", 150, None),  # the same run, once more
+        (5, 5, "run_x", None, "PROFILE_IN_USE_ELSEWHERE"),  # another store's lease of the same name
+        (6, 5, "run_5", None, "PROFILE_IN_USE_ELSEWHERE"),
+    ],
+)
+def test_a_directory_that_is_not_the_profiles_is_refused(
+    tmp_path: Path, fenced: int | None, token: int, run_id: str, opened_by: int | None, reason: str | None
+) -> None:
+    directory = claim_directory(tmp_path / "p")
+    if fenced is not None:
+        fence(directory, fenced)
+    refused = None
+    try:
+        seen = inspect(directory, engine=ENGINE)
+        refuse_strange(directory, seen, token=token, run_id=run_id, opened_by=opened_by)
+    except StrangeDirectory as strange:
+        refused = strange
+    assert (refused.reason if refused else None) == reason
+    assert (refused.fence if refused else None) == (fenced if reason == "PROFILE_IN_USE_ELSEWHERE" else None)
+    assert directory.exists() == (reason != "PROFILE_MISMATCH"), "no empty directory is left in the wrong place"
+
+
+def test_a_used_directory_is_the_profiles_also_if_nothing_is_known_of_it(used: Path) -> None:
+    refuse_strange(used, inspect(used, engine=ENGINE), token=1, run_id="run_1", opened_by=150)
 
 
 def test_a_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
@@ -244,3 +288,37 @@ def test_a_lock_that_somebody_holds_is_use_elsewhere(used: Path) -> None:
         inspect(used, engine=ENGINE)
     assert raised.value.reason == "PROFILE_IN_USE_ELSEWHERE"
     assert condition(used) is Condition.ADOPTED
+
+
+def test_a_seal_is_not_written_through_a_link(used: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    (used / OWN_FOLDER).mkdir()
+    (used / OWN_FOLDER / "closed.json.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic link"):
+        seal(used)
+    assert (tmp_path / "precious").read_text() == "x"
+
+
+def test_only_its_owner_can_write_to_a_workers_folders(tmp_path: Path) -> None:
+    (tmp_path / "data" / "runs").mkdir(parents=True)
+    (tmp_path / "data" / "runs").chmod(0o775)
+    before = os.umask(0)
+    try:
+        claim_data_dir(tmp_path / "data")
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").iterdir()}
+    assert found == {"bin": 0o700, "open": 0o700, "profiles": 0o700, "runs": 0o755}
+
+
+def test_the_folders_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(InputError, match="bin belongs to another user"):
+        claim_data_dir(tmp_path)
+
+
+def test_a_data_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cannot be used: Not a directory; set LEASEHOLD_DATA_DIR"):
+        claim_data_dir(tmp_path / "file" / "data")

@@ -100,6 +100,7 @@ def test_the_browser_gets_what_it_needs_of_the_environment_and_no_more() -> None
 @pytest.mark.parametrize(
     "arg",
     [
+        "--",
         "--remote-debugging-port=9222",
         "--user-data-dir=/x",
         "--proxy-server=x:1",
@@ -142,3 +143,13 @@ def test_only_open_tabs_are_forgotten(tmp_path: Path) -> None:
     forget_tabs(tmp_path)
     forget_tabs(tmp_path / "new")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["Cookies"]
+
+
+def test_tabs_are_not_looked_for_behind_a_link(tmp_path: Path) -> None:
+    precious = tmp_path / "elsewhere" / "precious"
+    precious.parent.mkdir()
+    precious.write_text("x")
+    (tmp_path / "profile" / "Default").mkdir(parents=True)
+    (tmp_path / "profile" / "Default" / "Sessions").symlink_to(precious.parent)
+    forget_tabs(tmp_path / "profile")
+    assert precious.exists()

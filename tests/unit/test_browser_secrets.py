@@ -1,5 +1,6 @@
 """Credentials by reference: where they may be kept, and that no error shows them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,11 @@ def test_a_secret_in_place_of_a_reference_is_refused_without_showing_it(referenc
     with pytest.raises(InputError) as raised:
         resolve_credentials(reference, {})
     assert "hunter" not in raised.value.message
+
+
+def test_a_file_that_cannot_be_had_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(InputError, match="is not a file"):
+        resolve_credentials(f"file:{tmp_path / 'pipe'}")
+    with pytest.raises(InputError, match="home directory is not known"):
+        resolve_credentials("file:~nobody-of-this-name/login")

@@ -127,3 +127,12 @@ def test_settings_have_different_names() -> None:
     names = [setting.name for setting in SETTINGS]
     assert len(names) == len(set(names))
     assert PREFIX == "LEASEHOLD_"
+
+
+def test_a_data_folder_must_be_named() -> None:
+    assert faults({"LEASEHOLD_DATA_DIR": ""}).keys() == {"LEASEHOLD_DATA_DIR"}
+
+
+def test_less_than_a_megabyte_of_evidence_is_a_bound() -> None:
+    assert load({"LEASEHOLD_KEEP_EVIDENCE_MB": "0.5"}).browsers.keep_evidence_bytes == 500_000
+    assert load({"LEASEHOLD_KEEP_EVIDENCE_MB": "0"}).browsers.keep_evidence_bytes is None

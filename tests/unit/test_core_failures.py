@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule, failure
+from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule, failure, handed_in, unknown
 
 TABLE = """
 TIMEOUT                    page     yes                 available
@@ -66,3 +66,24 @@ def test_a_project_cannot_soften_a_built_in_reason() -> None:
 def test_a_row_registered_for_another_reason_does_not_count() -> None:
     own = Failure("SHOP_CLOSED", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.AVAILABLE)
     assert failure("SHOP_OPEN", own).retry is RetryRule.NO
+
+
+def test_a_holders_reason_that_nobody_knows_needs_a_person() -> None:
+    own = {"SHOP_CLOSED": Failure("SHOP_CLOSED", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.AVAILABLE)}
+    row = handed_in("SHOP_CLOSD", own)
+    assert (row.reason, row.retry, row.profile) == ("SHOP_CLOSD", RetryRule.NO, ProfileRule.REVIEW_REQUIRED)
+    assert handed_in("SHOP_CLOSED", own) is own["SHOP_CLOSED"]
+    assert handed_in("TIMEOUT", own) is FAILURES["TIMEOUT"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("LOGIN_REQUIERD", "there is no reason LOGIN_REQUIERD; did you mean LOGIN_REQUIRED?"),
+        ("login_required", "there is no reason login_required; did you mean LOGIN_REQUIRED?"),
+        ("QQQQ", "there is no reason QQQQ."),
+        ("LOGIN_REQUIRED", ""),
+    ],
+)
+def test_what_a_misspelt_reason_may_have_meant(reason: str, told: str) -> None:
+    assert unknown(reason, {}) == told

@@ -412,8 +412,30 @@ def test_a_worker_that_died_inside_a_section_quarantines_under_every_policy(poli
     settlement = lose(policy=policy, open_section="submit_order")
     assert settlement is not None
     assert settlement.profile.state is ProfileState.QUARANTINED
-    assert settlement.profile.reason == "died inside submit_order, 20 s after the last safe step dashboard_open"
+    assert settlement.profile.reason.startswith("died inside submit_order; ")
     assert job_state(settlement) is JobState.REVIEW
+
+
+@pytest.mark.parametrize(
+    ("lease", "sentence"),
+    [
+        ({"heartbeat_at": before(75)}, "died inside pay; last heard of 12 s after the last safe step cart_open"),
+        ({"section_at": before(80)}, "died inside pay; last heard of 7 s after the last safe step cart_open"),
+        ({"section_at": before(95)}, "died inside pay; last heard of 0 s after the last safe step cart_open"),
+        ({"last_safe_at": None}, "died inside pay, before any safe step"),
+        (
+            {"heartbeat_at": before(75), "status": LeaseStatus.REVOKED},
+            "revoked inside pay; last heard of 12 s after the last safe step cart_open",
+        ),
+    ],
+)
+def test_a_lost_run_is_told_by_its_last_sign_of_life_and_not_by_its_expiry(
+    lease: dict[str, Any], sentence: str
+) -> None:
+    usual = {"open_section": "pay", "last_safe_step": "cart_open", "last_safe_at": before(87)}
+    settlement = lose(ended=30, **{**usual, "heartbeat_at": before(90), "section_at": before(87), **lease})
+    assert settlement is not None
+    assert settlement.profile.reason == sentence
 
 
 @pytest.mark.parametrize("policy", ReleasePolicy)

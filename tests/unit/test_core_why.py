@@ -11,7 +11,7 @@ from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import LeaseStatus, Purpose, RunRecord, RunResult
 from leasehold.core.profiles import ProfileState, ReleasePolicy
 from leasehold.core.readiness import NEXT_STEP, Blocked
-from leasehold.core.why import Why, WhyFacts, ago, explain, span
+from leasehold.core.why import Why, WhyFacts, after_revoke, ago, explain, span
 from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, a_proxy, an_account, before, seconds
 
 LOST = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(5), ended_at=before(5), unresolved=True)
@@ -35,6 +35,31 @@ def facts(state: ProfileState = ProfileState.AVAILABLE, job: Job | None = None, 
         pool_leases=0,
         last_run=None,
         reviews=(),
+    )
+    return replace(usual, **changes)
+
+
+def a_run(**changes: Any) -> RunRecord:
+    """The run of the ordinary lease, after a login form."""
+    lease = a_lease()
+    usual = RunRecord(
+        run_id=lease.run_id,
+        job_id=lease.job_id,
+        task="sync_orders",
+        attempt=1,
+        routing_key=lease.routing_key,
+        account_id=lease.account_id,
+        profile_id=lease.profile_id,
+        proxy_id=None,
+        worker_id=lease.worker_id,
+        lease_id=lease.lease_id,
+        token=lease.token,
+        purpose=lease.purpose,
+        status=LeaseStatus.RELEASED,
+        result=RunResult.FAILED,
+        stop_reason="LOGIN_REQUIRED",
+        acquired_at=lease.acquired_at,
+        ended_at=before(180),
     )
     return replace(usual, **changes)
 
@@ -178,6 +203,49 @@ def test_why_offers_to_revoke_each_of_several_sharers() -> None:
     assert len([c for c in explain(facts(ProfileState.LEASED, holders=sharers)).can if "revoke" in c]) == 2
 
 
+REVOKED = a_lease(status=LeaseStatus.REVOKED)
+
+
+@pytest.mark.parametrize(
+    ("lease", "then"),
+    [
+        ({}, "the next sweep quarantines it (release policy quarantine)"),
+        ({"open_section": "pay"}, "the next sweep quarantines it: pay was open"),
+        (
+            {"release_policy": ReleasePolicy.RECOVER},
+            "recovery is decided by the first sweep after the lock-delay, in 65 s",
+        ),
+    ],
+)
+def test_why_tells_what_becomes_of_a_revoked_lease_and_does_not_offer_to_revoke_it(
+    lease: dict[str, Any], then: str
+) -> None:
+    holders = (replace(REVOKED, **lease),)
+    said = f"lease lease_1 was revoked: its profile stays leased until its time is up, in 50 s; then {then}"
+    blocked = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.PROFILE_LEASE)
+    for job in (None, a_job(), blocked):
+        why = explain(facts(ProfileState.LEASED, job, holders=holders))
+        assert why.next == (said,)
+        assert not [command for command in why.can if "revoke" in command]
+        assert dict(why.facts)["heartbeat"] == "10 s ago; lease revoked, ends in 50 s"
+
+
+def test_why_tells_a_revoked_lease_from_those_that_share_its_profile() -> None:
+    other = a_lease(lease_id=LeaseId("lease_2"), run_id=RunId("run_2"))
+    why = explain(facts(ProfileState.LEASED, holders=(REVOKED, other)))
+    assert why.next[1] == "its other runs go on; it stays leased until the last of them has ended"
+    assert why.can == ("leasehold leases revoke lease_2 --note …",)
+    # The job of the other run is not the one whose lease was taken away.
+    running = explain(facts(ProfileState.LEASED, a_job(run_id=RunId("run_2")), holders=(REVOKED, other)))
+    assert "it ends by itself" in running.next[0]
+    assert running.can == ("leasehold leases revoke lease_2 --note …",)
+
+
+def test_why_says_if_the_time_of_a_revoked_lease_is_up() -> None:
+    over = after_revoke(replace(REVOKED, expires_at=before(1)), NOW)
+    assert over == "its time is up, the next sweep quarantines it (release policy quarantine)"
+
+
 @pytest.mark.parametrize(
     ("lease", "words"),
     [
@@ -208,33 +276,51 @@ def test_why_names_the_run_of_the_same_account_that_is_waited_for() -> None:
     assert why.next == ("its next job starts when run run_9 of the same account ends",)
 
 
+@pytest.mark.parametrize("reason", [Blocked.NO_WORKER, Blocked.CAPACITY, Blocked.APPROVAL])
+def test_why_says_what_the_next_job_of_a_free_profile_waits_for(reason: Blocked) -> None:
+    why = explain(facts(next_job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
+    assert why.next == (f"its next job (sync_orders in pool default) is {reason}: {NEXT_STEP[reason]}",)
+    assert why.can == ("leasehold why job job_1",)
+    ready = explain(facts(next_job=a_job(state=JobState.QUEUED)))
+    assert ready.next == ("its next job starts as soon as a worker is free",)
+
+
 def test_why_says_if_nothing_waits() -> None:
     assert explain(facts(waiting=0)).next == ("nothing waits for it",)
 
 
 def test_why_tells_how_the_last_run_ended() -> None:
-    lease = a_lease()
-    run = RunRecord(
-        run_id=lease.run_id,
-        job_id=lease.job_id,
-        task="sync_orders",
-        attempt=1,
-        routing_key=lease.routing_key,
-        account_id=lease.account_id,
-        profile_id=lease.profile_id,
-        proxy_id=None,
-        worker_id=lease.worker_id,
-        lease_id=lease.lease_id,
-        token=lease.token,
-        purpose=lease.purpose,
-        status=LeaseStatus.RELEASED,
-        result=RunResult.FAILED,
-        stop_reason="LOGIN_REQUIRED",
-        acquired_at=lease.acquired_at,
-        ended_at=before(180),
-    )
-    why = explain(facts(ProfileState.REVIEW_REQUIRED, last_run=run))
-    assert dict(why.facts)["last run"] == "run_1 by worker_07, failed 3 min ago (LOGIN_REQUIRED)"
+    told = "run_1 by worker_07, failed 3 min ago (LOGIN_REQUIRED)"
+    assert dict(explain(facts(ProfileState.AVAILABLE, last_run=a_run())).facts)["last run"] == told
+    # A job has its own last run: its profile may have had another since.
+    other = a_run(run_id=RunId("run_9"))
+    why = explain(facts(job=a_job(state=JobState.SCHEDULED), job_run=a_run(), last_run=other))
+    assert dict(why.facts)["last run"] == told
+
+
+@pytest.mark.parametrize("state", [ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED])
+def test_why_shows_the_evidence_first_where_a_person_decides(state: ProfileState) -> None:
+    other = a_run(run_id=RunId("run_9"))
+    assert explain(facts(state, last_run=other)).can[0] == "leasehold runs show run_9"
+    blocked = a_job(state=JobState.BLOCKED, run_id=None)
+    assert explain(facts(state, blocked, last_run=other)).can[0] == "leasehold runs show run_9"
+    review = explain(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=other))
+    assert review.can[:2] == ("leasehold runs show run_1", "leasehold runs show run_9")
+    same = explain(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=a_run()))
+    assert len([command for command in same.can if "runs show" in command]) == 1
+
+
+def test_why_shows_the_evidence_of_a_job_whose_profile_is_well() -> None:
+    for state in (JobState.REVIEW, JobState.DEAD):
+        why = explain(facts(job=a_job(state=state), job_run=a_run(), last_run=a_run(run_id=RunId("run_9"))))
+        assert [command for command in why.can if "runs show" in command] == ["leasehold runs show run_1"]
+        assert why.can[0] == "leasehold runs show run_1"
+
+
+def test_why_warns_beside_requeue_of_a_section_that_may_have_gone_through() -> None:
+    for section, caution in (("pay", "  # pay may have gone through: check the site before"), (None, "")):
+        why = explain(facts(job=a_job(state=JobState.REVIEW), job_run=a_run(open_section=section)))
+        assert f"leasehold jobs requeue job_1 --note …{caution}" in why.can
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,18 @@ import json
 import os
 import re
 import shlex
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import copytree, ignore_patterns
+from threading import Thread
 from types import FunctionType
 from typing import Any
 
@@ -34,6 +40,8 @@ QUICKSTART = ROOT / "examples/quickstart"
 TASKS = ROOT / "examples/tasks"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
 SECONDS = 60
+PROGRAM = (sys.executable, "-c", "from leasehold.cli import main; main()")
+COMMANDS = ("apply", "up", "submit")
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
@@ -151,6 +159,43 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     for example, body in zip((TASKS / "tasks.py", QUICKSTART / "lease_and_submit.py"), shown, strict=True):
         _, _, program = text_of(example).partition('"""\n\n')
         assert body == program
+    (fleet,) = [body for where, _, body in blocks("yaml") if where.startswith("README.md")]
+    assert fleet == text_of(TASKS / "fleet.yaml")
+
+
+def test_the_tasks_of_the_readme_run_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "tasks"
+    copytree(TASKS, place, ignore=ignore_patterns("leasehold*", "__pycache__"))
+    for name in [name for name in os.environ if name.startswith("LEASEHOLD_")]:
+        if name != "LEASEHOLD_BROWSER":
+            monkeypatch.delenv(name)
+    lines = [line for where, line, _ in command_lines() if where.startswith("README.md block")]
+    apply, up, submit = (next(x for x in lines if x.startswith(f"leasehold {word} ")) for word in COMMANDS)
+    served = partial(SimpleHTTPRequestHandler, directory=place / "shop")
+    with ThreadingHTTPServer(("127.0.0.1", 0), served) as shop:
+        Thread(target=shop.serve_forever, daemon=True).start()
+        shell(*shlex.split(apply), "--yes", cwd=place)
+        address = f"http://127.0.0.1:{shop.server_port}/"
+        assert "http://127.0.0.1:8000/" in submit
+        with subprocess.Popen([*PROGRAM, *shlex.split(up)[1:]], cwd=place) as worker:
+            try:
+                shell(*shlex.split(submit.replace("http://127.0.0.1:8000/", address)), cwd=place)
+                (run,) = first_ended(place)
+                assert (run["result"], run["output"], run["message"]) == ("completed", {"orders": 2}, "")
+            finally:
+                worker.send_signal(signal.SIGINT)
+        assert worker.returncode == 0
+        shop.shutdown()
+
+
+def first_ended(place: Path) -> list[Any]:
+    """The runs, once there is one and it has ended."""
+    until = time.monotonic() + 4 * SECONDS
+    while time.monotonic() < until:
+        runs: list[Any] = json.loads(shell("leasehold", "runs", "--json", cwd=place))["items"]
+        if runs and all(run["ended_at"] for run in runs):
+            return runs
+    raise AssertionError(f"no run has ended in {4 * SECONDS} s")
 
 
 def test_the_example_of_tasks_is_an_app_and_its_fleet_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +206,12 @@ def test_the_example_of_tasks_is_an_app_and_its_fleet_is_one(monkeypatch: pytest
     assert list(load_fleet(TASKS / "fleet.yaml").profiles) == ["store_us_018"]
 
 
-def shell(*command: str, expect: int = 0) -> str:
+def shell(*command: str, expect: int = 0, cwd: Path = QUICKSTART) -> str:
     """What a program of the quickstart prints. `leasehold` is this Python's."""
     if command[0] == "leasehold":
-        command = (sys.executable, "-c", "from leasehold.cli import main; main()", *command[1:])
+        command = (*PROGRAM, *command[1:])
     done = subprocess.run(
-        command, cwd=QUICKSTART, env=os.environ, capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=cwd, env=os.environ, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout
@@ -193,6 +238,13 @@ def test_the_tutorial_goes_as_it_is_told(sqlite_url: str, tmp_path: Path, monkey
     assert "job completed, profile available" in shell(sys.executable, "worker.py")
     assert answer("jobs", "show", job["job_id"])["state"] == "completed"
     asyncio.run(check_events())
+
+
+def test_the_tutorial_takes_back_every_setting_that_it_makes() -> None:
+    tutorial = "".join(body for where, _, body in blocks("sh") if "first-lease" in where)
+    made, taken = (re.findall(rf"^{word} (.+)$", tutorial, re.MULTILINE) for word in ("export", "unset"))
+    names = {each.partition("=")[0] for line in made for each in line.split()}
+    assert names == {name for line in taken for name in line.split()} != set()
 
 
 def let_the_lease_run_out(file: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from leasehold.app import App, Run, Signal, Task
 from leasehold.browsers.reports import KeeperReport, Proof, Refusal
 from leasehold.core.classify import Facts
+from leasehold.core.failures import ProfileRule, RetryRule, failure
 from leasehold.core.settle import Browser
 from leasehold.errors import Fail, LeaseLost
 from leasehold.evidence.files import EvidenceNotSaved
@@ -127,12 +128,40 @@ def test_a_task_returns_a_mapping_or_nothing(result: object, reason: str | None)
         ("SECURITY_PROMPT", ["LOGIN_REQUIRED"], "SECURITY_PROMPT"),
         ("PROXY_CHANGED", ["LOGIN_REQUIRED"], "PROXY_CHANGED"),
         (None, ["ACTION_NOT_ALLOWED", "SECURITY_PROMPT", "LOGIN_REQUIRED"], "SECURITY_PROMPT"),
+        ("TIMEOUT", ["LOGIN_REQUIERD", "ACTION_NOT_ALLOWED"], "LOGIN_REQUIERD"),
     ],
 )
 def test_of_several_reasons_the_hardest_on_the_profile_counts(
     outcome: str | None, signals: list[str], reason: str | None
 ) -> None:
     assert strictest(Outcome(reason=outcome), [Signal(name) for name in signals], {}).reason == reason
+
+
+def test_a_reason_that_nobody_registered_says_so_and_needs_a_person() -> None:
+    app = App()
+    app.reason("OUT_OF_STOCK")
+    misspelt = Outcome(reason="OUT_OF_STOK", message="none left")
+    row = misspelt.row(app.reasons)
+    assert row is not None
+    assert (row.reason, row.retry, row.profile) == ("OUT_OF_STOK", RetryRule.NO, ProfileRule.REVIEW_REQUIRED)
+    doubt = "there is no reason OUT_OF_STOK; did you mean OUT_OF_STOCK? "
+    doubt += "Reasons of your own are registered with app.reason"
+    assert misspelt.words(app.reasons) == f"none left ({doubt})"
+    assert replace(misspelt, message="").words(app.reasons) == doubt
+
+
+@pytest.mark.parametrize("reason", [None, "TIMEOUT", "OUT_OF_STOCK"])
+def test_of_a_known_reason_nothing_more_is_said(reason: str | None) -> None:
+    app = App()
+    app.reason("OUT_OF_STOCK")
+    outcome = Outcome(reason=reason, message="m")
+    assert outcome.words(app.reasons) == "m"
+    assert outcome.row(app.reasons) == (failure(reason, app.reasons.get(reason)) if reason else None)
+
+
+def test_a_reason_that_is_no_text_does_not_pass_for_success() -> None:
+    nothing_named: Any = None
+    assert outcome_of_error(Fail(nothing_named), task(), facts=Facts(), redact=str).reason == "None"
 
 
 FACTS: list[tuple[KeeperReport | None, dict[str, Any], Browser, str | None]] = [

@@ -74,6 +74,32 @@ def test_a_name_is_used_once(folder: EvidenceFolder) -> None:
     assert (folder.path / "a").read_bytes() == b"first"
 
 
+def test_of_two_that_want_a_name_at_once_one_gets_it(folder: EvidenceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[files.Artifact] = []
+    refused: list[str] = []
+
+    def write(content: bytes) -> None:
+        try:
+            kept.append(folder.write("a", content))
+        except InputError as error:
+            refused.append(str(error))
+
+    other = threading.Thread(target=write, args=(b"second",))
+    sync = os.fsync
+
+    def meanwhile(handle: int) -> None:
+        if not other.ident:
+            other.start()
+            other.join(0.2)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    write(b"first")
+    other.join()
+    assert (len(kept), len(refused)) == (1, 1)
+    assert folder.verify(kept[0])
+
+
 def test_one_file_and_one_run_have_a_limit(folder: EvidenceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_BYTES", 10)
     monkeypatch.setattr(files, "MOST_ARTIFACTS", 2)
@@ -114,6 +140,18 @@ def test_a_link_is_not_adopted(folder: EvidenceFolder) -> None:
         folder.adopt("last.png")
 
 
+def test_what_is_not_a_file_is_not_waited_for(folder: EvidenceFolder) -> None:
+    artifact = folder.write("a", b"")
+    for name in ("a", "b"):
+        (folder.path / name).unlink(missing_ok=True)
+        os.mkfifo(folder.path / name)
+    assert not folder.verify(artifact)
+    with pytest.raises(InputError, match="is not a file"):
+        folder.adopt("b")
+    with pytest.raises(InputError, match="is not a file"):
+        folder.copy("c", folder.path / "b")
+
+
 def test_a_file_that_changed_or_vanished_is_noticed(folder: EvidenceFolder) -> None:
     artifact = folder.write("a", b"first")
     (folder.path / "a").write_bytes(b"other")
@@ -150,6 +188,14 @@ def test_a_folder_that_was_never_made_cannot_be_written_to(tmp_path: Path) -> No
         EvidenceFolder(tmp_path, "run_1").write("a", b"")
 
 
+def run_id(number: int) -> str:
+    """An id as stores give it."""
+    return f"01a1e1a7-d9fa-7081-988b-{number:012}"
+
+
+OLD, NEW, USED = (run_id(number) for number in range(3))
+
+
 def run_folder(root: Path, name: str, *, days: float, size: int = 100) -> None:
     """A run's folder that last changed so many days ago."""
     folder = EvidenceFolder(root, name)
@@ -165,43 +211,72 @@ def names(root: Path) -> list[str]:
 
 
 def test_old_evidence_is_deleted(tmp_path: Path) -> None:
-    run_folder(tmp_path, "old", days=40)
-    run_folder(tmp_path, "new", days=20)
+    run_folder(tmp_path, OLD, days=40)
+    run_folder(tmp_path, NEW, days=20)
     pruned = prune_evidence(tmp_path, older_than=timedelta(days=30), most_bytes=None)
-    assert (pruned.run_ids, pruned.bytes_freed, pruned.bytes_left) == (("old",), 100, 100)
-    assert names(tmp_path) == ["new"]
+    assert (pruned.run_ids, pruned.bytes_freed, pruned.bytes_left) == ((OLD,), 100, 100)
+    assert names(tmp_path) == [NEW]
 
 
 def test_the_oldest_evidence_goes_when_there_is_too_much(tmp_path: Path) -> None:
     for days in (1, 3, 2):
-        run_folder(tmp_path, f"d{days}", days=days)
-    assert prune_evidence(tmp_path, older_than=None, most_bytes=250).run_ids == ("d3",)
-    assert prune_evidence(tmp_path, older_than=None, most_bytes=100).run_ids == ("d2",)
-    assert names(tmp_path) == ["d1"]
+        run_folder(tmp_path, run_id(days), days=days)
+    assert prune_evidence(tmp_path, older_than=None, most_bytes=250).run_ids == (run_id(3),)
+    assert prune_evidence(tmp_path, older_than=None, most_bytes=100).run_ids == (run_id(2),)
+    assert names(tmp_path) == [run_id(1)]
 
 
 def test_runs_in_use_and_recent_ones_are_never_deleted(tmp_path: Path) -> None:
-    run_folder(tmp_path, "used", days=90)
-    run_folder(tmp_path, "just-begun", days=0)
-    pruned = prune_evidence(tmp_path, older_than=timedelta(0), most_bytes=0, in_use={"used"})
+    run_folder(tmp_path, USED, days=90)
+    run_folder(tmp_path, NEW, days=0)
+    pruned = prune_evidence(tmp_path, older_than=timedelta(0), most_bytes=0, in_use={USED})
     assert pruned.run_ids == ()
-    assert names(tmp_path) == ["just-begun", "used"]
+    assert names(tmp_path) == [NEW, USED]
 
 
 def test_only_folders_of_runs_are_touched(tmp_path: Path) -> None:
     root, outside = tmp_path / "runs", tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("x")
-    run_folder(root, "old", days=40)
-    (root / "link").symlink_to(outside)
-    (root / "old" / "link").symlink_to(outside)
-    (root / "file").write_text("x")
+    run_folder(root, OLD, days=40)
+    run_folder(root, "experiment-1", days=40)
+    (root / USED).symlink_to(outside)
+    (root / OLD / "link").symlink_to(outside)
+    (root / NEW).write_text("x")
     (root / ".hidden").mkdir()
-    os.utime(root / "old", (0, 0))
-    os.utime(root / "old" / "link", (0, 0), follow_symlinks=False)
+    os.utime(root / OLD, (0, 0))
+    os.utime(root / OLD / "link", (0, 0), follow_symlinks=False)
     prune_evidence(root, older_than=timedelta(days=1), most_bytes=0)
-    assert names(root) == [".hidden", "file", "link"]
+    assert names(root) == [".hidden", NEW, USED, "experiment-1"]
     assert (outside / "precious").exists()
+
+
+@pytest.mark.parametrize("step", ["looked at", "renamed"])
+def test_a_folder_that_cannot_be_deleted_keeps_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    run_folder(tmp_path, OLD, days=90)
+    run_folder(tmp_path, NEW, days=40)
+    look, rename = files._folder, Path.rename
+
+    def refuse(name: str) -> None:
+        if name == OLD:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    def looked_at(entry: os.DirEntry[str]) -> tuple[float, str, int]:
+        refuse(entry.name)
+        return look(entry)
+
+    def renamed(path: Path, target: Path) -> Path:
+        refuse(path.name)
+        return rename(path, target)
+
+    if step == "looked at":
+        monkeypatch.setattr(files, "_folder", looked_at)
+    else:
+        monkeypatch.setattr(Path, "rename", renamed)
+    assert prune_evidence(tmp_path, older_than=timedelta(days=30), most_bytes=None).run_ids == (NEW,)
+    assert names(tmp_path) == [OLD]
 
 
 def test_nothing_to_prune_is_no_error(tmp_path: Path) -> None:
@@ -217,7 +292,7 @@ def test_what_an_interrupted_pruning_left_is_deleted_by_the_next(tmp_path: Path)
 
 def test_two_prunings_at_once_delete_each_folder_once(tmp_path: Path) -> None:
     for number in range(60):
-        run_folder(tmp_path, f"r{number}", days=40 + number)
+        run_folder(tmp_path, run_id(number), days=40 + number)
     deleted: list[str] = []
     start = threading.Barrier(4)
 
@@ -230,5 +305,5 @@ def test_two_prunings_at_once_delete_each_folder_once(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(deleted) == sorted(f"r{number}" for number in range(60))
+    assert sorted(deleted) == sorted(run_id(number) for number in range(60))
     assert names(tmp_path) == []

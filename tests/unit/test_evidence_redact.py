@@ -31,6 +31,8 @@ TEXTS = [
     ('  - fill("hunter2)")\n  - attempting fill action', "  - fill([redacted])\n  - attempting fill action"),
     ('resolved to <input id="user" value="hunter2"/>', 'resolved to <input id="user" value="[redacted]"/>'),
     ("key sk-live-abcdefghij0123456789", "key [redacted]"),
+    ("no answer of redis://:hunter2@cache/0", "no answer of redis://cache/0"),
+    ("postgresql+psycopg://me:pw@db/shop?password=x", "postgresql+psycopg://db/shop?password=[redacted]"),
 ]
 READABLE = [
     "TypeError: cannot read properties of undefined (reading 'x')",
@@ -51,6 +53,8 @@ URLS = [
     ("data:text/html,<b>private</b>", "data:[redacted]"),
     ("javascript:alert(document.cookie)", "javascript:[redacted]"),
     ("http://[::1]:8080/a?b=c", "http://[::1]:8080/a?b=c"),
+    ("blob:https://user:pw@shop.test/1?token=x", "blob:https://shop.test/1?token=[redacted]"),
+    ("view-source:data:text/html,private", "view-source:[redacted]"),
     ("about:blank", "about:blank"),
     ("chrome-error://chromewebdata/", "chrome-error://chromewebdata/"),
     ("", ""),

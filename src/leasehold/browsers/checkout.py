@@ -8,13 +8,15 @@ the keeper's fence: it then holds a higher token than the seal. Refusals are `Fa
 import json
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from leasehold.browsers.keeper.fence import company_in, write_whole
-from leasehold.errors import Fail
+from leasehold.core.profiles import Profile
+from leasehold.errors import Fail, InputError
 
 OWN_FOLDER: Final = ".leasehold"
 SEAL_VERSION: Final = 1
@@ -74,6 +76,39 @@ class Inspection:
         return ""
 
 
+def claim_data_dir(folder: Path) -> None:
+    """Make a worker's folders, for its own user alone to write to: what lies in `bin` is run.
+
+    Raises InputError if they cannot be made, or belong to another user.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (folder / name for name in ("bin", "open", "profiles", "runs")):
+            path.mkdir(mode=0o700, exist_ok=True)
+            facts = path.stat()
+            if facts.st_uid != os.geteuid():
+                raise InputError(f"{path} belongs to another user: work as that one, or set LEASEHOLD_DATA_DIR")
+            if facts.st_mode & 0o022:
+                path.chmod(stat.S_IMODE(facts.st_mode) & ~0o022)
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        advice = "set LEASEHOLD_DATA_DIR to a folder that you may write to"
+        raise InputError(f"{error.filename} cannot be used: {why}; {advice}") from None
+
+
+class StrangeDirectory(Fail):
+    """A directory that is not the profile's as its store knows it. `fence` is the foreign token that it has."""
+
+    def __init__(self, reason: str, detail: str, *, fence: int | None = None) -> None:
+        super().__init__(reason, detail)
+        self.fence = fence
+
+
+def directory_of(profile: Profile, data_dir: Path) -> Path:
+    """Where a profile's browser keeps its session, on this machine."""
+    return Path(profile.user_data_dir or data_dir / "profiles" / profile.profile_id)
+
+
 def claim_directory(path: Path) -> Path:
     """The real path of a profile's directory, made if need be, open to its owner only.
 
@@ -131,6 +166,33 @@ def _condition(directory: Path, now: Fingerprint) -> tuple[Condition, tuple[str,
         return Condition.UNSEALED, ()
     changed = tuple(sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)))
     return (Condition.CHANGED if changed else Condition.SEALED), changed
+
+
+def refuse_strange(directory: Path, seen: Inspection, *, token: int, run_id: str, opened_by: int | None) -> None:
+    """Raise StrangeDirectory for one that is not the profile's as its store knows it: a person has to look.
+
+    A store's tokens only grow: a directory with a higher one was in other hands. And a worker that was started
+    somewhere else would begin an empty session of a profile that a browser (`opened_by`) has used, unnoticed.
+    """
+    found = _token(directory)
+    holder = (_read(directory / OWN_FOLDER / _FENCE) or {}).get("run_id")
+    if found is not None and (found > token or (found == token and holder != run_id)):
+        raise StrangeDirectory(
+            "PROFILE_IN_USE_ELSEWHERE",
+            f"{directory} was already opened under token {found}, and this lease has {token}: by another store, or by "
+            "this one before it was restored or made anew. Make sure that no other store uses the directory, then "
+            f"clear the profile: its next leases are above {found}",
+            fence=found,
+        )
+    if opened_by is not None and found is None and seen.condition is Condition.NEW:
+        with suppress(OSError):
+            directory.rmdir()  # made a moment ago
+        raise StrangeDirectory(
+            "PROFILE_MISMATCH",
+            f"the profile was opened before, by browser version {opened_by}, but {directory} is empty: its session is "
+            "somewhere else. Let the worker look there (LEASEHOLD_DATA_DIR, or user_data_dir in the fleet file), or "
+            "clear the profile to begin with an empty one",
+        )
 
 
 def seal(directory: Path) -> None:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Final
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import InputError
 
 VERSION_SECONDS: Final = 20.0
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -27,7 +27,7 @@ ADVICE: Final = (
 _VERSION = re.compile(r"\b(\d{1,5})(?:\.\d+){1,3}\b")
 
 
-class BrowserNotFound(LeaseholdError):
+class BrowserNotFound(InputError):
     """There is no browser to use. The message says where was looked and what to do."""
 
     code: ClassVar[str] = "BROWSER_NOT_FOUND"

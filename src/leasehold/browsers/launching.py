@@ -37,6 +37,7 @@ _HEADLESS: Final = ("--headless=new", "--disable-gpu")
 
 # Each would go around the lease, the profile's environment or the proof of its close.
 _RESERVED: Final = (
+    "--",  # whatever comes after it is not an argument any more: neither the directory nor the pipe
     "--remote-debugging-port",
     "--remote-debugging-pipe",
     "--remote-debugging-address",
@@ -151,6 +152,8 @@ def forget_tabs(directory: Path) -> None:
     Session cookies are not there: they stay. Call it just before a launch, after `checkout.inspect`.
     """
     folder = directory / "Default" / "Sessions"
+    if folder.resolve() != directory.resolve() / "Default" / "Sessions":
+        return  # a link that leads elsewhere: those are not tabs
     with suppress(FileNotFoundError):
         for path in folder.iterdir():
             with suppress(FileNotFoundError):

@@ -5,7 +5,6 @@ blocking: call it from a thread. The address should answer with JSON (`{"ip": â€
 A look ends in its time, however slowly a proxy talks; only the lookup of the proxy's name is the system's own affair.
 """
 
-import base64
 import http.client
 import io
 import json
@@ -193,8 +192,7 @@ def _tunnel(link: _Link, target: tuple[str, int], login: Credentials | None) -> 
 def _login(credentials: Credentials | None) -> dict[str, str]:
     if credentials is None:
         return {}
-    pair = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
-    return {"Proxy-Authorization": f"Basic {pair}"}
+    return {"Proxy-Authorization": f"Basic {credentials.basic}"}
 
 
 def _socks5(link: _Link, target: tuple[str, int], login: Credentials | None) -> None:

@@ -1,5 +1,6 @@
 """Credentials by reference: `env:NAME` or `file:PATH` → user and password, at the last moment, never in a message."""
 
+import base64
 import os
 import stat
 from collections.abc import Mapping
@@ -19,6 +20,11 @@ class Credentials:
     username: str = field(repr=False)
     password: str = field(repr=False)
 
+    @property
+    def basic(self) -> str:
+        """Both, as a proxy is told them."""
+        return base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+
 
 def resolve_credentials(reference: str | None, environ: Mapping[str, str] | None = None) -> Credentials | None:
     """What `env:NAME` or `file:PATH` leads to, written as user:password. Raises InputError that shows no secret."""
@@ -30,7 +36,7 @@ def resolve_credentials(reference: str | None, environ: Mapping[str, str] | None
         if text is None:
             raise InputError(f"credentials {reference}: this worker has no environment variable {place}")
     elif kind == "file" and place:
-        text = _read(Path(place).expanduser(), reference)
+        text = _read(place, reference)
     else:
         raise InputError("credentials must be written as env:NAME or file:PATH, never as the secret itself")
     username, colon, password = text.strip("\r\n").partition(":")
@@ -41,17 +47,23 @@ def resolve_credentials(reference: str | None, environ: Mapping[str, str] | None
     return Credentials(username=username, password=password)
 
 
-def _read(path: Path, reference: str) -> str:
+def _read(place: str, reference: str) -> str:
     try:
-        with path.open("rb") as file:
-            facts = os.fstat(file.fileno())
+        # Not to wait: whoever is to write to a pipe may never come.
+        file = os.open(Path(place).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            facts = os.fstat(file)
             if not stat.S_ISREG(facts.st_mode):
                 raise InputError(f"credentials {reference}: is not a file")
             if facts.st_mode & (stat.S_IROTH | stat.S_IWOTH):
                 raise InputError(f"credentials {reference}: everybody on this machine can read it; chmod 600 it first")
-            data = file.read(MOST_BYTES + 1)
+            data = os.read(file, MOST_BYTES + 1)
+        finally:
+            os.close(file)
     except OSError as error:
         raise InputError(f"credentials {reference}: cannot be read: {error.strerror}") from None
+    except RuntimeError:
+        raise InputError(f"credentials {reference}: begins with '~', but that home directory is not known") from None
     if len(data) > MOST_BYTES:
         raise InputError(f"credentials {reference}: has more than {MOST_BYTES} bytes")
     try:

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from leasehold.cli.faults import EXIT_CODES, fail
+from leasehold.errors import nearest
 
 SECTIONS: Final = {
     "Run": {
@@ -100,10 +101,8 @@ class Root(click.Group):
 
 
 def _no_such_command(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else "leasehold --help lists them"
+    close = nearest(name, known)
+    hint = f"did you mean {close}?" if close else "leasehold --help lists them"
     return f"there is no command {name!r}; {hint}"
 
 

@@ -5,19 +5,16 @@ The store works the difference out twice, to show and to apply: what was applied
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from leasehold.cli.answers import answer_json, encoded
 from leasehold.cli.options import actor, output
-from leasehold.cli.session import with_store
+from leasehold.cli.session import missing, settings, with_store
 from leasehold.cli.table import Screen, printable
-from leasehold.core.fleet import Change, ChangeKind
+from leasehold.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff
 from leasehold.errors import InputError
-
-if TYPE_CHECKING:
-    from leasehold.core.fleet import Fleet
 
 SIGNS: Final = {ChangeKind.ADD: ("+", "32"), ChangeKind.CHANGE: ("~", "33"), ChangeKind.REMOVE: ("-", "31")}
 MOST_LINES: Final = 200
@@ -40,6 +37,9 @@ def command(file: str, yes: bool, dry_run: bool, prune: bool, by: str, store: st
     fleet = read_fleet(file)
 
     def applied(*, dry: bool) -> list[Change]:
+        if dry and missing(settings(store).store) is not None:
+            check_fleet(Fleet(), fleet, prune=prune)
+            return diff(Fleet(), fleet, prune=prune)
         return with_store(store, lambda opened: opened.apply(fleet, actor=by, prune=prune, dry_run=dry), make=True)
 
     changes = applied(dry=True)
@@ -60,7 +60,7 @@ def command(file: str, yes: bool, dry_run: bool, prune: bool, by: str, store: st
         click.echo(f"dry run: {count(changes)} not applied")
 
 
-def read_fleet(file: str) -> "Fleet":
+def read_fleet(file: str) -> Fleet:
     """The fleet of a file, or of stdin."""
     from leasehold.wire import load_fleet, parse_fleet
 

@@ -68,6 +68,8 @@ def sentence(decision: Decision, decided: "Decided") -> str:
         return f"{name} is in use: it leaves the rotation when its present lease ends"
     if decision.action is Action.ENABLE and decided.state == ProfileState.REVIEW_REQUIRED:
         return f"{name} is now review_required: its last ending was not clean, so a person has to look first"
+    if decision.action is Action.REVOKE:
+        return f"{name} is now revoked: its holder can write nothing more, its profile is resolved when its time is up"
     if decision.action is Action.DROP:
         return f"{name} is dropped from the dead jobs"
     return f"{name} is now {decided.state}"

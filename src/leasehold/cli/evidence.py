@@ -47,9 +47,12 @@ def _page(evidence: Mapping[str, Any]) -> Iterator[str]:
     for entry in console.get("entries", [])[:MOST_ENTRIES]:
         yield printable(f"    {entry['text']}")
     for entry in network.get("entries", [])[:MOST_ENTRIES]:
-        yield printable(f"    {entry['method']} {entry['url']}: {entry['problem']}")
+        method = f"{entry['method']} " if "method" in entry else ""  # of an error answer only the address is known
+        yield printable(f"    {method}{entry['url']}: {entry['problem']}")
     if evidence.get("no_screenshot"):
-        yield printable(f"  no screenshot: {evidence['no_screenshot']}")
+        kept = any(artifact["name"] == "last.png" for artifact in evidence.get("artifacts", ()))
+        instead = "; last.png is what the keeper took" if kept else ""
+        yield printable(f"  no final.png: {evidence['no_screenshot']}{instead}")
 
 
 def _keeper(keeper: Mapping[str, Any] | None) -> Iterator[str]:

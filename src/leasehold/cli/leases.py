@@ -12,7 +12,6 @@ from leasehold.cli.decisions import decision_command
 from leasehold.cli.options import filters, given, noun, output, paging
 from leasehold.cli.table import Column
 from leasehold.core.decisions import Action, Target
-from leasehold.core.leases import LIVE as LIVE_STATUSES
 from leasehold.core.leases import Lease
 
 LIVE: Final = {"live": "1"}
@@ -28,7 +27,7 @@ VIEW = View(
         Column[Lease]("FOR", "purpose", spare=6),
         Column[Lease]("SINCE", "acquired_at", spare=5),
         Column[Lease]("HEARTBEAT", "heartbeat_at", spare=4),
-        Column[Lease]("ENDS", lambda lease: lease.expires_at if lease.status in LIVE_STATUSES else None, spare=3),
+        Column[Lease]("ENDS", lambda lease: None if lease.ended_at else lease.expires_at, spare=3),
         Column[Lease]("ENDED", "ended_at", spare=3),
         Column[Lease]("SAFE STEP", "last_safe_step", spare=7),
         Column[Lease]("INSIDE", "open_section", spare=2),
@@ -56,6 +55,6 @@ command.add_command(
     decision_command(
         Target.LEASE,
         Action.REVOKE,
-        "Revoke a live lease: its holder can write nothing more, the profile is resolved.",
+        "Revoke a live lease: its holder can write nothing more, the profile is resolved when its time is up.",
     )
 )

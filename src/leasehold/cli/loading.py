@@ -1,10 +1,11 @@
 """`tasks:app` → the App in the user's file, with an answer for everything that can be wrong with it."""
 
+import importlib
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import leasehold
 from leasehold.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,16 +24,33 @@ def load_app(target: str) -> "App":
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = import_module(module_name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise InputError(f"{module_name} could not be imported: {error}") from error
+            raise InputError(f"{module_name} could not be imported: {error}{_place(error)}") from error
         raise InputError(f"there is no module {module_name} here ({here}); run this where your file is") from None
     except Exception as error:
-        raise InputError(f"{module_name} could not be imported: {type(error).__name__}: {error}") from error
+        kind = type(error).__name__
+        raise InputError(f"{module_name} could not be imported: {kind}: {error}{_place(error)}") from error
     app = getattr(module, name or "app", None)
     if isinstance(app, App):
         return app
     found = [key for key, value in vars(module).items() if isinstance(value, App)]
     hint = f"; did you mean {module_name}:{found[0]}?" if found else "; it needs a line such as app = App()"
     raise InputError(f"{module_name} has no App named {name or 'app'}{hint}")
+
+
+def _place(error: Exception) -> str:
+    """Where an import failed, as ` (tasks.py:7)`: the innermost line that is neither the importing's nor our own.
+
+    A file that is not Python has no such line, but says itself where it is wrong.
+    """
+    from traceback import extract_tb
+
+    own = (*(f"{Path(str(package.__file__)).parent}/" for package in (leasehold, importlib)), "<frozen importlib")
+    places = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(own)]
+    if not places:
+        return ""
+    path = Path(places[-1].filename)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f" ({shown}:{places[-1].lineno})"

@@ -3,8 +3,11 @@
 Long sentences go on below themselves instead of being cut: here the reason is what somebody came for.
 """
 
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +38,7 @@ def tell(result: "Result", place: "Place", screen: Screen) -> None:
         ("the evidence of each run", _evidence(result, place, screen)),
         ("what needs a person", _needs_eyes(result, place, screen)),
         ("what arrived at the shop", _arrived(result, screen)),
-        ("look around", _look_around(place)),
+        ("look around", look_around(place)),
     ):
         click.echo(screen.title(title))
         for line in lines:
@@ -122,12 +125,34 @@ def _arrived(result: "Result", screen: Screen) -> Iterator[str]:
         yield from wrapped("(one worker was woken after its lease was over, and wanted to go on)", screen)
 
 
-def _look_around(place: "Place") -> Iterator[str]:
-    yield f"  export LEASEHOLD_STORE={place.store}"
-    yield f"  export LEASEHOLD_DATA_DIR={place.data}"
-    for arguments in (f"why profile {KILLED}", f"events --profile {PAUSED}", "reviews", f"open {BUSY}", "conflicts"):
-        yield f"  leasehold {arguments}"
-    yield f"  cat {place.folder}/*.log"
+def look_around(place: "Place") -> Iterator[str]:
+    """What to type next, to be pasted into the shell that started the demo."""
+    program = quote(_to_type(sys.argv[0]))
+    yield f"  export LEASEHOLD_STORE={quote(place.store)}"
+    yield f"  export LEASEHOLD_DATA_DIR={quote(str(place.data))}"
+    for arguments in (
+        f"why profile {KILLED}",
+        f"events --profile {PAUSED}",
+        "reviews",
+        "dlq",
+        f"open {BUSY}",
+        "conflicts",
+    ):
+        yield f"  {program} {arguments}"
+    yield f"  cat {quote(str(place.folder))}/*.log"
+
+
+def _to_type(called: str) -> str:
+    """What to type for this program in the shell that started it: where its name is not known, the path it has."""
+    name = "leasehold"
+    if shutil.which(name):
+        return name
+    paths = (path for path in (Path(called), Path(sys.executable).with_name(name)) if path.name == name)
+    found = next((path for path in paths if shutil.which(path.absolute())), None)
+    if found is None:
+        return name
+    path = str(found.relative_to(Path.cwd())) if found.is_relative_to(Path.cwd()) else str(found)
+    return path if "/" in path else f"./{path}"
 
 
 def table(

@@ -43,16 +43,22 @@ def with_store(url: str | None, work: "Callable[[Store], Awaitable[T]]", *, make
     return asyncio.run(run())
 
 
-def _check_exists(url: str) -> None:
+def missing(url: str) -> str | None:
+    """The SQLite file that this store would be in and that is not there yet."""
     from pathlib import Path
 
-    from leasehold.errors import StoreUnavailable
     from leasehold.stores import split
     from leasehold.stores.sqlite.schema import exists
 
     kind, place = split(url)
-    if kind == "sqlite" and not exists(Path(place)):
+    return place if kind == "sqlite" and not exists(Path(place)) else None
+
+
+def _check_exists(url: str) -> None:
+    from leasehold.errors import StoreUnavailable
+
+    place = missing(url)
+    if place is not None:
         raise StoreUnavailable(
-            f"there is no store at {Path(place).absolute()}; make it with 'leasehold apply FLEET_FILE', "
-            "or name another with --store"
+            f"there is no store at {place}; make it with 'leasehold apply FLEET_FILE', or name another with --store"
         )

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from leasehold.cli.options import store_option
+from leasehold.cli.table import printable
 
 if TYPE_CHECKING:
     from leasehold.config import Config
 
 F = TypeVar("F", bound=Callable[..., object])
+
+
+class Plain(logging.Formatter):
+    """Log lines without anything that a terminal would obey: errors repeat what pages say."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(printable(line) for line in super().format(record).split("\n"))
 
 
 def worker_options(command: F) -> F:
@@ -44,26 +52,39 @@ def start(
     from leasehold.runtime.up import work
     from leasehold.runtime.worker import WorkerOptions
 
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname).1s %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(Plain("%(asctime)s %(levelname).1s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     if not verbose:
         logging.getLogger("asyncio").setLevel(logging.WARNING)
     loaded = load_app(app)
     options = WorkerOptions(concurrency=concurrency, pool=pool, worker_id=name)
 
-    def ready(config: "Config", worker_id: str) -> None:
+    def ready(config: "Config", worker_id: str, profiles: bool) -> None:
         tasks = ", ".join(loaded.tasks)
         click.echo(f"worker {worker_id}: {tasks}; {concurrency} at once, pool {pool}")
         click.echo(f"  store {_without_password(config.store)}, evidence in {config.browsers.data_dir}")
         click.echo("  Ctrl-C asks it to stop: running tasks may come to a safe step; twice ends them at once")
+        if not profiles:
+            click.echo("  this store has no profiles yet: leasehold apply FLEET")
+
+    def stopping(config: "Config", runs: int) -> None:
+        click.echo(_stopping(runs, config.browsers.stop_grace.total_seconds()), err=True)
 
     async def run() -> None:
-        await work(loaded, options, store=store, sweep=sweep, ready=ready)
+        await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping)
         click.echo("stopped: no lease is held, no browser is open")
         await _leave_deaf_tasks()
 
     asyncio.run(run())
+
+
+def _stopping(runs: int, grace: float) -> str:
+    """What a worker says when it is first asked to stop."""
+    if not runs:
+        return "stopping: no task is running"
+    tasks, them = ("1 task", "it") if runs == 1 else (f"{runs} tasks", "them")
+    return f"stopping: {tasks} may run up to {grace:g} s more; Ctrl-C again ends {them} now"
 
 
 async def _leave_deaf_tasks() -> None:

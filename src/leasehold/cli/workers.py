@@ -3,6 +3,7 @@
 A worker that neither reports nor said goodbye is shown as silent.
 """
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from leasehold.cli.answers import View, answer_json, encoded, print_page, read_page
@@ -19,12 +20,13 @@ command = noun("workers", "Workers: the processes that take jobs.")
 @paging
 @output
 def list_workers(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
-    """List workers with the time of their last report."""
+    """List workers with the time of their last report, newest first; on each page those that report come first."""
     page, now = read_page(Worker, given(where), url=store, limit=limit, after=after)
+    ttl = settings(store).policy.worker_ttl
+    page = replace(page, items=sorted(page.items, key=lambda worker: not reports(worker, now, ttl)))
     if as_json:
         answer_json({"items": encoded(page.items), "after": page.after})
         return
-    ttl = settings(store).policy.worker_ttl
     print_page(view(now, ttl), page, now, narrowed=bool(given(where)) or after is not None)
 
 

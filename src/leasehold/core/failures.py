@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from leasehold.errors import nearest
+
 
 class BelongsTo(StrEnum):
     PAGE = "page"
@@ -88,3 +90,21 @@ def failure(reason: str, registered: Failure | None = None) -> Failure:
     if registered is not None and registered.reason == reason:
         return registered
     return Failure(reason, BelongsTo.CODE, RetryRule.NO, ProfileRule.AVAILABLE)
+
+
+def handed_in(reason: str, own: Mapping[str, Failure]) -> Failure:
+    """The row for a reason that a holder gives, who has registered `own`.
+
+    One that nobody knows may be a misspelt one: then a person looks at the profile before anybody else has it.
+    """
+    if reason in FAILURES or reason in own:
+        return failure(reason, own.get(reason))
+    return Failure(reason, BelongsTo.CODE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED)
+
+
+def unknown(reason: str, own: Mapping[str, Failure]) -> str:
+    """What to say of a reason that is neither built in nor registered; nothing, if it is."""
+    if reason in FAILURES or reason in own:
+        return ""
+    meant = nearest(reason, [*FAILURES, *own])
+    return f"there is no reason {reason}; did you mean {meant}?" if meant else f"there is no reason {reason}."

@@ -24,6 +24,7 @@ class LeaseStatus(StrEnum):
 
 
 MOST_TOKEN_DIGITS: Final = 18
+HIGHEST_FENCE: Final = 10**12
 
 # Why a lease that nobody has ended yet may write no more: by the store's clock, its time is up.
 EXPIRED: Final = "the lease has expired"
@@ -123,6 +124,14 @@ def lease_id_of(profile_id: ProfileId, token: Token) -> LeaseId:
     return LeaseId(f"{profile_id}:{token}")
 
 
+def raised(token: Token, fence: int | None) -> Token:
+    """The last token of a profile whose directory was opened under `fence`: the next ones are above both.
+
+    A fence that no profile reaches by leases is not believed: tokens have to last.
+    """
+    return Token(fence) if fence is not None and token < fence <= HIGHEST_FENCE else token
+
+
 def lease_key(lease_id: str) -> tuple[ProfileId, Token] | None:
     """The profile and token that a lease id names, or None if it is not a lease id."""
     profile_id, _, token = lease_id.rpartition(":")
@@ -162,6 +171,7 @@ class RunRecord:
     message: str = ""
     belongs_to: str | None = None
     last_safe_step: str | None = None
+    open_section: str | None = None
     final_url: str | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
     output: Mapping[str, object] | None = None

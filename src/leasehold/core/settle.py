@@ -59,6 +59,9 @@ class Ending:
     needs a person, the profile goes to that person first.
 
     `retry`: the task says itself that its error may be tried again. It counts for TASK_ERROR only.
+
+    `engine` is the browser's version that was open in the profile's own directory. `fence` is the token that the
+    directory was opened under before, by another store or before this one was restored: the next tokens are above it.
     """
 
     ref: LeaseRef
@@ -73,6 +76,7 @@ class Ending:
     actual: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     engine: int | None = None
+    fence: int | None = None
 
 
 @quick_init
@@ -230,7 +234,7 @@ def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: da
 def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> str | None:
     """The first trigger that fired, as the sentence a person will read; None if none did."""
     if lease.open_section is not None:
-        return _section_sentence("ended", lease, now)
+        return _section_sentence("ended", lease, ",", now)
     if row is not None and row.profile is ProfileRule.QUARANTINED:
         return _SENTENCES.get(row.reason, f"the run stopped with {row.reason}")
     if facts.proxy_changed:
@@ -240,11 +244,11 @@ def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: 
     return None
 
 
-def _section_sentence(verb: str, lease: Lease, now: datetime) -> str:
+def _section_sentence(verb: str, lease: Lease, joint: str, last: datetime) -> str:
     if lease.last_safe_step is None or lease.last_safe_at is None:
         return f"{verb} inside {lease.open_section}, before any safe step"
-    seconds = max(0, int((now - lease.last_safe_at).total_seconds()))
-    return f"{verb} inside {lease.open_section}, {seconds} s after the last safe step {lease.last_safe_step}"
+    seconds = max(0, int((last - lease.last_safe_at).total_seconds()))
+    return f"{verb} inside {lease.open_section}{joint} {seconds} s after the last safe step {lease.last_safe_step}"
 
 
 def _job_verdict(
@@ -332,7 +336,10 @@ def _resolution(
 ) -> ProfileVerdict | None:
     lost = _unexplained(lease)
     if lease.open_section is not None:
-        sentence = _section_sentence("died", lease, lease.ended_at or now)
+        # When it died nobody knows: an expiry comes long after. When it last wrote, the store knows.
+        heard = max(lease.heartbeat_at, lease.section_at or lease.heartbeat_at)
+        verb = "revoked" if lease.status is LeaseStatus.REVOKED else "died"
+        sentence = _section_sentence(verb, lease, "; last heard of", heard)
         return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.RESOLVED, reason=sentence)
     if facts.proxy_changed:
         return ProfileVerdict(

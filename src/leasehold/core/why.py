@@ -3,6 +3,7 @@
 Pure: the store gathers `WhyFacts` at one moment, this module turns them into sentences.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,14 +11,15 @@ from typing import Final
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Review
 from leasehold.core.jobs import FINAL, Job, JobState
-from leasehold.core.leases import Lease, RunRecord
+from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunRecord
 from leasehold.core.profiles import Lane, Profile, ProfileState, ReleasePolicy
-from leasehold.core.readiness import NEXT_STEP, Blocked, too_old
+from leasehold.core.readiness import NEXT_STEP, WAITS_FOR_PERSON, Blocked, too_old
 
 _NOBODY_SWEEPS: Final = (
     "If this stays so, nothing sweeps: start 'leasehold up', or run 'leasehold sweep' every few seconds"
 )
 _SWEEP: Final = "leasehold sweep"
+_WAITS_FOR_PROFILE: Final = frozenset({JobState.BLOCKED, JobState.REVIEW})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class WhyFacts:
     last_run: RunRecord | None
     reviews: tuple[Review, ...]
     outdated: bool = False  # every live worker's browser is too old for it
+    job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's
+    next_job: Job | None = None  # of the profile, as people see it: the head of its queue, else one that is blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,7 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
     if job.losses:
         lines.append(("lost workers", str(job.losses)))
     lines += _holder_lines(facts)
+    lines += _run_lines(facts.job_run, facts.now)
     if job.blocked_reason == Blocked.CAPACITY and facts.limit:
         taken = f"{facts.pool_leases} of {facts.limit.max_leases} leases of pool {job.pool} are taken"
         lines.append(("pool", taken))
@@ -94,17 +99,19 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
         headline=f"job {job.job_id} {headline}",
         facts=tuple(lines),
         next=(next_step,),
-        can=tuple(f"leasehold {command} --note …" for command in commands) + _profile_help(facts, job),
+        can=(*_evidence(facts), *(f"leasehold {command}" for command in commands), *_profile_help(facts, job)),
     )
 
 
 def _job_story(facts: WhyFacts, job: Job) -> tuple[str, str, list[str]]:
     """Headline, what happens next, and the commands for the job itself."""
-    cancel = f"jobs cancel {job.job_id}"
+    cancel = f"jobs cancel {job.job_id} --note …"
     match job.state:
         case JobState.RUNNING:
-            next_step = "it ends by itself; if its worker vanishes, its lease expires and the profile is resolved"
-            return "is running", next_step, [f"leases revoke {lease.lease_id}" for lease in facts.holders[:1]]
+            mine = [lease for lease in facts.holders if lease.run_id == job.run_id]
+            taken = _revoked(mine, facts.now)
+            usual = "it ends by itself; if its worker vanishes, its lease expires and the profile is resolved"
+            return "is running", taken[0] if taken else usual, _revoke_commands(mine)
         case JobState.SCHEDULED:
             due = ago(job.run_at, facts.now) if job.run_at else "soon"
             if job.run_at is not None and job.run_at <= facts.now:
@@ -115,12 +122,16 @@ def _job_story(facts: WhyFacts, job: Job) -> tuple[str, str, list[str]]:
             return headline, "a worker of its pool takes it when it is first in line", [cancel]
         case JobState.BLOCKED:
             reason = Blocked(job.blocked_reason) if job.blocked_reason else Blocked.PROFILE_STATE
-            approve = [f"jobs approve {job.job_id}"] if reason is Blocked.APPROVAL else []
-            return f"is {reason}", NEXT_STEP[reason], [*approve, cancel]
+            approve = [f"jobs approve {job.job_id} --note …"] if reason is Blocked.APPROVAL else []
+            taken = _revoked(facts.holders, facts.now) if reason is Blocked.PROFILE_LEASE else []
+            return f"is {reason}", taken[0] if taken else NEXT_STEP[reason], [*approve, cancel]
         case JobState.REVIEW:
-            return "waits for a person", "nothing happens by itself", [f"jobs requeue {job.job_id}", cancel]
+            section = facts.job_run.open_section if facts.job_run else None
+            caution = f"  # {section} may have gone through: check the site before" if section else ""
+            requeue = f"jobs requeue {job.job_id} --note …{caution}"
+            return "waits for a person", "nothing happens by itself", [requeue, cancel]
         case JobState.DEAD:
-            commands = [f"dlq retry {job.job_id}", f"dlq drop {job.job_id}"]
+            commands = [f"dlq retry {job.job_id} --note …", f"dlq drop {job.job_id} --note …"]
             return "is dead: it used up its attempts", "nothing happens by itself", commands
         case JobState.COMPLETED | JobState.SKIPPED | JobState.CANCELLED:
             return f"is {job.state}", "nothing: it is over", []
@@ -128,7 +139,7 @@ def _job_story(facts: WhyFacts, job: Job) -> tuple[str, str, list[str]]:
 
 def _profile_help(facts: WhyFacts, job: Job) -> tuple[str, ...]:
     """A job that waits for its profile is helped by helping the profile."""
-    return tuple(_profile_commands(facts)) if job.state in (JobState.BLOCKED, JobState.REVIEW) else ()
+    return tuple(_profile_commands(facts)) if job.state in _WAITS_FOR_PROFILE else ()
 
 
 def _explain_profile(facts: WhyFacts) -> Why:
@@ -141,15 +152,7 @@ def _explain_profile(facts: WhyFacts) -> Why:
         lines.append(("because", lane.state_reason))
     lines.append(("waiting jobs", str(facts.waiting)))
     lines += _holder_lines(facts)
-    if facts.last_run is not None:
-        run = facts.last_run
-        ended = f", {run.result} {ago(run.ended_at, facts.now)}" if run.ended_at else ""
-        lines.append(
-            (
-                "last run",
-                f"{run.run_id} by {run.worker_id}{ended}{f' ({run.stop_reason})' if run.stop_reason else ''}",
-            )
-        )
+    lines += _run_lines(facts.last_run, facts.now)
     if lane.drain:
         lines.append(("draining", "a person disabled it; it leaves the rotation when the present lease ends"))
     nexts, can = _profile_next(facts)
@@ -157,7 +160,7 @@ def _explain_profile(facts: WhyFacts) -> Why:
         headline=f"profile {profile.profile_id} is {lane.state}",
         facts=tuple(lines),
         next=tuple(nexts),
-        can=tuple(can + _profile_commands(facts)),
+        can=(*_evidence(facts), *can, *_profile_commands(facts)),
     )
 
 
@@ -170,19 +173,50 @@ def _profile_next(facts: WhyFacts) -> tuple[list[str], list[str]]:
                 return [f"its next job starts when run {facts.key_holders[0].run_id} of the same account ends"], []
             if facts.waiting and facts.outdated:
                 return [too_old(facts.profile.profile_id, facts.lane.engine or 0)], []
-            return ["its next job starts as soon as a worker is free" if facts.waiting else "nothing waits for it"], []
+            return _next_start(facts)
         case ProfileState.LEASED if any(lease.expires_at <= facts.now for lease in facts.holders):
             return ["its lease is over: the next sweep makes it stale and resolves it. " + _NOBODY_SWEEPS], [_SWEEP]
         case ProfileState.LEASED:
-            return ["it is free again when its run ends cleanly; an expiry alone never frees it"], [
-                f"leasehold leases revoke {lease.lease_id} --note …" for lease in facts.holders
-            ]
+            taken = _revoked(facts.holders, facts.now)
+            live = [f"leasehold {command}" for command in _revoke_commands(facts.holders)]
+            if taken and live:
+                taken.append("its other runs go on; it stays leased until the last of them has ended")
+            return taken or ["it is free again when its run ends cleanly; an expiry alone never frees it"], live
         case ProfileState.STALE:
             return [_resolution_text(lease, facts.now) for lease in facts.unresolved], []
         case ProfileState.REVIEW_REQUIRED | ProfileState.QUARANTINED:
             return ["nothing happens by itself: a person decides"], []
         case ProfileState.DISABLED:
             return ["nothing happens by itself: a person took it out"], []
+
+
+def _next_start(facts: WhyFacts) -> tuple[list[str], list[str]]:
+    job = facts.next_job
+    if job is not None and job.state is JobState.BLOCKED and job.blocked_reason:
+        reason = Blocked(job.blocked_reason)
+        said = f"its next job ({job.task} in pool {job.pool}) is {reason}: {NEXT_STEP[reason]}"
+        return [said], [f"leasehold why job {job.job_id}"]
+    return ["its next job starts as soon as a worker is free" if facts.waiting else "nothing waits for it"], []
+
+
+def _revoked(holders: Sequence[Lease], now: datetime) -> list[str]:
+    return [
+        f"lease {lease.lease_id} was revoked: {after_revoke(lease, now)}"
+        for lease in holders
+        if lease.status is LeaseStatus.REVOKED
+    ]
+
+
+def after_revoke(lease: Lease, now: datetime) -> str:
+    """What becomes of a profile whose lease a person took away: the holder may not know it yet."""
+    becomes = _resolution_text(lease, now)
+    if lease.expires_at <= now:
+        return f"its time is up, {becomes}"
+    return f"its profile stays leased until its time is up, {ago(lease.expires_at, now)}; then {becomes}"
+
+
+def _revoke_commands(holders: Sequence[Lease]) -> list[str]:
+    return [f"leases revoke {lease.lease_id} --note …" for lease in holders if lease.status in LIVE]
 
 
 def _resolution_text(lease: Lease, now: datetime) -> str:
@@ -205,13 +239,31 @@ def _holder_lines(facts: WhyFacts) -> list[tuple[str, str]]:
         step = f"{lease.last_safe_step} ({ago(lease.last_safe_at, facts.now)})" if lease.last_safe_at else "none yet"
         inside = f"; inside {lease.open_section}" if lease.open_section else ""
         over = lease.expires_at <= facts.now
-        ends = f"lease {'was over' if over else 'ends'} {ago(lease.expires_at, facts.now)}"
+        revoked = "revoked, " if lease.status is LeaseStatus.REVOKED else ""
+        ends = f"lease {revoked}{'was over' if over else 'ends'} {ago(lease.expires_at, facts.now)}"
         lines += [
             ("holder", f"{lease.worker_id}, {run}, since {ago(lease.acquired_at, facts.now)}"),
             ("heartbeat", f"{ago(lease.heartbeat_at, facts.now)}; {ends}"),
             ("last safe step", step + inside),
         ]
     return lines
+
+
+def _run_lines(run: RunRecord | None, now: datetime) -> list[tuple[str, str]]:
+    if run is None:
+        return []
+    ended = f", {run.result} {ago(run.ended_at, now)}" if run.ended_at else ""
+    return [("last run", f"{run.run_id} by {run.worker_id}{ended}{f' ({run.stop_reason})' if run.stop_reason else ''}")]
+
+
+def _evidence(facts: WhyFacts) -> list[str]:
+    """Where to look before deciding: the run that sent the job, or its profile, to a person."""
+    job, runs = facts.job, []
+    if job is not None and job.state in (JobState.REVIEW, JobState.DEAD):
+        runs.append(facts.job_run)
+    if facts.lane.state in WAITS_FOR_PERSON and (job is None or job.state in _WAITS_FOR_PROFILE):
+        runs.append(facts.last_run)
+    return list(dict.fromkeys(f"leasehold runs show {run.run_id}" for run in runs if run is not None))
 
 
 def _profile_commands(facts: WhyFacts) -> list[str]:

@@ -43,6 +43,8 @@ FIRST: Final[Sequence[JobSpec]] = (
     _job("shoes_de_backup", "export_orders", allowed_actions=("read_orders",)),
     _job("shoes_de_backup", "export_orders", risk_level=Risk.REVIEW_REQUIRED),
     _job("toys_fr_1", "price_list"),
+    # Nobody answers at this address, and one attempt is all it has: a dead job.
+    _job("toys_fr_1", "price_list", max_attempts=1, payload={"shop": "http://127.0.0.1:47"}),
     _job("toys_fr_guest", "price_list", mode=Mode.SHARED),
     _job("toys_fr_guest", "price_list", mode=Mode.SHARED),
 )
@@ -55,5 +57,5 @@ WHILE_TAKEN: Final = (
 
 
 def for_shop(specs: Sequence[JobSpec], url: str) -> list[JobSpec]:
-    """The jobs with the shop's address, which is another one each time."""
-    return [replace(spec, payload={"shop": url}) for spec in specs]
+    """The jobs with the shop's address, which is another one each time, unless they bring one along."""
+    return [replace(spec, payload=spec.payload or {"shop": url}) for spec in specs]

@@ -59,12 +59,18 @@ class Place:
 @contextmanager
 def taken(folder: Path) -> Iterator[Place]:
     """The folder, empty but for our mark, and ours until the block ends."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = folder.resolve()
-    strange = [entry.name for entry in folder.iterdir() if not entry.name.startswith((MARK, "leasehold.db"))]
-    if strange and not (folder / MARK).exists():
-        raise InputError(f"{folder} holds other things ({strange[0]}): name an empty folder, or one that is not there")
-    with (folder / MARK).open("w") as mark:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = folder.resolve()
+        strange = [entry.name for entry in folder.iterdir()]
+        if strange and MARK not in strange:
+            raise InputError(
+                f"{folder} holds other things ({strange[0]}): name an empty folder, or one that is not there"
+            )
+        opened = os.open(folder / MARK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be used: {error.strerror}; name another one with --folder") from None
+    with os.fdopen(opened, "r+b") as mark:
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -8,8 +8,10 @@ import errno
 import hashlib
 import mimetypes
 import os
+import re
 import shutil
 import stat
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +36,8 @@ _WHAT_TO_DO: Final = {
 }
 _GONE: Final = ".gone-"
 _PART: Final = ".part-"
+# The ids that stores give to runs. A folder of any other name was made by somebody else, and is not ours to delete.
+_RUN = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class EvidenceNotSaved(OSError):
@@ -75,6 +79,7 @@ class EvidenceFolder:
             raise InputError(f"{run_id!r} cannot name a run's folder: {ID_RULE}")
         self.run_id = run_id
         self.path = root / run_id
+        self._one_at_a_time = threading.Lock()
 
     def create(self) -> None:
         """Make the folder, for its owner only. It may be there already."""
@@ -85,14 +90,13 @@ class EvidenceFolder:
 
     def write(self, name: str, data: bytes, media_type: str | None = None) -> Artifact:
         """Save bytes as a new artifact. Raises EvidenceNotSaved if the disk refuses, InputError for a bad name."""
-        self._check(name, len(data))
-        return self._save(name, iter([data]), media_type)
+        with self._one_at_a_time:
+            self._check(name, len(data))
+            return self._save(name, iter([data]), media_type)
 
     def copy(self, name: str, source: Path, media_type: str | None = None) -> Artifact:
         """Save a copy of a file as a new artifact, without reading it into memory."""
-        with _saving(f"evidence {name}"), source.open("rb") as opened:
-            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise InputError(f"evidence {name}: {source} is not a file")
+        with self._one_at_a_time, _saving(f"evidence {name}"), _open(source, 0) as opened:
             self._check(name, os.fstat(opened.fileno()).st_size)
             return self._save(name, _chunks(opened, name), media_type)
 
@@ -102,10 +106,10 @@ class EvidenceFolder:
         path = self.path / name
         with _saving(f"evidence {name}"):
             try:
-                opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                opened = _open(path)
             except FileNotFoundError:
                 return None
-            with os.fdopen(opened, "rb") as file:
+            with opened as file:
                 size, digest = _measure(_chunks(file, name))
                 os.fsync(file.fileno())
             _sync(self.path)
@@ -115,11 +119,11 @@ class EvidenceFolder:
         """Whether the file is there with the size and the hash that the record says."""
         self._check_name(artifact.name)
         try:
-            opened = os.open(self.path / artifact.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
+            opened = _open(self.path / artifact.name)
+        except (OSError, InputError):
             return False
-        with os.fdopen(opened, "rb") as file:
-            if os.fstat(opened).st_size != artifact.size:
+        with opened as file:
+            if os.fstat(file.fileno()).st_size != artifact.size:
                 return False
             return _measure(_chunks(file, artifact.name)) == (artifact.size, artifact.sha256)
 
@@ -157,6 +161,15 @@ class EvidenceFolder:
 def _check_size(name: str, size: int) -> None:
     if size > MOST_BYTES:
         raise InputError(f"evidence {name} has more than {MOST_BYTES // 1024**2} MiB, which is the most for one file")
+
+
+def _open(path: Path, links: int = os.O_NOFOLLOW) -> BinaryIO:
+    """A file to be read: nothing that would keep its reader waiting, and unless `links` is 0 no link to one."""
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise InputError(f"{path} is not a file")
+    return os.fdopen(opened, "rb")
 
 
 def _chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -208,8 +221,8 @@ def prune_evidence(
 ) -> Pruned:
     """Delete run folders: those older than `older_than`, then the oldest until `most_bytes` are left.
 
-    Folders in use, and those that changed in the last ten minutes, stay. Safe to run twice at once, and to interrupt:
-    a folder is renamed out of sight first, and what an interrupted pruning left is deleted by the next.
+    Folders in use, those that changed in the last ten minutes, and those that cannot be deleted stay. Safe to run twice
+    at once, and to interrupt: a folder is renamed out of sight first, and what was left is deleted by the next.
     """
     now = time.time() if now is None else now
     keep = frozenset(in_use)
@@ -223,21 +236,26 @@ def prune_evidence(
         young = changed_at > now - YOUNGEST.total_seconds()
         if name in keep or young or not (too_old or too_much):
             continue
-        if _hide(root, name):
+        try:
+            (root / name).rename(root / f"{_GONE}{uuid4().hex}")
+        except FileNotFoundError:
+            left -= size  # another pruning was faster
+        except OSError:
+            continue
+        else:
             gone.append(name)
-            freed += size
-        left -= size
+            freed, left = freed + size, left - size
     _sweep(root)
     return Pruned(run_ids=tuple(gone), bytes_freed=freed, bytes_left=left)
 
 
 def _run_folders(root: Path) -> Iterator[tuple[float, str, int]]:
-    """Each run's folder: when it last changed, its name, its size. Folders that vanish meanwhile are passed over."""
+    """Each run's folder: when it last changed, its name, its size. Folders that cannot be looked at are passed over."""
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in entries:
-            if not is_id(entry.name):
+            if _RUN.fullmatch(entry.name) is None:
                 continue
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
                     yield _folder(entry)
 
@@ -250,14 +268,6 @@ def _folder(entry: os.DirEntry[str]) -> tuple[float, str, int]:
             changed_at = max(changed_at, facts.st_mtime)
             size += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     return changed_at, entry.name, size
-
-
-def _hide(root: Path, name: str) -> bool:
-    try:
-        (root / name).rename(root / f"{_GONE}{uuid4().hex}")
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _sweep(root: Path) -> None:

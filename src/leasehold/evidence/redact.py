@@ -16,6 +16,8 @@ SHORTEST_SECRET: Final = 4
 MOST_CHARACTERS: Final = 1_000_000
 # As many as the keeper keeps of an address.
 MOST_URL: Final = 2_000
+# Of what a task says about its end: records, events and reviews repeat it.
+MOST_MESSAGE: Final = 2_000
 # Of what is cut afterwards so many times as much is looked through for shapes: redaction makes it shorter.
 _AHEAD: Final = 10
 
@@ -30,7 +32,7 @@ _SENSITIVE_HEADER = re.compile(rf"{_WORDS}|auth|cookie|session", re.IGNORECASE)
 _TOKEN_LIKE = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_.~+/=-]{24,}")
 _SECRET_SEGMENT = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_=~-]{40,}")
 
-_URL = re.compile(r"\b(?:https?|wss?|ftp|socks[45]h?)://[^\s\"'<>`{}|\\^]+", re.IGNORECASE)
+_URL = re.compile(r"\b[a-z][a-z0-9+-]{1,14}://[^\s\"'<>`{}|\\^]+", re.IGNORECASE)
 # A value in quotes (also one whose end was cut off, also escaped inside other JSON) goes as a whole.
 _QUOTED: Final = r"\\\"[^\"\\\n]*(?:\\\")?|\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?"
 _HEADER_LINE = re.compile(
@@ -133,7 +135,9 @@ def _is_card(text: str) -> bool:
 def _url(url: str) -> str:
     scheme, colon, rest = url.partition(":")
     if not colon or not rest.startswith("//"):
-        return f"{scheme}:{REDACTED}" if scheme.lower() in ("data", "javascript") and rest else url
+        if scheme.lower() in ("data", "javascript", "view-source") and rest:
+            return f"{scheme}:{REDACTED}"
+        return _URL.sub(lambda inner: _url(inner[0]), url)  # blob:https://…
     address, _, query = rest[2:].partition("#")[0].partition("?")
     place, slash, path = address.partition("/")
     segments = [REDACTED if _SECRET_SEGMENT.fullmatch(part) else part for part in path.split("/")]

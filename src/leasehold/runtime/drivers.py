@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import InputError
 
 STOP_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 _NODE = "PLAYWRIGHT_NODEJS_PATH"
 
 
-class NoPlaywright(LeaseholdError):
+class NoPlaywright(InputError):
     """Playwright is not installed."""
 
     code = "NO_PLAYWRIGHT"

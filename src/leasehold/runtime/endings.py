@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leasehold.app import Signal, Task
 from leasehold.browsers.reports import KeeperReport
 from leasehold.core.classify import Facts, classify, kind_of, summary
-from leasehold.core.failures import Failure, ProfileRule, failure
+from leasehold.core.failures import Failure, ProfileRule, handed_in, unknown
 from leasehold.core.settle import Browser, EndFacts
 from leasehold.errors import Fail, LeaseLost, told
 from leasehold.evidence.files import EvidenceNotSaved
@@ -25,6 +25,21 @@ class Outcome:
     output: Mapping[str, object] | None = None
     retry: bool = False
     said: bool = False
+
+    def row(self, own: Mapping[str, Failure]) -> Failure | None:
+        """How its reason is treated, in an app that registered `own`."""
+        return None if self.reason is None else handed_in(self.reason, own)
+
+    def words(self, own: Mapping[str, Failure]) -> str:
+        """The message; of a reason that nobody registered also that, and what it may have meant."""
+        doubt = "" if self.reason is None else unknown_here(self.reason, own)
+        return f"{self.message} ({doubt})" if doubt and self.message else self.message or doubt
+
+
+def unknown_here(reason: str, own: Mapping[str, Failure]) -> str:
+    """What to say of a reason that the app has not registered; nothing, if it has."""
+    doubt = unknown(reason, own)
+    return doubt and f"{doubt} Reasons of your own are registered with app.reason"
 
 
 def outcome_of_error(error: BaseException, task: Task, *, facts: Facts, redact: Callable[[str], str]) -> Outcome:
@@ -62,7 +77,7 @@ def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str,
     """The outcome with what the task or a detector noticed: the reason that is hardest on the profile counts."""
 
     def strictness(reason: str | None) -> int:
-        return -1 if reason is None else _STRICTNESS.get(failure(reason, reasons.get(reason)).profile, 0)
+        return -1 if reason is None else _STRICTNESS.get(handed_in(reason, reasons).profile, 0)
 
     for signal in signals:
         before, after = strictness(outcome.reason), strictness(signal.reason)

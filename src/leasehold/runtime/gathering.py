@@ -10,7 +10,7 @@ from leasehold.app import Content
 from leasehold.aside import aside
 from leasehold.browsers.reports import KeeperReport
 from leasehold.errors import InputError
-from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
+from leasehold.evidence.files import MOST_ARTIFACTS, Artifact, EvidenceFolder, EvidenceNotSaved
 from leasehold.evidence.redact import Redactor
 
 MOST_COMMANDS = 20
@@ -37,10 +37,12 @@ class RunEvidence:
 
     async def attach(self, name: str, content: Content) -> None:
         """Save one artifact; raises EvidenceNotSaved if the disk refuses, also to the task that asked for it."""
-        if name in RESERVED:
+        if name.removesuffix(".part") in RESERVED:
             raise InputError(f"{name} is a name of Leasehold's own evidence; choose another")
         if isinstance(content, Path) and not content.is_file():
             raise InputError(f"evidence {name}: there is no file {content}")
+        if len(self.artifacts) >= MOST_ARTIFACTS - len(RESERVED):
+            raise InputError(f"run {self.files.run_id} already has {len(self.artifacts)} evidence files: no more fit")
         await self._save(name, content)
 
     async def _save(self, name: str, content: Content) -> None:
@@ -72,7 +74,7 @@ class RunEvidence:
         """Take a file that is in the folder already as an artifact."""
         try:
             found = self.files.adopt(name)
-        except EvidenceNotSaved as error:
+        except (EvidenceNotSaved, InputError) as error:
             self.unsaved = str(error)
             return
         if found is not None:

@@ -6,7 +6,6 @@ was sent, after which the lease counts as lost whatever the store would say.
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from leasehold.core.settle import Ending
 from leasehold.errors import Conflict, LeaseExpired, LeaseLost, StoreError, StoreUnavailable
 from leasehold.ports import MOST_IN_BATCH, Renewal, Settled, Store
 from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.trouble import Trouble
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -26,8 +26,7 @@ DEAD_BY = 0.75
 LONGEST_PAUSE = 1.0
 HUSH_SECONDS = 2.0
 HUSH_STEPS = 400
-
-_LOG = logging.getLogger(__name__)
+NOT_RENEWED = "leases could not be renewed"
 
 
 def dead_by(deadline: float, timing: Timing) -> float:
@@ -48,6 +47,7 @@ class Hold:
     status: LeaseStatus = LeaseStatus.RUNNING
     stop_at: float | None = None
     lost: str | None = None
+    trouble: Trouble = field(default_factory=Trouble)
     _told: bool = field(default=False)
     _quiet: bool = field(default=False)
     _asking: bool = field(default=False)
@@ -69,7 +69,7 @@ class Hold:
 
         `done` tells whether an earlier try that was not answered has reached the store.
         """
-        unanswered = False
+        unanswered, what = False, f"run {self.lease.run_id}: a write was not taken"
         while True:
             self.check()
             try:
@@ -78,12 +78,13 @@ class Hold:
                 pass
             except StoreUnavailable as error:
                 unanswered = True
-                _LOG.warning("run %s: a write was not taken, trying again: %s", self.lease.run_id, error)
+                self.trouble.again(what, error)
             except Conflict:
                 if not (unanswered and await done()):
                     raise
                 return
             else:
+                self.trouble.over(what)
                 return
             await asyncio.sleep(self.again_seconds)
 
@@ -138,14 +139,16 @@ class Hold:
 async def settle_held(store: Store, ending: Ending, hold: Hold) -> Settled:
     """Hand in the ending, again and again while the store is away or its clock has leapt (see `Hold.insist`). Until
     then the lease goes on being renewed."""
+    what = f"run {hold.lease.run_id}: not settled yet"
     while True:
         await hold.hush()
         try:
             (settled,) = await store.settle([ending])
+            hold.trouble.over(what)
             if settled.refused != EXPIRED:
                 return settled
         except StoreError as error:
-            _LOG.warning("run %s: not settled yet, trying again: %s", hold.lease.run_id, error)
+            hold.trouble.again(what, error)
         except BaseException:
             hold.speak()
             raise
@@ -190,6 +193,7 @@ class Heartbeat:
         self._wake: asyncio.Event | None = None
         self._closing = False
         self._store: Store | None = None
+        self.trouble = Trouble()
 
     def hold(
         self,
@@ -211,6 +215,7 @@ class Heartbeat:
             next_at=granted_at + timing.renew_every.total_seconds(),
             on_lost=on_lost,
             on_renewed=on_renewed,
+            trouble=self.trouble,
         )
         with self._lock:
             self._holds[lease.lease_id] = hold
@@ -305,13 +310,14 @@ class Heartbeat:
                 self._store = self._store or await self._open_store()
                 answers = await self._store.renew([Renewal(ref=hold.lease.ref, status=hold.status) for hold in batch])
             except Exception as error:  # noqa: BLE001 - whatever it is, the deadline is the answer to it
-                _LOG.warning("%d leases could not be renewed, trying again: %s", len(batch), error)
+                self.trouble.again(NOT_RENEWED, error)
                 for hold in batch:
                     hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
                 continue
             finally:
                 for hold in batch:
                     hold.end()
+            self.trouble.over(NOT_RENEWED)
             for hold, answer in zip(batch, answers, strict=True):
                 self._take(hold, answer.refused, sent_at)
 

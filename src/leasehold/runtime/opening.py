@@ -19,10 +19,14 @@ from leasehold.browsers.checkout import (
     OWN_FOLDER,
     Condition,
     Inspection,
+    StrangeDirectory,
+    claim_data_dir,
     claim_directory,
+    directory_of,
     inspect,
     keep_seal,
     last_engine,
+    refuse_strange,
     seal,
 )
 from leasehold.browsers.copying import copy_profile
@@ -40,7 +44,7 @@ from leasehold.core.events import Event, EventType
 from leasehold.core.jobs import RunMode
 from leasehold.core.leases import Mode
 from leasehold.core.profiles import ManualUse
-from leasehold.errors import Fail, LeaseholdError, LeaseLost
+from leasehold.errors import Fail, InputError, LeaseholdError, LeaseLost
 from leasehold.evidence.files import EvidenceNotSaved
 from leasehold.evidence.redact import Redactor
 from leasehold.ports import Grant, Store
@@ -56,14 +60,23 @@ _LOG = logging.getLogger(__name__)
 
 class NotOpened(Exception):
     """There is no browser for this run. `give_back`: the job was not touched and keeps its place. `begun`: a keeper
-    was there, so that there may have been a browser for a moment."""
+    was there, so that there may have been a browser for a moment. `engine`, `fence`: what the directory told."""
 
-    def __init__(self, reason: str, message: str, *, give_back: bool = False, engine: int | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        give_back: bool = False,
+        engine: int | None = None,
+        fence: int | None = None,
+    ) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
         self.give_back = give_back
         self.engine = engine
+        self.fence = fence
         self.begun = False
 
 
@@ -82,6 +95,11 @@ class Opened:
     opened_at: float = field(default_factory=boot_time)
     runs: int = 1
     _environments: dict[tuple[str | None, bool], dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> int | None:
+        """The version that the profile's own directory has seen: a copy tells nothing of it."""
+        return self.browser.engine if self.copy is None else None
 
     async def environment(self, timezone: str | None, *, untouched: bool) -> dict[str, str]:
         """Language, time zone and so on as a page sees them, asked once in each browser.
@@ -115,10 +133,13 @@ class Kit:
     async def prepare(self) -> Found:
         """Find the browser and write the keeper's wrapper. Raises a clear error if this machine cannot run any."""
         if self._browser is None:
-            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await aside(claim_data_dir, self.data_dir)
+            try:
+                self._wrapper = await aside(write_wrapper, self.data_dir)
+                self._driver.starter = write_starter(self.data_dir)
+            except OSError as error:
+                raise InputError(f"the data folder {self.data_dir} cannot be written to: {error.strerror}") from error
             self._browser = await aside(find_browser, self.config.browser)
-            self._wrapper = await aside(write_wrapper, self.data_dir)
-            self._driver.starter = write_starter(self.data_dir)
         return self._browser
 
     async def look_again(self) -> Found:
@@ -205,11 +226,15 @@ class Kit:
 
         With it, whether its seal tells of manual use: not in a copy, nor after a close that was not proven.
         """
-        profile = grant.profile
-        place = Path(profile.user_data_dir or self.data_dir / "profiles" / profile.profile_id)
+        place = directory_of(grant.profile, self.data_dir)
         try:
             own = await aside(claim_directory, place)
             seen = await aside(inspect, own, engine=(await self.look_again()).engine)
+            if copy is None:
+                lease, before = grant.lease, grant.engine
+                await aside(refuse_strange, own, seen, token=lease.token, run_id=lease.run_id, opened_by=before)
+        except StrangeDirectory as strange:
+            raise NotOpened(strange.reason, strange.detail, give_back=True, fence=strange.fence) from strange
         except Fail as refused:
             newer = last_engine(place) if refused.reason == "PROFILE_NEWER_THAN_BROWSER" else None
             raise NotOpened(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused
@@ -247,7 +272,7 @@ class Kit:
         except LeaseholdError as error:
             raise NotOpened("PROXY_UNREACHABLE", error.message) from error
         if found is not None:
-            self.redactor.add(found.password)
+            self.redactor.add(found.password, found.basic)
         return found
 
     async def probe(self, grant: Grant, credentials: Credentials | None) -> Probe | None:

@@ -17,9 +17,11 @@ from leasehold.browsers.link import KeeperReport, read_report
 from leasehold.browsers.probe import ProbeResult
 from leasehold.browsers.reports import ReportUnreadable
 from leasehold.core.classify import Facts, kind_of, says_closed
+from leasehold.core.leases import Mode
 from leasehold.core.settle import Browser, EndFacts, Ending
 from leasehold.errors import Fail, LeaseholdError, LeaseLost, StoreError, told
 from leasehold.evidence.files import EvidenceNotSaved
+from leasehold.evidence.redact import MOST_MESSAGE
 from leasehold.ports import ClaimRequest, Grant, HandedOver
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.desk import RunDesk
@@ -128,10 +130,8 @@ class Runner:
             if current.unproven:
                 raise NotOpened("BROWSER_CRASHED", f"its browser was lost in the hand-over: {current.unproven}")
             current.report, current.final_url = None, None
-            if mode is not None and grant.lease.mode != mode and not grant.profile.disposable:
-                raise NotOpened(
-                    "ACTION_NOT_ALLOWED", f"task {current.task.name} is {mode}, the job is {grant.lease.mode}"
-                )
+            if mode is Mode.EXCLUSIVE and grant.lease.shared and not grant.profile.disposable:
+                raise NotOpened("ACTION_NOT_ALLOWED", f"task {current.task.name} is exclusive, the job is shared")
             if current.opened is None:
                 current.opened = await self._kit.open(grant, current.lifeline, current.evidence, sync=current.task.sync)
             await self._check_environment(current)
@@ -309,7 +309,7 @@ class Runner:
         return self._redacted(strictest(outcome, signals, self._app.reasons))
 
     def _redacted(self, outcome: Outcome) -> Outcome:
-        return replace(outcome, message=self._kit.redactor.text(outcome.message))
+        return replace(outcome, message=self._kit.redactor.short(outcome.message, MOST_MESSAGE))
 
     async def _hand_over(self, current: _Current, outcome: Outcome) -> "_Current | None":
         """The next job of this profile in the browser that is open, if there is one and the browser may go on."""
@@ -340,7 +340,7 @@ class Runner:
 
     async def _move_on(self, current: _Current, following: _Current, opened: Opened) -> None:
         """One run is settled and the next one granted: the ledger says so, and the browser goes with it."""
-        self._kit.ledger.strike(current.grant.lease.run_id)
+        await aside(self._kit.ledger.pass_on, current.grant.lease, following.grant.lease)
         _LOG.info(
             "run %s of %s: completed, the next is run %s",
             current.grant.lease.run_id,
@@ -454,21 +454,22 @@ class Runner:
         )
         ending = self._ending(current, outcome, facts)
         engine = refused.engine or ending.engine
-        await self._hand_in(current, replace(ending, not_started=refused.give_back, engine=engine))
+        given_back = replace(ending, not_started=refused.give_back, engine=engine, fence=refused.fence)
+        await self._hand_in(current, given_back)
 
     def _ending(self, current: _Current, outcome: Outcome, facts: EndFacts) -> Ending:
         return Ending(
             ref=current.grant.lease.ref,
             reason=outcome.reason,
-            message=outcome.message,
+            message=outcome.words(self._app.reasons),
             retry=outcome.retry,
             facts=facts,
-            registered=self._app.reasons.get(outcome.reason or ""),
+            registered=outcome.row(self._app.reasons),
             output=outcome.output,
             evidence=current.evidence.as_json(),
             actual=current.actual,
             timings=current.timings,
-            engine=current.opened.browser.engine if current.opened is not None else None,
+            engine=current.opened.engine if current.opened is not None else None,
         )
 
     async def _hand_in(self, current: _Current, ending: Ending) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -9,10 +10,12 @@ from datetime import timedelta
 class Stop:
     """`asked`: no new work, running tasks may come to their end or a safe step. `now`: their time is over.
 
-    The second request, or the end of the grace, is `now`. Browsers are closed cleanly either way.
+    The second request, or the end of the grace, is `now`. Browsers are closed cleanly either way. `on_asked` is called
+    at the first request.
     """
 
     def __init__(self, grace: timedelta) -> None:
+        self.on_asked: Callable[[], None] = lambda: None
         self.asked = asyncio.Event()
         self.now = asyncio.Event()
         self._grace = grace.total_seconds()
@@ -25,6 +28,7 @@ class Stop:
             return
         self.asked.set()
         self._timer = asyncio.get_running_loop().call_later(self._grace, self.now.set)
+        self.on_asked()
 
     def listen(self) -> None:
         """Take SIGTERM and SIGINT as requests."""

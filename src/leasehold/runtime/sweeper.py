@@ -15,12 +15,14 @@ from pathlib import Path
 
 from leasehold.aside import aside
 from leasehold.config import BrowserConfig, Config
+from leasehold.core.decisions import Review
 from leasehold.core.leases import Lease, clock_jump
 from leasehold.core.settle import LostFacts
 from leasehold.evidence.files import prune_evidence
-from leasehold.ports import MOST_IN_BATCH, Resolution, Store
+from leasehold.ports import MOST_IN_BATCH, MOST_IN_PAGE, Resolution, Store
 from leasehold.runtime.clocks import boot_time
 from leasehold.runtime.testimony import Testimony
+from leasehold.runtime.trouble import Trouble
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,13 +90,28 @@ async def _batches(operation: Callable[[], Awaitable[int]]) -> int:
     return total
 
 
-def _prune_evidence(config: BrowserConfig, testimony: Testimony) -> None:
-    prune_evidence(
-        testimony.ledger.runs_dir,
-        older_than=config.keep_evidence,
-        most_bytes=config.keep_evidence_bytes,
-        in_use=testimony.ledger.entries(),
-    )
+def _prune_evidence(config: BrowserConfig, testimony: Testimony, wanted: frozenset[str]) -> None:
+    try:
+        prune_evidence(
+            testimony.ledger.runs_dir,
+            older_than=config.keep_evidence,
+            most_bytes=config.keep_evidence_bytes,
+            in_use=testimony.ledger.under_way() | wanted,
+        )
+    except OSError as error:
+        _LOG.warning("old evidence was not deleted: %s", error)
+
+
+async def _to_be_reviewed(store: Store) -> frozenset[str]:
+    """The runs that a person has yet to look at."""
+    found: set[str] = set()
+    after: str | None = None
+    while True:
+        page = await store.find(Review, {"open": "1"}, after=after, most=MOST_IN_PAGE)
+        found |= {review.run_id for review in page.items if review.run_id is not None}
+        after = page.after
+        if after is None:
+            return frozenset(found)
 
 
 async def sweep_here(store: Store, config: Config) -> Swept:
@@ -117,11 +134,13 @@ class Sweeper:
         facts: Callable[[Lease], LostFacts] = nothing_known,
         *,
         testimony: Testimony | None = None,
+        trouble: Trouble | None = None,
     ) -> None:
         self._store = store
         self._config = config
         self._facts = testimony.facts if testimony is not None else facts
         self._testimony = testimony
+        self._trouble = trouble or Trouble()
         self._seen: _Look | None = None
         self._prune_at = 0.0
 
@@ -137,7 +156,8 @@ class Sweeper:
         swept = await _sweep(self._store, self._config, self._facts, seen=seen, prune=prune)
         reports = await testimony.deliver(self._store) if testimony is not None else 0
         if prune and testimony is not None:
-            await aside(_prune_evidence, self._config.browsers, testimony)
+            wanted = await _to_be_reviewed(self._store)
+            await aside(_prune_evidence, self._config.browsers, testimony, wanted)
         return replace(swept, paused=paused, reports=reports)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -145,8 +165,9 @@ class Sweeper:
         while not stop.is_set():
             try:
                 await self.tick()
+                self._trouble.over("sweep failed")
             except Exception as error:  # noqa: BLE001 - dying would be worse than complaining
-                _LOG.warning("sweep failed, trying again in %s: %s", self._config.sweep_every, error)
+                self._trouble.again("sweep failed", error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._config.sweep_every.total_seconds())
 

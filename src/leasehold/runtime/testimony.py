@@ -39,6 +39,15 @@ class Ledger:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._folder / run_id).write_text(lease_id, encoding="utf-8")
 
+    def pass_on(self, before: Lease, after: Lease) -> None:
+        """One run was settled and the next one gets its browser: at no moment nobody is noted.
+
+        A disk that refuses is no reason to stop here: the next run is noted once more as it gets ready.
+        """
+        with suppress(OSError):
+            self.note(after.run_id, after.lease_id)
+            self.strike(before.run_id)
+
     def strike(self, run_id: str) -> None:
         """The run was settled, or its report has been delivered."""
         (self._folder / run_id).unlink(missing_ok=True)
@@ -56,6 +65,13 @@ class Ledger:
         except OSError as error:
             _LOG.warning("%s cannot be read (%s): what keepers reported there is not known here", self._folder, error)
         return found
+
+    def under_way(self) -> frozenset[str]:
+        """The ids alone, also of what cannot be read. Raises OSError if nobody can tell."""
+        try:
+            return frozenset(path.name for path in self._folder.iterdir())
+        except FileNotFoundError:
+            return frozenset()
 
     def age(self, run_id: str) -> float:
         """Seconds since the run was noted."""
@@ -79,22 +95,22 @@ class Testimony:
         """Hand in every report of a run that its worker did not settle. Safe to run many times at once."""
         delivered = 0
         for run_id, lease_id in self.ledger.entries().items():
-            facts = self._facts(run_id, lease_id)
+            run = await _known(store, run_id)
+            # Lease ids are names: in a store that was made anew, or restored, another run may have the same.
+            ours = run is not None and run.lease_id == lease_id
+            facts = self._facts(run_id, lease_id) if ours else LostFacts()
             if facts.reported_by:
                 await store.resolve([Resolution(lease_id=lease_id, facts=facts)])
-            if await self._is_over(store, run_id, reported=bool(facts.reported_by)):
+            if self._is_over(run, run_id, reported=bool(facts.reported_by)):
                 shutil.rmtree(self.ledger.runs_dir / run_id / "profile", ignore_errors=True)
                 self.ledger.strike(run_id)
                 delivered += bool(facts.reported_by)
         return delivered
 
-    async def _is_over(self, store: Store, run_id: str, *, reported: bool) -> bool:
+    def _is_over(self, run: RunRecord | None, run_id: str, *, reported: bool) -> bool:
         """Whether nothing more is to be said about the run. Until it has ended, its own worker may still settle it."""
-        try:
-            run = await store.get(RunRecord, run_id)
-        except NotFound:
-            return self.ledger.age(run_id) > FORGET_SECONDS
-        return run.ended_at is not None and (reported or self.ledger.age(run_id) > FORGET_SECONDS)
+        over = run is None or run.ended_at is not None
+        return over and (reported or self.ledger.age(run_id) > FORGET_SECONDS)
 
     def _facts(self, run_id: str, lease_id: str) -> LostFacts:
         try:
@@ -105,6 +121,13 @@ class Testimony:
         if report is None or report.lease_id != lease_id or report.no_browser:
             return LostFacts()
         return lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
+
+
+async def _known(store: Store, run_id: str) -> RunRecord | None:
+    try:
+        return await store.get(RunRecord, run_id)
+    except NotFound:
+        return None
 
 
 def lost_facts(report: KeeperReport, evidence: RunEvidence) -> LostFacts:

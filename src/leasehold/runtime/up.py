@@ -1,4 +1,4 @@
-"""Everything on one machine: the store brought up to date, housekeeping, and a worker, until asked to stop."""
+"""Everything on one machine: an SQLite store brought up to date, housekeeping, and a worker, until asked to stop."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,10 +7,12 @@ from pathlib import Path
 from leasehold import config as settings
 from leasehold.app import App
 from leasehold.config import Config
+from leasehold.core.profiles import Profile
 from leasehold.ports import Store
 from leasehold.runtime.stopping import Stop
 from leasehold.runtime.sweeper import Sweeper
 from leasehold.runtime.testimony import Testimony
+from leasehold.runtime.trouble import Trouble
 from leasehold.runtime.worker import Worker, WorkerOptions
 from leasehold.stores import absolute, open_store
 
@@ -29,9 +31,14 @@ async def work(
     store: str | None = None,
     sweep: bool = False,
     stop: Stop | None = None,
-    ready: Callable[[Config, str], None] | None = None,
+    ready: Callable[[Config, str, bool], None] | None = None,
+    stopping: Callable[[Config, int], None] | None = None,
 ) -> None:
-    """Run one worker (with `sweep`, and housekeeping beside it) until it was asked to stop and all has ended."""
+    """Run one worker (with `sweep`, and housekeeping beside it) until it was asked to stop and all has ended.
+
+    `ready` is told the worker's name and whether the store has any profiles; `stopping`, at the first request to stop,
+    how many runs are under way.
+    """
     config = config_of(app, store)
     stop = stop or Stop(config.browsers.stop_grace)
     opened = await open_store(config.store, policy=config.policy)
@@ -45,9 +52,11 @@ async def work(
             stop=stop,
         )
         stop.listen()
+        if stopping is not None:
+            stop.on_asked = lambda: stopping(config, worker.running)
         if ready is not None:
-            ready(config, worker.worker_id)
-        sweeping = asyncio.create_task(_sweep(opened, config)) if sweep else None
+            ready(config, worker.worker_id, bool((await opened.find(Profile, most=1)).items))
+        sweeping = asyncio.create_task(_sweep(opened, config, worker.trouble)) if sweep else None
         try:
             await worker.run()
         finally:
@@ -59,6 +68,6 @@ async def work(
         await opened.close()
 
 
-async def _sweep(store: Store, config: Config) -> None:
+async def _sweep(store: Store, config: Config, trouble: Trouble) -> None:
     testimony = Testimony(Path(config.browsers.data_dir))
-    await Sweeper(store, config, testimony=testimony).run(asyncio.Event())
+    await Sweeper(store, config, testimony=testimony, trouble=trouble).run(asyncio.Event())

@@ -107,7 +107,13 @@ async def _settle_unopened(
             report = read_report(evidence.folder)
     facts = unopened_facts(report, begun=begun, final_url=None, throwaway=False, evidence_saved=True)
     reason = getattr(refused, "reason", "BROWSER_LAUNCH_FAILED")
-    ending = Ending(ref=grant.lease.ref, reason=reason, message=kit.redactor.text(str(refused)), facts=facts)
+    ending = Ending(
+        ref=grant.lease.ref,
+        reason=reason,
+        message=kit.redactor.text(str(refused)),
+        facts=facts,
+        fence=getattr(refused, "fence", None),
+    )
     await settle_held(kit.store, ending, lifeline.hold)
     kit.ledger.strike(grant.lease.run_id)
 
@@ -131,7 +137,7 @@ async def _give_back(kit: Kit, grant: Grant, lifeline: Lifeline, evidence: RunEv
             proxy_changed=False,
         ),
         evidence=evidence.as_json(),
-        engine=opened.browser.engine,
+        engine=opened.engine,
     )
     settled = await settle_held(kit.store, ending, lifeline.hold)
     if settled.refused is not None:

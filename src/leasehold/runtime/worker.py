@@ -22,6 +22,7 @@ from leasehold.core.workers import WorkerReport
 from leasehold.errors import InputError, LeaseholdError, Problem
 from leasehold.ports import ClaimRequest, Grant, Store
 from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.endings import unknown_here
 from leasehold.runtime.heartbeat import Heartbeat
 from leasehold.runtime.offspring import keep_track
 from leasehold.runtime.opening import Kit
@@ -55,6 +56,15 @@ class WorkerOptions:
             raise InputError("the worker did not start", problems)
 
 
+def _check_reasons(app: App) -> None:
+    """Refuse detectors of reasons that nobody knows. Not before: an app may register them in any order."""
+    own = [detector for task in app.tasks.values() for detector in task.detectors]
+    told = {each.reason: unknown_here(each.reason, app.reasons) for each in (*app.detectors, *own)}
+    problems = [Problem("detector", fault) for fault in told.values() if fault]
+    if problems:
+        raise InputError("the worker did not start", problems)
+
+
 class Worker:
     """One worker process. `run` returns when it was asked to stop and everything has ended."""
 
@@ -71,6 +81,7 @@ class Worker:
         options.check()
         if not app.tasks:
             raise InputError("the app has no tasks; register one with @app.task")
+        _check_reasons(app)
         self._app = app
         self._store = store
         self._config = config
@@ -80,9 +91,15 @@ class Worker:
         self.worker_id = WorkerId(options.worker_id or f"{host}-{os.getpid()}"[:128])
         self.incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"[-128:]
         self._heartbeat = Heartbeat(open_store, config.policy.timing)
+        self.trouble = self._heartbeat.trouble
         self._running: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._kit = Kit(config.browsers, store, on_launch=self._freed.set)
+
+    @property
+    def running(self) -> int:
+        """How many runs are under way."""
+        return len(self._running)
 
     async def run(self) -> None:
         """Work until asked to stop."""
@@ -122,9 +139,10 @@ class Worker:
                 most = min(free, self._config.browsers.launch_together)
                 grants = await self._store.claim(replace(self._request, most=most, engine=engine))
             except Exception as error:  # noqa: BLE001 - what runs must not end because nothing more can be claimed
-                _LOG.warning("no claim, trying again: %s", error)
+                self.trouble.again("no claim", error)
                 await self._pause(timedelta(seconds=TROUBLE_SECONDS))
                 continue
+            self.trouble.over("no claim")
             if self._stop.asked.is_set():
                 await self._give_back(grants)
                 return
@@ -140,8 +158,8 @@ class Worker:
         for future in pending:
             future.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-        if waiting in done and waiting.exception() is not None:
-            _LOG.warning("cannot wait for work, trying again: %s", waiting.exception())
+        if waiting in done and (error := waiting.exception()) is not None:
+            self.trouble.again("cannot wait for work", error)
             await self._pause(timedelta(seconds=TROUBLE_SECONDS))
 
     def _start(self, grant: Grant, sent_at: float) -> None:
@@ -181,22 +199,24 @@ class Worker:
                 return
 
     async def _report_often(self) -> None:
-        every = self._config.policy.worker_ttl.total_seconds() / 3
+        every, what = self._config.policy.worker_ttl.total_seconds() / 3, f"worker {self.worker_id} could not report"
         while True:
             try:
                 await self._report(stopping=False)
+                self.trouble.over(what)
             except Exception as error:  # noqa: BLE001 - nobody else would report
-                _LOG.warning("worker %s could not report, trying again: %s", self.worker_id, error)
+                self.trouble.again(what, error)
             await asyncio.sleep(every)
 
     async def _deliver_often(self) -> None:
         """Hand in what keepers on this machine reported of workers that are gone."""
-        testimony = Testimony(self._kit.data_dir)
+        testimony, what = Testimony(self._kit.data_dir), "reports of lost runs were not delivered"
         while True:
             try:
                 await testimony.deliver(self._store)
+                self.trouble.over(what)
             except Exception as error:  # noqa: BLE001 - nobody else would deliver them
-                _LOG.warning("reports of lost runs were not delivered, trying again: %s", error)
+                self.trouble.again(what, error)
             await asyncio.sleep(self._config.sweep_every.total_seconds())
 
     async def _report(self, *, stopping: bool) -> None:

@@ -13,7 +13,7 @@ from leasehold.core.accounts import Account, Limit, Proxy, Routing
 from leasehold.core.fleet import Fleet
 from leasehold.core.ids import ID_RULE, AccountId, ProfileId, ProxyId
 from leasehold.core.profiles import ManualUse, Profile, ReleasePolicy
-from leasehold.errors import InputError
+from leasehold.errors import InputError, nearest
 from leasehold.wire.document import read_yaml
 from leasehold.wire.jobs import labels, notes
 from leasehold.wire.kinds import ID, Choice, Flag, Integer, Problems, Text
@@ -65,10 +65,8 @@ def timezone_fault(text: str, known: frozenset[str]) -> str | None:
     """What is wrong with a time zone, going by those that are known; if none is, nothing can be said."""
     if not known or text in known:
         return None
-    from difflib import get_close_matches
-
-    near = get_close_matches(text, known, n=1)
-    return "must be a time zone as Europe/Berlin" + (f"; did you mean {near[0]}?" if near else "")
+    near = nearest(text, known)
+    return "must be a time zone as Europe/Berlin" + (f"; did you mean {near}?" if near else "")
 
 
 def _check_path(text: str) -> str | None:

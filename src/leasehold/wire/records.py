@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from leasehold.core.ids import is_id
+from leasehold.errors import nearest
 from leasehold.wire.kinds import Kind, Problems, Text, type_name
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -93,11 +94,9 @@ class Record:
         return [name for name, (field, _) in self._names.items() if field.name == field_name]
 
     def _unknown(self, name: object) -> str:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, self._names, n=1) if isinstance(name, str) else []
+        near = nearest(name, self._names) if isinstance(name, str) else None
         if near:
-            return f"no such field; did you mean {self._names[near[0]][0].name}?"
+            return f"no such field; did you mean {self._names[near][0].name}?"
         return f"no such field; there are: {', '.join(field.name for field in self.table)}"
 
     def schema(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _DATABASES = ("Local Storage/leveldb", "Session Storage", "Site Characteristics 
 _SOCKET_FOLDERS = ("org.chromium.", ".org.chromium.", "com.google.Chrome.", ".com.google.Chrome.")
 
 
-def enclose(user_data_dir: str, token: int, lease_id: str) -> int:
+def enclose(user_data_dir: str, token: int, lease_id: str, run_id: str) -> int:
     """Take the directory for this token and make it fit for a launch. Returns the lock's descriptor.
 
     Raises Refused if somebody else is in it, or if a higher token has been.
@@ -40,7 +40,7 @@ def enclose(user_data_dir: str, token: int, lease_id: str) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise Refused(_IN_USE, f"{user_data_dir} is locked: a browser of another lease still lives in it") from None
-    raise_fence(user_data_dir, token, lease_id)
+    raise_fence(user_data_dir, token, lease_id, run_id)
     company = company_in(user_data_dir)
     if company is not None:
         raise Refused(_IN_USE, company)
@@ -48,25 +48,28 @@ def enclose(user_data_dir: str, token: int, lease_id: str) -> int:
     return lock
 
 
-def raise_fence(user_data_dir: str, token: int, lease_id: str) -> None:
-    """Record the token as the highest, durably. Only under the lock. Raises Refused for a lower one."""
+def raise_fence(user_data_dir: str, token: int, lease_id: str, run_id: str) -> None:
+    """Record the token as the highest, durably. Only under the lock. Raises Refused for a lower one.
+
+    The same token is for the same run only: leases of another store may have the same name.
+    """
     path = f"{user_data_dir}/{_FOLDER}/fence"
     try:
         with open(path, "rb") as file:
             found = from_json(file.read())
-        highest, holder = int(str(found["token"])), str(found["lease_id"])
+        highest, holder = int(str(found["token"])), found.get("run_id")
     except FileNotFoundError:
-        highest, holder = -1, ""
+        highest, holder = -1, None
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"{path} cannot be read ({error}), so it is unknown who was here last; look, then remove it"
         raise Refused("STALE_TOKEN", message) from None
-    if token < highest or (token == highest and lease_id != holder):
+    if token < highest or (token == highest and run_id != holder):
         message = f"lease {lease_id} has token {token}, but {user_data_dir} was already opened under {highest}"
         raise Refused("STALE_TOKEN", message)
     if token == highest:
         return
     try:
-        write_whole(path, to_json({"version": 1, "token": token, "lease_id": lease_id}))
+        write_whole(path, to_json({"version": 1, "token": token, "lease_id": lease_id, "run_id": run_id}))
     except OSError as error:
         raise Refused("BROWSER_LAUNCH_FAILED", f"cannot write {path}: {error}") from None
 
@@ -74,7 +77,7 @@ def raise_fence(user_data_dir: str, token: int, lease_id: str) -> None:
 def write_whole(path: str, content: bytes) -> None:
     """Write a file so that after a power cut there is the old one or the new one, never a part."""
     part = f"{path}.part"
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(content)
         while view:

@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
         _hear_renewals(control, orders)
         if boot_time() >= min(orders.deadline, orders.kill_at):
             raise Refused("LEASE_LOST", f"the deadline of lease {orders.lease_id} passed before the browser started")
-        lock = enclose(orders.user_data_dir, orders.token, orders.lease_id)
+        lock = enclose(orders.user_data_dir, orders.token, orders.lease_id, orders.run_id)
         browser = launch(orders.browser, arguments, lock, orders.user_data_dir)
     except Refused as refused:
         return _refuse(refused, orders.folder, orders, control)

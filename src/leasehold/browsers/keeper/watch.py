@@ -144,7 +144,7 @@ class Watch:
             token = lease.get("token")
             if not isinstance(token, int) or token <= self._orders.token:
                 raise Refused("STALE_TOKEN", f"token {token} is not above {self._orders.token}")
-            raise_fence(self._orders.user_data_dir, token, str(lease.get("lease_id")))
+            raise_fence(self._orders.user_data_dir, token, str(lease.get("lease_id")), str(lease.get("run_id")))
             self._orders.take_lease(lease)
         except Refused as refused:
             self._control.say({"refused": f"{refused.reason}: {refused.message}"})

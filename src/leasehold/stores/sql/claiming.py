@@ -316,7 +316,7 @@ def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: Cl
         now=now,
     )
     round_.jobs.append(change_job(job))
-    _record_grant(round_, work, lease, job, request.engine, now)
+    _record_grant(round_, work, lease, job, now)
 
 
 def _lease(
@@ -361,9 +361,7 @@ def _lease(
     )
 
 
-def _record_grant(
-    round_: _Granting, work: Work, lease: Lease, job: Job | None, engine: int | None, now: datetime
-) -> None:
+def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, now: datetime) -> None:
     """The lease's row, the profile's state and the event: all that makes a grant."""
     expected = {
         name: value
@@ -381,7 +379,7 @@ def _record_grant(
     row["expected"] = dump(expected)
     round_.runs.append(row)
     work.open.append(lease)
-    work.change(token=lease.token, engine=max(engine or 0, work.lane.engine or 0) or None)
+    work.change(token=lease.token)
     move(work, ProfileState.LEASED, Cause.GRANTED, f"run {lease.run_id} by {lease.worker_id}", now)
     round_.keys[lease.routing_key] = round_.keys.get(lease.routing_key, 0) + 1
     round_.log.event(
@@ -398,7 +396,16 @@ def _record_grant(
             "attempt": job.attempt if job else 1,
         },
     )
-    round_.grants.append(Grant(lease=lease, profile=work.profile, account=work.account, proxy=work.proxy, job=job))
+    round_.grants.append(
+        Grant(
+            lease=lease,
+            profile=work.profile,
+            account=work.account,
+            proxy=work.proxy,
+            job=job,
+            engine=work.lane.engine,
+        )
+    )
 
 
 def lock_account(tx: Tx, profile_id: ProfileId) -> bool:
@@ -449,7 +456,7 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
         ttl=request.ttl,
         now=now,
     )
-    _record_grant(round_, work, lease, None, request.engine, now)
+    _record_grant(round_, work, lease, None, now)
     refresh(work, now)
     round_.save(tx)
     return round_.grants[0]

@@ -65,6 +65,8 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         move(work, after, Cause.DECIDED, f"{decision.action} by {decision.actor}: {decision.note}", now)
         clean = work.lane.clean or after is ProfileState.AVAILABLE
         work.change(clean=clean, drain=False, verdict=None, verdict_reason="")
+        if decision.action is Action.CLEAR:
+            work.change(engine=None)  # also what was known of its directory: a person vouches for the one that is there
         _close_review(tx, decision, now)
         if after in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED):
             log.review_profile(work.lane, None, decision.action.value, work.lane.state_reason)

@@ -286,10 +286,10 @@ AND t.job_id = :job_id
 SELECT * FROM workers t WHERE TRUE
 
 -- name: find_worker__after
-AND t.incarnation < :after
+AND (t.started_at, t.incarnation) < (SELECT a.started_at, a.incarnation FROM workers a WHERE a.incarnation = :after)
 
 -- name: find_worker__order
-ORDER BY t.incarnation DESC LIMIT :most
+ORDER BY t.started_at DESC, t.incarnation DESC LIMIT :most
 
 -- name: find_worker__incarnation
 AND t.incarnation = :incarnation

@@ -308,6 +308,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         ("pool_limit", {"pool": pool}),
         ("pool_leases", {"pool": pool}),
     )
+    ran = find(tx, ctx, RunRecord, {"run_id": job.run_id}, None, 1).items if job and job.run_id else []
     return WhyFacts(
         now=now,
         job=job,
@@ -326,5 +327,14 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         pool_leases=taken[0]["leases"],
         outdated=wanted in _job_facts(tx, ctx)["newer"],
         last_run=decoder(RunRecord)(last[0]) if last else None,
+        job_run=ran[0] if ran else None,
+        next_job=None if job else _next_job(tx, ctx, lane),
         reviews=tuple(decoder(Review)(row) for row in reviews),
     )
+
+
+def _next_job(tx: Tx, ctx: Context, lane: Lane) -> Job | None:
+    if lane.head_job_id is not None:
+        return get(tx, ctx, Job, lane.head_job_id)
+    blocked = find(tx, ctx, Job, {"profile_id": lane.profile_id, "state": "blocked"}, None, 1).items
+    return blocked[0] if blocked else None

@@ -7,12 +7,14 @@ from leasehold.core.accounts import Routing
 from leasehold.core.events import EventType
 from leasehold.core.ids import JobId, ProfileId, RunId
 from leasehold.core.jobs import FINAL, Job, JobState
-from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunRecord, RunResult, lease_key
+from leasehold.core.leases import Lease, LeaseStatus, RunRecord, RunResult, lease_key, raised
 from leasehold.core.profiles import Cause, ProfileState, settle_state, worse
 from leasehold.core.routing import is_account_key
 from leasehold.core.settle import Ending, JobVerdict, LostFacts, Settlement
 from leasehold.core.settle import resolve as decide_lost
 from leasehold.core.settle import settle as decide_ending
+from leasehold.core.why import after_revoke
+from leasehold.errors import Conflict
 from leasehold.ports import Resolution, Settled
 from leasehold.stores.sql.claiming import held_keys
 from leasehold.stores.sql.codec import changer, clean, decoder, dump, evolve, to_us
@@ -201,6 +203,10 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
     )
     if ending.engine is not None:
         work.change(engine=max(ending.engine, work.lane.engine or 0))
+    fence = {}
+    if (token := raised(work.lane.token, ending.fence)) != work.lane.token:
+        work.change(token=token)
+        fence["fence"] = token
     ended = batch.end_job(job, settlement)
     batch.end_profile(work, lease, settlement)
     batch.log.event(
@@ -214,6 +220,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
             "stop_reason": settlement.stop_reason,
             "belongs_to": settlement.belongs_to,
             "profile_reason": settlement.profile.reason,
+            **fence,
         },
     )
     return Settled(
@@ -313,9 +320,11 @@ def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease 
         return None
     now, works, _ = lock(tx, [key[0]])
     work = works.get(key[0])
-    lease = next((o for o in work.live if o.token == key[1] and o.status in LIVE), None) if work else None
+    lease = next((o for o in work.live if o.token == key[1]), None) if work else None
     if work is None or lease is None:
         return None
+    if lease.status is LeaseStatus.REVOKED:
+        raise Conflict(f"lease {lease_id} was revoked already: {after_revoke(lease, now)}")
     revoked = evolve(lease, status=LeaseStatus.REVOKED)
     tx.write("renew_runs", [renewal_row(revoked)])
     log = Log(ctx, now)

@@ -1,0 +1,197 @@
+"""Where a profile's session lives: directories of other stores, other folders, and of programs with a lease."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import async_playwright
+
+from leasehold import connect
+from leasehold.app import App, Run
+from leasehold.browsers.finding import find_browser
+from leasehold.core.decisions import Action, Decision, Target
+from leasehold.core.events import EventType
+from leasehold.core.jobs import Job
+from leasehold.core.profiles import ProfileState
+from leasehold.errors import Fail
+from tests.conformance.world import profile
+from tests.runtime.browsing import House, house
+from tests.runtime.stage import until
+
+
+def new_app() -> App:
+    app = App()
+
+    @app.task("visit", warm=False)
+    async def visit(run: Run) -> dict[str, Any]:
+        await run.page.goto("data:text/html,hello")
+        return {"cookie": [each["name"] for each in await run.context.cookies()]}
+
+    return app
+
+
+async def clear(home: House) -> None:
+    await home.store.decide(
+        Decision(target=Target.PROFILE, id="p1", action=Action.CLEAR, note="nobody else uses it", actor="ann")
+    )
+
+
+async def sent_to_review(home: House, job: Job) -> str:
+    """Let a worker find the profile's directory, and return what it says about it. The job keeps its place."""
+
+    async def look() -> bool:
+        return (await home.lane()).state is ProfileState.REVIEW_REQUIRED
+
+    async with home.worker():
+        await until(look)
+    kept = await home.store.get(Job, job.job_id)
+    assert (kept.blocked_reason, kept.attempt) == ("blocked_by_review_required", 0)
+    return (await home.lane()).state_reason
+
+
+async def test_a_directory_of_another_store_needs_a_person_once(sqlite_url: str, tmp_path: Path) -> None:
+    """The move from one store to another: the new one begins with token 1, and the directory has seen more."""
+    async with house(new_app(), sqlite_url, tmp_path) as old:
+        for _ in range(3):
+            await old.do(await old.submit("visit"))
+    async with house(new_app(), sqlite_url.replace("leasehold.db", "new.db"), tmp_path) as home:
+        job = await home.submit("visit")
+        said = await sent_to_review(home, job)
+        assert "was already opened under token 3, and this lease has 1: by another store" in said
+        (settled,) = await home.events(type=EventType.RUN_SETTLED)
+        assert settled.data["fence"] == 3
+        await clear(home)
+        (done,) = await home.do(job)
+        assert (done.state, (await home.run_of(done)).token) == ("completed", 4)
+
+
+async def test_a_session_that_is_somewhere_else_is_not_begun_anew_in_silence(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as first:
+        await first.do(await first.submit("visit"))
+    async with house(new_app(), sqlite_url, tmp_path / "elsewhere") as home:
+        job = await home.submit("visit")
+        said = await sent_to_review(home, job)
+        assert "is empty: its session is somewhere else" in said
+        assert not (home.profiles / "p1").exists()
+        await clear(home)  # a person wants an empty one
+        (done,) = await home.do(job)
+        assert done.state == "completed"
+
+
+async def test_a_launch_that_failed_before_there_was_a_session_begins_one_later(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, browser_args="--remote-allow-origins=*") as home:
+        (tmp_path / "data" / "profiles").mkdir(parents=True)
+        (tmp_path / "data" / "profiles" / "p1").write_text("in the way")
+        (failed,) = await home.do(await home.submit("visit", max_attempts=1))
+        assert (failed.state, failed.stop_reason) == ("dead", "BROWSER_LAUNCH_FAILED")
+        (tmp_path / "data" / "profiles" / "p1").unlink()
+        (done,) = await home.do(await home.submit("visit"))
+        assert done.state == "completed"
+
+
+async def test_shared_runs_of_an_empty_profile_do_not_keep_it_from_its_first_own_run(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, profile("p1", max_active_runs=2)) as home:
+        for mode in ("shared", "exclusive"):
+            (done,) = await home.do(await home.submit("visit", mode=mode))
+            assert (done.state, mode) == ("completed", mode)
+
+
+@asynccontextmanager
+async def browser_in(directory: Path) -> AsyncIterator[Any]:
+    """A browser as a program opens it that uses Leasehold for the lease alone."""
+    async with async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            directory,
+            executable_path=find_browser().path,
+            headless=True,
+            chromium_sandbox=False,
+        )
+        try:
+            yield context
+        finally:
+            await context.close()
+
+
+async def test_what_a_program_does_under_its_lease_is_no_manual_use(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home:
+        await home.do(await home.submit("visit"))
+        async with connect(sqlite_url, data_dir=str(home.data)) as client, client.lease("p1") as lease:
+            directory = await lease.user_data_dir()
+            assert directory == await lease.user_data_dir() == home.profiles / "p1"
+            async with browser_in(directory) as context:
+                cookie = {"name": "session", "value": "1", "url": "http://site.test", "expires": 4e9}
+                await context.add_cookies([cookie])
+            lease.closed(final_url="http://site.test/")
+        (done,) = await home.do(await home.submit("visit"))
+        assert (await home.run_of(done)).output == {"cookie": ["session"]}
+        assert await home.events(type=EventType.MANUAL_USE_DETECTED) == []
+        assert json.loads((home.profiles / "p1" / ".leasehold" / "fence").read_text())["token"] == 3
+        assert (await home.lane()).engine == find_browser().engine
+
+
+async def test_a_program_that_did_not_close_its_browser_is_not_believed(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home, connect(sqlite_url, data_dir=str(home.data)) as client:
+        async with client.lease("p1") as lease, browser_in(await lease.user_data_dir()):
+            lease.closed(final_url="http://site.test/")
+            settled = await lease.release()
+        assert settled.profile_state == "stale"
+        assert "is open in a browser" in (await home.lane()).state_reason
+
+
+async def test_a_program_that_says_nothing_of_its_browser_leaves_a_doubt(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home, connect(sqlite_url, data_dir=str(home.data)) as client:
+        async with client.lease("p1") as lease:
+            await lease.user_data_dir()
+        assert (await home.lane()).state == "available"  # nothing happened in it
+        async with client.lease("p1") as lease:
+            async with browser_in(await lease.user_data_dir()):
+                pass
+            settled = await lease.release()
+        assert settled.profile_state == "quarantined"
+        assert "closed() was not called" in (await home.lane()).state_reason
+
+
+async def test_a_directory_is_for_one_program_at_a_time(sqlite_url: str, tmp_path: Path) -> None:
+    """Two stores that know nothing of each other give out leases of the same name."""
+    other_url = sqlite_url.replace("leasehold.db", "other.db")
+    async with (
+        house(new_app(), sqlite_url, tmp_path) as home,
+        house(new_app(), other_url, tmp_path) as away,
+        connect(sqlite_url, data_dir=str(home.data)) as client,
+        connect(other_url, data_dir=str(home.data)) as other,
+    ):
+        async with client.lease("p1") as lease:
+            await lease.user_data_dir()
+            with pytest.raises(Fail, match="already opened under token 1, and this lease has 1"):
+                async with other.lease("p1") as second:
+                    await second.user_data_dir()
+            assert (await away.lane()).state == "review_required"
+            await clear(away)
+            with pytest.raises(Fail, match="is locked: a browser of another lease still lives in it"):
+                async with other.lease("p1") as second:
+                    await second.user_data_dir()
+            await clear(away)
+        async with other.lease("p1") as second:
+            await second.user_data_dir()
+        with pytest.raises(Fail, match="already opened under token 3, and this lease has 2"):
+            async with client.lease("p1") as lease:
+                await lease.user_data_dir()
+        await clear(home)
+        async with client.lease("p1") as lease:
+            assert lease.token == 4
+            await lease.user_data_dir()
+
+
+async def test_a_shared_lease_has_no_directory_of_its_own(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home, connect(sqlite_url, data_dir=str(home.data)) as client:
+        with pytest.raises(Fail, match="use an exclusive lease"):
+            async with client.lease("p1", mode="shared") as shared:
+                await shared.user_data_dir()
+        assert (await home.lane()).state == "available"

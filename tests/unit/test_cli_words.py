@@ -1,0 +1,30 @@
+"""What the command line shows of what pages said: evidence of a run, and a worker's log."""
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+from leasehold.cli.evidence import evidence_lines
+from leasehold.cli.table import Screen
+from leasehold.cli.worker import Plain
+from leasehold.evidence.recorder import Recorder
+from leasehold.evidence.redact import Redactor
+
+
+def test_requests_that_failed_and_answers_that_refused_are_shown(tmp_path: Path) -> None:
+    recorder = Recorder(Redactor())
+    failed = SimpleNamespace(method="GET", url="https://shop.test/a", failure="net::ERR_FAILED")
+    refused = SimpleNamespace(
+        type="error",
+        text="Failed to load resource: the server responded with a status of 404 (Not Found)",
+        location={"url": "https://shop.test/b"},
+    )
+    recorder._on_request_failed(failed)
+    recorder._on_console(refused)
+    lines = list(evidence_lines(recorder.summary(), tmp_path, Screen(width=None, colours=False)))
+    assert lines[-2:] == ["    GET https://shop.test/a: net::ERR_FAILED", "    https://shop.test/b: status 404"]
+
+
+def test_a_log_line_cannot_move_the_cursor() -> None:
+    record = logging.LogRecord("a", logging.INFO, "", 0, "Error: %s", ("\x1b[2Jdone\r\nnext",), None)
+    assert Plain("%(message)s").format(record) == "Error:  [2Jdone \nnext"
