@@ -31,7 +31,7 @@ FLAGS = [
     "--disable-quic",
     "--disable-gpu",
 ]
-PATIENCE = 60.0
+PATIENCE = 100.0
 T = TypeVar("T")
 
 
@@ -155,6 +155,7 @@ class Stage:
             "wrapper": str(self.wrapper),
             "flags": FLAGS,
             "url": self.site.url,
+            "patience": PATIENCE,
             **how,
         }
         path = self.root / f"worker-{len(self.workers)}.json"

@@ -90,14 +90,6 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
         await asyncio.gather(*links, return_exceptions=True)
 
 
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as link:
-        link.bind(("127.0.0.1", 0))
-        port: int = link.getsockname()[1]
-        return port
-
-
 def own_certificate(folder: Path) -> ssl.SSLContext:
     """TLS with a certificate that nobody trusts."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
@@ -154,12 +146,30 @@ def processes_on(directory: Path) -> list[tuple[int, list[str]]]:
     return found
 
 
+async def gone(directory: Path) -> None:
+    """Until the last process of a closed browser has ended: a child may outlive it by a moment."""
+    while processes_on(directory):
+        pass
+
+
 def main_process(directory: Path) -> int:
-    """The browser's own process, not one of its children."""
-    (pid,) = [pid for pid, line in processes_on(directory) if not any("--type=" in part for part in line)]
+    """The browser's own process, not one of its children: a new one has the same command line for a moment."""
+    alike = [pid for pid, line in processes_on(directory) if not any("--type=" in part for part in line)]
+    (pid,) = [pid for pid in alike if parent_of(pid) not in (None, *alike)]
     return pid
 
 
+def parent_of(pid: int) -> int | None:
+    """The process that started this one; None if this one is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def environment_of(pid: int) -> str:
-    """What a process was started with."""
-    return Path(f"/proc/{pid}/environ").read_text(errors="replace")
+    """What a process was started with; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

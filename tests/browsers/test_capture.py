@@ -25,8 +25,9 @@ from leasehold.evidence.capture import (
 )
 from leasehold.evidence.recorder import KEPT_EACH_END, MOST_KEPT, Recorder
 from leasehold.evidence.redact import MOST_URL, Redactor
-from tests.browsers.sites import answer, browser, free_port, main_process, open_page, options, serving, telling
+from tests.browsers.sites import answer, browser, main_process, open_page, options, serving, telling
 from tests.runtime.shop import Shop
+from tests.servers import closed_port
 
 PNG = b"\x89PNG"
 LIMIT = 60.0  # a capture takes ten seconds at most; one that hangs takes for ever, a busy machine a while
@@ -243,8 +244,9 @@ async def test_a_method_that_a_page_made_up_is_kept_short(tmp_path: Path) -> Non
         recorder = recording(context)
         page = await open_page(context, f"http://127.0.0.1:{port}/")
         script = "url => fetch(url, {method: 'M'.repeat(1e5)}).catch(() => {})"
-        async with context.expect_event("requestfailed"):
-            await page.evaluate(script, f"http://127.0.0.1:{free_port()}/")
+        with closed_port() as nobody:
+            async with context.expect_event("requestfailed"):
+                await page.evaluate(script, f"http://127.0.0.1:{nobody}/")
     network: Any = recorder.summary()["network"]
     assert max(len(entry["method"]) for entry in network["entries"]) == MOST_KEPT
 
@@ -280,20 +282,20 @@ async def test_the_recorder_counts_and_keeps_the_first_and_last_without_secrets(
     def page(head: str) -> str:
         return NOISY.replace("PORT", str(nobody)) if "GET / " in head else "missing"
 
-    nobody = free_port()
-    async with (
-        serving(telling(page)) as port,
-        serving(answer(status="500 Broken")) as broken,
-        browser(tmp_path / "p") as context,
-    ):
-        recorder = recording(context)
-        opened = await open_page(context, f"http://127.0.0.1:{port}/")
-        await opened.wait_for_function("document.title == 'done'")
-        await open_page(context, f"http://user:hunter22@127.0.0.1:{broken}/orders?session_id=1")
-        summary: Any = recorder.summary()
-        recorder.detach()
-        await opened.evaluate("console.error('of the next run')")
-        assert recorder.summary() == summary
+    with closed_port() as nobody:
+        async with (
+            serving(telling(page)) as port,
+            serving(answer(status="500 Broken")) as broken,
+            browser(tmp_path / "p") as context,
+        ):
+            recorder = recording(context)
+            opened = await open_page(context, f"http://127.0.0.1:{port}/")
+            await opened.wait_for_function("document.title == 'done'")
+            await open_page(context, f"http://user:hunter22@127.0.0.1:{broken}/orders?session_id=1")
+            summary: Any = recorder.summary()
+            recorder.detach()
+            await opened.evaluate("console.error('of the next run')")
+            assert recorder.summary() == summary
     console, network = summary["console"], summary["network"]
     assert console["errors"] >= 51
     assert console["warnings"] == 1

@@ -8,16 +8,16 @@ from leasehold.browsers.checkout import Condition, claim_directory, fingerprint,
 from leasehold.browsers.finding import find_browser
 from leasehold.browsers.keeper.fence import locked_database
 from leasehold.errors import Fail
-from tests.browsers.sites import answer, browser, open_page, processes_on, serving
+from tests.browsers.sites import answer, browser, gone, open_page, serving
 
 
 def condition(directory: Path) -> Condition:
     return inspect(directory, engine=find_browser().engine).condition
 
 
-async def gone(directory: Path) -> None:
-    """Until the last process of a closed browser has ended: a child may outlive it by a moment."""
-    while processes_on(directory):
+async def locked(directory: Path) -> None:
+    """Until an open browser has locked one of its databases: it opens them beside its first page."""
+    while locked_database(str(directory)) is None:
         pass
 
 
@@ -51,7 +51,7 @@ async def test_a_browser_of_somebody_else_is_noticed_before_the_launch(tmp_path:
 async def test_a_live_browser_has_its_databases_locked(tmp_path: Path) -> None:
     directory = claim_directory(tmp_path / "p")
     async with browser(directory):
-        assert locked_database(str(directory)) is not None
+        await locked(directory)
     await gone(directory)
     assert locked_database(str(directory)) is None
 

@@ -37,6 +37,7 @@ def kill_driver(worker: Worker) -> None:
 def kill_both(worker: Worker) -> None:
     send(worker.driver, STOP)
     send(worker.process.pid, KILL)
+    worker.process.wait()  # a killed process takes a moment to go, and the other one may be quicker
     send(worker.driver, KILL)
 
 
@@ -89,10 +90,8 @@ def test_a_death_ends_the_browser_at_once_with_its_cookies_and_evidence(
     stage: Stage, kill: Callable[[Worker], None], causes: set[str]
 ) -> None:
     worker = stage.start_worker(stage.orders(), settle=3)
-    began = boot_time()
     kill(worker)
-    report = stage.report()
-    assert boot_time() - began < 30, "this is at once: the deadline is minutes away"
+    report = stage.report()  # waited for, but not until the deadline: that is minutes away
     check_evidence(stage, report)
     assert report.cause in causes
     check_saved(stage)
@@ -116,11 +115,8 @@ def stop_both(worker: Worker) -> list[int]:
 def test_what_was_stopped_past_the_deadline_cannot_act_when_it_wakes_up(
     stage: Stage, stopped: Callable[[Worker], list[int]]
 ) -> None:
-    # A stopped driver does not keep the worker from renewing, so that worker does not renew here.
-    renew = None if stopped is stop_driver else 2.5
-    seconds = 300 if renew else 15
-    orders = stage.orders(seconds=seconds)
-    worker = stage.start_worker(orders, renew=renew)
+    # A stopped driver does not keep the worker from renewing, so that worker does it once only.
+    worker = stage.start_worker(stage.orders(seconds=60), renew=2.5, once=stopped is stop_driver)
     for pid in stopped(worker):
         send(pid, STOP)
     stopped_at = boot_time()
@@ -128,13 +124,12 @@ def test_what_was_stopped_past_the_deadline_cannot_act_when_it_wakes_up(
     assert report.cause == "deadline"
     check_evidence(stage, report)
     eventually(lambda: not stage.browsers(), "the end of the browser")
-    deadline = orders.deadline if renew is None else stopped_at + 2.5
     before = len(stage.site.requests)
     for pid in reversed(stopped(worker)):
         send(pid, CONT)
     assert worker.next_line()["error"] == "TargetClosedError"
     assert len(stage.site.requests) == before
-    assert max(float(path.partition("sent=")[2]) for path in stage.site.acts()) < deadline
+    assert max(float(path.partition("sent=")[2]) for path in stage.site.acts()) < stopped_at + 2.5
 
 
 async def test_a_keeper_that_was_stopped_past_the_deadline_forwards_nothing_it_had_buffered(stage: Stage) -> None:
@@ -144,7 +139,7 @@ async def test_a_keeper_that_was_stopped_past_the_deadline_forwards_nothing_it_h
         await page.goto(stage.site.url + "/start")
         await link.started()
         assert link.keeper_pid is not None
-        deadline = boot_time() + 5
+        deadline = boot_time() + 10
         link.extend(deadline, deadline + 60)
         await page.evaluate("1")
         send(link.keeper_pid, STOP)
@@ -221,14 +216,19 @@ def test_a_browser_that_does_not_close_is_killed_with_all_its_children(stage: St
     assert stage.browsers() == []
 
 
-def test_a_hung_browser_is_dead_by_the_time_of_the_orders(stage: Stage) -> None:
-    orders = stage.orders(seconds=12)
-    orders = stage.orders(deadline=orders.deadline, kill_at=orders.deadline + 3)
-    worker = stage.start_worker(orders)
-    send(worker.browser, STOP)
-    eventually(lambda: not stage.browsers(), "the end of the browser")
-    assert boot_time() < orders.kill_at + 1.0, "a second for this test to notice"
-    assert stage.report().stopped_by == "SIGKILL"
+async def test_a_hung_browser_is_dead_by_the_time_of_the_orders(stage: Stage) -> None:
+    """Had it the time that a close may take, this test would not wait for it."""
+    link = KeeperLink(stage.orders(close_seconds=1000.0, interrupt_seconds=1000.0))
+    async with stage.browser(link) as context:
+        await context.pages[0].goto(stage.site.url)
+        send(await link.started(), STOP)
+        deadline = boot_time() + 1
+        link.extend(deadline, deadline + 3)
+        report = await link.ended(PATIENCE)
+        assert stage.browsers() == []
+    assert report is not None
+    assert (report.cause, report.stopped_by) == ("deadline", "SIGKILL")
+    link.close()
 
 
 async def test_a_browser_that_hangs_in_its_close_is_interrupted_or_killed(stage: Stage) -> None:

@@ -174,12 +174,14 @@ def test_the_users_of_a_directory_are_found_in_both_forms_of_a_command_line(tmp_
     directory.mkdir()
     flags = ["--type=x", f"--user-data-dir={directory}", "--more"]
     other = [f"--user-data-dir={directory}2"]
-    program = [sys.executable, "-c", "input()"]
+    program = [sys.executable, "-c", "print(flush=True); input()"]
     given = flags if form == "arguments" else [" ".join(flags)]
     with (
-        subprocess.Popen([*program, *given], stdin=subprocess.PIPE) as user,
+        subprocess.Popen([*program, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user,
         subprocess.Popen([*program, *other], stdin=subprocess.PIPE),
     ):
+        assert user.stdout is not None
+        assert user.stdout.readline()  # a program that is only being started has no command line yet
         assert users_of(str(directory)) == [user.pid]
         assert is_alive(user.pid)
     assert not is_alive(user.pid)

@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import Error
 
 from leasehold.browsers.link import KeeperLink, LaunchRefused, Orders
-from tests.browsers.keeper_stage import CHROMIUM, FLAGS, Stage, boot_time, eventually_async, stage_in
+from tests.browsers.keeper_stage import CHROMIUM, FLAGS, PATIENCE, Stage, boot_time, eventually_async, stage_in
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_a_browser_that_ends_at_once(stage: Stage) -> None:
     with pytest.raises(Error):
         async with stage.browser(link):
             pytest.fail("there should be no browser")
-    report = await link.ended(10)
+    report = await link.ended(PATIENCE)
     assert report is not None
     assert report.refused is not None
     assert report.refused.reason == "BROWSER_LAUNCH_FAILED"

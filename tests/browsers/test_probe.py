@@ -5,23 +5,24 @@ import base64
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leasehold.browsers.probe import Probe, ProbeResult, probe
 from leasehold.browsers.secrets import Credentials
-from tests.browsers.sites import Handler, answer, close_empty, free_port, hang, own_certificate, serving, telling
+from tests.browsers.sites import Handler, answer, close_empty, hang, own_certificate, serving, telling
+from tests.servers import closed_port
 
 LOGIN = Credentials(username="user", password="hunter-2-secret")  # noqa: S106 - nobody's password
 JSON = "Content-Type: application/json\r\n"
+PATIENCE = 60.0  # for a proxy that answers: the machine may be busy
 BERLIN = '{"ip": "192.0.2.7", "country": "DE", "city": "Berlin", "secret": "x"}'
 
 
-async def probed(server: str, url: str = "http://where.test/ip", **changes: object) -> Probe:
-    ask: Callable[[], Probe] = partial(probe, server, url, **changes)  # type: ignore[arg-type]  # passed through
-    return await asyncio.to_thread(ask)
+async def probed(server: str, url: str = "http://where.test/ip", **changes: Any) -> Probe:
+    return await asyncio.to_thread(probe, server, url, **{"seconds": PATIENCE, **changes})
 
 
 async def test_an_exit_where_it_should_be_is_ok() -> None:
@@ -59,23 +60,25 @@ async def test_a_proxy_that_asks_for_a_login_gets_it() -> None:
 
 
 async def test_no_answer_is_a_failed_check_in_words() -> None:
-    async with (
-        serving(hang) as silent,
-        serving(close_empty) as empty,
-        serving(answer("", status="407 Login")) as refusing,
-        serving(answer("not http", status="x y z")) as wrong,
-    ):
-        for port, words in (
-            (free_port(), "Connection refused"),
-            (silent, "it took too long"),
-            (empty, "RemoteDisconnected"),
-            (refusing, "status 407"),
-            (wrong, "BadStatusLine"),
+    with closed_port() as nobody:
+        async with (
+            serving(hang) as silent,
+            serving(close_empty) as empty,
+            serving(answer("", status="407 Login")) as refusing,
+            serving(answer("not http", status="x y z")) as wrong,
         ):
-            found = await probed(f"http://127.0.0.1:{port}", seconds=0.5, expected="DE", credentials=LOGIN)
-            assert found.result is ProbeResult.FAILED
-            assert words in found.detail
-            assert "hunter" not in found.detail
+            for port, words in (
+                (nobody, "Connection refused"),
+                (silent, "it took too long"),
+                (empty, "RemoteDisconnected"),
+                (refusing, "status 407"),
+                (wrong, "BadStatusLine"),
+            ):
+                seconds = 0.5 if port == silent else PATIENCE
+                found = await probed(f"http://127.0.0.1:{port}", seconds=seconds, expected="DE", credentials=LOGIN)
+                assert found.result is ProbeResult.FAILED
+                assert words in found.detail
+                assert "hunter" not in found.detail
 
 
 async def tunnel(first: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[int]]) -> Handler:
@@ -181,7 +184,7 @@ async def test_a_socks_proxy_is_asked_with_and_without_a_login() -> None:
 
 async def test_a_socks_proxy_that_wants_a_login_we_do_not_have_has_failed() -> None:
     async with serving(await tunnel(socks(1, [], login=True))) as proxy:
-        found = await probed(f"socks5://127.0.0.1:{proxy}", seconds=2.0)
+        found = await probed(f"socks5://127.0.0.1:{proxy}")
     assert (found.result, found.detail) == (
         ProbeResult.FAILED,
         "the proxy gave no answer: the proxy wants another login",

@@ -21,7 +21,6 @@ from tests.browsers.sites import (
     answer,
     browser,
     close_empty,
-    free_port,
     hang,
     main_process,
     open_page,
@@ -30,6 +29,7 @@ from tests.browsers.sites import (
     reset,
     serving,
 )
+from tests.servers import closed_port
 
 BUTTONS = "<button>one</button><button>two</button><input id=hidden hidden>"
 
@@ -51,9 +51,10 @@ async def test_errors_of_the_network_are_temporary(tmp_path: Path) -> None:
                 assert await reason_of(page.goto(f"http://127.0.0.1:{port}/")) == "TEMPORARY_NAVIGATION_ERROR"
                 get = context.request.get(f"http://127.0.0.1:{port}/")
                 assert await reason_of(get) == "TEMPORARY_NAVIGATION_ERROR"
-        nobody = f"http://127.0.0.1:{free_port()}/"
-        assert await reason_of(page.goto(nobody)) == "TEMPORARY_NAVIGATION_ERROR"
-        assert await reason_of(context.request.get(nobody)) == "TEMPORARY_NAVIGATION_ERROR"
+        with closed_port() as port:
+            nobody = f"http://127.0.0.1:{port}/"
+            assert await reason_of(page.goto(nobody)) == "TEMPORARY_NAVIGATION_ERROR"
+            assert await reason_of(context.request.get(nobody)) == "TEMPORARY_NAVIGATION_ERROR"
         assert await reason_of(page.goto("http://nobody.invalid/")) == "TEMPORARY_NAVIGATION_ERROR"
         assert await reason_of(context.request.get("http://nobody.invalid/")) == "TEMPORARY_NAVIGATION_ERROR"
 
@@ -144,13 +145,14 @@ REFUSAL = "Proxy-Authenticate: Basic realm=exit\r\n"
 async def both(context: BrowserContext, facts: Facts | None = None) -> list[str]:
     """The reasons for an address of each scheme."""
     page = context.pages[0]
-    return [await reason_of(page.goto(f"{scheme}://shop.test/", timeout=10_000), facts) for scheme in ("http", "https")]
+    return [await reason_of(page.goto(f"{scheme}://shop.test/", timeout=60_000), facts) for scheme in ("http", "https")]
 
 
 async def test_a_proxy_that_does_not_answer_is_unreachable(tmp_path: Path) -> None:
     for number, scheme in enumerate(("http", "socks5")):
-        async with browser(tmp_path / str(number), proxy=f"{scheme}://127.0.0.1:{free_port()}") as context:
-            assert await both(context) == ["PROXY_UNREACHABLE"] * 2
+        with closed_port() as port:
+            async with browser(tmp_path / str(number), proxy=f"{scheme}://127.0.0.1:{port}") as context:
+                assert await both(context) == ["PROXY_UNREACHABLE"] * 2
     async with (
         serving(close_empty) as port,
         browser(tmp_path / "socks", proxy=f"socks5://127.0.0.1:{port}") as context,

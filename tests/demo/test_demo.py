@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from leasehold.core.events import Event, EventType
 from leasehold.core.jobs import Job
 from leasehold.core.leases import Lease, RunRecord
@@ -19,11 +21,12 @@ from leasehold.ports import Store
 from leasehold.stores import open_store
 from tests.cli.workplace import environment, in_terminal, process, program
 
-SECONDS = 280
+SECONDS = 700  # it takes 40; a busy machine takes its time, only one that hangs never comes to an end
 # What this page shows is from a demo's store. Of a review: whose it is; of a dead job: its task and profile.
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/handle-reviews-and-dead-letters.md"
 REVIEW = re.compile(r"^[0-9a-f-]{36} +(job|profile) +(\w+)", re.MULTILINE)
 DEAD = re.compile(r"^[0-9a-f-]{36} +(\w+) +(\w+) +1 .+ was the last$", re.MULTILINE)
+pytestmark = pytest.mark.timeout(SECONDS + 100)
 
 JOBS = {
     ("books_us_1", "sign_in"): ["completed"],
@@ -186,7 +189,7 @@ def test_ctrl_c_ends_everything_and_gives_the_cursor_back(tmp_path: Path) -> Non
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l") >= 0
     assert "LAST SAFE STEP" in seen
     assert seen.rstrip().endswith("stopped: the workers have ended, no browser is open")
-    assert processes_of(folder) == []
+    none_left(folder)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", seen)
     assert [line for line in plain.splitlines() if len(line) > 80] == []
 
@@ -199,6 +202,11 @@ def test_a_demo_that_is_killed_takes_its_workers_with_it(tmp_path: Path) -> None
         assert demo.stdout is not None
         assert any("leases it for" in line for line in demo.stdout)
         demo.send_signal(signal.SIGKILL)
+    none_left(folder)
+
+
+def none_left(folder: Path) -> None:
+    """Until nothing is left of a demo that did not come to its end. It does not wait for ever itself, this does."""
     until = time.monotonic() + SECONDS
     while processes_of(folder):
         assert time.monotonic() < until

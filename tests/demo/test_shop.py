@@ -91,18 +91,34 @@ def test_the_stock_hangs_once_and_then_works() -> None:
     with Shop(pace=PACE) as shop:
         ada = Visitor(shop)
         ada.ask("POST", "/login", customer="ada")
-        hung = threading.Thread(target=ask_in_vain, args=(ada,))
+        hung = threading.Thread(target=ask_in_vain, args=(ada, "/stock"))
         hung.start()
-        while not any(arrival.path == "/stock" for arrival in shop.arrivals):
+        while "ada" not in shop._hung:
             hung.join(0.01)
         assert ada.ask("GET", "/stock")[1].count('class="article"') == 4
         assert hung.is_alive()
     hung.join()
 
 
-def ask_in_vain(visitor: Visitor) -> None:
+def test_who_is_kept_waits_for_the_first_thing_that_takes_long() -> None:
+    with Shop(kept=["ada"], pace=PACE) as shop:
+        ada, bob = Visitor(shop), Visitor(shop)
+        for visitor, name in ((ada, "ada"), (bob, "bob")):
+            visitor.ask("POST", "/login", customer=name)
+        assert shop.takes("bob", 1.5) == 1.5
+        assert 'id="exported"' in bob.ask("POST", "/export")[1]
+        hung = threading.Thread(target=ask_in_vain, args=(ada, "/report"))
+        hung.start()
+        while "ada" not in shop._hung:
+            hung.join(0.01)
+        assert 'id="details"' in ada.ask("GET", "/report")[1]
+        assert hung.is_alive()
+    hung.join()
+
+
+def ask_in_vain(visitor: Visitor, path: str) -> None:
     try:
-        visitor.ask("GET", "/stock")
+        visitor.ask("GET", path)
     except (RemoteDisconnected, OSError):
         return
 

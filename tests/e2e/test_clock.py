@@ -30,7 +30,7 @@ class Setting:
 
 
 def new_app() -> App:
-    app = App(lease_ttl=6.0, renew_every=0.5, holder_stops_after=4.0, lock_delay=0.5, clock_tolerance=2.0)
+    app = App(lease_ttl=9.0, renew_every=0.5, holder_stops_after=7.5, lock_delay=0.5, clock_tolerance=2.0)
 
     @app.task("tick")
     async def tick(run: Run) -> None:
@@ -65,7 +65,7 @@ async def test_a_clock_that_is_set_frees_nothing_and_leaves_nothing(
                     return (await home.store.get(Lease, "p1:1")).ended_at is not None
 
                 await until(over)
-                ended = time.clock_gettime(time.CLOCK_BOOTTIME)
+                ended = time.time()
 
                 async def free() -> bool:
                     return (await home.lane()).state not in ("leased", "stale")

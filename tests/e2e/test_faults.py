@@ -5,6 +5,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ Hurt = Callable[[Arena], list[int]]
 
 def kill(*pids: int) -> None:
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 KILLS: dict[str, Callable[[Arena], None]] = {

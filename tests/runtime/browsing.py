@@ -22,7 +22,7 @@ from leasehold.runtime.worker import Worker, WorkerOptions
 from leasehold.stores import open_store
 from leasehold.wire import parse_jobs
 from tests.conformance.world import fleet, profile
-from tests.runtime.stage import until
+from tests.runtime.stage import PATIENCE, until
 
 TIMES: dict[str, str | float] = {"poll_every": 0.1, "sweep_every": 0.2, "backoff_first": 600.0, "close_after": 30.0}
 
@@ -167,7 +167,7 @@ async def house(
 def _gone(opened: House) -> list[int]:
     import time
 
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while opened.browsers() and time.monotonic() < end:
         time.sleep(0.05)  # waits: a process that was killed takes a moment to leave /proc
     return opened.browsers()

@@ -1,4 +1,7 @@
-"""A small shop on loopback that remembers who asked for what and when, and sets what a session lives in."""
+"""A small shop on loopback that remembers who asked for what and when, and sets what a session lives in.
+
+What a page does by itself or at a click, it says when it did: the shop may come to hear of it much later.
+"""
 
 import json
 import threading
@@ -7,12 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 PAGE = """<!doctype html><title>{title}</title><h1>{title}</h1>
-<button id=go onclick="fetch('/act?by=' + encodeURIComponent(document.title), {{method: 'POST'}})">go</button>
+<button id=go onclick="tell('/act', {{method: 'POST'}})">go</button>
 <script>
+window.tell = (path, how) =>
+    fetch(`${{path}}?by=${{encodeURIComponent(document.title)}}&sent=${{Date.now() / 1000}}`, how);
 window.remember = async (key, value) => {{
     document.cookie = `${{key}}=${{value}}; max-age=100000`;
     localStorage.setItem(key, value);
@@ -46,16 +51,22 @@ window.recall = async key => {{
 </script>{more}"""
 
 # A page that goes on by itself, as real ones do: only ending the browser ends it.
-TICKING = "<script>setInterval(() => fetch('/tick?by=' + encodeURIComponent(document.title)), 100)</script>"
+TICKING = "<script>setInterval(() => tell('/tick'), 100)</script>"
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One request: when it came (CLOCK_BOOTTIME), for what, and by whom as the page says."""
+    """One request: when the page sent it, or if it does not say so when it came, for what, and by whom as it says."""
 
     at: float
     path: str
     by: str
+
+
+async def press(page: Any) -> None:
+    """Click the button, and wait until the shop has heard of it: a page that is left takes back what is under way."""
+    async with page.expect_response(lambda answer: urlsplit(answer.url).path == "/act"):
+        await page.click("#go")
 
 
 class Shop:
@@ -82,7 +93,7 @@ class Shop:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         address = urlsplit(request.path)
         query = {key: values[0] for key, values in parse_qs(address.query).items()}
-        self.hits.append(Hit(time.clock_gettime(time.CLOCK_BOOTTIME), address.path, query.get("by", "")))
+        self.hits.append(Hit(float(query.get("sent", time.time())), address.path, query.get("by", "")))
         if address.path == "/slow":
             time.sleep(float(query.get("seconds", "5")))  # waits: this page is slow, that is its purpose
         more = TICKING if address.path == "/ticking" else ""

@@ -16,11 +16,11 @@ from leasehold.core.settle import Ending
 from leasehold.errors import Conflict, InputError, StoreUnavailable
 from leasehold.evidence.redact import MOST_MESSAGE
 from leasehold.ports import Settled
-from tests.runtime.stage import TIMES, furnish, state_of, until
+from tests.runtime.stage import CALM, TIMES, furnish, state_of, until
 
 
 async def test_a_program_submits_looks_and_asks_why(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         submitted = await client.submit("visit", profile="p1", payload={"day": 1}, priority=5)
         same = await client.submit({"task": "visit", "profile_id": "p1", "idempotency_key": "k"})
@@ -39,7 +39,7 @@ async def test_a_job_cannot_be_given_twice_in_one_call(store_url: str) -> None:
 
 
 async def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         async with client.lease("p1") as lease:
             assert await state_of(client) is ProfileState.LEASED
@@ -55,7 +55,7 @@ async def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(st
 
 
 async def test_one_lease_cannot_be_entered_twice_at_once(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         lease = client.lease("p1", mode="shared")
         entered = await asyncio.gather(lease.__aenter__(), lease.__aenter__(), return_exceptions=True)
@@ -65,7 +65,7 @@ async def test_one_lease_cannot_be_entered_twice_at_once(store_url: str) -> None
 
 
 async def test_a_lease_that_was_not_got_may_be_tried_again(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         lease = client.lease("p1")
         async with client.lease("p1"):
@@ -79,13 +79,13 @@ async def test_a_blocked_event_loop_does_not_lose_the_lease(store_url: str) -> N
     async with connect(store_url, **TIMES) as client:
         await furnish(client)
         async with client.lease("p1") as lease:
-            time.sleep(6.0)  # noqa: ASYNC251 - blocks the loop on purpose # waits: longer than the TTL
+            time.sleep(TIMES["lease_ttl"] + 0.5)  # noqa: ASYNC251 - on purpose # waits: till past the TTL
             lease.check()
         assert await state_of(client) is ProfileState.AVAILABLE
 
 
 async def test_a_revoked_lease_is_noticed_and_can_write_nothing(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         with pytest.raises(LeaseLost):  # noqa: PT012 - the end of the block is what raises
             async with client.lease("p1") as lease:
@@ -103,7 +103,7 @@ async def test_a_revoked_lease_is_noticed_and_can_write_nothing(store_url: str) 
 
 
 async def test_a_reason_that_the_program_names_decides(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         with pytest.raises(Fail):
             async with client.lease("p1"):
@@ -112,7 +112,7 @@ async def test_a_reason_that_the_program_names_decides(store_url: str) -> None:
 
 
 async def test_a_misspelt_reason_does_not_give_the_profile_to_others(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         with pytest.raises(Fail):
             async with client.lease("p1") as lease:
@@ -127,7 +127,7 @@ async def test_a_misspelt_reason_does_not_give_the_profile_to_others(store_url: 
 async def test_an_exception_is_no_explanation_unless_the_browser_was_closed(
     store_url: str, told: bool, state: ProfileState
 ) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - it must come out of the block
             async with client.lease("p1") as lease:
@@ -139,7 +139,7 @@ async def test_an_exception_is_no_explanation_unless_the_browser_was_closed(
 
 
 async def test_an_exception_inside_a_mutating_section_quarantines(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - it must come out of the block
             async with client.lease("p1") as lease:
@@ -152,7 +152,7 @@ async def test_an_exception_inside_a_mutating_section_quarantines(store_url: str
 
 
 async def test_a_taken_profile_says_who_holds_it(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         async with client.lease("p1", worker_id="night-shift"):
             with pytest.raises(ProfileBusy, match="night-shift") as refusal:
@@ -161,7 +161,7 @@ async def test_a_taken_profile_says_who_holds_it(store_url: str) -> None:
 
 
 async def test_waiting_gets_the_profile_when_it_is_released(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         first = client.lease("p1")
         await first.__aenter__()
@@ -174,7 +174,7 @@ async def test_waiting_gets_the_profile_when_it_is_released(store_url: str) -> N
 
 
 async def test_a_lease_is_released_once(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         lease = client.lease("p1")
         with pytest.raises(Conflict, match="not leased"):
@@ -185,7 +185,7 @@ async def test_a_lease_is_released_once(store_url: str) -> None:
 
 
 async def test_a_request_that_is_cancelled_leaves_no_lease_behind(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         for _ in range(5):
             asking = asyncio.create_task(client.lease("p1").__aenter__())
@@ -202,7 +202,7 @@ async def test_a_request_that_is_cancelled_leaves_no_lease_behind(store_url: str
 
 
 async def test_a_released_lease_says_no(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         lease = client.lease("p1")
         async with lease:
@@ -216,7 +216,7 @@ async def test_a_released_lease_says_no(store_url: str) -> None:
 async def test_an_ending_is_handed_in_again_while_the_store_is_away(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         settle, failures = client.store.settle, iter([StoreUnavailable("away"), StoreUnavailable("still away")])
 
@@ -237,7 +237,7 @@ async def test_a_relative_store_is_the_same_one_wherever_the_program_goes(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    async with connect("sqlite:///here.db", **TIMES) as client:
+    async with connect("sqlite:///here.db", **CALM) as client:
         monkeypatch.chdir(tmp_path / "elsewhere")
         await furnish(client)
         async with client.lease("p1") as lease:
@@ -251,7 +251,7 @@ async def test_a_relative_store_is_the_same_one_wherever_the_program_goes(
 
 
 async def test_a_person_may_open_a_profile_whose_account_is_paused(store_url: str) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         await client.store.decide(Decision(target=Target.ACCOUNT, id="shop", action=Action.PAUSE, note="n", actor="a"))
         with pytest.raises(ProfileBusy, match="blocked_by_account_pause"):
@@ -261,7 +261,7 @@ async def test_a_person_may_open_a_profile_whose_account_is_paused(store_url: st
 
 
 async def test_what_is_said_at_the_end_is_kept_as_far_as_it_is_worth(sqlite_url: str) -> None:
-    async with connect(sqlite_url, **TIMES) as client:
+    async with connect(sqlite_url, **CALM) as client:
         await furnish(client)
         async with client.lease("p1") as lease:
             await lease.release("LOGIN_REQUIRED", "it says: " + "so " * 100_000)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -43,15 +44,16 @@ class Network:
         return cast(Store, self)
 
 
-def leases(count: int) -> list[Lease]:
-    made: list[Any] = [a_lease(lease_id=f"p{n}:1", profile_id=f"p{n}", ttl_ms=2_000) for n in range(count)]
+def leases(count: int, timing: Timing) -> list[Lease]:
+    ttl_ms = int(timing.ttl.total_seconds() * 1_000)
+    made: list[Any] = [a_lease(lease_id=f"p{n}:1", profile_id=f"p{n}", ttl_ms=ttl_ms) for n in range(count)]
     return made
 
 
 async def losing(network: Network) -> list[str]:
     told: list[str] = []
     heartbeat = Heartbeat(network.open, TIMING)
-    (lease,) = leases(1)
+    (lease,) = leases(1, TIMING)
     heartbeat.hold(lease, boot_time(), told.append)
     try:
 
@@ -74,9 +76,10 @@ async def test_a_store_that_is_away_costs_the_lease_at_the_deadline_and_not_the_
 
 async def test_more_leases_than_one_call_takes_are_renewed_in_several() -> None:
     network, lost = Network(), list[str]()
-    heartbeat = Heartbeat(network.open, TIMING)
-    past = boot_time() - TIMING.renew_every.total_seconds()
-    for lease in leases(MOST_IN_BATCH + 1):
+    timing = replace(TIMING, ttl=timedelta(minutes=4), holder_stops_after=timedelta(minutes=3))
+    heartbeat = Heartbeat(network.open, timing)
+    past = boot_time() - timing.renew_every.total_seconds()
+    for lease in leases(MOST_IN_BATCH + 1, timing):
         heartbeat.hold(lease, past, lost.append)
     try:
 

@@ -17,6 +17,7 @@ from leasehold.core.events import EventType
 from leasehold.core.jobs import Job
 from leasehold.core.profiles import ProfileState
 from leasehold.errors import Fail
+from tests.browsers.sites import gone
 from tests.conformance.world import profile
 from tests.runtime.browsing import House, house
 from tests.runtime.stage import until
@@ -117,6 +118,7 @@ async def browser_in(directory: Path) -> AsyncIterator[Any]:
             yield context
         finally:
             await context.close()
+            await gone(directory)
 
 
 async def test_what_a_program_does_under_its_lease_is_no_manual_use(sqlite_url: str, tmp_path: Path) -> None:

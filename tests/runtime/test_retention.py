@@ -11,7 +11,7 @@ from leasehold.core.decisions import Action, Decision, Target
 from leasehold.evidence.files import EvidenceFolder
 from leasehold.runtime.sweeper import sweep_here
 from leasehold.runtime.testimony import Ledger
-from tests.runtime.stage import TIMES, furnish
+from tests.runtime.stage import CALM, furnish
 
 
 def old_evidence(data: Path, run_id: str) -> Path:
@@ -38,7 +38,7 @@ async def sweep(client: Client, data: Path) -> None:
 
 
 async def test_evidence_stays_until_a_person_has_looked(store_url: str, tmp_path: Path) -> None:
-    async with connect(store_url, **TIMES) as client:
+    async with connect(store_url, **CALM) as client:
         await furnish(client)
         kept = old_evidence(tmp_path, await failed_run(client))
         gone = old_evidence(tmp_path, "01a1e1a7-d9fa-7081-988b-181cbd6564a8")
@@ -52,7 +52,7 @@ async def test_evidence_stays_until_a_person_has_looked(store_url: str, tmp_path
 
 
 async def test_evidence_stays_where_nobody_can_tell_what_is_under_way(sqlite_url: str, tmp_path: Path) -> None:
-    async with connect(sqlite_url, **TIMES) as client:
+    async with connect(sqlite_url, **CALM) as client:
         await furnish(client)
         run_id = "01a1e1a7-d9fa-7081-988b-181cbd6564a8"
         kept = old_evidence(tmp_path, run_id)

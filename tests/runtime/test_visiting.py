@@ -17,11 +17,11 @@ from leasehold.runtime.visiting import Visit, visit
 from leasehold.stores import open_store
 from tests.runtime.browsing import House, house
 from tests.runtime.shop import Shop
-from tests.runtime.stage import until
+from tests.runtime.stage import PATIENCE, until
 
 
 def new_app() -> App:
-    app = App(lease_ttl=6.0, renew_every=0.3, holder_stops_after=4.0)
+    app = App(renew_every=0.3)
 
     @app.task("visit")
     async def look(run: Run) -> None:
@@ -126,7 +126,7 @@ async def test_the_command_opens_and_gives_back_on_ctrl_c(sqlite_url: str, tmp_p
 
             await until(seen)
             program.send_signal(signal.SIGINT)
-            answer, _ = await asyncio.wait_for(program.communicate(), 60)
+            answer, _ = await asyncio.wait_for(program.communicate(), PATIENCE)
             said = answer.decode()
             assert program.returncode == 0, said
             assert "profile p1 is yours: lease p1:1" in said

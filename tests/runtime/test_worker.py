@@ -5,13 +5,12 @@ import errno
 import hashlib
 import os
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -22,11 +21,12 @@ from leasehold.core.leases import Lease
 from leasehold.core.profiles import ManualUse, ReleasePolicy
 from leasehold.errors import Fail, StoreUnavailable
 from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
-from leasehold.ports import Store
+from leasehold.ports import Renewal, Renewed, Store
 from tests.conformance.world import profile
 from tests.runtime.browsing import descendants, house, processes_about
-from tests.runtime.shop import Shop
+from tests.runtime.shop import Shop, press
 from tests.runtime.stage import until
+from tests.servers import closed_port
 
 
 def new_app() -> App:
@@ -70,7 +70,7 @@ async def test_a_run_leaves_its_result_its_evidence_and_a_profile_that_is_free(s
         await run.page.evaluate("console.error('token=s3cretvalue12345')")
         await run.safe("open", flush=True)
         async with run.mutating("export"):
-            await run.page.click("#go")
+            await press(run.page)
         await run.page.goto(run.payload["url"] + "/missing?password=hunter2hunter2")
         await run.attach("orders.csv", b"a,b\n")
         return {"orders": 3}
@@ -231,18 +231,12 @@ ENDINGS: dict[str, tuple[str, str, str]] = {
 }
 
 
-def _closed_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 def app_of_endings() -> App:  # noqa: C901 - one branch for each ending
     app = App()
     app.detector("SECURITY_PROMPT", selector="#prompt", text="confirm that it is you")
     app.reason("OUT_OF_STOCK", retry=True)
 
-    @app.task("end", actions=["look"], timeout=20, retry=(KeyError,))
+    @app.task("end", actions=["look"], timeout=120, retry=(KeyError,))
     async def end(run: Run) -> Any:  # noqa: C901 - one branch for each ending
         page, url = run.page, run.payload["url"]
         await page.goto(url)
@@ -269,7 +263,8 @@ def app_of_endings() -> App:  # noqa: C901 - one branch for each ending
             case "slow_click":
                 await page.click("#missing", timeout=200)
             case "refused":
-                await page.goto(f"http://127.0.0.1:{_closed_port()}/")
+                with closed_port() as port:
+                    await page.goto(f"http://127.0.0.1:{port}/")
             case "in_section":
                 async with run.mutating("look"):
                     raise ValueError("nobody knows what was submitted")
@@ -313,19 +308,21 @@ async def test_every_ending_does_what_the_table_says(sqlite_url: str, tmp_path: 
 
 async def test_a_plain_task_that_hangs_is_ended_and_the_worker_goes_on(sqlite_url: str, tmp_path: Path) -> None:
     app = new_app()
-    release = time.monotonic() + 8
+    over = threading.Event()
 
     @app.task("hang", timeout=1.5)
     def hang(run: SyncRun) -> None:
         run.page.goto(run.payload["url"])
-        while time.monotonic() < release:
-            time.sleep(0.1)  # waits: a task that does not listen, that is its purpose
+        over.wait()
 
     with Shop() as shop:
         async with house(app, sqlite_url, tmp_path, profile("p1"), profile("p2")) as home:
             stuck = await home.submit("hang", payload={"url": shop.url})
             after = await home.submit("recall_plainly", "p2", payload={"url": shop.url})
-            first, second = await home.do(stuck, after)
+            try:
+                first, second = await home.do(stuck, after)
+            finally:
+                over.set()
             assert (first.stop_reason, first.state, second.state) == ("TIMEOUT", "scheduled", "completed")
             assert (await home.lane("p1")).state == "available"
 
@@ -456,17 +453,17 @@ async def test_the_second_request_to_stop_ends_tasks_at_once_but_cleanly(sqlite_
 
 
 def stand_still() -> None:
-    time.sleep(5)  # waits: the loop stands still for longer than a lease lasts
+    time.sleep(8.5)  # waits: the loop stands still for longer than a lease lasts
 
 
 async def test_a_task_that_blocks_the_loop_keeps_its_lease(sqlite_url: str, tmp_path: Path) -> None:
-    app = App(lease_ttl=3.0, renew_every=0.2, holder_stops_after=2.0)
+    app = App(lease_ttl=8.0, renew_every=0.2, holder_stops_after=6.5)
 
     @app.task("block")
     async def block(run: Run) -> dict[str, Any]:
         await run.page.goto(run.payload["url"])
         stand_still()
-        await run.page.click("#go")
+        await press(run.page)
         return {}
 
     with Shop() as shop:
@@ -606,26 +603,32 @@ async def test_what_a_task_noticed_counts_though_its_lease_is_lost(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Renewals are not answered: the holder stops by itself, and the store still takes its ending."""
-    app = App(lease_ttl=60.0, renew_every=0.5, holder_stops_after=4.0, lock_delay=0.1)
+    app = App(lease_ttl=60.0, renew_every=0.5, holder_stops_after=6.5, lock_delay=0.1)
+    noticed = threading.Event()
 
     @app.task("notice")
     async def notice(run: Run) -> None:
         await run.safe("there")
         run.signal("SECURITY_PROMPT", "a captcha")
+        noticed.set()
         await asyncio.Event().wait()
 
     async with house(app, sqlite_url, tmp_path, profile("p1", release_policy=ReleasePolicy.RECOVER)) as home:
         opened = home.open_store
 
-        async def without_renewals() -> Store:
-            async def away(_renewals: object) -> NoReturn:
-                raise StoreUnavailable("cut")
-
+        async def soon_without_renewals() -> Store:
             store = await opened()
-            monkeypatch.setattr(store, "renew", away)
+            renew = store.renew
+
+            async def until_noticed(renewals: Sequence[Renewal]) -> list[Renewed]:
+                if noticed.is_set():
+                    raise StoreUnavailable("cut")
+                return await renew(renewals)
+
+            monkeypatch.setattr(store, "renew", until_noticed)
             return store
 
-        monkeypatch.setattr(home, "open_store", without_renewals)
+        monkeypatch.setattr(home, "open_store", soon_without_renewals)
         (done,) = await home.do(await home.submit("notice"))
         assert (done.state, done.stop_reason) == ("review", "SECURITY_PROMPT")
         assert (await home.lane()).state == "quarantined"

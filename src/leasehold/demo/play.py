@@ -42,7 +42,7 @@ from leasehold.runtime.testimony import Testimony
 from leasehold.stores import open_store
 from leasehold.wire import load_fleet
 
-MOST_SECONDS: Final = 240.0
+MOST_SECONDS: Final = 600.0
 QUIET_LOOKS: Final = 4
 LOOK_SECONDS: Final = 0.25
 EVENT_SECONDS: Final = 0.1
@@ -106,7 +106,8 @@ async def play(place: Place, audience: Audience) -> Result:
     store = await open_store(config.store, policy=config.policy)
     troupe = Troupe(place.folder, place.database, environ)
     try:
-        with Shop(logged_out=[LOGGED_OUT], doubted=[DOUBTED]) as shop:
+        # The killed and the paused worker are busy when it happens, however long the cue takes to come.
+        with Shop(logged_out=[LOGGED_OUT], doubted=[DOUBTED], kept=[KILLED, PAUSED]) as shop:
             stage = _Stage(store, troupe, shop, audience, (await store.check()).now)
             finished = await _until_stopped(stage, config, place)
             left = await none_left(place.folder)

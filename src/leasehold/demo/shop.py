@@ -39,7 +39,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long the shop takes for what takes long, in seconds."""
+    """How long the shop takes for what takes long, in seconds. `hang` is longer than anybody has to wait for."""
 
     export: float = 1.5
     report: float = 3.0
@@ -54,14 +54,21 @@ def late(arrivals: Collection[Arrival], ended: Mapping[str, datetime]) -> list[A
 class Shop:
     """`with Shop(logged_out={"ada"}) as shop:` then `shop.url`. Every request has a thread of its own.
 
-    Who is `logged_out` may log in and see one page; then the session is over. Who is `doubted` is asked for a code.
+    Who is `logged_out` may log in and see one page; then the session is over. Who is `doubted` is asked for a code. For
+    whom something is `kept` that takes long, the shop hangs at the first of it: until whatever is to happen there did.
     """
 
     def __init__(
-        self, *, logged_out: Collection[str] = (), doubted: Collection[str] = (), pace: Pace | None = None
+        self,
+        *,
+        logged_out: Collection[str] = (),
+        doubted: Collection[str] = (),
+        kept: Collection[str] = (),
+        pace: Pace | None = None,
     ) -> None:
         self.logged_out = frozenset(logged_out)
         self.doubted = frozenset(doubted)
+        self.kept = frozenset(kept)
         self.pace = pace or Pace()
         self.closing = threading.Event()
         self._lock = threading.Lock()
@@ -98,6 +105,10 @@ class Shop:
             first = customer not in self._hung
             self._hung.add(customer)
             return first
+
+    def takes(self, customer: str, usual: float) -> float:
+        """How long the customer waits for what usually takes so long."""
+        return self.pace.hang if customer in self.kept and self.hangs_now(customer) else usual
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -172,6 +183,10 @@ class _Visit(BaseHTTPRequestHandler):
         """Let the customer wait, but not longer than the shop is open."""
         self.server.shop.closing.wait(seconds)
 
+    def wait_for(self, usual: float) -> None:
+        """Let the customer wait for what usually takes so long."""
+        self.wait(self.server.shop.takes(self.customer, usual))
+
     def answer(self, title: str, body: str, *, status: int = 200) -> None:
         page = (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -233,12 +248,12 @@ def _orders(visit: _Visit) -> None:
 
 
 def _export(visit: _Visit) -> None:
-    visit.wait(visit.server.shop.pace.export)
+    visit.wait_for(visit.server.shop.pace.export)
     visit.answer("Exported", f'<p id="exported">{len(ORDERS)} orders</p>')
 
 
 def _report(visit: _Visit) -> None:
-    visit.wait(visit.server.shop.pace.report)
+    visit.wait_for(visit.server.shop.pace.report)
     visit.answer("Monthly report", '<p>A good month.</p><a id="details" href="/report/details">Details</a>')
 
 

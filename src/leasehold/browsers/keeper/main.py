@@ -24,7 +24,7 @@ from leasehold.browsers.keeper.report import say, write_report
 
 REFUSED_EXIT = 78
 # How long a worker may take to say that a lease was renewed whose orders are older than its deadline.
-HEAR_SECONDS = 1.0
+HEAR_SECONDS = 5.0
 
 
 def main() -> None:
