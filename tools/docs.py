@@ -133,6 +133,18 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.WORKER_STARTED: ("a worker reported for the first time", ("incarnation", "pool")),
     EventType.WORKER_STOPPED: ("a worker said that it stops", ("incarnation", "pool")),
+    EventType.WEBHOOK_DELIVERED: (
+        "the receiver of a webhook answered that it has it",
+        ("delivery_id", "type", "host", "attempts", "answer"),
+    ),
+    EventType.WEBHOOK_EXHAUSTED: (
+        "a webhook was tried for the last time",
+        ("delivery_id", "type", "host", "attempts", "answer"),
+    ),
+    EventType.WEBHOOK_REPLAYED: (
+        "a person had a webhook sent once more",
+        ("delivery_id", "type", "host", "attempts", "answer", "note"),
+    ),
     EventType.CLOCK_JUMPED: (
         "the store's clock jumped, and expiry pauses", ("jump_seconds", "expiry_paused_seconds"),
     ),

@@ -5,7 +5,7 @@ A setting is read from the environment as LEASEHOLD_<NAME>; the docs' table is g
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -106,6 +106,19 @@ SETTINGS: Final = (
         "keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MOST_DAYS
     ),
     Setting("keep_evidence_mb", 10240.0, "MB", "the oldest evidence goes when there is more than this; 0: no bound", 0),
+    Setting(
+        "webhook_secret",
+        "",
+        "whsec_…",
+        "signs webhooks; several, separated by spaces, while one replaces another; empty: none are sent",
+    ),
+    Setting(
+        "webhook_networks",
+        "",
+        "networks",
+        "where webhooks may go besides public addresses: 10.0.0.0/8 127.0.0.1, separated by spaces",
+    ),
+    Setting("webhook_timeout", 15.0, "seconds", "how long a receiver may take to answer a webhook", 0.1, 300),
     Setting("probe_url", "", "URL", "asked through a profile's proxy before and after each run; empty: no probe"),
 )
 
@@ -132,6 +145,15 @@ class BrowserConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookConfig:
+    """How webhooks are signed and where they may go. The secret shows in no repr."""
+
+    secret: str = field(repr=False)
+    networks: str
+    timeout: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The settings in force, parsed."""
 
@@ -142,6 +164,7 @@ class Config:
     poll_every: timedelta
     clock_tolerance: timedelta
     browsers: BrowserConfig
+    webhooks: WebhookConfig
 
 
 def load(environ: Mapping[str, str] | None = None, /, **overrides: str | float) -> Config:
@@ -231,6 +254,11 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
         poll_every=seconds("poll_every"),
         clock_tolerance=seconds("clock_tolerance"),
         browsers=_browsers(values),
+        webhooks=WebhookConfig(
+            secret=str(values["webhook_secret"]),
+            networks=str(values["webhook_networks"]),
+            timeout=seconds("webhook_timeout"),
+        ),
     )
 
 

@@ -11,13 +11,14 @@ that hold for each of them, on every store:
 - Losing a race is a value (an empty claim, a refusal); an exception means nothing was done.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from leasehold.core.accounts import Account, Proxy
 from leasehold.core.decisions import Decision
+from leasehold.core.deliveries import Attempt, Delivery
 from leasehold.core.events import Event
 from leasehold.core.fleet import Change, Fleet
 from leasehold.core.ids import LeaseId, ProfileId, RunId, WorkerId
@@ -164,13 +165,15 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counts of now: jobs by state and by blocked reason, profiles by state, live leases by pool."""
+    """Counts of now: jobs by state and by blocked reason, profiles by state, live leases by pool, webhooks that were
+    not delivered by state."""
 
     jobs: Mapping[str, int] = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
     profiles: Mapping[str, int] = field(default_factory=dict)
     leases: Mapping[str, int] = field(default_factory=dict)
     reviews: int = 0
+    webhooks: Mapping[str, int] = field(default_factory=dict)
 
 
 class Store(Protocol):
@@ -298,6 +301,24 @@ class Store(Protocol):
 
         Raises NotFound, VersionConflict, IllegalTransition, or Conflict (the lease was revoked already). Touches a
         constant number of rows, however many jobs wait behind the record.
+        """
+        ...
+
+    async def take_deliveries(
+        self, most: int, hold: timedelta, *, each: int, after: str = "", without: Collection[str] = ()
+    ) -> Page[Delivery]:
+        """Up to `most` webhook messages that are due, for the caller to send; at most `each` per host, none of the
+        hosts in `without`.
+
+        Until `hold` has passed nobody else is given them: then they are due again, since whoever took them may be
+        gone. The page's `after` continues with further hosts; however much is owed to one, others are found as soon.
+        """
+        ...
+
+    async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
+        """Keep what came of sending: delivered, due again later, or exhausted; each end is an event (I10).
+
+        An attempt that somebody else has overtaken counts only if it was accepted. Returns the messages that changed.
         """
         ...
 

@@ -24,7 +24,7 @@ def test_every_option_arrives(place: Workplace) -> None:
     answer = place.json(
         "submit", "look", "--profile", "twin_a", "--payload", "@payload.json",
         "--run-at", "2099-01-01T00:00:00Z", "--key", "k-1", "--pool", "slow",
-        "--mode", "shared", "--label", "team=a", "--label", "why=b=c",
+        "--mode", "shared", "--label", "team=a", "--label", "why=b=c", "--callback", "https://hook.test/?key=1",
     )  # fmt: skip
     assert (answer["submitted"], answer["already_handled"]) == (1, 0)
     job = place.json("jobs", "show", answer["items"][0]["job_id"], "--payload")
@@ -33,6 +33,7 @@ def test_every_option_arrives(place: Workplace) -> None:
     assert job["run_at"].startswith("2099-01-01T00:00:00")
     assert (job["state"], job["pool"], job["mode"]) == ("scheduled", "slow", "shared")
     assert job["idempotency_key"] == "k-1"
+    assert job["callback_url"] == "https://hook.test/?[redacted]"
 
 
 @pytest.mark.parametrize(("text", "hours"), [("+90s", 0), ("+120m", 2), ("+3h", 3), ("+2d", 48)])

@@ -93,7 +93,7 @@ def test_whatever_answers_can_answer_in_json() -> None:
 
 def test_every_decision_asks_for_a_note() -> None:
     decisions = [path for path, command in ALL.items() if {"by", "note"} <= {p.name for p in command.params}]
-    assert len(decisions) == 14
+    assert len(decisions) == 15
     for path in decisions:
         (note,) = [parameter for parameter in ALL[path].params if parameter.name == "note"]
         assert note.required, path

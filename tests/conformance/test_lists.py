@@ -37,6 +37,8 @@ async def some_of_everything(world: World) -> dict[str, str]:
     await world.finish(done)
     dead = await world.run("a1", max_attempts=1, callback_url="https://hook.test/2")
     await world.finish(dead, "TIMEOUT")
+    await world.send("https://other.test/1", 200)
+    await world.send("https://gone.test/1", 410)
     await world.decide_job(await world.job(dead), Action.DROP)
     review = await world.run("a1")
     await world.finish(review, "LOGIN_REQUIRED")
@@ -134,6 +136,8 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Worker, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
     (Delivery, "job_id", ("{done}", "nobody"), lambda r, v: r.job_id == v),
     (Delivery, "delivery_id", ("nobody",), lambda r, v: r.delivery_id == v),
+    (Delivery, "state", ("pending", "delivered", "exhausted"), lambda r, v: r.state == v),
+    (Delivery, "host", ("hook.test", "nowhere"), lambda r, v: r.host == v),
 ]
 
 

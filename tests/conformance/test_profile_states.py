@@ -233,6 +233,7 @@ async def test_a_decision_that_the_record_does_not_have_is_refused(new_world: Ne
             Target.JOB: str(grant.lease.job_id),
             Target.ACCOUNT: "shop",
             Target.LEASE: grant.lease.lease_id,
+            Target.WEBHOOK: (await world.owe("https://hook.test/")).delivery_id,
         }
         before, logged = await world.everything(), await world.events()
         for target in Target:

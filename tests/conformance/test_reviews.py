@@ -161,7 +161,7 @@ async def test_a_message_tells_what_happened_and_no_payload(new_world: NewWorld)
             "run_id": grant.lease.run_id,
             "stop_reason": None,
         }
-        assert (delivery.created_at, delivery.due_at, delivery.delivered_at) == (world.now, world.now, None)
+        assert (delivery.created_at, delivery.due_at, delivery.ended_at) == (world.now, world.now, None)
 
 
 async def test_no_event_holds_a_payload_an_output_or_an_address(new_world: NewWorld) -> None:

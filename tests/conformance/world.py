@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Action, Decision, Review, Target
-from leasehold.core.deliveries import Delivery
+from leasehold.core.deliveries import Attempt, Delivery
 from leasehold.core.events import Event
 from leasehold.core.fleet import Change, Fleet
 from leasehold.core.ids import AccountId, ProfileId, ProxyId, WorkerId
@@ -33,6 +33,7 @@ KINDS: tuple[type[Any], ...] = (
     Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery,
 )  # fmt: skip
 URL = "https://site.test/done"
+HOLD = timedelta(seconds=60)
 CLEAN = EndFacts(browser=Browser.CLOSED, final_url=URL)
 # Workers of a world count as there for ever, unless a test is about that.
 POLICY = Policy(worker_ttl=timedelta(days=3650))
@@ -180,6 +181,23 @@ class World:
         found = Resolution(lease_id=grant.lease.lease_id, facts=LostFacts(**facts))
         return await self.store.resolve([found])
 
+    async def owe(self, url: str) -> Delivery:
+        """A job that ends and owes this address a message."""
+        job = await self.add(run_at=self.now + timedelta(days=365), callback_url=url)
+        await self.decide_job(job, Action.CANCEL)
+        (delivery,) = await self.all(Delivery, job_id=job.job_id)
+        return delivery
+
+    async def take_deliveries(self, most: int = 100, each: int = 100, **which: Any) -> list[Delivery]:
+        return list((await self.store.take_deliveries(most, HOLD, each=each, **which)).items)
+
+    async def send(self, url: str, status: int | None, **answer: Any) -> Delivery:
+        """Owe a message, send it, and be answered so."""
+        owed = await self.owe(url)
+        (taken,) = [each for each in await self.take_deliveries() if each.delivery_id == owed.delivery_id]
+        (changed,) = await self.store.settle_deliveries([answered(taken, status, **answer)])
+        return changed
+
     async def decide(
         self,
         target: Target,
@@ -258,6 +276,13 @@ class World:
     async def everything(self) -> Mapping[str, list[Any]]:
         """All records but the events: what a refused operation must not change."""
         return {kind.__name__: await self.all(kind) for kind in KINDS}
+
+
+def answered(delivery: Delivery, status: int | None, **more: Any) -> Attempt:
+    """What a receiver made of a message that was taken."""
+    return Attempt(
+        delivery_id=delivery.delivery_id, number=delivery.attempts, status=status, answer=f"HTTP {status}", **more
+    )
 
 
 def end(ref: LeaseRef, reason: str | None = None, **ending: Any) -> Ending:

@@ -162,7 +162,7 @@ class Audit:
                     return (await self.store.get(Job, record_id)).version
                 case Target.ACCOUNT:
                     return (await self.store.get(Account, record_id)).version
-                case Target.LEASE:
+                case Target.LEASE | Target.WEBHOOK:
                     return None
         except NotFound:
             return None

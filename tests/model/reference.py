@@ -10,7 +10,6 @@ from collections.abc import Container, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import assert_never
 
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Action, Decision, Target
@@ -732,7 +731,7 @@ class Model:
             case Target.LEASE:
                 state = self._revoke(decision)
             case _:
-                assert_never(decision.target)
+                raise AssertionError("the model knows which messages are owed, and not what becomes of them")
         self._move_on()
         return state
 

@@ -18,6 +18,7 @@ from leasehold.stores import inspect, migrate, open_store
 from leasehold.stores.postgres import engine, schema, transaction
 from tests.conformance.world import Clock, end, fleet, profile, spec
 from tests.servers import PostgresServer, closed_port, drop_database, new_database, postgres_server
+from tests.stores.earlier import OWED_AFTER, OWED_BEFORE, OWED_NOW
 
 CLAIM = ClaimRequest(worker_id=WorkerId("w1"), incarnation="i", tasks=("visit",))
 
@@ -94,11 +95,11 @@ async def test_migrations_are_numbered_without_gaps() -> None:
     assert [file.name[:4] for file in schema.MIGRATIONS] == [f"{n + 1:04}" for n in range(schema.NEWEST)]
 
 
-def plan(url: str, name: str, **params: str) -> str:
-    """How the server runs a statement for a writer of the store."""
+def plan(url: str, name: str, *, options: str = engine._WRITER_OPTIONS, **params: str) -> str:
+    """How the server runs a statement for a writer of the store, or with other options for a reader."""
     statement = transaction.STATEMENTS[name]
     values = ", ".join(params[each] for each in statement.names)
-    with engine.connect(url, engine._WRITER_OPTIONS) as connection:
+    with engine.connect(url, options) as connection:
         connection.execute(b"PREPARE asked AS " + statement.text)
         rows = connection.execute(f"EXPLAIN EXECUTE asked ({values})".encode()).fetchall()
     return "\n".join(row["QUERY PLAN"] for row in rows)
@@ -125,6 +126,43 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
         for form, ids in ((name, "'{p1,p2}'"), (f"{name}=1", "'p1'")):
             assert "Index Cond: (profile_id = l.profile_id)" in plan(postgres_url, form, ids=ids)
             assert "Index Scan using runs_open" in plan(postgres_url, form, ids=ids)
+
+
+async def test_due_webhooks_are_found_host_by_host(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO leasehold.deliveries "
+            "(delivery_id, job_id, type, url, host, body, created_at, due_at, attempts) "
+            "SELECT n, n, 't', 'u', 'h' || n % 7, '{}', n, n, 0 FROM generate_series(1, 20000) n"
+        )
+        connection.execute("ANALYZE")
+    due = plan(
+        postgres_url, "due_deliveries", after="''", now="20000", hosts="500", each="4", options=engine._READER_OPTIONS
+    )
+    assert "Index Scan using deliveries_due on deliveries q " in due
+    assert "Sort" not in due
+    assert "Seq Scan on deliveries" not in due
+
+
+async def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA leasehold")
+        connection.execute("SET search_path = leasehold")
+        connection.execute(schema.MIGRATIONS[0].read_text().encode())
+        connection.execute("INSERT INTO schema_version VALUES (1)")
+        insert = (
+            "INSERT INTO deliveries (delivery_id, job_id, type, url, body, created_at, due_at, attempts, delivered_at) "
+            "VALUES (%s, 'j', 'job.completed', %s, '{}', 1, 1, 0, %s)"
+        )
+        for row in OWED_BEFORE:
+            connection.execute(insert, row)
+    with pytest.raises(SchemaTooOld, match="leasehold db migrate"):
+        await open_store(postgres_url)
+    await migrate(postgres_url)
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute(OWED_NOW.format("leasehold.deliveries").encode()).fetchall()
+    assert found == OWED_AFTER
 
 
 async def fill(url: str) -> None:

@@ -14,6 +14,7 @@ from leasehold.stores import migrate
 from leasehold.stores.sql.reading import _COMMON_EVENTS
 from leasehold.stores.sql.statements import load
 from leasehold.stores.sqlite.engine import _STATEMENTS
+from tests.stores.earlier import OWED_AFTER, OWED_BEFORE, OWED_NOW
 
 # SQLite keeps the version in the file's header, and no answer to a commit is lost on a wire.
 POSTGRES_ALONE = {"schema_version", "fleet_lock.schema", "commits"}
@@ -53,6 +54,10 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
         ("find_lease+find_lease__result+find_lease__failed", "t USING INDEX runs_failed"),
         ("find_lease+find_lease__status+find_lease__lost", "t USING INDEX runs_lost"),
         ("find_lease+find_lease__account_id", "t USING INDEX runs_lease (profile_id=?)"),
+        (
+            "find_delivery+find_delivery__state+find_delivery__undelivered",
+            "t USING INDEX deliveries_undelivered (state=?)",
+        ),
     ],
 )
 def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index: str) -> None:
@@ -89,6 +94,42 @@ def test_pruning_finds_the_runs_of_a_job_by_their_index(tmp_path: Path) -> None:
         assert "jobs USING INDEX jobs_finished (finished_at<?)" in finished
     finally:
         connection.close()
+
+
+def test_due_webhooks_are_found_host_by_host(tmp_path: Path) -> None:
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
+    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    try:
+        due = plan(connection, "due_deliveries", after="", now=1, hosts=500, each=4)
+        for step in (
+            "SEARCH deliveries USING INDEX deliveries_due (host>?)",
+            "SEARCH q USING INDEX deliveries_due (host>?)",
+            "SEARCH q USING INDEX deliveries_due (host=? AND due_at<?)",
+            "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
+        ):
+            assert step in due
+        assert "TEMP B-TREE" not in due
+        assert "INDEX deliveries_ended (ended_at<?)" in plan(connection, "old_deliveries", before=1, most=10)
+    finally:
+        connection.close()
+
+
+def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(tmp_path: Path) -> None:
+    path = tmp_path / "leasehold.db"
+    connection = sqlite3.connect(path)
+    old = resources.files("leasehold.stores.sqlite").joinpath("migrations/0001_start.sql").read_text()
+    connection.executescript(f"{old}; PRAGMA user_version = 1;")
+    insert = "INSERT INTO deliveries VALUES (NULL, ?, 'j', 'job.completed', ?, '{}', 1, 1, 0, ?)"
+    connection.executemany(insert, OWED_BEFORE)
+    connection.commit()
+    connection.close()
+    asyncio.run(migrate(f"sqlite:///{path}"))
+    connection = sqlite3.connect(path)
+    try:
+        found = connection.execute(OWED_NOW.format("deliveries")).fetchall()
+    finally:
+        connection.close()
+    assert found == OWED_AFTER
 
 
 def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from leasehold.core.accounts import Limit
-from leasehold.core.ids import LeaseId, RunId
+from leasehold.core.deliveries import Delivery, DeliveryState
+from leasehold.core.ids import JobId, LeaseId, RunId
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import LeaseStatus, Purpose, RunRecord, RunResult
 from leasehold.core.profiles import ProfileState, ReleasePolicy
 from leasehold.core.readiness import NEXT_STEP, Blocked
-from leasehold.core.why import Why, WhyFacts, after_revoke, ago, explain, span
+from leasehold.core.why import _NOBODY_SENDS, Why, WhyFacts, after_revoke, ago, explain, span
 from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, a_proxy, an_account, before, seconds
 
 LOST = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(5), ended_at=before(5), unresolved=True)
@@ -342,3 +343,46 @@ def test_a_span_is_told_in_the_unit_that_people_use(length: float, words: str) -
 
 def test_what_lies_ahead_is_told_so() -> None:
     assert ago(NOW + seconds(5), NOW) == "in 5 s"
+
+
+def a_delivery(**changes: Any) -> Delivery:
+    usual = Delivery(
+        delivery_id="d1",
+        job_id=JobId("job_1"),
+        type="job.completed",
+        url="https://hook.test/?key=hunter2",
+        host="hook.test",
+        body={},
+        created_at=before(600),
+        due_at=before(10),
+    )
+    return replace(usual, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"state": DeliveryState.DELIVERED, "ended_at": before(5)}, "job.completed was delivered 5 s ago"),
+        (
+            {"state": DeliveryState.EXHAUSTED, "attempts": 10, "answer": "HTTP 503", "ended_at": before(5)},
+            "job.completed was given up after 10 tries: HTTP 503",
+        ),
+        ({}, "job.completed is not sent yet, due 10 s ago"),
+        (
+            {"due_at": before(300)},
+            f"job.completed is not sent yet, due 5 min ago. {_NOBODY_SENDS}",
+        ),
+        (
+            {"attempts": 1, "answer": "HTTP 503", "due_at": before(-20)},
+            "job.completed is not delivered after 1 try (HTTP 503), next in 20 s",
+        ),
+        ({"attempts": 2, "due_at": before(-20)}, "job.completed is not delivered after 2 tries, next in 20 s"),
+    ],
+)
+def test_why_tells_what_became_of_the_webhook(changes: dict[str, Any], told: str) -> None:
+    delivery = a_delivery(**changes)
+    why = explain(facts(job=a_job(state=JobState.COMPLETED), webhooks=(delivery,)))
+    assert ("webhook", told) in why.facts
+    replay = "leasehold webhooks replay d1 --note …"
+    assert (replay in why.can) is (delivery.state is DeliveryState.EXHAUSTED)
+    assert "hunter2" not in text(why)

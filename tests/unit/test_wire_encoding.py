@@ -92,6 +92,7 @@ def test_the_query_of_a_webhook_is_never_shown() -> None:
         job_id=JobId("j"),
         type="job.completed",
         url=SECRET_URL,
+        host="ops.example",
         body={},
         created_at=NOW,
         due_at=NOW,

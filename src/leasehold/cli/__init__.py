@@ -32,7 +32,8 @@ SECTIONS: Final = {
         "jobs": "List jobs, look at one, cancel, requeue or approve it.",
         "runs": "List runs (attempts of jobs, other uses of profiles), look at one.",
         "dlq": "Dead jobs: list them, retry them, or drop them.",
-        "sweep": "One pass of housekeeping: expire, resolve, promote, heal, prune.",
+        "webhooks": "What was told to callback URLs, and what was not; send it again.",
+        "sweep": "One pass of housekeeping: expire, resolve, promote, prune, send webhooks.",
     },
     "Fleet": {
         "profiles": "List profiles, look at one, decide what becomes of it.",

@@ -112,7 +112,7 @@ def _shown(name: str, value: object) -> object:
     """Webhook addresses are shown without their query: people put keys there."""
     from leasehold.wire.encoding import without_query
 
-    return without_query(value) if name == "callback_url" and isinstance(value, str) else value
+    return without_query(value) if name in ("callback_url", "url") and isinstance(value, str) else value
 
 
 def answer_json(document: object) -> None:

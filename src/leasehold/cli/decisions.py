@@ -3,18 +3,27 @@
 Which decisions exist, and in which state, is the core's table; here they only get a name on the command line.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from leasehold.cli.answers import answer_json
+from leasehold.cli.faults import exit_code
 from leasehold.cli.options import actor, note, output
+from leasehold.cli.progress import Progress
 from leasehold.cli.session import with_store
 from leasehold.core.decisions import Action, Decision, Target
 from leasehold.core.profiles import ProfileState
+from leasehold.errors import Conflict, InputError, LeaseholdError, NotFound
+from leasehold.ports import MOST_IN_PAGE
 
 if TYPE_CHECKING:
-    from leasehold.ports import Decided
+    from leasehold.ports import Decided, Store
+
+T = TypeVar("T")
+MOST_AT_ONCE: Final = 10_000
+MOST_SENTENCES: Final = 20
 
 version_option = click.option(
     "--if-version",
@@ -72,4 +81,85 @@ def sentence(decision: Decision, decided: "Decided") -> str:
         return f"{name} is now revoked: its holder can write nothing more, its profile is resolved when its time is up"
     if decision.action is Action.DROP:
         return f"{name} is dropped from the dead jobs"
+    if decision.action is Action.REPLAY:
+        return f"{name} is sent once more"
     return f"{name} is now {decided.state}"
+
+
+async def every_id(store: "Store", kind: type[T], where: Mapping[str, str], id_of: Callable[[T], str]) -> list[str]:
+    """The ids of all that match, read before any is decided: deciding one changes the list."""
+    found: list[str] = []
+    after = None
+    while len(found) < MOST_AT_ONCE:
+        page = await store.find(kind, where, after=after, most=MOST_IN_PAGE)
+        found += [id_of(item) for item in page.items]
+        after = page.after
+        if after is None:
+            break
+    return found[:MOST_AT_ONCE]
+
+
+def decide_each(
+    target: Target,
+    action: Action,
+    ids: "Sequence[str] | Callable[[Store], Awaitable[Sequence[str]]]",
+    note: str,
+    by: str,
+    url: str | None,
+    *,
+    what: str,
+    as_json: bool,
+) -> None:
+    """Decide each record, tell what came of it, and leave with the code of the first refusal, if any.
+
+    Each is a commit of its own: one refusal does not stop the others.
+    """
+    done: list[tuple[Decision, Decided]] = []
+    refused: list[tuple[str, LeaseholdError]] = []
+
+    async def decide(store: "Store") -> None:
+        chosen = await ids(store) if callable(ids) else ids
+        with Progress("decided", what, len(chosen)) as progress:
+            for record_id in chosen:
+                decision = Decision(target=target, id=record_id, action=action, note=note, actor=by)
+                try:
+                    done.append((decision, await store.decide(decision)))
+                except (InputError, NotFound, Conflict) as error:
+                    refused.append((record_id, error))
+                if len(chosen) > MOST_SENTENCES:
+                    progress.at(len(done) + len(refused))
+
+    try:
+        with_store(url, decide)
+    except BaseException:
+        if done or refused:
+            _tell(done, refused, what, as_json=as_json)
+        raise
+    _tell(done, refused, what, as_json=as_json)
+    if refused:
+        click.get_current_context().exit(exit_code(refused[0][1]))
+
+
+def _tell(
+    done: "Sequence[tuple[Decision, Decided]]",
+    refused: Sequence[tuple[str, LeaseholdError]],
+    what: str,
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        faults = [{"id": record_id, "code": error.code, "message": error.message} for record_id, error in refused]
+        answer_json({"items": [decided_json(*each) for each in done], "refused": faults})
+        return
+    for decision, decided in done[:MOST_SENTENCES]:
+        click.echo(sentence(decision, decided))
+    if len(done) > MOST_SENTENCES:
+        click.echo(f"… and {len(done) - MOST_SENTENCES:,} more")
+    if len(done) + len(refused) == MOST_AT_ONCE:
+        click.echo(f"{MOST_AT_ONCE:,} are decided at once at most: run it again for what is left")
+    if not done and not refused:
+        click.echo(f"no {what}: nothing to do")
+    for _, error in refused[:MOST_SENTENCES]:
+        click.echo(f"leasehold: {error.message}", err=True)
+    if len(refused) > MOST_SENTENCES:
+        click.echo(f"leasehold: … and {len(refused) - MOST_SENTENCES:,} more were refused", err=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("stats")
 @output
 def command(store: str | None, as_json: bool) -> None:
-    """Count jobs by state and by blocked reason, profiles by state, live leases by pool."""
+    """Count jobs by state and by blocked reason, profiles by state, live leases by pool, webhooks not delivered."""
 
     async def read(opened: "Store") -> "Stats":
         return await opened.stats()
@@ -42,6 +42,7 @@ def lay_out(stats: "Stats", screen: Screen) -> list[str]:
         ("blocked by", blocked),
         ("profiles", stats.profiles),
         ("live leases by pool", stats.leases),
+        ("webhooks not delivered", stats.webhooks),
     ):
         lines += [screen.title(title), *_counts(counts, screen)]
     waiting = f"{stats.reviews:,} open: leasehold reviews" if stats.reviews else "nothing waits for a person"

@@ -44,6 +44,7 @@ _WHITESPACE: Final = " \t\r\n"
 )
 @click.option("--pool", metavar="POOL", help="Which workers may take it.  [default: the profile's pool]")
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="shared: read-only, beside others.")
+@click.option("--callback", "callback_url", metavar="URL", help="The webhook that is told how the job ended.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label; may be given several times.")
 @click.option(
     "--file",

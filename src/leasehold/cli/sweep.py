@@ -15,7 +15,7 @@ from leasehold.cli.session import settings, with_store
 @click.command("sweep")
 @output
 def command(store: str | None, as_json: bool) -> None:
-    """Do one pass of housekeeping: expire leases, resolve lost runs, promote due jobs, prune what is old.
+    """Do one pass of housekeeping: expire leases, resolve lost runs, promote due jobs, prune, send webhooks.
 
     'leasehold up' does the same all the time, 'leasehold worker' does not; running it beside them is safe.
     """

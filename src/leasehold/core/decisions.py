@@ -20,6 +20,7 @@ class Target(StrEnum):
     JOB = "job"
     ACCOUNT = "account"
     LEASE = "lease"
+    WEBHOOK = "webhook"
 
 
 class Action(StrEnum):
@@ -36,6 +37,7 @@ class Action(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     REVOKE = "revoke"
+    REPLAY = "replay"
 
 
 _P = ProfileState
@@ -68,6 +70,7 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.JOB: tuple(JOB_ACTIONS),
     Target.ACCOUNT: (Action.PAUSE, Action.RESUME),
     Target.LEASE: (Action.REVOKE,),
+    Target.WEBHOOK: (Action.REPLAY,),
 }
 
 

@@ -1,23 +1,103 @@
-"""Webhook deliveries: the outbox, written in the same commit as the change that it tells of."""
+"""Webhook deliveries: the outbox, written in the same commit as the change that it tells of, and what becomes of it.
+
+Pure: what came of an attempt arrives as a value. A delivery is pending until its receiver said that it has it
+(delivered) or it was tried for the last time (exhausted). From there only a person sends it again.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
 
 from leasehold.core.ids import JobId
 
 
+class DeliveryState(StrEnum):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    EXHAUSTED = "exhausted"
+
+
+# How long after each attempt the next one is made: soon, then rarer, for three days in all.
+DELAYS: Final = tuple(
+    timedelta(seconds=seconds) for seconds in (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+)
+MOST_ATTEMPTS: Final = len(DELAYS) + 1
+# Later by up to this part of the delay, by chance: what failed together is not tried together again.
+SPREAD: Final = 0.1
+LONGEST_WAIT: Final = timedelta(days=1)
+GONE: Final = 410
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One message that is owed to a webhook."""
+    """One message that is owed to a webhook. While somebody sends it, it is due again only after their time.
+
+    `answer` is what the last attempt led to, in our words. `host` is where it goes: no host holds up the others.
+    """
 
     seq: int = 0
     delivery_id: str
     job_id: JobId
     type: str
     url: str
+    host: str
     body: Mapping[str, object]
     created_at: datetime
+    state: DeliveryState = DeliveryState.PENDING
     due_at: datetime
     attempts: int = 0
-    delivered_at: datetime | None = None
+    attempted_at: datetime | None = None
+    answer: str = ""
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What came of sending a delivery for the `number`th time. No `status`: there was no answer at all."""
+
+    delivery_id: str
+    number: int
+    answer: str
+    status: int | None = None
+    retry_after: timedelta | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+
+def host_of(url: str) -> str:
+    """Host and port as the URL has them."""
+    return urlsplit(url).netloc.lower()
+
+
+def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
+    """The delivery while somebody sends it. If they vanish, it is due again when their time is over."""
+    return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
+
+
+def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter: float) -> Delivery | None:
+    """The delivery after an attempt; None if it makes no difference any more.
+
+    That a receiver has it counts whenever it is told. That it does not counts only if nobody has taken the delivery
+    since. `jitter` is a number from 0 to 1.
+    """
+    if delivery.state is not DeliveryState.PENDING:
+        return None
+    if attempt.accepted:
+        return replace(delivery, state=DeliveryState.DELIVERED, answer=attempt.answer, ended_at=now)
+    if delivery.attempts != attempt.number:
+        return None
+    if attempt.status == GONE or delivery.attempts >= MOST_ATTEMPTS:
+        return replace(delivery, state=DeliveryState.EXHAUSTED, answer=attempt.answer, ended_at=now)
+    asked = min(attempt.retry_after or timedelta(0), LONGEST_WAIT)
+    delay = max(DELAYS[delivery.attempts - 1], asked) * (1 + SPREAD * jitter)
+    return replace(delivery, answer=attempt.answer, due_at=now + delay)
+
+
+def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
+    """The delivery as a person sends it once more: from the beginning, now."""
+    return replace(delivery, state=DeliveryState.PENDING, due_at=now, attempts=0, ended_at=None)

@@ -40,6 +40,9 @@ class EventType(StrEnum):
     WORKER_STARTED = "worker_started"
     WORKER_STOPPED = "worker_stopped"
     CLOCK_JUMPED = "clock_jumped"
+    WEBHOOK_DELIVERED = "webhook_delivered"
+    WEBHOOK_EXHAUSTED = "webhook_exhausted"
+    WEBHOOK_REPLAYED = "webhook_replayed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Review
+from leasehold.core.deliveries import Delivery, DeliveryState
 from leasehold.core.jobs import FINAL, Job, JobState
 from leasehold.core.leases import LIVE, Lease, LeaseStatus, RunRecord
 from leasehold.core.profiles import Lane, Profile, ProfileState, ReleasePolicy
@@ -18,6 +19,10 @@ from leasehold.core.readiness import NEXT_STEP, WAITS_FOR_PERSON, Blocked, too_o
 _NOBODY_SWEEPS: Final = (
     "If this stays so, nothing sweeps: start 'leasehold up', or run 'leasehold sweep' every few seconds"
 )
+_NOBODY_SENDS: Final = (
+    "Nobody sends webhooks: 'leasehold up' does, or 'leasehold sweep', where LEASEHOLD_WEBHOOK_SECRET is set"
+)
+_SENT_BY: Final = timedelta(minutes=1)
 _SWEEP: Final = "leasehold sweep"
 _WAITS_FOR_PROFILE: Final = frozenset({JobState.BLOCKED, JobState.REVIEW})
 
@@ -43,6 +48,7 @@ class WhyFacts:
     reviews: tuple[Review, ...]
     outdated: bool = False  # every live worker's browser is too old for it
     job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's
+    webhooks: tuple[Delivery, ...] = ()  # the newest that are owed to the job's callback_url
     next_job: Job | None = None  # of the profile, as people see it: the head of its queue, else one that is blocked
 
 
@@ -94,12 +100,18 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
         lines.append(("pool", taken))
     if job.state in FINAL and job.finished_at:
         lines.append(("finished", ago(job.finished_at, facts.now)))
+    lines += [("webhook", _webhook_text(delivery, facts.now)) for delivery in facts.webhooks]
     headline, next_step, commands = _job_story(facts, job)
     return Why(
         headline=f"job {job.job_id} {headline}",
         facts=tuple(lines),
         next=(next_step,),
-        can=(*_evidence(facts), *(f"leasehold {command}" for command in commands), *_profile_help(facts, job)),
+        can=(
+            *_evidence(facts),
+            *(f"leasehold {command}" for command in commands),
+            *_profile_help(facts, job),
+            *_webhook_help(facts),
+        ),
     )
 
 
@@ -254,6 +266,27 @@ def _run_lines(run: RunRecord | None, now: datetime) -> list[tuple[str, str]]:
         return []
     ended = f", {run.result} {ago(run.ended_at, now)}" if run.ended_at else ""
     return [("last run", f"{run.run_id} by {run.worker_id}{ended}{f' ({run.stop_reason})' if run.stop_reason else ''}")]
+
+
+def _webhook_text(delivery: Delivery, now: datetime) -> str:
+    tries = f"{delivery.attempts} {'try' if delivery.attempts == 1 else 'tries'}"
+    match delivery.state:
+        case DeliveryState.DELIVERED:
+            return f"{delivery.type} was delivered {ago(delivery.ended_at or now, now)}"
+        case DeliveryState.EXHAUSTED:
+            return f"{delivery.type} was given up after {tries}: {delivery.answer}"
+        case DeliveryState.PENDING if not delivery.attempts:
+            waits = f"{delivery.type} is not sent yet, due {ago(delivery.due_at, now)}"
+            late = now - delivery.due_at > _SENT_BY
+            return f"{waits}. {_NOBODY_SENDS}" if late else waits
+        case DeliveryState.PENDING:
+            said = f" ({delivery.answer})" if delivery.answer else ""
+            return f"{delivery.type} is not delivered after {tries}{said}, next {ago(delivery.due_at, now)}"
+
+
+def _webhook_help(facts: WhyFacts) -> list[str]:
+    failed = [delivery for delivery in facts.webhooks if delivery.state is DeliveryState.EXHAUSTED]
+    return [f"leasehold webhooks replay {delivery.delivery_id} --note …" for delivery in failed]
 
 
 def _evidence(facts: WhyFacts) -> list[str]:

@@ -18,9 +18,11 @@ from leasehold.config import BrowserConfig, Config
 from leasehold.core.decisions import Review
 from leasehold.core.leases import Lease, clock_jump
 from leasehold.core.settle import LostFacts
+from leasehold.errors import InputError
 from leasehold.evidence.files import prune_evidence
 from leasehold.ports import MOST_IN_BATCH, MOST_IN_PAGE, Resolution, Store
 from leasehold.runtime.clocks import boot_time
+from leasehold.runtime.outbox import Outbox, sender_of
 from leasehold.runtime.testimony import Testimony
 from leasehold.runtime.trouble import Trouble
 
@@ -40,6 +42,8 @@ class Swept:
     healed: int = 0
     pruned: int = 0
     reports: int = 0
+    webhooks: int = 0
+    webhooks_failed: int = 0
     paused: bool = False
 
 
@@ -115,10 +119,17 @@ async def _to_be_reviewed(store: Store) -> frozenset[str]:
 
 
 async def sweep_here(store: Store, config: Config) -> Swept:
-    """One pass, with what keepers on this machine have reported, and its old evidence deleted."""
+    """One pass, with what keepers on this machine have reported, its old evidence deleted, and webhooks sent."""
+    outbox = Outbox(store, config, sender_of(config.webhooks))
     sweeper = Sweeper(store, config, testimony=Testimony(Path(config.browsers.data_dir)))
     await sweeper.look()
-    return await sweeper.tick()
+    swept = await sweeper.tick()
+    try:
+        sent = await outbox.once()
+    except InputError as error:
+        _LOG.warning("webhooks were not sent: %s", error)
+        return swept
+    return replace(swept, webhooks=sent.delivered, webhooks_failed=sent.failed)
 
 
 class Sweeper:

@@ -1,20 +1,24 @@
 """Everything on one machine: an SQLite store brought up to date, housekeeping, and a worker, until asked to stop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Final
 
 from leasehold import config as settings
 from leasehold.app import App
 from leasehold.config import Config
 from leasehold.core.profiles import Profile
 from leasehold.ports import Store
+from leasehold.runtime.outbox import Outbox, Sender, sender_of
 from leasehold.runtime.stopping import Stop
 from leasehold.runtime.sweeper import Sweeper
 from leasehold.runtime.testimony import Testimony
 from leasehold.runtime.trouble import Trouble
 from leasehold.runtime.worker import Worker, WorkerOptions
 from leasehold.stores import absolute, open_store
+
+OVER_SECONDS: Final = 8.0
 
 
 def config_of(app: App, store: str | None = None) -> Config:
@@ -40,6 +44,7 @@ async def work(
     how many runs are under way.
     """
     config = config_of(app, store)
+    sender = sender_of(config.webhooks)
     stop = stop or Stop(config.browsers.stop_grace)
     opened = await open_store(config.store, policy=config.policy)
     try:
@@ -56,18 +61,34 @@ async def work(
             stop.on_asked = lambda: stopping(config, worker.running)
         if ready is not None:
             ready(config, worker.worker_id, bool((await opened.find(Profile, most=1)).items))
-        sweeping = asyncio.create_task(_sweep(opened, config, worker.trouble)) if sweep else None
+        over = asyncio.Event()
+        beside = _housekeeping(opened, config, sender, worker.trouble, over) if sweep else ()
+        tasks = [asyncio.create_task(each) for each in beside]
         try:
             await worker.run()
         finally:
+            over.set()
+            await _ended(tasks)
             stop.done()
-            if sweeping is not None:
-                sweeping.cancel()
-                await asyncio.gather(sweeping, return_exceptions=True)
     finally:
         await opened.close()
 
 
-async def _sweep(store: Store, config: Config, trouble: Trouble) -> None:
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Let them come to their end, but not wait for a store that does not answer."""
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=OVER_SECONDS)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _housekeeping(
+    store: Store, config: Config, sender: Sender | None, trouble: Trouble, over: asyncio.Event
+) -> tuple[Coroutine[None, None, None], ...]:
+    """What somebody has to do beside the workers of a fleet, until it is over."""
     testimony = Testimony(Path(config.browsers.data_dir))
-    await Sweeper(store, config, testimony=testimony, trouble=trouble).run(asyncio.Event())
+    return (
+        Sweeper(store, config, testimony=testimony, trouble=trouble).run(over),
+        Outbox(store, config, sender, trouble).run(over),
+    )

@@ -52,10 +52,17 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, type, url, body, created_at, due_at, attempts, delivered_at
+    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, attempted_at, answer, ended_at
 ) SELECT
-    delivery_id, job_id, type, url, body, created_at, due_at, attempts, delivered_at
+    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, attempted_at, answer, ended_at
 FROM json_populate_recordset(NULL::deliveries, :rows);
+
+-- name: update_deliveries
+UPDATE deliveries t SET
+    state = r.state, due_at = r.due_at, attempts = r.attempts, attempted_at = r.attempted_at, answer = r.answer,
+    ended_at = r.ended_at
+FROM json_populate_recordset(NULL::deliveries, :rows) r
+WHERE t.seq = r.seq;
 
 -- name: put_workers
 INSERT INTO workers (
@@ -198,9 +205,9 @@ WHERE t.job_id = r.job_id AND t.ended_at IS NOT NULL;
 DELETE FROM reviews t USING json_to_recordset(:rows) AS r (job_id text, profile_id text)
 WHERE t.profile_id = r.profile_id AND t.job_id = r.job_id;
 
--- name: prune_job_deliveries
-DELETE FROM deliveries t USING json_to_recordset(:rows) AS r (job_id text)
-WHERE t.job_id = r.job_id AND t.delivered_at IS NOT NULL;
+-- name: prune_deliveries
+DELETE FROM deliveries t USING json_to_recordset(:rows) AS r (seq bigint, ended_at bigint)
+WHERE t.seq = r.seq AND t.ended_at = r.ended_at;
 
 -- name: prune_events
 DELETE FROM events t USING json_to_recordset(:rows) AS r (seq bigint)

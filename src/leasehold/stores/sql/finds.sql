@@ -314,3 +314,12 @@ AND t.delivery_id = :delivery_id
 
 -- name: find_delivery__job_id
 AND t.job_id = :job_id
+
+-- name: find_delivery__host
+AND t.host = :host
+
+-- name: find_delivery__state
+AND t.state = :state
+
+-- name: find_delivery__undelivered
+AND t.state <> 'delivered'

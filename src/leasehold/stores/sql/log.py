@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from leasehold.core.decisions import Review, Target
-from leasehold.core.deliveries import Delivery
+from leasehold.core.deliveries import Delivery, host_of
 from leasehold.core.events import Event, EventType
 from leasehold.core.ids import ReviewId, RunId
 from leasehold.core.jobs import FINAL, Job, JobState
@@ -41,6 +41,7 @@ class Log:
         lease: Lease | None = None,
         profile_id: str | None = None,
         account_id: str | None = None,
+        job_id: str | None = None,
         run_id: str | None = None,
         worker_id: str | None = None,
         actor: str = "",
@@ -56,7 +57,7 @@ class Log:
                 "type": kind._value_,  # in Python 3.11 `value` is a function call
                 "account_id": account_id or (source.account_id if source else None),
                 "profile_id": profile_id or (source.profile_id if source else None),
-                "job_id": job.job_id if job else (lease.job_id if lease else None),
+                "job_id": job_id or (job.job_id if job else (lease.job_id if lease else None)),
                 "run_id": run_id or (lease.run_id if lease else None),
                 "worker_id": worker_id or (lease.worker_id if lease else None),
                 "actor": actor,
@@ -112,6 +113,7 @@ class Log:
             job_id=job.job_id,
             type=f"job.{job.state}",
             url=job.callback_url,
+            host=host_of(job.callback_url),
             body={
                 "job_id": job.job_id,
                 "account_id": job.account_id,

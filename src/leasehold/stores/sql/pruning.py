@@ -29,17 +29,19 @@ def prune(tx: Tx, retention: Retention, most: int) -> int:
 
 def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, most: int) -> int:
     wanted = {"before": to_us(now - keep), "most": most}
-    jobs, runs = tx.read(("finished_jobs", wanted), ("old_runs", wanted))
+    jobs, runs, deliveries = tx.read(("finished_jobs", wanted), ("old_runs", wanted), ("old_deliveries", wanted))
     if jobs:
         jobs = _still_finished(tx, {row["profile_id"] for row in jobs}, wanted)
     if jobs:
         of_jobs = [{"job_id": row["job_id"], "profile_id": row["profile_id"]} for row in jobs]
-        for name in ("prune_job_runs", "prune_job_reviews", "prune_job_deliveries"):
+        for name in ("prune_job_runs", "prune_job_reviews"):
             tx.write(name, of_jobs)
         tx.write("prune_jobs", [{"seq": row["seq"], "finished_at": row["finished_at"]} for row in jobs])
     if runs:
         tx.write("prune_runs", runs)
-    return len(jobs) + len(runs)
+    if deliveries:
+        tx.write("prune_deliveries", deliveries)
+    return len(jobs) + len(runs) + len(deliveries)
 
 
 def _still_finished(tx: Tx, profiles: set[str], wanted: Params) -> list[Row]:

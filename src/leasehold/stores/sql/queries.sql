@@ -207,6 +207,15 @@ SELECT seq, at FROM events ORDER BY seq DESC LIMIT 1;
 SELECT profile_id, token FROM runs
 WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY ended_at LIMIT :most;
 
+-- name: old_deliveries
+SELECT seq, ended_at FROM deliveries WHERE ended_at < :before ORDER BY ended_at LIMIT :most;
+
+-- name: count_deliveries
+SELECT state, count(*) AS deliveries FROM deliveries WHERE state <> 'delivered' GROUP BY state;
+
+-- name: deliveries_of
+SELECT * FROM deliveries WHERE job_id = :job_id ORDER BY seq DESC LIMIT :most;
+
 -- name: tasks_that_wait
 SELECT DISTINCT j.pool, j.task FROM jobs j
 JOIN tasks t ON t.pool = j.pool AND t.task = j.task

@@ -26,6 +26,7 @@ from leasehold.stores.sql.lanes import read_account, read_job, read_lane, read_l
 T = TypeVar("T")
 
 MOST_DIGITS = 18
+MOST_TOLD = 3  # webhooks of one job, the newest of them, when somebody asks why
 
 # States whose shown form is not the stored one, or that have an index of their own.
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
@@ -91,7 +92,7 @@ _LISTS: Mapping[type, _List] = {
         "review",
     ),
     Worker: _List("find_worker", "incarnation", "incarnation", ("incarnation", "worker_id", "pool"), "worker"),
-    Delivery: _List("find_delivery", "delivery_id", "seq", ("delivery_id", "job_id"), "delivery"),
+    Delivery: _List("find_delivery", "delivery_id", "seq", ("delivery_id", "state", "job_id", "host"), "webhook"),
 }
 
 
@@ -172,6 +173,8 @@ def _narrower(spec: _List, name: str, value: str) -> str | None:
             return "open"
         case "find_lease", "result", "failed" | "blocked":
             return "failed"
+        case "find_delivery", "state", "pending" | "exhausted":
+            return "undelivered"
         case _:
             return None
 
@@ -245,12 +248,13 @@ def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
 def stats(tx: Tx, ctx: Context) -> Stats:
     """Counts of now."""
     facts = _job_facts(tx, ctx)
-    jobs, waiting, profiles, leases, reviews = tx.read(
+    jobs, waiting, profiles, leases, reviews, deliveries = tx.read(
         ("count_jobs", {}),
         ("count_waiting", facts),
         ("count_profiles", {}),
         ("count_leases", {}),
         ("count_reviews", {}),
+        ("count_deliveries", {}),
     )
     by_state = {row["state"]: row["jobs"] for row in jobs if row["jobs"]}
     blocked: dict[str, int] = {}
@@ -272,6 +276,7 @@ def stats(tx: Tx, ctx: Context) -> Stats:
         profiles={row["state"]: row["profiles"] for row in profiles},
         leases={row["pool"]: row["leases"] for row in leases},
         reviews=reviews[0]["reviews"],
+        webhooks={row["state"]: row["deliveries"] for row in deliveries},
     )
 
 
@@ -308,6 +313,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         ("pool_limit", {"pool": pool}),
         ("pool_leases", {"pool": pool}),
     )
+    (owed,) = tx.read(("deliveries_of", {"job_id": job.job_id, "most": MOST_TOLD})) if job else ([],)
     ran = find(tx, ctx, RunRecord, {"run_id": job.run_id}, None, 1).items if job and job.run_id else []
     return WhyFacts(
         now=now,
@@ -330,6 +336,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         job_run=ran[0] if ran else None,
         next_job=None if job else _next_job(tx, ctx, lane),
         reviews=tuple(decoder(Review)(row) for row in reviews),
+        webhooks=tuple(decoder(Delivery)(row) for row in owed),
     )
 
 

@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar, assert_never
 
 from leasehold.aside import aside
 from leasehold.core.decisions import Decision, Target
+from leasehold.core.deliveries import Attempt, Delivery
 from leasehold.core.events import Event
 from leasehold.core.fleet import Change, Fleet
 from leasehold.core.jobs import JobSpec
@@ -48,6 +49,7 @@ from leasehold.stores.sql import (
     holding,
     pruning,
     reading,
+    sending,
     settling,
     submitting,
 )
@@ -339,6 +341,8 @@ class SqlStore:
                 operation = deciding.decide_job
             case Target.ACCOUNT:
                 operation = deciding.decide_account
+            case Target.WEBHOOK:
+                operation = sending.replay
             case Target.LEASE:
                 return await self._revoke(decision)
             case _:
@@ -354,6 +358,21 @@ class SqlStore:
         if lease is None:
             raise NotFound(f"there is no live lease {decision.id}; see 'leasehold leases'")
         return Decided(state=lease.status, version=0)
+
+    async def take_deliveries(
+        self, most: int, hold: timedelta, *, each: int, after: str = "", without: Collection[str] = ()
+    ) -> Page[Delivery]:
+        if not 1 <= most <= MOST_IN_BATCH or each < 1:
+            raise InputError(f"one takes 1 to {MOST_IN_BATCH} webhooks, at least 1 of each host")
+        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, without, each, most))
+        taken = await self._engine.change(lambda tx: sending.take(tx, ids, hold)) if ids else []
+        return Page(items=taken, after=more)
+
+    async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
+        _check_batch(attempts, "attempts")
+        if not attempts:
+            return []
+        return await self._engine.change(lambda tx: sending.settle(tx, self._ctx, attempts))
 
     async def report(self, report: WorkerReport) -> None:
         await self._engine.change(lambda tx: deciding.report(tx, self._ctx, report))

@@ -71,6 +71,30 @@ SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY acc
 -- name: lock_accounts_free
 SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY account_id;
 
+-- name: lock_deliveries
+SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id;
+
+-- name: lock_deliveries_free
+SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id;
+
+-- Of each host with pending messages, found one after the other by index, the first few that are due.
+
+-- name: due_deliveries
+WITH RECURSIVE hosts (host, place) AS (
+    SELECT min(host), 1 FROM deliveries WHERE ended_at IS NULL AND host > :after
+    UNION ALL
+    SELECT (SELECT min(q.host) FROM deliveries q WHERE q.ended_at IS NULL AND q.host > hosts.host), place + 1
+    FROM hosts WHERE hosts.host IS NOT NULL AND place < :hosts
+)
+SELECT h.host, d.delivery_id, d.due_at FROM hosts h
+LEFT JOIN deliveries d ON d.seq IN (
+    SELECT q.seq FROM deliveries q
+    WHERE q.ended_at IS NULL AND q.host = h.host AND q.due_at <= :now
+    ORDER BY q.due_at, q.seq
+    LIMIT :each
+)
+WHERE h.host IS NOT NULL;
+
 -- name: lock_fleet
 SELECT 1 AS locked;
 

@@ -92,10 +92,17 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, type, url, body, created_at, due_at, attempts, delivered_at
+    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, attempted_at, answer, ended_at
 ) VALUES (
-    :delivery_id, :job_id, :type, :url, :body, :created_at, :due_at, :attempts, :delivered_at
+    :delivery_id, :job_id, :type, :url, :host, :body, :created_at, :state, :due_at, :attempts, :attempted_at, :answer,
+    :ended_at
 );
+
+-- name: update_deliveries
+UPDATE deliveries SET
+    state = :state, due_at = :due_at, attempts = :attempts, attempted_at = :attempted_at, answer = :answer,
+    ended_at = :ended_at
+WHERE seq = :seq;
 
 -- name: put_workers
 INSERT INTO workers (
@@ -223,8 +230,8 @@ DELETE FROM runs WHERE job_id = :job_id AND ended_at IS NOT NULL;
 -- name: prune_job_reviews
 DELETE FROM reviews WHERE profile_id = :profile_id AND job_id = :job_id;
 
--- name: prune_job_deliveries
-DELETE FROM deliveries WHERE job_id = :job_id AND delivered_at IS NOT NULL;
+-- name: prune_deliveries
+DELETE FROM deliveries WHERE seq = :seq AND ended_at = :ended_at;
 
 -- name: prune_events
 DELETE FROM events WHERE seq = :seq;

@@ -1,0 +1,246 @@
+"""The outbox: who is given which message, and what becomes of it. How messages travel is tested elsewhere."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from leasehold.core.decisions import Action, Target
+from leasehold.core.deliveries import DELAYS, MOST_ATTEMPTS, SPREAD, Attempt, Delivery, DeliveryState
+from leasehold.core.policy import Retention
+from leasehold.errors import IllegalTransition, InputError, NotFound
+from tests.conformance.world import HOLD, NewWorld, World, answered, seconds
+
+HOOK = "https://hook.test/done?key=hunter2"
+
+
+def ids(deliveries: list[Delivery]) -> list[str]:
+    return sorted(delivery.delivery_id for delivery in deliveries)
+
+
+async def state_of(world: World, delivery: Delivery) -> DeliveryState:
+    return (await world.store.get(Delivery, delivery.delivery_id)).state
+
+
+async def told(world: World, kind: str) -> list[str]:
+    return [str(event.data["delivery_id"]) for event in await world.events(type=kind)]
+
+
+async def replay(world: World, delivery: Delivery) -> str:
+    return (await world.decide(Target.WEBHOOK, delivery.delivery_id, Action.REPLAY)).state
+
+
+async def test_a_message_is_given_to_one_sender_at_a_time(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = await world.owe(HOOK)
+        (taken,) = await world.take_deliveries()
+        assert (taken.delivery_id, taken.attempts, taken.url, taken.body) == (owed.delivery_id, 1, HOOK, owed.body)
+        assert taken == await world.store.get(Delivery, owed.delivery_id)
+        world.advance(HOLD - seconds(1))
+        assert await world.take_deliveries() == []
+
+
+async def test_a_sender_that_vanished_leaves_it_to_the_others(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = await world.owe(HOOK)
+        await world.take_deliveries()
+        world.advance(HOLD)
+        (again,) = await world.take_deliveries()
+        assert (again.delivery_id, again.attempts) == (owed.delivery_id, 2)
+
+
+async def test_senders_that_ask_at_once_are_given_different_messages(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = [await world.owe(f"https://h{n % 3}.test/") for n in range(30)]
+        stores = [world.store, await world.another(), await world.another()]
+        given: list[str] = []
+        for _ in range(30):
+            pages = await asyncio.gather(*(store.take_deliveries(4, HOLD, each=2) for store in stores))
+            given += [delivery.delivery_id for page in pages for delivery in page.items]
+            if not any(page.items for page in pages):
+                break
+        assert sorted(given) == ids(owed)
+
+
+async def test_what_was_accepted_is_delivered_and_on_record(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        done = await world.send(HOOK, 204)
+        assert (done.state, done.ended_at, done.answer) == (DeliveryState.DELIVERED, world.now, "HTTP 204")
+        assert done == await world.store.get(Delivery, done.delivery_id)
+        (event,) = await world.events(type="webhook_delivered")
+        assert event.job_id == done.job_id
+        assert event.data == {
+            "delivery_id": done.delivery_id,
+            "type": "job.cancelled",
+            "host": "hook.test",
+            "attempts": 1,
+            "answer": "HTTP 204",
+        }
+        world.advance(timedelta(days=9))
+        assert await world.take_deliveries() == []
+
+
+async def test_what_failed_is_due_again_after_its_delay_until_it_is_exhausted(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = await world.owe(HOOK)
+        for delay in DELAYS:
+            (taken,) = await world.take_deliveries()
+            (failed,) = await world.store.settle_deliveries([answered(taken, 503)])
+            assert failed.state is DeliveryState.PENDING
+            assert delay <= failed.due_at - world.now <= delay * (1 + SPREAD)
+            world.clock.now = failed.due_at - seconds(1)
+            assert await world.take_deliveries() == []
+            world.clock.now = failed.due_at
+        assert await told(world, "webhook_exhausted") == []
+        (last,) = await world.take_deliveries()
+        (over,) = await world.store.settle_deliveries([answered(last, None)])
+        assert (over.state, over.attempts, over.ended_at) == (DeliveryState.EXHAUSTED, MOST_ATTEMPTS, world.now)
+        assert await told(world, "webhook_exhausted") == [owed.delivery_id]
+        world.advance(timedelta(days=30))
+        assert await world.take_deliveries() == []
+
+
+async def test_a_sender_that_comes_late_cannot_undo_what_another_did(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = await world.owe(HOOK)
+        (late,) = await world.take_deliveries()
+        world.advance(HOLD)
+        (taken,) = await world.take_deliveries()
+        assert await world.store.settle_deliveries([answered(late, 410)]) == []
+        assert (await world.store.get(Delivery, owed.delivery_id)).due_at == taken.due_at
+        await world.store.settle_deliveries([answered(taken, 500)])
+        (done,) = await world.store.settle_deliveries([answered(late, 200)])
+        assert done.state is DeliveryState.DELIVERED
+        assert await world.store.settle_deliveries([answered(taken, 500), answered(late, 200)][:1]) == []
+        assert await told(world, "webhook_delivered") == [owed.delivery_id]
+
+
+async def test_an_answer_that_is_told_twice_counts_once(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = await world.owe(HOOK)
+        (taken,) = await world.take_deliveries()
+        for expected in (1, 0):
+            assert len(await world.store.settle_deliveries([answered(taken, 200)])) == expected
+        assert await told(world, "webhook_delivered") == [owed.delivery_id]
+
+
+async def test_attempts_of_messages_that_are_not_there_change_nothing(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.owe(HOOK)
+        before, events = await world.everything(), await world.events()
+        assert await world.store.settle_deliveries([]) == []
+        ghost = Attempt(delivery_id="nobody", number=1, status=200, answer="HTTP 200")
+        assert await world.store.settle_deliveries([ghost]) == []
+        assert (await world.everything(), await world.events()) == (before, events)
+
+
+async def test_no_host_holds_up_the_others(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        for _ in range(20):
+            await world.owe("https://a-dead-one.test/")
+        others = [await world.owe(f"https://live{n}.test/") for n in range(3)]
+        taken = await world.take_deliveries(most=5, each=2)
+        assert set(ids(others)) < set(ids(taken))
+        assert sorted(delivery.host for delivery in taken) == [
+            "a-dead-one.test", "a-dead-one.test", "live0.test", "live1.test", "live2.test",
+        ]  # fmt: skip
+        more = await world.take_deliveries(most=5, each=2, without=["a-dead-one.test"])
+        assert more == []
+
+
+async def test_what_is_due_first_goes_first(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = []
+        for n in (3, 1, 2):
+            owed.append(await world.owe(f"https://h{n}.test/"))
+            world.advance(1)
+        for expected in owed:
+            (taken,) = await world.take_deliveries(most=1)
+            assert taken.delivery_id == expected.delivery_id
+
+
+async def test_more_hosts_than_one_look_takes_in_are_all_found(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.stores.sql.sending.MOST_HOSTS", 3)
+    async with new_world() as world:
+        owed = [await world.owe(f"https://h{n}.test/") for n in range(8)]
+        found: list[Delivery] = []
+        after: str | None = ""
+        while after is not None:
+            page = await world.store.take_deliveries(100, HOLD, each=1, after=after)
+            found += page.items
+            after = page.after
+        assert ids(found) == ids(owed)
+
+
+async def test_a_person_may_send_it_once_more_whatever_came_of_it(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        delivered, exhausted = await world.send(HOOK, 200), await world.send(HOOK, 410)
+        failed = await world.send(HOOK, 500)
+        for delivery in (delivered, exhausted, failed):
+            assert await replay(world, delivery) == "pending"
+        again = await world.take_deliveries()
+        assert ids(again) == ids([delivered, exhausted, failed])
+        assert {delivery.attempts for delivery in again} == {1}
+        events = await world.events(type="webhook_replayed")
+        assert [(event.actor, event.data["note"]) for event in events] == [("ann", "looked at it")] * 3
+
+
+async def test_what_was_not_tried_yet_cannot_be_replayed(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = await world.owe(HOOK)
+        with pytest.raises(IllegalTransition, match="not tried yet"):
+            await replay(world, owed)
+        with pytest.raises(NotFound, match="there is no webhook nobody"):
+            await world.decide(Target.WEBHOOK, "nobody", Action.REPLAY)
+        with pytest.raises(InputError, match="has no cancel"):
+            await world.decide(Target.WEBHOOK, owed.delivery_id, Action.CANCEL)
+        assert await state_of(world, owed) is DeliveryState.PENDING
+
+
+async def test_what_ended_is_kept_as_long_as_jobs_and_what_is_owed_for_ever(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        for status in (200, 410):
+            await world.send(HOOK, status)
+        failed = await world.send(HOOK, 500)
+        day = Retention(jobs=timedelta(days=1), events=None)
+        world.advance(timedelta(days=1))
+        await world.store.prune(day)
+        assert len(await world.all(Delivery)) == 3
+        world.advance(seconds(1))
+        await world.store.prune(day)
+        assert ids(await world.all(Delivery)) == [failed.delivery_id]
+
+
+async def test_the_counts_tell_what_was_not_delivered(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        for status in (200, 410, 410, 500):
+            await world.send(HOOK, status)
+        assert (await world.store.stats()).webhooks == {"pending": 1, "exhausted": 2}
+
+
+async def test_no_event_holds_the_address_and_answers_that_cannot_be_kept_are_cleaned(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        owed = await world.owe(HOOK)
+        (taken,) = await world.take_deliveries()
+        odd = Attempt(delivery_id=taken.delivery_id, number=1, status=410, answer="a\0b\ud83d")
+        (over,) = await world.store.settle_deliveries([odd])
+        assert over.answer == "a\ufffdb\ufffd"
+        await replay(world, owed)
+        assert all("hunter2" not in str(event) for event in await world.events())
+
+
+async def test_why_tells_of_the_webhooks_of_a_job(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        sent = await world.send(HOOK, 410)
+        facts = await world.store.why(job_id=sent.job_id)
+        assert facts.webhooks == (sent,)
+        assert (await world.store.why(profile_id="p1")).webhooks == ()
+
+
+@pytest.mark.parametrize("most", [0, 1001])
+async def test_nobody_takes_none_or_too_many(new_world: NewWorld, most: int) -> None:
+    async with new_world() as world:
+        with pytest.raises(InputError, match="1 to 1000 webhooks"):
+            await world.store.take_deliveries(most, HOLD, each=1)

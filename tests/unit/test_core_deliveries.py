@@ -1,0 +1,134 @@
+"""What becomes of a webhook message: every answer at every attempt."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from leasehold.core.deliveries import (
+    DELAYS,
+    LONGEST_WAIT,
+    MOST_ATTEMPTS,
+    SPREAD,
+    Attempt,
+    Delivery,
+    DeliveryState,
+    after_attempt,
+    host_of,
+    replayed,
+    taken,
+)
+from leasehold.core.ids import JobId
+
+NOW = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=9)
+
+
+def owed(**fields: object) -> Delivery:
+    return Delivery(
+        **{  # type: ignore[arg-type] # the fields that a test wants
+            "delivery_id": "d1",
+            "job_id": JobId("j1"),
+            "type": "job.completed",
+            "url": "https://hook.test/x",
+            "host": "hook.test",
+            "body": {},
+            "created_at": NOW,
+            "due_at": NOW,
+            **fields,
+        }
+    )
+
+
+def attempt(number: int, status: int | None, **more: object) -> Attempt:
+    return Attempt(delivery_id="d1", number=number, status=status, answer="said", **more)  # type: ignore[arg-type] # as above
+
+
+def test_the_delays_grow_and_end_after_three_days() -> None:
+    assert list(DELAYS) == sorted(DELAYS)
+    assert timedelta(days=3) < sum(DELAYS, timedelta()) < timedelta(days=4)
+
+
+def test_who_takes_it_has_it_to_himself_for_a_while() -> None:
+    held = taken(owed(), now=NOW, hold=timedelta(seconds=60))
+    assert (held.attempts, held.attempted_at, held.due_at) == (1, NOW, NOW + timedelta(seconds=60))
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+@pytest.mark.parametrize("number", range(1, MOST_ATTEMPTS + 1))
+def test_any_answer_of_the_200s_delivers(number: int, status: int) -> None:
+    after = after_attempt(owed(attempts=number), attempt(number, status), now=LATER, jitter=0.5)
+    assert after is not None
+    assert (after.state, after.ended_at, after.answer) == (DeliveryState.DELIVERED, LATER, "said")
+
+
+@pytest.mark.parametrize("status", [None, 100, 199, 300, 301, 308, 400, 401, 404, 408, 429, 500, 503, 599])
+@pytest.mark.parametrize("number", range(1, MOST_ATTEMPTS))
+def test_any_other_answer_is_tried_again_after_the_delay_of_its_attempt(number: int, status: int | None) -> None:
+    for jitter in (0.0, 1.0):
+        after = after_attempt(owed(attempts=number), attempt(number, status), now=LATER, jitter=jitter)
+        assert after is not None
+        assert (after.state, after.ended_at, after.answer) == (DeliveryState.PENDING, None, "said")
+        assert after.due_at - LATER == DELAYS[number - 1] * (1 + SPREAD * jitter)
+
+
+@pytest.mark.parametrize("status", [None, 302, 404, 503])
+def test_the_last_attempt_exhausts_it(status: int | None) -> None:
+    last = owed(attempts=MOST_ATTEMPTS)
+    after = after_attempt(last, attempt(MOST_ATTEMPTS, status), now=LATER, jitter=0)
+    assert after is not None
+    assert (after.state, after.ended_at) == (DeliveryState.EXHAUSTED, LATER)
+
+
+def test_a_receiver_that_is_gone_for_good_is_not_asked_again() -> None:
+    after = after_attempt(owed(attempts=1), attempt(1, 410), now=LATER, jitter=0)
+    assert after is not None
+    assert after.state is DeliveryState.EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("asked", "delay"),
+    [
+        (timedelta(seconds=1), DELAYS[0]),
+        (timedelta(minutes=2), timedelta(minutes=2)),
+        (timedelta(days=9), LONGEST_WAIT),
+    ],
+)
+def test_a_receiver_may_ask_for_more_time_but_not_for_ever(asked: timedelta, delay: timedelta) -> None:
+    after = after_attempt(owed(attempts=1), attempt(1, 429, retry_after=asked), now=LATER, jitter=0)
+    assert after is not None
+    assert after.due_at == LATER + delay
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_an_attempt_that_was_overtaken_counts_only_if_it_was_accepted(number: int) -> None:
+    delivery = owed(attempts=3)
+    assert after_attempt(delivery, attempt(number, 500), now=LATER, jitter=0) is None
+    assert after_attempt(delivery, attempt(number, 410), now=LATER, jitter=0) is None
+    accepted = after_attempt(delivery, attempt(number, 200), now=LATER, jitter=0)
+    assert accepted is not None
+    assert accepted.state is DeliveryState.DELIVERED
+
+
+@pytest.mark.parametrize("state", [DeliveryState.DELIVERED, DeliveryState.EXHAUSTED])
+@pytest.mark.parametrize("status", [None, 200, 410, 500])
+def test_what_has_ended_stays_as_it_is(state: DeliveryState, status: int | None) -> None:
+    ended = owed(attempts=1, state=state, ended_at=NOW)
+    assert after_attempt(ended, attempt(1, status), now=LATER, jitter=0) is None
+
+
+def test_a_person_sends_it_from_the_beginning() -> None:
+    again = replayed(owed(attempts=7, state=DeliveryState.EXHAUSTED, ended_at=NOW, answer="HTTP 500"), now=LATER)
+    assert (again.state, again.attempts, again.due_at, again.ended_at) == (DeliveryState.PENDING, 0, LATER, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://Hook.Test/a?b=c", "hook.test"),
+        ("http://hook.test:8080", "hook.test:8080"),
+        ("https://[::1]:9/x#y", "[::1]:9"),
+        ("https://hook.test?key=1", "hook.test"),
+    ],
+)
+def test_the_host_is_what_stands_in_the_address(url: str, host: str) -> None:
+    assert host_of(url) == host

@@ -1,0 +1,243 @@
+"""One POST: to whom it may go, and what it makes of every kind of answer. Receivers are real, on this machine."""
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from leasehold.errors import InputError
+from leasehold.webhooks import sending
+from leasehold.webhooks.sending import Answer, may_be_called, post, read_networks
+from tests.browsers.sites import Handler, close_empty, hang, own_certificate, reset, serving
+from tests.servers import closed_port
+from tests.webhooks.receiver import receiving
+
+HERE = read_networks("127.0.0.0/8 ::1")
+LONG = 60.0
+
+
+async def sent(url: str, *, seconds: float = LONG) -> Answer:
+    return await post(url, {"webhook-id": "d1"}, b'{"a":1}', seconds=seconds, networks=HERE)
+
+
+def saying(*pieces: bytes) -> Handler:
+    """A server that says this, whatever it is asked."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+
+    return handle
+
+
+async def answer_to(handler: Handler, *, seconds: float = LONG) -> Answer:
+    async with serving(handler) as port:
+        return await sent(f"http://127.0.0.1:{port}/", seconds=seconds)
+
+
+async def test_it_arrives_as_it_was_sent() -> None:
+    async with receiving() as receiver:
+        answer = await sent(receiver.url + "/x?key=1#top")
+        (message,) = receiver.messages
+    assert answer == Answer(status=204, words="HTTP 204")
+    assert message.line == "POST /hook/x?key=1 HTTP/1.1"
+    assert message.headers == {
+        "host": receiver.url.split("/")[2],
+        "content-type": "application/json",
+        "content-length": "7",
+        "user-agent": "leasehold",
+        "accept": "*/*",
+        "connection": "close",
+        "webhook-id": "d1",
+    }
+    assert message.body == b'{"a":1}'
+
+
+@pytest.mark.parametrize("status", ["200 OK", "202", "301 Elsewhere", "404 No", "410 Gone", "500 Broken"])
+async def test_the_status_is_the_answer_and_no_redirect_is_followed(status: str) -> None:
+    number = int(status[:3])
+    answer = await answer_to(saying(f"HTTP/1.1 {status}\r\nlocation: /elsewhere\r\n\r\nhunter2".encode()))
+    assert answer == Answer(status=number, words=f"HTTP {number}")
+
+
+async def test_interim_answers_are_passed_over() -> None:
+    answer = await answer_to(saying(b"HTTP/1.1 100 Continue\r\n\r\n" * 3, b"HTTP/1.1 200 OK\r\n\r\n"))
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(b"7", 7), (b"  120 ", 120), (b"9" * 30, 7 * 86_400), (b"soon", None), (b"-1", None), (b"\xc2\xb2", None)],
+)
+async def test_a_receiver_may_ask_for_time(value: bytes, seconds: int | None) -> None:
+    answer = await answer_to(saying(b"HTTP/1.1 503 Busy\r\nRetry-After: " + value + b"\r\n\r\n"))
+    assert answer.status == 503
+    asked = answer.retry_after
+    assert (asked.total_seconds() if asked else None) == seconds
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        (close_empty, "it hung up without an answer"),
+        (reset, "no connection: Connection reset by peer"),
+        (saying(b"SSH-2.0-hunter2\r\n\r\n"), "what answers there does not speak HTTP"),
+        (saying(b"HTTP/1.1 099 hunter2\r\n\r\n"), "what answers there does not speak HTTP"),
+        (saying(b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000), "its answer is too long"),
+        (saying(b"HTTP/1.1 100 hunter2\r\n\r\n" * 20), "its answer has no end"),
+    ],
+    ids=["hangs_up", "resets", "not_http", "no_status", "endless_head", "endless_interim"],
+)
+async def test_what_is_no_answer_is_told_in_our_own_words(handler: Handler, words: str) -> None:
+    assert await answer_to(handler) == Answer(words=words)
+
+
+async def test_nobody_takes_longer_than_his_time() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        while True:
+            writer.write(b"H")
+            await writer.drain()
+            await asyncio.sleep(0.01)  # waits: the pace of a receiver that never comes to an end
+
+    for handler in (hang, drip):
+        assert await answer_to(handler, seconds=0.3) == Answer(words="no answer within 0.3 s")
+
+
+async def test_nobody_there_is_an_answer_too() -> None:
+    with closed_port() as port:
+        answer = await sent(f"http://127.0.0.1:{port}/")
+    assert answer.status is None
+    assert answer.words.startswith("no connection: ")
+
+
+async def test_a_name_that_nobody_knows_is_an_answer_too() -> None:
+    answer = await sent("http://nobody.invalid/")
+    assert answer.words.startswith("its name cannot be looked up: ")
+
+
+async def test_private_addresses_are_not_called_unless_they_are_allowed() -> None:
+    async with receiving() as receiver:
+        by_name = receiver.url.replace("127.0.0.1", "localhost")
+        for url in (receiver.url, by_name):
+            answer = await post(url, {}, b"{}", seconds=LONG)
+            assert answer.status is None
+            assert "127.0.0.1" in answer.words or "::1" in answer.words
+            assert "LEASEHOLD_WEBHOOK_NETWORKS" in answer.words
+        assert receiver.messages == []
+        assert (await sent(by_name)).status == 204
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads elsewhere the second time it is looked up."""
+    looked_up: list[str] = []
+    real = socket.getaddrinfo
+
+    def once(host: str, port: int, **kind: int) -> object:
+        looked_up.append(host)
+        return real("127.0.0.1", port, **kind)
+
+    async with receiving() as receiver:
+        port = receiver.url.split(":")[2].split("/")[0]
+        monkeypatch.setattr(socket, "getaddrinfo", once)
+        assert (await sent(f"http://turns.example:{port}/")).status == 204
+        (message,) = receiver.messages
+    assert message.headers["host"] == f"turns.example:{port}"
+    assert looked_up.count("turns.example") == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1::1", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),  # noqa: S104 - an address to refuse
+        ("224.0.1.1", False),
+        ("240.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1", False),
+        ("fd00::1", False),
+        ("ff02::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:93.184.216.34", True),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b::5db8:d822", True),
+        ("2002:7f00:1::", False),
+        ("2001:db8::1", False),
+    ],
+)
+def test_which_addresses_are_public(address: str, public: bool) -> None:
+    found = ipaddress.ip_address(address)
+    assert may_be_called(found, ()) is public
+    assert may_be_called(found, read_networks(f"{address}"))
+
+
+def test_a_network_allows_what_lies_in_it_however_it_is_written() -> None:
+    networks = read_networks("10.0.0.0/8  fd00::/8")
+    for address in ("10.9.9.9", "::ffff:10.9.9.9", "fd12::1"):
+        assert may_be_called(ipaddress.ip_address(address), networks)
+    assert not may_be_called(ipaddress.ip_address("192.168.0.1"), networks)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "everywhere", "10.0.0.0/33", "127.0.0.1,127.0.0.2"])
+def test_a_network_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="LEASEHOLD_WEBHOOK_NETWORKS"):
+        read_networks(text)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://127.0.0.1/",
+        "http:///x",
+        "http://user:hunter2@127.0.0.1/",
+        "http://127.0.0.1/a\r\nx: y",
+        "http://127.0.0.1/a b",
+        "http://127.0.0.1/ä",
+    ],
+)
+async def test_an_address_that_cannot_be_sent_to_is_refused_without_repeating_it(url: str) -> None:
+    answer = await sent(url)
+    assert answer.status is None
+    assert "address" in answer.words
+    assert "hunter2" not in answer.words
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with receiving(tls=own_certificate(tmp_path)) as receiver:
+        by_name = receiver.url.replace("127.0.0.1", "localhost")
+        answer = await sent(by_name)
+        assert answer.words.startswith("its certificate is not valid: self")
+        assert receiver.messages == []
+        trusting = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
+        monkeypatch.setattr(sending, "_trust", lambda: trusting)
+        assert (await sent(by_name)).status == 204
+        wrong_name = await sent(receiver.url)
+        assert wrong_name.words.startswith("its certificate is not valid: ")
+        assert len(receiver.messages) == 1
+
+
+async def test_what_speaks_no_tls_is_told_so() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+
+    async with serving(plain) as port:
+        answer = await sent(f"https://127.0.0.1:{port}/")
+    assert answer.words.startswith("no secure connection: ")
