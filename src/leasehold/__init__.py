@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from leasehold.client import Client, HeldLease, connect
     from leasehold.core.accounts import Account, Limit, Proxy
     from leasehold.core.decisions import Action, Decision, Review, Target
+    from leasehold.core.deliveries import Delivery
     from leasehold.core.events import Event
     from leasehold.core.jobs import Job, JobSpec, JobState
     from leasehold.core.leases import Lease, RunRecord
@@ -27,6 +28,7 @@ _HOMES = {
     "leasehold.client": ("Client", "HeldLease", "connect"),
     "leasehold.core.accounts": ("Account", "Limit", "Proxy"),
     "leasehold.core.decisions": ("Action", "Decision", "Review", "Target"),
+    "leasehold.core.deliveries": ("Delivery",),
     "leasehold.core.events": ("Event",),
     "leasehold.core.jobs": ("Job", "JobSpec", "JobState"),
     "leasehold.core.leases": ("Lease", "RunRecord"),
@@ -45,6 +47,7 @@ __all__ = [
     "App",
     "Client",
     "Decision",
+    "Delivery",
     "Event",
     "Fail",
     "HeldLease",

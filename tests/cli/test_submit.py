@@ -89,7 +89,7 @@ def test_a_refusal_in_a_later_batch_says_how_far_it_came(place: Workplace) -> No
     jobs = [JOBS[0]] * (MOST_IN_BATCH + 5)
     jobs[-1] = {"task": "buy", "account_id": "nobody"}
     result = place.cli("submit", "--file", "-", stdin=json.dumps(jobs))
-    assert result.exit_code == 2
+    assert result.exit_code == 7
     assert "jobs 1,001 to 1,005 of 1,005; the 1,000 before them were accepted" in result.stderr
     assert "jobs[1004].account_id" in result.stderr
     assert "Nothing was submitted" not in result.stderr

@@ -132,6 +132,17 @@ async def test_a_profile_that_waits_for_a_person_still_does_when_it_comes_back(n
         assert (await world.acquire("p2")).lease.token == 2
 
 
+async def test_a_profile_that_comes_back_is_not_opened_by_an_older_browser(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.finish(await world.run(), engine=140)
+        await world.declare(prune=True)
+        await world.declare(profile())
+        assert (await world.lane()).engine == 140
+        await world.add()
+        assert await world.claim(engine=139) == []
+        assert len(await world.claim(engine=140)) == 1
+
+
 async def test_a_removed_profile_comes_back_to_its_own_account_only(new_world: NewWorld) -> None:
     """What is in its directory is that account's session."""
     async with new_world(profile("p1", "shop"), profile("p2", "other")) as world:

@@ -137,6 +137,8 @@ async def test_the_database_of_another_program_is_refused_and_left_alone(tmp_pat
     connection.close()
     before = file.read_bytes()
     assert "not a Leasehold store" in await refusal(at(file), StoreError)
+    with pytest.raises(StoreError, match="another program"):
+        await inspect(at(file))
     assert file.read_bytes() == before
 
 

@@ -10,6 +10,7 @@ PUBLIC_NAMES: list[str] = [
     "App",
     "Client",
     "Decision",
+    "Delivery",
     "Event",
     "Fail",
     "HeldLease",

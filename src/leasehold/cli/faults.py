@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from leasehold.errors import Conflict, InputError, LeaseholdError, LeaseLost, NotFound, StoreError
+from leasehold.errors import Conflict, InputError, LeaseholdError, LeaseLost, NotFound, PartlyDone, StoreError
 
 EXIT_CODES: Final = {
     0: "done",
@@ -20,6 +20,7 @@ EXIT_CODES: Final = {
     4: "conflict: the record is in another state than the command needs",
     5: "the lease is lost: the write was refused",
     6: "the store cannot be used: down, not writable, or its schema is not this program's",
+    7: "part of it was done: the message says how far it came, and what stopped it",
     130: "interrupted, or a question was answered with no",
 }
 
@@ -29,6 +30,7 @@ _CODE_OF: Final[tuple[tuple[type[LeaseholdError], int], ...]] = (
     (Conflict, 4),
     (LeaseLost, 5),
     (StoreError, 6),
+    (PartlyDone, 7),
 )
 
 

@@ -18,7 +18,7 @@ from leasehold.cli.progress import Progress
 from leasehold.cli.session import with_store
 from leasehold.core.jobs import JobSpec
 from leasehold.core.leases import Mode
-from leasehold.errors import InputError, LeaseholdError, Problem
+from leasehold.errors import InputError, LeaseholdError, PartlyDone, Problem
 from leasehold.ports import MOST_IN_BATCH, Submitted
 
 if TYPE_CHECKING:
@@ -209,8 +209,12 @@ async def send(store: "Store", specs: Sequence[JobSpec]) -> list[Submitted]:
             try:
                 answers += await store.submit(specs[start : start + MOST_IN_BATCH])
             except LeaseholdError as error:
-                if len(specs) > MOST_IN_BATCH:
-                    error.message = _in_the_file(error.message, start) + "\n  " + _how_far(start, len(specs))
+                if len(specs) <= MOST_IN_BATCH:
+                    raise
+                said = _in_the_file(error.message, start) + "\n  " + _how_far(start, len(specs))
+                if start:
+                    raise PartlyDone(said) from error
+                error.message = said
                 raise
             except BaseException:
                 if answers:

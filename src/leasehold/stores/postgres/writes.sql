@@ -183,12 +183,12 @@ DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.prox
 DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean)
-SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine)
+SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine
 FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
-    state_reason = excluded.state_reason, clean = excluded.clean;
+    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine;
 
 -- name: delete_lane
 DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;

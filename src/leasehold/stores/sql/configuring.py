@@ -152,7 +152,7 @@ def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
 
 def _new_lane(profile: Profile, before: Row | None, now: datetime) -> Lane:
     """The lane of a profile that was added. One that was removed earlier goes on where it was: tokens never
-    repeat, and what waited for a person still does."""
+    repeat, what waited for a person still does, and no older browser opens it."""
     lane = Lane(
         profile_id=profile.profile_id,
         account_id=profile.account_id,
@@ -162,12 +162,12 @@ def _new_lane(profile: Profile, before: Row | None, now: datetime) -> Lane:
     )
     if before is None:
         return lane
+    lane = evolve(lane, token=Token(before["token"]), engine=before["engine"])
     state = ProfileState(before["state"])
     if state is ProfileState.AVAILABLE:
-        return evolve(lane, token=Token(before["token"]))
+        return lane
     return evolve(
         lane,
-        token=Token(before["token"]),
         state=state,
         state_reason=before["state_reason"],
         clean=bool(before["clean"]),

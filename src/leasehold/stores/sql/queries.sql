@@ -99,7 +99,7 @@ SELECT profile_id, waits_on, head_priority FROM (
 WHERE place = 1;
 
 -- name: retired_lanes_of
-SELECT profile_id, account_id, token, state, state_reason, clean FROM retired_lanes WHERE profile_id IN :ids[];
+SELECT profile_id, account_id, token, state, state_reason, clean, engine FROM retired_lanes WHERE profile_id IN :ids[];
 
 -- name: worker
 SELECT incarnation FROM workers WHERE incarnation = :incarnation;

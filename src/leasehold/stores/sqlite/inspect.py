@@ -20,6 +20,7 @@ def inspect_file(path: Path) -> StoreInfo:
     with translated(path):
         connection = sqlite3.connect(path)
         try:
+            schema.check_owner(connection, path)
             found = schema.version(connection)
         finally:
             connection.close()

@@ -212,11 +212,11 @@ DELETE FROM proxies WHERE proxy_id = :id;
 DELETE FROM profiles WHERE profile_id = :id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean)
-SELECT profile_id, account_id, token, state, state_reason, clean FROM lanes WHERE profile_id = :id
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine)
+SELECT profile_id, account_id, token, state, state_reason, clean, engine FROM lanes WHERE profile_id = :id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
-    state_reason = excluded.state_reason, clean = excluded.clean;
+    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine;
 
 -- name: delete_lane
 DELETE FROM lanes WHERE profile_id = :id;
