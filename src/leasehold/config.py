@@ -212,11 +212,16 @@ def _parse(setting: Setting, raw: str | float | None, problems: list[Problem]) -
         problems.append(
             Problem(
                 PREFIX + setting.name.upper(),
-                f"{raw!r} is not a number ({setting.unit}) from {setting.least:g} to {setting.most:g}",
+                f"{_shown(raw)} is not a number ({setting.unit}) from {setting.least:g} to {setting.most:g}",
             )
         )
         return setting.default
     return number
+
+
+def _shown(raw: str | float) -> str:
+    """The value as it was given, unless it is a secret that was meant for another setting."""
+    return "a secret" if str(raw).startswith("whsec_") else repr(raw)
 
 
 def _number(values: Mapping[str, str | float | None], name: str) -> float:

@@ -11,7 +11,7 @@ that hold for each of them, on every store:
 - Losing a race is a value (an empty claim, a refusal); an exception means nothing was done.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
@@ -305,10 +305,10 @@ class Store(Protocol):
         ...
 
     async def take_deliveries(
-        self, most: int, hold: timedelta, *, each: int, after: str = "", without: Collection[str] = ()
+        self, most: int, hold: timedelta, *, each: int, after: str = "", room: Mapping[str, int] | None = None
     ) -> Page[Delivery]:
-        """Up to `most` webhook messages that are due, for the caller to send; at most `each` per host, none of the
-        hosts in `without`.
+        """Up to `most` webhook messages that are due, for the caller to send; at most `each` per host, or as many as
+        `room` says of it (never more than `each`).
 
         Until `hold` has passed nobody else is given them: then they are due again, since whoever took them may be
         gone. The page's `after` continues with further hosts; however much is owed to one, others are found as soon.

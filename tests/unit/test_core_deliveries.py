@@ -9,6 +9,7 @@ from leasehold.core.deliveries import (
     LONGEST_WAIT,
     MOST_ATTEMPTS,
     SPREAD,
+    VANISHED,
     Attempt,
     Delivery,
     DeliveryState,
@@ -109,16 +110,44 @@ def test_an_attempt_that_was_overtaken_counts_only_if_it_was_accepted(number: in
     assert accepted.state is DeliveryState.DELIVERED
 
 
-@pytest.mark.parametrize("state", [DeliveryState.DELIVERED, DeliveryState.EXHAUSTED])
 @pytest.mark.parametrize("status", [None, 200, 410, 500])
-def test_what_has_ended_stays_as_it_is(state: DeliveryState, status: int | None) -> None:
-    ended = owed(attempts=1, state=state, ended_at=NOW)
+def test_what_was_delivered_stays_so(status: int | None) -> None:
+    ended = owed(attempts=1, state=DeliveryState.DELIVERED, ended_at=NOW)
     assert after_attempt(ended, attempt(1, status), now=LATER, jitter=0) is None
+
+
+def test_what_was_given_up_is_delivered_after_all_if_the_receiver_has_it() -> None:
+    ended = owed(attempts=2, state=DeliveryState.EXHAUSTED, ended_at=NOW)
+    assert after_attempt(ended, attempt(2, 500), now=LATER, jitter=0) is None
+    after = after_attempt(ended, attempt(1, 200), now=LATER, jitter=0)
+    assert after is not None
+    assert (after.state, after.ended_at) == (DeliveryState.DELIVERED, LATER)
+
+
+def test_what_nobody_lives_to_tell_of_is_not_tried_for_ever() -> None:
+    delivery = owed()
+    for number in range(1, MOST_ATTEMPTS + 1):
+        delivery = taken(delivery, now=NOW, hold=timedelta(0))
+        assert (delivery.state, delivery.attempts) == (DeliveryState.PENDING, number)
+    over = taken(delivery, now=LATER, hold=timedelta(0))
+    assert (over.state, over.answer, over.ended_at) == (DeliveryState.EXHAUSTED, VANISHED, LATER)
+    assert over.attempts == MOST_ATTEMPTS
 
 
 def test_a_person_sends_it_from_the_beginning() -> None:
     again = replayed(owed(attempts=7, state=DeliveryState.EXHAUSTED, ended_at=NOW, answer="HTTP 500"), now=LATER)
-    assert (again.state, again.attempts, again.due_at, again.ended_at) == (DeliveryState.PENDING, 0, LATER, None)
+    assert (again.state, again.tries, again.due_at, again.ended_at) == (DeliveryState.PENDING, 0, LATER, None)
+    first = taken(again, now=LATER, hold=timedelta(0))
+    assert (first.attempts, first.tries) == (8, 1), "no two attempts have one number"
+    failed = after_attempt(first, attempt(8, 500), now=LATER, jitter=0)
+    assert failed is not None
+    assert failed.due_at - LATER == DELAYS[0]
+
+
+def test_an_attempt_from_before_the_replay_cannot_fail_it() -> None:
+    again = replayed(owed(attempts=1), now=LATER)
+    for delivery in (again, taken(again, now=LATER, hold=timedelta(0))):
+        assert after_attempt(delivery, attempt(1, 410), now=LATER, jitter=0) is None
 
 
 @pytest.mark.parametrize(

@@ -359,30 +359,52 @@ def a_delivery(**changes: Any) -> Delivery:
     return replace(usual, **changes)
 
 
+OVER = "nothing: it is over"
+
+
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "told", "next_steps", "replay"),
     [
-        ({"state": DeliveryState.DELIVERED, "ended_at": before(5)}, "job.completed was delivered 5 s ago"),
+        (
+            {"state": DeliveryState.DELIVERED, "ended_at": before(5)},
+            "job.completed was delivered 5 s ago",
+            (OVER,),
+            False,
+        ),
         (
             {"state": DeliveryState.EXHAUSTED, "attempts": 10, "answer": "HTTP 503", "ended_at": before(5)},
             "job.completed was given up after 10 tries: HTTP 503",
+            (OVER,),
+            True,
         ),
-        ({}, "job.completed is not sent yet, due 10 s ago"),
+        ({}, "job.completed is not sent yet", (OVER, "its webhook is sent now"), False),
         (
             {"due_at": before(300)},
-            f"job.completed is not sent yet, due 5 min ago. {_NOBODY_SENDS}",
+            "job.completed is not sent yet",
+            (OVER, f"its webhook was due 5 min ago. {_NOBODY_SENDS}"),
+            False,
+        ),
+        ({"due_at": before(-400)}, "job.completed is not sent yet", (OVER, "its webhook is sent in 6 min"), True),
+        (
+            {"attempts": 8, "spent": 7, "answer": "HTTP 503", "due_at": before(-20)},
+            "job.completed is not delivered after 1 try: HTTP 503",
+            (OVER, "its webhook is sent in 20 s"),
+            True,
         ),
         (
-            {"attempts": 1, "answer": "HTTP 503", "due_at": before(-20)},
-            "job.completed is not delivered after 1 try (HTTP 503), next in 20 s",
+            {"attempts": 2, "due_at": before(7200)},
+            "job.completed is not delivered after 2 tries",
+            (OVER, f"its webhook was due 2 h ago. {_NOBODY_SENDS}"),
+            False,
         ),
-        ({"attempts": 2, "due_at": before(-20)}, "job.completed is not delivered after 2 tries, next in 20 s"),
     ],
 )
-def test_why_tells_what_became_of_the_webhook(changes: dict[str, Any], told: str) -> None:
+def test_why_tells_what_became_of_the_webhook(
+    changes: dict[str, Any], told: str, next_steps: tuple[str, ...], replay: bool
+) -> None:
     delivery = a_delivery(**changes)
     why = explain(facts(job=a_job(state=JobState.COMPLETED), webhooks=(delivery,)))
     assert ("webhook", told) in why.facts
-    replay = "leasehold webhooks replay d1 --note …"
-    assert (replay in why.can) is (delivery.state is DeliveryState.EXHAUSTED)
+    assert why.next == next_steps
+    assert ("leasehold webhooks replay d1 --note …" in why.can) is replay
     assert "hunter2" not in text(why)

@@ -326,6 +326,8 @@ WRONG: list[tuple[str, object, str, str]] = [
     ("callback_url", "https:///hooks", "callback_url", URL_RULE),
     ("callback_url", "https://ops.example:99999/", "callback_url", URL_RULE),
     ("callback_url", "https://[::1/", "callback_url", URL_RULE),
+    ("callback_url", "https://ops..example/", "callback_url", URL_RULE),
+    ("callback_url", f"https://{'x' * 64}.example/", "callback_url", URL_RULE),
     ("callback_url", "https://ops.example/a b", "callback_url", URL_RULE),
     ("callback_url", "https://öps.example/", "callback_url", URL_RULE),
     ("callback_url", "https://ops.example/" + "x" * 2048, "callback_url", URL_RULE),

@@ -2,11 +2,12 @@
 
 import asyncio
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from leasehold.config import Config
 from leasehold.core.decisions import Action, Decision, Target
 from leasehold.core.deliveries import Delivery, DeliveryState
 from leasehold.core.events import Event
-from leasehold.core.ids import ProfileId
+from leasehold.core.ids import JobId, ProfileId, WorkerId
 from leasehold.core.jobs import JobSpec
-from leasehold.errors import InputError, StoreUnavailable
-from leasehold.ports import Store
-from leasehold.runtime.outbox import Outbox, sender_of
+from leasehold.core.leases import Lease
+from leasehold.errors import InputError, PartlyDone, StoreUnavailable
+from leasehold.ports import LeaseRequest, Store
+from leasehold.runtime.outbox import MOST_TO_SILENT, Outbox, sender_of
 from leasehold.runtime.sweeper import sweep_here
 from leasehold.stores import open_store
 from leasehold.webhooks.message import new_secret
@@ -50,7 +52,9 @@ class Post:
         return await open_store(self.url, policy=self.config.policy, clock=self.clock)
 
     def outbox(self, store: Store | None = None) -> Outbox:
-        return Outbox(store or self.store, self.config, sender_of(self.config.webhooks))
+        sender = sender_of(self.config.webhooks)
+        assert sender is not None
+        return Outbox(store or self.store, self.config, sender)
 
     async def owe(self, *urls: str) -> list[str]:
         """A job per address that ended at once, and owes a message to it. Gives the ids of the messages."""
@@ -163,7 +167,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 async def test_a_sender_that_vanished_in_the_middle_is_followed_by_another(
-    store_url: str, tmp_path: Any, how: signal.Signals
+    store_url: str, tmp_path: Path, how: signal.Signals
 ) -> None:
     async with posting(store_url) as post, receiving(failing(1, None)) as receiver:
         (owed,) = await post.owe(receiver.url)
@@ -251,21 +255,111 @@ async def _delivered(post: Post) -> bool:
     return await post.states() == [DeliveryState.DELIVERED]
 
 
-async def test_without_a_secret_nothing_is_sent_and_that_is_said(
-    sqlite_url: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
+async def test_without_a_secret_nothing_is_sent_and_that_is_said_if_nobody_else_sends(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with posting(sqlite_url, webhook_secret="", data_dir=str(tmp_path)) as post, receiving() as receiver:
-        assert (await sweep_here(post.store, post.config)).webhooks == 0
-        assert caplog.messages == []
+        await sweep_here(post.store, post.config)
         await post.owe(receiver.url)
         await sweep_here(post.store, post.config)
+        assert caplog.messages == [], "somebody else may be about to send it"
+        post.shift += LATER
+        await sweep_here(post.store, post.config)
         (said,) = caplog.messages
-        assert "LEASEHOLD_WEBHOOK_SECRET is not set" in said
+        assert "LEASEHOLD_WEBHOOK_SECRET is not set here" in said
         assert receiver.messages == []
         assert await post.states() == [DeliveryState.PENDING]
 
 
-async def test_a_sweep_sends_what_is_due(sqlite_url: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("wrong", [{"webhook_secret": "hunter2"}, {"webhook_networks": "here"}])
+async def test_settings_that_are_wrong_keep_no_lease_from_its_end(
+    sqlite_url: str, tmp_path: Path, wrong: dict[str, str]
+) -> None:
+    async with posting(sqlite_url, data_dir=str(tmp_path), **wrong) as post:
+        lease = await post.store.acquire(
+            LeaseRequest(profile_id=ProfileId("p1"), worker_id=WorkerId("w"), incarnation="w-1")
+        )
+        post.shift += LATER
+        with pytest.raises(PartlyDone, match=r"all but the webhooks was done: .*LEASEHOLD_WEBHOOK_"):
+            await sweep_here(post.store, post.config)
+        assert (await post.store.get(Lease, lease.lease.lease_id)).status == "expired"
+
+
+async def test_what_cannot_be_sent_at_all_is_an_attempt_like_any_other(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: Delivery) -> bytes:
+        raise RuntimeError("hunter2")
+
+    monkeypatch.setattr("leasehold.runtime.outbox.body_of", broken)
+    async with posting(sqlite_url) as post:
+        await post.owe("http://127.0.0.1/")
+        sent = await post.outbox().once()
+        assert (sent.delivered, sent.failed) == (0, 1)
+        assert (await post.all())[0].answer == "not sent: RuntimeError"
+        assert "hunter2" not in caplog.text
+
+
+@contextmanager
+def silent_hosts(count: int) -> Iterator[list[str]]:
+    """Addresses where a connection is made, and nobody is there to answer."""
+    with ExitStack() as stack:
+        port, urls = 0, []
+        for number in range(1, count + 1):
+            listener = stack.enter_context(socket.socket())
+            listener.bind((f"127.0.1.{number}", port))
+            listener.listen()
+            port = listener.getsockname()[1]
+            urls.append(f"http://127.0.1.{number}:{port}/")
+        yield urls
+
+
+async def test_many_hosts_that_are_silent_hold_up_nobody_else(store_url: str) -> None:
+    """More of them than there are places, each with more messages than it is given at once."""
+    async with (
+        posting(store_url, webhook_timeout=2, webhook_networks="127.0.0.0/8") as post,
+        receiving() as live,
+    ):
+        with silent_hosts(80) as silent:
+            await post.owe(*silent * 3)
+            running = asyncio.create_task(post.outbox().run(asyncio.Event()))
+            try:
+                await until(lambda: _tried(post, 64))
+                await post.owe(*[live.url] * 8)
+                while len(live.messages) < 8:
+                    live.came.clear()
+                    await live.came.wait()
+                waiting = [delivery for delivery in await post.all() if delivery.attempts == 0]
+                assert len(waiting) > 80, "the live one came before most of what is owed to the others"
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+
+def test_silent_hosts_get_one_message_at_a_time_and_a_part_of_the_places() -> None:
+    nothing: Any = None
+    outbox = Outbox(nothing, nothing, nothing)
+    under_way = [("busy", 4), ("less", 1), ("silent0", 1)]
+    for number, host in enumerate(host for host, count in under_way for _ in range(count)):
+        task: Any = number
+        outbox._sending[task] = delivery_to(host)
+    outbox._silent = dict.fromkeys(f"silent{n}" for n in range(40))
+    room = outbox._room()
+    assert (room["busy"], room["less"], room["silent0"]) == (0, 3, 0)
+    assert [host for host in outbox._silent if room[host]] == [f"silent{n}" for n in range(1, MOST_TO_SILENT)]
+    assert set(room.values()) == {0, 1, 3}
+
+
+def delivery_to(host: str) -> Delivery:
+    at = datetime(2031, 5, 6, tzinfo=UTC)
+    return Delivery(delivery_id="d", job_id=JobId("j"), type="t", url="u", host=host, body={}, created_at=at, due_at=at)
+
+
+async def _tried(post: Post, count: int) -> bool:
+    return sum(1 for delivery in await post.all() if delivery.attempts) >= count
+
+
+async def test_a_sweep_sends_what_is_due(sqlite_url: str, tmp_path: Path) -> None:
     async with posting(sqlite_url, data_dir=str(tmp_path)) as post, receiving() as receiver:
         with closed_port() as nobody:
             await post.owe(receiver.url, receiver.url, f"http://127.0.0.1:{nobody}/")

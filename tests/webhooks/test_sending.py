@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from leasehold.webhooks import sending
 from leasehold.webhooks.sending import Answer, may_be_called, post, read_networks
 from tests.browsers.sites import Handler, close_empty, hang, own_certificate, reset, serving
 from tests.servers import closed_port
-from tests.webhooks.receiver import receiving
+from tests.webhooks.receiver import SECRET, receiving
 
 HERE = read_networks("127.0.0.0/8 ::1")
 LONG = 60.0
@@ -121,6 +122,74 @@ async def test_a_name_that_nobody_knows_is_an_answer_too() -> None:
     assert answer.words.startswith("its name cannot be looked up: ")
 
 
+@pytest.mark.parametrize("name", ["hooks..example", ".example", f"{'x' * 64}.example"])
+async def test_what_is_no_name_is_an_answer_too(name: str) -> None:
+    assert (await sent(f"http://{name}/")).words.startswith("its name cannot be looked up: ")
+
+
+class Names:
+    """A name server that answers as it is told, and for one name not until it is let."""
+
+    def __init__(self, known: dict[str, list[str]]) -> None:
+        self.known, self.asked = known, list[str]()
+        self.answers = threading.Event()
+
+    def __call__(self, host: str, port: int, **_: int) -> list[tuple[object, ...]]:
+        self.asked.append(host)
+        if host == "silent.example":
+            self.answers.wait(60)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.known[host]]
+
+
+async def test_a_name_server_that_is_silent_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names({"silent.example": ["127.0.0.1"], "good.example": ["127.0.0.1"]})
+    async with receiving() as receiver:
+        port = receiver.url.split(":")[2].split("/")[0]
+        monkeypatch.setattr(socket, "getaddrinfo", names)
+        silent = [asyncio.create_task(sent(f"http://silent.example:{port}/")) for _ in range(40)]
+        late = await sent(f"http://silent.example:{port}/", seconds=0.2)
+        assert late == Answer(words="its name was not looked up within 0.2 s")
+        for name in ("127.0.0.1", "good.example"):
+            assert (await sent(f"http://{name}:{port}/")).status == 204
+        names.answers.set()
+        assert {answer.status for answer in await asyncio.gather(*silent)} == {204}
+    assert names.asked.count("silent.example") == 1
+
+
+async def test_an_address_that_swallows_everything_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names({"two.example": ["127.0.0.2", "127.0.0.1"]})
+    async with receiving() as receiver:
+        port = int(receiver.url.split(":")[2].split("/")[0])
+        with socket.socket() as deaf:
+            # A listener whose queue is full answers nobody: as a network that drops what is sent.
+            deaf.bind(("127.0.0.2", port))
+            deaf.listen(0)
+            with socket.socket() as first, socket.socket() as second:
+                for link in (first, second):
+                    link.setblocking(False)
+                    link.connect_ex(("127.0.0.2", port))
+                monkeypatch.setattr(socket, "getaddrinfo", names)
+                answer = await sent(f"http://two.example:{port}/", seconds=3)
+        assert answer.status == 204
+
+
+async def test_a_receiver_may_finish_its_answer() -> None:
+    ended: list[bool] = []
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await writer.drain()
+        for _ in range(5):
+            await asyncio.sleep(0.01)  # waits: the pace of a receiver that has more to say
+            writer.write(b"x" * 1000)
+            await writer.drain()
+        ended.append(True)
+
+    assert (await answer_to(slow)).status == 200
+    assert ended == [True]
+
+
 async def test_private_addresses_are_not_called_unless_they_are_allowed() -> None:
     async with receiving() as receiver:
         by_name = receiver.url.replace("127.0.0.1", "localhost")
@@ -177,6 +246,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: 
         ("64:ff9b::5db8:d822", True),
         ("2002:7f00:1::", False),
         ("2001:db8::1", False),
+        ("fec0::1", False),
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
@@ -190,6 +260,12 @@ def test_a_network_allows_what_lies_in_it_however_it_is_written() -> None:
     for address in ("10.9.9.9", "::ffff:10.9.9.9", "fd12::1"):
         assert may_be_called(ipaddress.ip_address(address), networks)
     assert not may_be_called(ipaddress.ip_address("192.168.0.1"), networks)
+
+
+def test_a_secret_in_the_wrong_setting_is_not_repeated() -> None:
+    with pytest.raises(InputError, match="a secret is not a network") as refused:
+        read_networks(SECRET)
+    assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "everywhere", "10.0.0.0/33", "127.0.0.1,127.0.0.2"])

@@ -29,6 +29,7 @@ MOST_ATTEMPTS: Final = len(DELAYS) + 1
 SPREAD: Final = 0.1
 LONGEST_WAIT: Final = timedelta(days=1)
 GONE: Final = 410
+VANISHED: Final = "each time, whoever sent it vanished before it was known what came of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class Delivery:
     """One message that is owed to a webhook. While somebody sends it, it is due again only after their time.
 
     `answer` is what the last attempt led to, in our words. `host` is where it goes: no host holds up the others.
+    `attempts` counts all of them, so that none is taken for another; `spent` are those from before a person had it sent
+    once more.
     """
 
     seq: int = 0
@@ -49,9 +52,15 @@ class Delivery:
     state: DeliveryState = DeliveryState.PENDING
     due_at: datetime
     attempts: int = 0
+    spent: int = 0
     attempted_at: datetime | None = None
     answer: str = ""
     ended_at: datetime | None = None
+
+    @property
+    def tries(self) -> int:
+        """How often it was tried since it was owed, or since a person had it sent once more."""
+        return self.attempts - self.spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +84,12 @@ def host_of(url: str) -> str:
 
 
 def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
-    """The delivery while somebody sends it. If they vanish, it is due again when their time is over."""
+    """The delivery while somebody sends it. If they vanish, it is due again when their time is over.
+
+    Exhausted, if all who were to send it vanished: it must not be tried for ever.
+    """
+    if delivery.tries >= MOST_ATTEMPTS:
+        return replace(delivery, state=DeliveryState.EXHAUSTED, answer=VANISHED, ended_at=now)
     return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
 
 
@@ -85,19 +99,19 @@ def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter
     That a receiver has it counts whenever it is told. That it does not counts only if nobody has taken the delivery
     since. `jitter` is a number from 0 to 1.
     """
-    if delivery.state is not DeliveryState.PENDING:
+    if delivery.state is DeliveryState.DELIVERED:
         return None
     if attempt.accepted:
         return replace(delivery, state=DeliveryState.DELIVERED, answer=attempt.answer, ended_at=now)
-    if delivery.attempts != attempt.number:
+    if delivery.state is not DeliveryState.PENDING or delivery.attempts != attempt.number or not delivery.tries:
         return None
-    if attempt.status == GONE or delivery.attempts >= MOST_ATTEMPTS:
+    if attempt.status == GONE or delivery.tries >= MOST_ATTEMPTS:
         return replace(delivery, state=DeliveryState.EXHAUSTED, answer=attempt.answer, ended_at=now)
     asked = min(attempt.retry_after or timedelta(0), LONGEST_WAIT)
-    delay = max(DELAYS[delivery.attempts - 1], asked) * (1 + SPREAD * jitter)
+    delay = max(DELAYS[delivery.tries - 1], asked) * (1 + SPREAD * jitter)
     return replace(delivery, answer=attempt.answer, due_at=now + delay)
 
 
 def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
     """The delivery as a person sends it once more: from the beginning, now."""
-    return replace(delivery, state=DeliveryState.PENDING, due_at=now, attempts=0, ended_at=None)
+    return replace(delivery, state=DeliveryState.PENDING, due_at=now, spent=delivery.attempts, ended_at=None)

@@ -105,7 +105,7 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
     return Why(
         headline=f"job {job.job_id} {headline}",
         facts=tuple(lines),
-        next=(next_step,),
+        next=(next_step, *_webhook_next(facts)),
         can=(
             *_evidence(facts),
             *(f"leasehold {command}" for command in commands),
@@ -269,24 +269,40 @@ def _run_lines(run: RunRecord | None, now: datetime) -> list[tuple[str, str]]:
 
 
 def _webhook_text(delivery: Delivery, now: datetime) -> str:
-    tries = f"{delivery.attempts} {'try' if delivery.attempts == 1 else 'tries'}"
+    tries = f"{delivery.tries} {'try' if delivery.tries == 1 else 'tries'}"
     match delivery.state:
         case DeliveryState.DELIVERED:
             return f"{delivery.type} was delivered {ago(delivery.ended_at or now, now)}"
         case DeliveryState.EXHAUSTED:
             return f"{delivery.type} was given up after {tries}: {delivery.answer}"
-        case DeliveryState.PENDING if not delivery.attempts:
-            waits = f"{delivery.type} is not sent yet, due {ago(delivery.due_at, now)}"
-            late = now - delivery.due_at > _SENT_BY
-            return f"{waits}. {_NOBODY_SENDS}" if late else waits
+        case DeliveryState.PENDING if not delivery.tries:
+            return f"{delivery.type} is not sent yet"
         case DeliveryState.PENDING:
-            said = f" ({delivery.answer})" if delivery.answer else ""
-            return f"{delivery.type} is not delivered after {tries}{said}, next {ago(delivery.due_at, now)}"
+            said = f": {delivery.answer}" if delivery.answer else ""
+            return f"{delivery.type} is not delivered after {tries}{said}"
+
+
+def _webhook_next(facts: WhyFacts) -> list[str]:
+    lines = []
+    for delivery in facts.webhooks:
+        if delivery.state is not DeliveryState.PENDING:
+            continue
+        if facts.now - delivery.due_at > _SENT_BY:
+            lines.append(f"its webhook was due {ago(delivery.due_at, facts.now)}. {_NOBODY_SENDS}")
+        else:
+            due = "now" if delivery.due_at <= facts.now else ago(delivery.due_at, facts.now)
+            lines.append(f"its webhook is sent {due}")
+    return lines
 
 
 def _webhook_help(facts: WhyFacts) -> list[str]:
-    failed = [delivery for delivery in facts.webhooks if delivery.state is DeliveryState.EXHAUSTED]
-    return [f"leasehold webhooks replay {delivery.delivery_id} --note …" for delivery in failed]
+    """What was given up, or is sent later only, may be sent now."""
+    owed = [delivery for delivery in facts.webhooks if delivery.state is not DeliveryState.DELIVERED]
+    return [
+        f"leasehold webhooks replay {delivery.delivery_id} --note …"
+        for delivery in owed
+        if delivery.state is DeliveryState.EXHAUSTED or delivery.due_at > facts.now
+    ]
 
 
 def _evidence(facts: WhyFacts) -> list[str]:

@@ -52,6 +52,7 @@ _JWT = re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?")
 _KNOWN = re.compile(
     r"(?<![\w-])(?:sk|pk|rk)[-_](?:live|test|proj|ant)?[-_]?[A-Za-z0-9_-]{16,}"
     r"|(?<!\w)(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|AIza)[A-Za-z0-9_-]{12,}"
+    r"|(?<!\w)whsec_[A-Za-z0-9+/=_-]{12,}"
 )
 _DIGITS = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
 

@@ -5,9 +5,10 @@ process that vanished, or whose answer was lost, is sent again, with the same id
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,13 +21,19 @@ from leasehold.runtime.trouble import Trouble
 from leasehold.webhooks.message import Keys, body_of, read_keys, signed
 from leasehold.webhooks.sending import Network, post, read_networks
 
+_LOG = logging.getLogger(__name__)
+
 MOST_AT_ONCE: Final = 64
 MOST_PER_HOST: Final = 4
+# Hosts that did not answer last time: how many messages to all of them together, and how many hosts are remembered.
+MOST_TO_SILENT: Final = 16
+MOST_REMEMBERED: Final = 10_000
 LOOK_AT_MOST_EVERY_SECONDS: Final = 0.1
 LAST_SECONDS: Final = 5.0
-PASS_SECONDS: Final = 60.0
+PASS_SECONDS: Final = 5.0
+LATE: Final = timedelta(minutes=1)
 
-_WHAT: Final = "webhooks are not sent"
+_WHAT: Final = "webhooks could not be sent"
 _Sending = asyncio.Task[Attempt]
 
 
@@ -39,10 +46,16 @@ class Sender:
     timeout: timedelta
 
     async def send(self, delivery: Delivery) -> Attempt:
-        """One attempt. Whatever happens is a value."""
-        body = body_of(delivery)
-        headers = signed(self.keys, delivery.delivery_id, datetime.now(UTC), body)
-        answer = await post(delivery.url, headers, body, seconds=self.timeout.total_seconds(), networks=self.networks)
+        """One attempt. Whatever happens is a value: what is not told would be tried for ever."""
+        try:
+            body = body_of(delivery)
+            headers = signed(self.keys, delivery.delivery_id, datetime.now(UTC), body)
+            seconds = self.timeout.total_seconds()
+            answer = await post(delivery.url, headers, body, seconds=seconds, networks=self.networks)
+        except Exception as error:  # noqa: BLE001 - see above
+            kind = type(error).__name__
+            _LOG.warning("webhook %s could not be sent: %s", delivery.delivery_id, kind)
+            return Attempt(delivery_id=delivery.delivery_id, number=delivery.attempts, answer=f"not sent: {kind}")
         return Attempt(
             delivery_id=delivery.delivery_id,
             number=delivery.attempts,
@@ -59,6 +72,16 @@ def sender_of(config: WebhookConfig) -> Sender | None:
     return None if keys is None else Sender(keys=keys, networks=networks, timeout=config.timeout)
 
 
+async def check_sent(store: Store) -> None:
+    """Without a secret nothing can be sent from here. Raises InputError if nobody else does it either."""
+    waiting = (await store.find(Delivery, {"state": DeliveryState.PENDING})).items
+    if waiting and min(delivery.due_at for delivery in waiting) < (await store.check()).now - LATE:
+        raise InputError(
+            "jobs have a callback_url, nobody tells it, and LEASEHOLD_WEBHOOK_SECRET is not set here; "
+            "'leasehold webhooks secret' makes one"
+        )
+
+
 @dataclass(slots=True)
 class Sent:
     """What one pass came to: messages that were delivered, and attempts that failed."""
@@ -73,77 +96,87 @@ class Outbox:
 
     store: Store
     config: Config
-    sender: Sender | None
+    sender: Sender
     trouble: Trouble = field(default_factory=Trouble)
-    _sending: dict[_Sending, str] = field(default_factory=dict)
+    _sending: dict[_Sending, Delivery] = field(default_factory=dict)
     _untold: list[Attempt] = field(default_factory=list)
+    _silent: dict[str, None] = field(default_factory=dict)  # the one that was tried longest ago comes first
     _after: str = ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until told to stop; what is under way then has a few seconds left."""
-        while not stop.is_set():
-            try:
-                await self._turn()
-                self.trouble.over(_WHAT)
-            except Exception as error:  # noqa: BLE001 - nobody else would go on
-                self.trouble.again(_WHAT, error)
-            await self._pause(stop)
-        await self._finish(LAST_SECONDS)
+        try:
+            while not stop.is_set():
+                try:
+                    await self._turn(Sent())
+                    self.trouble.over(_WHAT)
+                except Exception as error:  # noqa: BLE001 - nobody else would go on
+                    self.trouble.again(_WHAT, error)
+                await self._pause(stop)
+            await self._finish(LAST_SECONDS, Sent())
+        finally:
+            for task in self._sending:
+                task.cancel()
 
     async def once(self) -> Sent:
-        """Send all that is due now, each once, for a minute at most."""
+        """Send what is due now: a few seconds long take it, and then wait for what is under way."""
         sent, until = Sent(), time.monotonic() + PASS_SECONDS
         while time.monotonic() < until:
             await self._turn(sent)
             if not self._sending and not self._after:
                 break
             if self._sending:
-                await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+                left = max(0.0, until - time.monotonic())
+                await asyncio.wait(self._sending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         await self._finish(self.config.webhooks.timeout.total_seconds(), sent)
         return sent
 
-    async def _turn(self, sent: Sent | None = None) -> None:
+    async def _turn(self, sent: Sent) -> None:
         """Tell the store what came back, then take as much as there is room for."""
         await self._tell(sent)
-        if self.sender is None:
-            await self._complain()
-            return
-        room = MOST_AT_ONCE - len(self._sending) - len(self._untold)
-        if room <= 0:
+        space = MOST_AT_ONCE - len(self._sending) - len(self._untold)
+        if space <= 0:
             return
         # Nobody else may take a message while it is sent, and while the store is slow to hear of it.
         hold = 2 * self.config.webhooks.timeout + timedelta(seconds=30)
-        page = await self.store.take_deliveries(
-            room, hold, each=MOST_PER_HOST, after=self._after, without=self._busy_hosts()
-        )
+        page = await self.store.take_deliveries(space, hold, each=MOST_PER_HOST, after=self._after, room=self._room())
         self._after = page.after or ""
         for delivery in page.items:
-            self._sending[asyncio.create_task(self.sender.send(delivery))] = delivery.host
+            self._sending[asyncio.create_task(self.sender.send(delivery))] = delivery
 
-    def _busy_hosts(self) -> Collection[str]:
-        return [host for host, count in Counter(self._sending.values()).items() if count >= MOST_PER_HOST]
+    def _room(self) -> Mapping[str, int]:
+        """How many messages a host may get now, where that is not the usual number.
 
-    async def _tell(self, sent: Sent | None = None) -> None:
+        Hosts that did not answer get one at a time, and a part of the places together: however many of them there are,
+        they keep nobody from the others.
+        """
+        busy = Counter(delivery.host for delivery in self._sending.values())
+        room = {host: max(0, MOST_PER_HOST - count) for host, count in busy.items()}
+        left = MOST_TO_SILENT - sum(count for host, count in busy.items() if host in self._silent)
+        for host in self._silent:
+            room[host] = 1 if left > 0 and host not in busy else 0
+            left -= room[host]
+        return room
+
+    async def _tell(self, sent: Sent) -> None:
         """Keep what came of attempts that ended. What the store could not take is told again."""
         for task in [task for task in self._sending if task.done()]:
-            del self._sending[task]
-            if not task.cancelled() and task.exception() is None:
-                self._untold.append(task.result())
+            host = self._sending.pop(task).host
+            if task.cancelled():
+                continue
+            attempt = task.result()
+            self._untold.append(attempt)
+            self._silent.pop(host, None)
+            if attempt.status is None:
+                self._silent[host] = None
+        while len(self._silent) > MOST_REMEMBERED:
+            del self._silent[next(iter(self._silent))]
         if not self._untold:
             return
         changed = await self.store.settle_deliveries(self._untold)
-        if sent is not None:
-            sent.delivered += sum(1 for each in changed if each.state is DeliveryState.DELIVERED)
-            sent.failed += sum(1 for each in changed if each.state is not DeliveryState.DELIVERED)
+        delivered = sum(1 for each in changed if each.state is DeliveryState.DELIVERED)
+        sent.delivered, sent.failed = sent.delivered + delivered, sent.failed + len(changed) - delivered
         self._untold.clear()
-
-    async def _complain(self) -> None:
-        waiting = await self.store.find(Delivery, {"state": DeliveryState.PENDING}, most=1)
-        if waiting.items:
-            raise InputError(
-                "LEASEHOLD_WEBHOOK_SECRET is not set, and jobs have a callback_url; "
-                "'leasehold webhooks secret' makes one"
-            )
 
     async def _pause(self, stop: asyncio.Event) -> None:
         """Until an attempt ended, or something changed in the store, or it is time to look anyway. If one look did not
@@ -152,14 +185,14 @@ class Outbox:
         news = asyncio.create_task(self.store.wait("", timedelta(0) if self._after else self.config.poll_every))
         try:
             await asyncio.wait({stopped, news, *self._sending}, return_when=asyncio.FIRST_COMPLETED)
-            if not stopped.done():
-                await asyncio.wait({stopped}, timeout=LOOK_AT_MOST_EVERY_SECONDS)
+            if not any(task.done() for task in (stopped, *self._sending)):
+                await asyncio.wait({stopped, *self._sending}, timeout=LOOK_AT_MOST_EVERY_SECONDS)
         finally:
             for task in (stopped, news):
                 task.cancel()
             await asyncio.gather(stopped, news, return_exceptions=True)
 
-    async def _finish(self, seconds: float, sent: Sent | None = None) -> None:
+    async def _finish(self, seconds: float, sent: Sent) -> None:
         """Wait for what is under way, not longer than so; tell what came of it. The rest is due again later."""
         if self._sending:
             await asyncio.wait(self._sending, timeout=seconds)

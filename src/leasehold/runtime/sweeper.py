@@ -18,11 +18,11 @@ from leasehold.config import BrowserConfig, Config
 from leasehold.core.decisions import Review
 from leasehold.core.leases import Lease, clock_jump
 from leasehold.core.settle import LostFacts
-from leasehold.errors import InputError
+from leasehold.errors import InputError, PartlyDone
 from leasehold.evidence.files import prune_evidence
 from leasehold.ports import MOST_IN_BATCH, MOST_IN_PAGE, Resolution, Store
 from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.outbox import Outbox, sender_of
+from leasehold.runtime.outbox import Outbox, check_sent, sender_of
 from leasehold.runtime.testimony import Testimony
 from leasehold.runtime.trouble import Trouble
 
@@ -119,16 +119,24 @@ async def _to_be_reviewed(store: Store) -> frozenset[str]:
 
 
 async def sweep_here(store: Store, config: Config) -> Swept:
-    """One pass, with what keepers on this machine have reported, its old evidence deleted, and webhooks sent."""
-    outbox = Outbox(store, config, sender_of(config.webhooks))
+    """One pass, with what keepers on this machine have reported, its old evidence deleted, and webhooks sent.
+
+    Leases come first: nothing that is wrong with webhooks keeps them from it.
+    """
     sweeper = Sweeper(store, config, testimony=Testimony(Path(config.browsers.data_dir)))
     await sweeper.look()
     swept = await sweeper.tick()
     try:
-        sent = await outbox.once()
+        sender = sender_of(config.webhooks)
     except InputError as error:
-        _LOG.warning("webhooks were not sent: %s", error)
+        raise PartlyDone(f"all but the webhooks was done: {error}") from error
+    if sender is None:
+        try:
+            await check_sent(store)
+        except InputError as error:
+            _LOG.warning("webhooks were not sent: %s", error)
         return swept
+    sent = await Outbox(store, config, sender).once()
     return replace(swept, webhooks=sent.delivered, webhooks_failed=sent.failed)
 
 

@@ -1,7 +1,9 @@
 """Everything on one machine: an SQLite store brought up to date, housekeeping, and a worker, until asked to stop."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -9,8 +11,9 @@ from leasehold import config as settings
 from leasehold.app import App
 from leasehold.config import Config
 from leasehold.core.profiles import Profile
+from leasehold.errors import InputError, StoreError
 from leasehold.ports import Store
-from leasehold.runtime.outbox import Outbox, Sender, sender_of
+from leasehold.runtime.outbox import Outbox, Sender, check_sent, sender_of
 from leasehold.runtime.stopping import Stop
 from leasehold.runtime.sweeper import Sweeper
 from leasehold.runtime.testimony import Testimony
@@ -18,7 +21,10 @@ from leasehold.runtime.trouble import Trouble
 from leasehold.runtime.worker import Worker, WorkerOptions
 from leasehold.stores import absolute, open_store
 
+_LOG = logging.getLogger(__name__)
+
 OVER_SECONDS: Final = 8.0
+WATCH_SECONDS: Final = 300.0
 
 
 def config_of(app: App, store: str | None = None) -> Config:
@@ -44,7 +50,7 @@ async def work(
     how many runs are under way.
     """
     config = config_of(app, store)
-    sender = sender_of(config.webhooks)
+    sender = sender_of(config.webhooks) if sweep else None
     stop = stop or Stop(config.browsers.stop_grace)
     opened = await open_store(config.store, policy=config.policy)
     try:
@@ -88,7 +94,18 @@ def _housekeeping(
 ) -> tuple[Coroutine[None, None, None], ...]:
     """What somebody has to do beside the workers of a fleet, until it is over."""
     testimony = Testimony(Path(config.browsers.data_dir))
-    return (
-        Sweeper(store, config, testimony=testimony, trouble=trouble).run(over),
-        Outbox(store, config, sender, trouble).run(over),
-    )
+    sending = Outbox(store, config, sender, trouble).run(over) if sender else _watch(store, over)
+    return Sweeper(store, config, testimony=testimony, trouble=trouble).run(over), sending
+
+
+async def _watch(store: Store, over: asyncio.Event) -> None:
+    """Without a secret nothing is sent from here. Say so every so often, if nobody else sends either."""
+    while not over.is_set():
+        try:
+            await check_sent(store)
+        except InputError as error:
+            _LOG.warning("webhooks are not sent: %s", error)
+        except StoreError:
+            pass  # the sweeper tells of that
+        with suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), WATCH_SECONDS)

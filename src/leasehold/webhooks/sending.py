@@ -10,17 +10,18 @@ import ipaddress
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Final, TypeVar
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from leasehold.aside import aside
 from leasehold.errors import InputError
 
-T = TypeVar("T")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -28,12 +29,14 @@ MOST_HEAD: Final = 64 * 1024
 MOST_INTERIM: Final = 8
 MOST_ADDRESSES: Final = 4
 LONGEST_ASKED: Final = 7 * 86_400
+MOST_HEARD: Final = 64 * 1024
+HEAR_SECONDS: Final = 1.0
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: |\r|$)")
 _RETRY_AFTER: Final = re.compile(rb"\r\nretry-after:[ \t]*([^\r\n]{1,64})", re.IGNORECASE)
 _UNFIT: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
-# Threads of their own: a name server that does not answer must hold up nothing else.
-_LOOKUPS: Final = ThreadPoolExecutor(8, thread_name_prefix="leasehold-webhook-names")
+# Names that are being looked up, by who waits for them.
+_UNDER_WAY: Final[dict[tuple[asyncio.AbstractEventLoop, str, int], "asyncio.Future[list[Any]]"]] = {}
 # Addresses that carry another one, which is where the connection ends: NAT64.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -54,8 +57,9 @@ def read_networks(text: str) -> tuple[Network, ...]:
         try:
             networks.append(ipaddress.ip_network(word))
         except ValueError:
+            shown = "a secret" if word.startswith("whsec_") else repr(word)
             raise InputError(
-                f"LEASEHOLD_WEBHOOK_NETWORKS: {word!r} is not a network; write 10.0.0.0/8 or 127.0.0.1, several "
+                f"LEASEHOLD_WEBHOOK_NETWORKS: {shown} is not a network; write 10.0.0.0/8 or 127.0.0.1, several "
                 "separated by spaces"
             ) from None
     return tuple(networks)
@@ -66,7 +70,8 @@ def may_be_called(address: Address, networks: Sequence[Network]) -> bool:
     inner = _inner(address)
     if any(each.version == network.version and each in network for each in (address, inner) for network in networks):
         return True
-    return inner.is_global and not inner.is_multicast and not inner.is_reserved
+    site_local = isinstance(inner, ipaddress.IPv6Address) and inner.is_site_local
+    return inner.is_global and not (inner.is_multicast or inner.is_reserved or site_local)
 
 
 def _inner(address: Address) -> Address:
@@ -78,15 +83,23 @@ def _inner(address: Address) -> Address:
     return address.ipv4_mapped or address.sixtofour or address
 
 
+@dataclass(slots=True)
+class _Step:
+    """What a POST waits for."""
+
+    words: str = "its name was not looked up"
+
+
 async def post(
     url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, networks: Sequence[Network] = ()
 ) -> Answer:
     """Send it and wait for the head of the answer; `seconds` are for all of it."""
+    step = _Step()
     try:
         async with asyncio.timeout(seconds):
-            return await _post(urlsplit(url), headers, body, networks)
+            return await _post(urlsplit(url), headers, body, networks, seconds, step)
     except TimeoutError:
-        return Answer(words=f"no answer within {seconds:g} s")
+        return Answer(words=f"{step.words} within {seconds:g} s")
     except _Refused as refused:
         return Answer(words=str(refused))
     except ssl.SSLCertVerificationError as error:
@@ -95,6 +108,8 @@ async def post(
         return Answer(words=f"no secure connection: {error.reason or 'TLS failed'}")
     except socket.gaierror as error:
         return Answer(words=f"its name cannot be looked up: {error.strerror}")
+    except UnicodeError:  # a name with an empty part, or one that is too long
+        return Answer(words="its name cannot be looked up: it is not one")
     except (OSError, EOFError, asyncio.LimitOverrunError) as error:
         return Answer(words=_words(error))
 
@@ -111,7 +126,14 @@ def _words(error: Exception) -> str:
     return f"no connection: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
-async def _post(parts: SplitResult, headers: Mapping[str, str], body: bytes, networks: Sequence[Network]) -> Answer:
+async def _post(
+    parts: SplitResult,
+    headers: Mapping[str, str],
+    body: bytes,
+    networks: Sequence[Network],
+    seconds: float,
+    step: _Step,
+) -> Answer:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise _Refused("its address is not an http or https one")
@@ -127,44 +149,99 @@ async def _post(parts: SplitResult, headers: Mapping[str, str], body: bytes, net
         "connection: close",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
-    reader, writer = await _connect(parts, networks)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    addresses = await _allowed(parts.hostname, port, networks)
+    step.words = "no connection"
+    reader, writer = await _connect(parts, port, addresses, seconds)
     try:
+        step.words = "no answer"
         writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
         await writer.drain()
-        return await _answer(reader)
+        answer = await _answer(reader)
+        await _hear_out(reader)
+        return answer
     finally:
         writer.transport.abort()
 
 
-async def _connect(
-    parts: SplitResult, networks: Sequence[Network]
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, secure = parts.hostname or "", parts.scheme == "https"
-    port = parts.port or (443 if secure else 80)
-    found = await _looked_up(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    addresses = list(dict.fromkeys(ipaddress.ip_address(info[4][0]) for info in found))
+async def _hear_out(reader: asyncio.StreamReader) -> None:
+    """Let a receiver say the rest of its answer: some give up what they are doing when nobody listens. Not for long."""
+    left = MOST_HEARD
+    with suppress(TimeoutError, OSError):
+        async with asyncio.timeout(HEAR_SECONDS):
+            while left > 0 and (piece := await reader.read(left)):
+                left -= len(piece)
+
+
+async def _allowed(host: str, port: int, networks: Sequence[Network]) -> list[Address]:
+    """The addresses of a host that may be called."""
+    try:
+        addresses: list[Address] = [ipaddress.ip_address(host)]
+    except ValueError:
+        found = await _looked_up(host, port)
+        addresses = list(dict.fromkeys(ipaddress.ip_address(info[4][0]) for info in found))
     allowed = [address for address in addresses if may_be_called(address, networks)]
     if not allowed:
         raise _Refused(
             f"{', '.join(map(str, addresses[:MOST_ADDRESSES])) or host} is not a public address: if it is meant, "
             "allow its network with LEASEHOLD_WEBHOOK_NETWORKS"
         )
-    context = await _looked_up(_trust) if secure else None
-    problem: OSError | None = None
-    for address in allowed[:MOST_ADDRESSES]:
+    return allowed[:MOST_ADDRESSES]
+
+
+async def _connect(
+    parts: SplitResult, port: int, addresses: Sequence[Address], seconds: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the first address that takes one. None of them may use up the time of the others."""
+    context = await aside(_trust) if parts.scheme == "https" else None
+    share = seconds / (len(addresses) + 1)
+    for number, address in enumerate(addresses, 1):
+        last = number == len(addresses)
         try:
-            return await asyncio.open_connection(
-                str(address), port, limit=MOST_HEAD, ssl=context, server_hostname=host if secure else None
-            )
+            async with asyncio.timeout(None if last else share):
+                return await asyncio.open_connection(
+                    str(address),
+                    port,
+                    limit=MOST_HEAD,
+                    ssl=context,
+                    server_hostname=parts.hostname if context else None,
+                )
         except ssl.SSLError:
             raise
-        except OSError as error:
-            problem = error
-    raise problem or _Refused("it has no address")
+        except (OSError, TimeoutError):
+            if last:
+                raise
+    raise _Refused("it has no address")
 
 
-async def _looked_up(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(_LOOKUPS, work)
+async def _looked_up(host: str, port: int) -> "list[Any]":
+    """The addresses of a name. Each name has a thread of its own, which ends with the process if need be: a name server
+    that does not answer must hold up nothing else."""
+    loop = asyncio.get_running_loop()
+    known = _UNDER_WAY.get((loop, host, port))
+    if known is None:
+        known = _UNDER_WAY[loop, host, port] = loop.create_future()
+        known.add_done_callback(lambda _: _UNDER_WAY.pop((loop, host, port), None))
+        name = f"leasehold-webhook-name-{host}"
+        threading.Thread(target=_look_up, args=(loop, known, host, port), name=name, daemon=True).start()
+    return await asyncio.shield(known)
+
+
+def _look_up(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[list[Any]]", host: str, port: int) -> None:
+    try:
+        found, error = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), None
+    except (OSError, UnicodeError) as problem:
+        found, error = [], problem
+    with suppress(RuntimeError):  # the loop is gone, and whoever asked with it
+        loop.call_soon_threadsafe(_resolve, future, found, error)
+
+
+def _resolve(future: "asyncio.Future[list[Any]]", found: "list[Any]", error: Exception | None) -> None:
+    if error is None:
+        future.set_result(found)
+    else:
+        future.set_exception(error)
+        future.exception()  # those who asked may have stopped waiting: nobody has to hear of it
 
 
 @cache

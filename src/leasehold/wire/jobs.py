@@ -38,6 +38,7 @@ LOCK_TIMEOUT_SECONDS: Final = (5, 86_400)
 CONFLICT_DELAY_SECONDS: Final = (1, 604_800)
 MOST_JSON_BYTES: Final = 64 * 1024 * 1024
 
+MOST_PART_LENGTH: Final = 63  # of a host's name, between two dots
 _WEB_ADDRESS: Final = (
     f"an http:// or https:// address of at most {MOST_URL_LENGTH} plain characters, "
     "with a host and without user or password"
@@ -56,6 +57,8 @@ def _check_web_address(text: str) -> str | None:
     except ValueError:
         return sentence
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        return sentence
+    if not all(0 < len(part) <= MOST_PART_LENGTH for part in parts.hostname.rstrip(".").split(".")):
         return sentence
     if "@" in parts.netloc:
         return "must not hold a user or password: it would be shown to people; sign webhooks instead"

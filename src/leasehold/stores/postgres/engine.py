@@ -194,6 +194,7 @@ class PostgresEngine:
         for attempt in range(2):
             tx = PostgresTx(self._link(_READER_OPTIONS), self._clock, self._memory, writes=False)
             try:
+                tx.clock()  # it tells the schema too: nothing is read of one that this program does not know
                 result = operation(tx)
                 tx.roll_back()
                 return result

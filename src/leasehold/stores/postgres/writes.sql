@@ -52,17 +52,24 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, attempted_at, answer, ended_at
+    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at, answer,
+    ended_at
 ) SELECT
-    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, attempted_at, answer, ended_at
+    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at, answer,
+    ended_at
 FROM json_populate_recordset(NULL::deliveries, :rows);
 
 -- name: update_deliveries
 UPDATE deliveries t SET
-    state = r.state, due_at = r.due_at, attempts = r.attempts, attempted_at = r.attempted_at, answer = r.answer,
-    ended_at = r.ended_at
+    state = r.state, due_at = r.due_at, attempts = r.attempts, spent = r.spent, attempted_at = r.attempted_at,
+    answer = r.answer, ended_at = r.ended_at
 FROM json_populate_recordset(NULL::deliveries, :rows) r
 WHERE t.seq = r.seq;
+
+-- name: hasten_deliveries
+UPDATE deliveries t SET due_at = r.now
+FROM json_to_recordset(:rows) AS r (now bigint, latest bigint)
+WHERE t.ended_at IS NULL AND t.due_at > r.latest;
 
 -- name: put_workers
 INSERT INTO workers (

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from leasehold.core.deliveries import LONGEST_WAIT, SPREAD
 from leasehold.core.events import EventType
 from leasehold.core.ids import LeaseId
 from leasehold.core.leases import EXPIRED, Lease, LeaseRef, LeaseStatus
@@ -106,12 +107,16 @@ def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None,
 
 
 def pause_expiry(tx: Tx, ctx: Context, span: timedelta, jump: timedelta) -> None:
-    """The clock jumped: nothing expires for a while, and every lease has its own TTL from now."""
+    """The clock jumped: nothing expires for a while, and every lease has its own TTL from now.
+
+    Messages whose next time lies further ahead than any delay are due: it was reckoned before a jump back.
+    """
     # Under all locks: a renewal that is under way would put an end from before the jump in the place of the new one.
     now, _ = tx.clock(("lock_fleet", {}), ("lock_all_lanes", {}))
     # A pause from before a jump back lies in a future that has not come yet: it counts no more.
     tx.write("pause_expiry", [{"resumes_at": to_us(now + span), "back": jump < timedelta(0)}])
     tx.write("restart_expiry", [{"now": to_us(now)}])
+    tx.write("hasten_deliveries", [{"now": to_us(now), "latest": to_us(now + LONGEST_WAIT * (1 + SPREAD))}])
     log = Log(ctx, now)
     data = {"jump_seconds": jump.total_seconds(), "expiry_paused_seconds": span.total_seconds()}
     log.event(EventType.CLOCK_JUMPED, data=data)

@@ -4,7 +4,7 @@ Taking a message puts its next time off, so that nobody else sends it meanwhile 
 the others. No host holds up the rest: each gives its first few.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from leasehold.core.decisions import Decision
@@ -18,11 +18,12 @@ from leasehold.stores.sql.log import Log
 
 read_delivery = decoder(Delivery)
 _write_delivery = encoder(Delivery)
+_MOVING = ("seq", "state", "due_at", "attempts", "spent", "attempted_at", "answer", "ended_at")
 
 MOST_HOSTS = 500
 
 
-def due(tx: Tx, after: str, without: Collection[str], each: int, most: int) -> tuple[list[str], str | None]:
+def due(tx: Tx, after: str, room: Mapping[str, int], each: int, most: int) -> tuple[list[str], str | None]:
     """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
     more hosts than one look takes in."""
     now, _ = tx.clock()
@@ -31,14 +32,14 @@ def due(tx: Tx, after: str, without: Collection[str], each: int, most: int) -> t
     places: dict[str, int] = {}
     ranked = []
     for row in sorted((row for row in rows if row["due_at"] is not None), key=lambda row: row["due_at"]):
-        if row["host"] not in without:
-            places[row["host"]] = place = places.get(row["host"], 0) + 1
+        places[row["host"]] = place = places.get(row["host"], 0) + 1
+        if place <= room.get(row["host"], each):
             ranked.append((place, row["due_at"], row["delivery_id"]))
     chosen = [delivery_id for _, _, delivery_id in sorted(ranked)[:most]]
     return chosen, hosts[-1] if len(hosts) == MOST_HOSTS else None
 
 
-def take(tx: Tx, ids: Sequence[str], hold: timedelta) -> list[Delivery]:
+def take(tx: Tx, ctx: Context, ids: Sequence[str], hold: timedelta) -> list[Delivery]:
     """Take those of the messages that are still due and that nobody else is taking."""
     now, (rows,) = tx.clock(("lock_deliveries_free", {"ids": ids}))
     found = [
@@ -48,12 +49,18 @@ def take(tx: Tx, ids: Sequence[str], hold: timedelta) -> list[Delivery]:
     ]
     if found:
         tx.write("update_deliveries", [_changed(delivery) for delivery in found])
-    return found
+    log = Log(ctx, now)
+    for delivery in found:
+        if delivery.state is DeliveryState.EXHAUSTED:
+            _tell(log, EventType.WEBHOOK_EXHAUSTED, delivery)
+    log.save(tx)
+    return [delivery for delivery in found if delivery.state is DeliveryState.PENDING]
 
 
 def settle(tx: Tx, ctx: Context, attempts: Sequence[Attempt]) -> list[Delivery]:
     """Keep what came of attempts. Those that make no difference any more are left out of the answer."""
-    wanted = {attempt.delivery_id: attempt for attempt in attempts}
+    # If there are several of one message, that it was accepted counts most, then the newest.
+    wanted = {attempt.delivery_id: attempt for attempt in sorted(attempts, key=lambda a: (a.accepted, a.number))}
     now, (rows,) = tx.clock(("lock_deliveries", {"ids": sorted(wanted)}))
     log = Log(ctx, now)
     changed = []
@@ -78,7 +85,7 @@ def replay(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     if not rows:
         raise NotFound(f"there is no webhook {decision.id}; see 'leasehold webhooks'")
     delivery = read_delivery(rows[0])
-    if delivery.state is DeliveryState.PENDING and delivery.attempts == 0:
+    if delivery.state is DeliveryState.PENDING and not delivery.tries and delivery.due_at <= now:
         raise IllegalTransition(f"webhook {decision.id} is pending and was not tried yet: there is nothing to replay")
     again = replayed(delivery, now=now)
     tx.write("update_deliveries", [_changed(again)])
@@ -90,7 +97,7 @@ def replay(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 def _changed(delivery: Delivery) -> dict[str, object]:
     row = _write_delivery(delivery)
-    return {name: row[name] for name in ("seq", "state", "due_at", "attempts", "attempted_at", "answer", "ended_at")}
+    return {name: row[name] for name in _MOVING}
 
 
 def _tell(log: Log, kind: EventType, delivery: Delivery, *, actor: str = "", note: str | None = None) -> None:
@@ -98,7 +105,7 @@ def _tell(log: Log, kind: EventType, delivery: Delivery, *, actor: str = "", not
         "delivery_id": delivery.delivery_id,
         "type": delivery.type,
         "host": delivery.host,
-        "attempts": delivery.attempts,
+        "attempts": delivery.tries,
         "answer": delivery.answer,
     }
     log.event(kind, job_id=delivery.job_id, actor=actor, data=data if note is None else {**data, "note": note})

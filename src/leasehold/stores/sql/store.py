@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -360,12 +360,12 @@ class SqlStore:
         return Decided(state=lease.status, version=0)
 
     async def take_deliveries(
-        self, most: int, hold: timedelta, *, each: int, after: str = "", without: Collection[str] = ()
+        self, most: int, hold: timedelta, *, each: int, after: str = "", room: Mapping[str, int] | None = None
     ) -> Page[Delivery]:
         if not 1 <= most <= MOST_IN_BATCH or each < 1:
             raise InputError(f"one takes 1 to {MOST_IN_BATCH} webhooks, at least 1 of each host")
-        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, without, each, most))
-        taken = await self._engine.change(lambda tx: sending.take(tx, ids, hold)) if ids else []
+        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, room or {}, each, most))
+        taken = await self._engine.change(lambda tx: sending.take(tx, self._ctx, ids, hold)) if ids else []
         return Page(items=taken, after=more)
 
     async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:

@@ -281,6 +281,7 @@ class SqliteEngine:
         with translated(self._path):
             connection.execute("BEGIN")
             try:
+                schema.check_version(schema.version(connection), self._path)
                 return operation(_SqliteTx(connection, self._clock, self._memory))
             finally:
                 connection.execute("ROLLBACK")

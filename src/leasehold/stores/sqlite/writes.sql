@@ -92,17 +92,21 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, attempted_at, answer, ended_at
+    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at, answer,
+    ended_at
 ) VALUES (
-    :delivery_id, :job_id, :type, :url, :host, :body, :created_at, :state, :due_at, :attempts, :attempted_at, :answer,
-    :ended_at
+    :delivery_id, :job_id, :type, :url, :host, :body, :created_at, :state, :due_at, :attempts, :spent, :attempted_at,
+    :answer, :ended_at
 );
 
 -- name: update_deliveries
 UPDATE deliveries SET
-    state = :state, due_at = :due_at, attempts = :attempts, attempted_at = :attempted_at, answer = :answer,
-    ended_at = :ended_at
+    state = :state, due_at = :due_at, attempts = :attempts, spent = :spent, attempted_at = :attempted_at,
+    answer = :answer, ended_at = :ended_at
 WHERE seq = :seq;
+
+-- name: hasten_deliveries
+UPDATE deliveries SET due_at = :now WHERE ended_at IS NULL AND due_at > :latest;
 
 -- name: put_workers
 INSERT INTO workers (

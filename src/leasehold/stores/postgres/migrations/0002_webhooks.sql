@@ -3,6 +3,7 @@ DROP INDEX deliveries_due;
 ALTER TABLE deliveries
     ADD COLUMN host TEXT COLLATE "C" NOT NULL DEFAULT '',
     ADD COLUMN state TEXT NOT NULL DEFAULT 'pending',
+    ADD COLUMN spent BIGINT NOT NULL DEFAULT 0,
     ADD COLUMN attempted_at BIGINT,
     ADD COLUMN answer TEXT NOT NULL DEFAULT '',
     ADD COLUMN ended_at BIGINT;
