@@ -10,17 +10,17 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MOST_BYTES = 1_000_000
 OLDEST_SECONDS = 300
 
 
-def is_genuine(secret: str, message_id: str, timestamp: str, signatures: str, body: bytes) -> bool:
+def is_genuine(key: bytes, message_id: str, timestamp: str, signatures: str, body: bytes) -> bool:
     """Whether the message was signed with the secret, and lately."""
     if not timestamp.isdecimal() or abs(time.time() - int(timestamp)) > OLDEST_SECONDS:
         return False
-    key = base64.b64decode(secret.removeprefix("whsec_"))
     mark = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     expected = b"v1," + base64.b64encode(mark)
     return any(hmac.compare_digest(each.encode(), expected) for each in signatures.split())
@@ -29,7 +29,7 @@ def is_genuine(secret: str, message_id: str, timestamp: str, signatures: str, bo
 class Hook(BaseHTTPRequestHandler):
     """Checks a message, prints it, and answers. Only an answer of the 200s counts as received."""
 
-    secret = os.environ.get("WEBHOOK_SECRET", "")
+    key = b""
     seen: set[str] = set()  # noqa: RUF012 - one memory for all requests
 
     def do_POST(self) -> None:
@@ -41,7 +41,7 @@ class Hook(BaseHTTPRequestHandler):
         message_id, timestamp, signatures = (
             self.headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")
         )
-        if not is_genuine(self.secret, message_id, timestamp, signatures, body):
+        if not is_genuine(self.key, message_id, timestamp, signatures, body):
             self.send_error(401, "not signed with this secret, or too old")
             return
         if message_id not in self.seen:  # a message may come twice, always with the same id
@@ -52,10 +52,27 @@ class Hook(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-if __name__ == "__main__":
-    if not Hook.secret:
-        sys.exit("set WEBHOOK_SECRET to what LEASEHOLD_WEBHOOK_SECRET is: whsec_…")
-    port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
-    with ThreadingHTTPServer(("127.0.0.1", port), Hook) as server:
+def key_of(secret: str) -> bytes:
+    """The key that a secret stands for."""
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        key = b""
+    if not secret.startswith("whsec_") or not key:
+        sys.exit("set WEBHOOK_SECRET to what LEASEHOLD_WEBHOOK_SECRET is: whsec_ and what follows it")
+    return key
+
+
+def main(port: int) -> None:
+    Hook.key = key_of(os.environ.get("WEBHOOK_SECRET", ""))
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Hook)
+    except OSError as error:
+        sys.exit(f"cannot listen on port {port}: {error.strerror}; name another: python receiver.py 9001")
+    with server, suppress(KeyboardInterrupt):
         print(f"listening on http://127.0.0.1:{server.server_port}/", flush=True)
         server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9000)

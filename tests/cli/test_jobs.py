@@ -153,7 +153,7 @@ def test_a_table_fits_the_terminal(place: Workplace, columns: int) -> None:
 
 
 def test_dead_jobs_are_listed(place: Workplace) -> None:
-    assert place.text("dlq") == "no dead jobs: nothing has used up its attempts\n"
+    assert place.text("dlq") == "no dead jobs: none has used up its attempts, or all that did were dropped\n"
     job_id = place.dead_job()
     place.submit()
     (job,) = place.json("dlq")["items"]

@@ -152,12 +152,28 @@ def test_the_review_of_a_profile_is_decided_otherwise(place: Workplace, action: 
     assert answer["state"] == {"quarantine": "quarantined", "disable": "disabled"}[action]
 
 
+def test_a_review_shows_what_can_be_decided_about_it(place: Workplace) -> None:
+    place.reviewed_profile()
+    for target, actions in (("profile", ("clear", "quarantine", "disable")), ("job", ("requeue", "cancel"))):
+        review = review_of(place, target)
+        run = place.json("reviews", "show", review)["run_id"]
+        wanted = [f"  leasehold reviews decide {review} {action} --note …" for action in actions]
+        assert place.text("reviews", "show", review).splitlines()[-len(actions) - 2 :] == [
+            "what you can do",
+            f"  leasehold runs show {run}",
+            *wanted,
+        ]
+    decided = review_of(place, "job")
+    place.text("reviews", "decide", decided, "cancel", "--note", "x")
+    assert "what you can do" not in place.text("reviews", "show", decided)
+
+
 def test_an_action_that_does_not_fit_says_which_do(place: Workplace) -> None:
     place.reviewed_profile()
     told = place.fails(2, "reviews", "decide", review_of(place, "profile"), "requeue", "--note", "x")
-    assert "clear, quarantine, review, disable" in told
+    assert "one can clear, quarantine, disable\n" in told
     told = place.fails(2, "reviews", "decide", review_of(place, "job"), "clear", "--note", "x")
-    assert "requeue, cancel, approve" in told
+    assert "one can requeue, cancel\n" in told
     place.fails(2, "reviews", "decide", review_of(place, "job"), "explode", "--note", "x")
     assert len(place.json("reviews")["items"]) == 2
 

@@ -228,11 +228,12 @@ def test_conflicts_are_counted_by_profile_and_by_pair(place: Workplace) -> None:
         ("shop_de_main", 1),
         ("twin_a", 1),
     ]
-    assert {line["tasks"]: line["count"] for line in report["pairs"]} == {
-        "look waits for buy": 2,
-        "buy waits for look": 1,
-        "buy waits for (no job)": 1,
+    assert {(line["blocked_task"], line["current_task"]): line["count"] for line in report["pairs"]} == {
+        ("look", "buy"): 2,
+        ("buy", "look"): 1,
+        ("buy", "(no job)"): 1,
     }
+    assert all(line["last_at"].endswith("Z") for line in report["pairs"])
     text = place.text("conflicts", "--top", "1")
     assert "look waits for buy" in text
     assert "shop_de_main" not in text

@@ -40,9 +40,9 @@ def test_an_empty_list_says_so(place: Workplace) -> None:
 def test_a_list_shows_where_each_went_and_what_came_of_it_without_keys(place: Workplace) -> None:
     done, gone = owed(place, 200, 410)
     header, first, second = place.text("webhooks").splitlines()
-    assert header.split()[:6] == ["WEBHOOK", "STATE", "TYPE", "TO", "TRIES", "LAST"]
-    assert first.split()[:7] == [gone, "exhausted", "job.completed", "hook.test", "1", "HTTP", "410"]
-    assert second.split()[:7] == [done, "delivered", "job.completed", "hook.test", "1", "HTTP", "200"]
+    assert header.split()[:7] == ["WEBHOOK", "STATE", "TO", "LAST", "ANSWER", "TRIES", "TYPE"]
+    assert first.split()[:7] == [gone, "exhausted", "hook.test", "HTTP", "410", "1", "job.completed"]
+    assert second.split()[:7] == [done, "delivered", "hook.test", "HTTP", "200", "1", "job.completed"]
     (item,) = place.json("webhooks", "--state", "exhausted")["items"]
     assert (item["delivery_id"], item["url"]) == (gone, "https://hook.test/done?[redacted]")
     assert place.json("webhooks", "--job", item["job_id"])["items"] == [item]
@@ -54,7 +54,8 @@ def test_a_list_shows_where_each_went_and_what_came_of_it_without_keys(place: Wo
 
 def test_one_that_was_given_up_is_sent_once_more(place: Workplace) -> None:
     (gone,) = owed(place, 410)
-    assert place.text("webhooks", "replay", gone, "--note", "it is back") == f"webhook {gone} is sent once more\n"
+    said = place.text("webhooks", "replay", gone, "--note", "it is back")
+    assert said == f"webhook {gone} is due again: 'leasehold up' or 'leasehold sweep' sends it\n"
     assert place.json("webhooks", "show", gone)["state"] == "pending"
     for webhook, code, why in ((gone, 4, "not tried yet"), ("nobody", 3, "there is no webhook nobody")):
         refused = place.cli("webhooks", "replay", webhook, "--note", "again")

@@ -415,3 +415,23 @@ async def test_the_example_receiver_takes_what_is_genuine_and_nothing_else(sqlit
     finally:
         process.kill()
         await process.wait()
+
+
+async def test_the_log_says_which_host_takes_no_messages_once_and_when_it_does_again(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "leasehold")
+    answers = ["200 OK", "410 Gone", "503 Busy", "503 Busy"]
+    async with posting(sqlite_url) as post, receiving(lambda _: answers.pop()) as receiver:
+        outbox = post.outbox()
+        first, second = await post.owe(receiver.url, receiver.url)
+        await outbox.once()
+        host = receiver.url.split("/")[2]
+        told = f"{host} does not take webhooks: HTTP 503; they are tried again, see leasehold webhooks --host {host}"
+        assert caplog.messages == [told]
+        post.shift += timedelta(seconds=10)
+        await outbox.once()
+        given_up, works = sorted(caplog.messages[1:], key=len, reverse=True)
+        assert given_up.startswith(f"webhook to {host} was given up: HTTP 410; to send it again: leasehold webhooks")
+        assert first in given_up or second in given_up
+        assert works == f"{host} takes webhooks again"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from leasehold.cli.answers import answer_json
+from leasehold.cli.answers import answer_json, encoded
 from leasehold.cli.options import output
 from leasehold.cli.session import with_store
 from leasehold.cli.table import Column, Screen, render_table
@@ -34,6 +34,7 @@ class Tally:
     """One profile or one pair of tasks: how often, why, and when last."""
 
     name: str
+    keys: Mapping[str, str] = field(default_factory=dict)
     count: int = 0
     causes: Counter[str] = field(default_factory=Counter)
     last_at: datetime | None = None
@@ -77,8 +78,8 @@ def command(top: int, store: str | None, as_json: bool) -> None:
             {
                 "events": report.events,
                 "complete": report.complete,
-                "profiles": [_json("profile_id", tally) for tally in report.profiles[:top]],
-                "pairs": [_json("tasks", tally) for tally in report.pairs[:top]],
+                "profiles": [_json(tally) for tally in report.profiles[:top]],
+                "pairs": [_json(tally) for tally in report.pairs[:top]],
             }
         )
         return
@@ -94,9 +95,10 @@ async def gather(store: "Store") -> Report:
     pairs: dict[str, Tally] = {}
     for event in events:
         profile = str(event.profile_id)
-        profiles.setdefault(profile, Tally(profile)).add(event)
-        pair = f"{_task(event, 'blocked', tasks)} waits for {_task(event, 'current', tasks)}"
-        pairs.setdefault(pair, Tally(pair)).add(event)
+        profiles.setdefault(profile, Tally(profile, {"profile_id": profile})).add(event)
+        blocked, current = (_task(event, role, tasks) for role in ("blocked", "current"))
+        pair = f"{blocked} waits for {current}"
+        pairs.setdefault(pair, Tally(pair, {"blocked_task": blocked, "current_task": current})).add(event)
     now = (await store.check()).now
     return Report(events=len(events), complete=complete, profiles=_most(profiles), pairs=_most(pairs), now=now)
 
@@ -143,9 +145,9 @@ def _most(tallies: Mapping[str, Tally]) -> list[Tally]:
     return sorted(tallies.values(), key=lambda tally: (-tally.count, tally.name))
 
 
-def _json(key: str, tally: Tally) -> dict[str, object]:
-    last_at = tally.last_at.isoformat() if tally.last_at else None
-    return {key: tally.name, "count": tally.count, "causes": dict(tally.causes), "last_at": last_at}
+def _json(tally: Tally) -> dict[str, object]:
+    last_at = encoded(tally.last_at)
+    return {**tally.keys, "count": tally.count, "causes": dict(tally.causes), "last_at": last_at}
 
 
 def lay_out(report: Report, top: int, screen: Screen) -> list[str]:

@@ -82,7 +82,7 @@ def sentence(decision: Decision, decided: "Decided") -> str:
     if decision.action is Action.DROP:
         return f"{name} is dropped from the dead jobs"
     if decision.action is Action.REPLAY:
-        return f"{name} is sent once more"
+        return f"{name} is due again: 'leasehold up' or 'leasehold sweep' sends it"
     return f"{name} is now {decided.state}"
 
 

@@ -28,7 +28,7 @@ VIEW = View(
         Column[Job]("STOPPED BY", "stop_reason", spare=3),
         Column[Job]("DETAIL", "detail", spare=6, least=24),
     ),
-    empty="nothing has used up its attempts",
+    empty="none has used up its attempts, or all that did were dropped",
 )
 
 command = noun("dlq", "Dead jobs: those that used up their attempts.")

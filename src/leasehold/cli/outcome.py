@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from leasehold.cli.table import Screen, printable, wrapped
+from leasehold.core.jobs import JobState
 from leasehold.core.profiles import ProfileState
+from leasehold.core.readiness import Blocked
 from leasehold.demo.jobs import BUSY, KILLED, PAUSED
 from leasehold.demo.play import NotPlayed
 from leasehold.demo.story import what_became_of
@@ -113,6 +115,11 @@ def _needs_eyes(result: "Result", place: "Place", screen: Screen) -> Iterator[st
         yield from wrapped(f"{lane.profile_id} is {lane.state}: {lane.state_reason}", screen)
         if path is not None:
             yield f"    {path}"
+    for job in result.jobs:
+        if job.state is JobState.REVIEW or job.blocked_reason == Blocked.APPROVAL:
+            waits = "waits for approval" if job.state is JobState.BLOCKED else f"is in review: {job.detail}"
+            yield from wrapped(f"{job.task} for {job.profile_id} {waits}", screen)
+    yield "  all of it: leasehold reviews"
 
 
 def _arrived(result: "Result", screen: Screen) -> Iterator[str]:

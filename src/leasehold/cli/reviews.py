@@ -12,8 +12,8 @@ from leasehold.cli.answers import View, answer_page, answer_record
 from leasehold.cli.decisions import answer_decided
 from leasehold.cli.options import actor, filters, given, note, noun, output, paging
 from leasehold.cli.session import with_store
-from leasehold.cli.table import ID_WIDTH, Column
-from leasehold.core.decisions import ACTIONS, Action, Decision, Review, Target
+from leasehold.cli.table import ID_WIDTH, Column, Screen
+from leasehold.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
 from leasehold.core.jobs import Job
 from leasehold.core.profiles import Lane
 from leasehold.errors import Conflict, InputError
@@ -75,8 +75,16 @@ def list_reviews(
 @click.argument("review_id", metavar="ID")
 @output
 def show_review(review_id: str, store: str | None, as_json: bool) -> None:
-    """Show one review in full."""
-    answer_record(Review, review_id, url=store, as_json=as_json)
+    """Show one review in full, and what can be decided about it."""
+    review = answer_record(Review, review_id, url=store, as_json=as_json)
+    if as_json or review.decided_at is not None:
+        return
+    screen = Screen.now()
+    click.echo(screen.title("what you can do"))
+    if review.run_id is not None:
+        click.echo(f"  leasehold runs show {review.run_id}")
+    for action in with_store(store, lambda opened: _allowed(opened, review)):
+        click.echo(f"  leasehold reviews decide {review.review_id} {action} --note …")
 
 
 @command.command("decide")
@@ -99,7 +107,13 @@ async def decide_in(
 ) -> "tuple[Decision, Decided]":
     """Decide about the review's record as it was while the review was open."""
     review = await store.get(Review, review_id)
-    _check_fits(review, action)
+    _check_open(review)
+    allowed = await _allowed(store, review)
+    if action not in allowed:
+        raise InputError(
+            f"review {review.review_id} is about {review.target} {record_id(review)}: cannot {action} it; "
+            f"one can {', '.join(allowed)}"
+        )
     target_id = record_id(review)
     record = await store.get(Job, target_id) if review.target is Target.JOB else await store.get(Lane, target_id)
     # Open also after the version was read: then the version is of the very state that the review is about.
@@ -110,14 +124,13 @@ async def decide_in(
     return decision, await store.decide(decision)
 
 
-def _check_fits(review: Review, action: Action) -> None:
-    if action in ACTIONS[review.target]:
-        return
-    fitting = [str(known) for known in DECISIONS if known in ACTIONS[review.target]]
-    raise InputError(
-        f"review {review.review_id} is about {review.target} {record_id(review)}: cannot {action} it; "
-        f"one can {', '.join(fitting)}"
-    )
+async def _allowed(store: "Store", review: Review) -> list[Action]:
+    """What can be decided about the record of a review as it is now."""
+    if review.target is Target.JOB:
+        job = await store.get(Job, record_id(review))
+        return [action for action in DECISIONS if job.state in JOB_ACTIONS.get(action, ())]
+    lane = await store.get(Lane, record_id(review))
+    return [action for action in DECISIONS if lane.state in PROFILE_ACTIONS.get(action, ())]
 
 
 def _check_open(review: Review) -> None:

@@ -45,6 +45,8 @@ def lay_out(stats: "Stats", screen: Screen) -> list[str]:
         ("webhooks not delivered", stats.webhooks),
     ):
         lines += [screen.title(title), *_counts(counts, screen)]
+    if stats.webhooks:
+        lines.append(screen.aside("  leasehold webhooks --state exhausted, or --state pending"))
     waiting = f"{stats.reviews:,} open: leasehold reviews" if stats.reviews else "nothing waits for a person"
     return [*lines, screen.title("reviews"), f"  {waiting}"]
 

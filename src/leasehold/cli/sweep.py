@@ -3,13 +3,24 @@
 What a pass consists of is the runtime's business.
 """
 
-from dataclasses import fields
+from typing import Final
 
 import click
 
 from leasehold.cli.answers import answer_json, encoded
 from leasehold.cli.options import output
 from leasehold.cli.session import settings, with_store
+
+WORDS: Final = {
+    "expired": "expired",
+    "resolved": "resolved",
+    "promoted": "promoted",
+    "healed": "healed",
+    "pruned": "pruned",
+    "reports": "reports of keepers kept",
+    "webhooks": "webhooks delivered",
+    "webhooks_failed": "webhooks not delivered",
+}
 
 
 @click.command("sweep")
@@ -25,7 +36,7 @@ def command(store: str | None, as_json: bool) -> None:
     if as_json:
         answer_json(encoded(swept))
         return
-    counts = [(field.name.replace("_", " "), getattr(swept, field.name)) for field in fields(swept)]
-    click.echo(
-        ", ".join(f"{count:,} {name}" for name, count in counts if count and count is not True) or "nothing to do"
-    )
+    told = [f"{count:,} {words}" for name, words in WORDS.items() if (count := getattr(swept, name))]
+    click.echo(", ".join(told) or "nothing to do")
+    if swept.webhooks_failed:
+        click.echo("why: leasehold webhooks --state pending, or --state exhausted")

@@ -27,10 +27,10 @@ _LEAST_WRAP: Final = 30
 _GREEN, _YELLOW, _RED, _DIM, _BOLD = "32", "33", "31", "2", "1"
 # Green is well, yellow waits and moves by itself, red needs a person, dim is over or out.
 _COLOURS: Final = {
-    **dict.fromkeys(("available", "running", "completed", "released", "active", "reporting"), _GREEN),
-    **dict.fromkeys(("leased", "scheduled", "queued", "blocked", "stale", "releasing", "started"), _YELLOW),
+    **dict.fromkeys(("available", "running", "completed", "released", "active", "reporting", "delivered"), _GREEN),
+    **dict.fromkeys(("leased", "scheduled", "queued", "blocked", "stale", "releasing", "started", "pending"), _YELLOW),
     **dict.fromkeys(("review", "review_required", "quarantined", "dead", "failed", "expired", "silent"), _RED),
-    **dict.fromkeys(("paused", "revoked", "open"), _RED),
+    **dict.fromkeys(("paused", "revoked", "open", "exhausted"), _RED),
     **dict.fromkeys(("disabled", "skipped", "cancelled", "stopped", "decided"), _DIM),
 }
 

@@ -1,7 +1,7 @@
 """`leasehold webhooks`: what was told to callback URLs, and what was not; list, show, replay, secret."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,18 +15,20 @@ from leasehold.core.deliveries import Delivery, DeliveryState
 if TYPE_CHECKING:
     from leasehold.ports import Store
 
+FIRST: Final = ("delivery_id", "state", "answer", "type", "url")
+
 VIEW = View(
     kind=Delivery,
     plural="webhooks",
     columns=(
         Column[Delivery]("WEBHOOK", "delivery_id"),
         Column[Delivery]("STATE", "state", state=True),
-        Column[Delivery]("TYPE", "type", spare=2),
-        Column[Delivery]("TO", "host", spare=1),
-        Column[Delivery]("TRIES", "attempts", spare=5),
-        Column[Delivery]("LAST ANSWER", "answer", spare=3, least=20),
+        Column[Delivery]("TO", "host", spare=1, least=30),
+        Column[Delivery]("LAST ANSWER", "answer", spare=2, least=20),
+        Column[Delivery]("TRIES", "tries", spare=5),
+        Column[Delivery]("TYPE", "type", spare=7),
         Column[Delivery]("CREATED", "created_at", spare=6),
-        Column[Delivery]("ENDED", "ended_at", spare=7),
+        Column[Delivery]("ENDED", "ended_at", spare=9),
         Column[Delivery]("NEXT", lambda d: d.due_at if d.state is DeliveryState.PENDING else None, spare=4),
         Column[Delivery]("JOB", "job_id", spare=8, least=ID_WIDTH),
     ),
@@ -50,8 +52,8 @@ def list_webhooks(store: str | None, limit: int, after: str | None, as_json: boo
 @output
 def show_webhook(delivery_id: str, store: str | None, as_json: bool) -> None:
     """Show one webhook with all its fields."""
-    first = ("delivery_id", "state", "answer", "type", "url")
-    answer_record(Delivery, delivery_id, url=store, as_json=as_json, first=first, hide=frozenset({"seq", "host"}))
+    hide = frozenset({"seq", "host", "spent"})
+    answer_record(Delivery, delivery_id, url=store, as_json=as_json, first=FIRST, hide=hide)
 
 
 @command.command("replay")
@@ -59,7 +61,7 @@ def show_webhook(delivery_id: str, store: str | None, as_json: bool) -> None:
 @click.option(
     "--exhausted", is_flag=True, help=f"All that were given up, at most {MOST_AT_ONCE:,} at once; --host narrows it."
 )
-@click.option("--host", metavar="HOST", help="With --exhausted: only those that go there, as the list shows it.")
+@click.option("--host", metavar="HOST", help="With --exhausted: only those that go there.")
 @note
 @actor
 @output
@@ -89,7 +91,7 @@ def replay(
         note,
         by,
         store,
-        what="webhooks that were given up",
+        what=f"webhooks to {host} that were given up" if host else "webhooks that were given up",
         as_json=as_json,
     )
 

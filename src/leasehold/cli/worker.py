@@ -64,6 +64,8 @@ def start(
         tasks = ", ".join(loaded.tasks)
         click.echo(f"worker {worker_id}: {tasks}; {concurrency} at once, pool {pool}")
         click.echo(f"  store {_without_password(config.store)}, evidence in {config.browsers.data_dir}")
+        if sweep:
+            click.echo(f"  {_webhooks(config)}")
         click.echo("  Ctrl-C asks it to stop: running tasks may come to a safe step; twice ends them at once")
         if not profiles:
             click.echo("  this store has no profiles yet: leasehold apply FLEET")
@@ -77,6 +79,14 @@ def start(
         await _leave_deaf_tasks()
 
     asyncio.run(run())
+
+
+def _webhooks(config: "Config") -> str:
+    """Whether a process that could send webhooks does."""
+    if not config.webhooks.secret.split():
+        return "webhooks are not sent from here: LEASEHOLD_WEBHOOK_SECRET is not set"
+    also = f", also to {config.webhooks.networks}" if config.webhooks.networks.strip() else ""
+    return f"webhooks are sent{also}"
 
 
 def _stopping(runs: int, grace: float) -> str:

@@ -89,7 +89,7 @@ def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
     Exhausted, if all who were to send it vanished: it must not be tried for ever.
     """
     if delivery.tries >= MOST_ATTEMPTS:
-        return replace(delivery, state=DeliveryState.EXHAUSTED, answer=VANISHED, ended_at=now)
+        return _over(delivery, DeliveryState.EXHAUSTED, VANISHED, now)
     return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
 
 
@@ -102,16 +102,20 @@ def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter
     if delivery.state is DeliveryState.DELIVERED:
         return None
     if attempt.accepted:
-        return replace(delivery, state=DeliveryState.DELIVERED, answer=attempt.answer, ended_at=now)
+        return _over(delivery, DeliveryState.DELIVERED, attempt.answer, now)
     if delivery.state is not DeliveryState.PENDING or delivery.attempts != attempt.number or not delivery.tries:
         return None
     if attempt.status == GONE or delivery.tries >= MOST_ATTEMPTS:
-        return replace(delivery, state=DeliveryState.EXHAUSTED, answer=attempt.answer, ended_at=now)
+        return _over(delivery, DeliveryState.EXHAUSTED, attempt.answer, now)
     asked = min(attempt.retry_after or timedelta(0), LONGEST_WAIT)
     delay = max(DELAYS[delivery.tries - 1], asked) * (1 + SPREAD * jitter)
     return replace(delivery, answer=attempt.answer, due_at=now + delay)
 
 
+def _over(delivery: Delivery, state: DeliveryState, answer: str, now: datetime) -> Delivery:
+    return replace(delivery, state=state, answer=answer, due_at=now, ended_at=now)
+
+
 def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
     """The delivery as a person sends it once more: from the beginning, now."""
-    return replace(delivery, state=DeliveryState.PENDING, due_at=now, spent=delivery.attempts, ended_at=None)
+    return replace(delivery, state=DeliveryState.PENDING, due_at=now, spent=delivery.attempts, answer="", ended_at=None)

@@ -276,7 +276,7 @@ def _webhook_text(delivery: Delivery, now: datetime) -> str:
         case DeliveryState.EXHAUSTED:
             return f"{delivery.type} was given up after {tries}: {delivery.answer}"
         case DeliveryState.PENDING if not delivery.tries:
-            return f"{delivery.type} is not sent yet"
+            return f"{delivery.type} is not sent yet" + (" once more" if delivery.spent else "")
         case DeliveryState.PENDING:
             said = f": {delivery.answer}" if delivery.answer else ""
             return f"{delivery.type} is not delivered after {tries}{said}"

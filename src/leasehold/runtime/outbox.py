@@ -101,6 +101,7 @@ class Outbox:
     _sending: dict[_Sending, Delivery] = field(default_factory=dict)
     _untold: list[Attempt] = field(default_factory=list)
     _silent: dict[str, None] = field(default_factory=dict)  # the one that was tried longest ago comes first
+    _failing: dict[str, None] = field(default_factory=dict)
     _after: str = ""
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -177,6 +178,24 @@ class Outbox:
         delivered = sum(1 for each in changed if each.state is DeliveryState.DELIVERED)
         sent.delivered, sent.failed = sent.delivered + delivered, sent.failed + len(changed) - delivered
         self._untold.clear()
+        for delivery in changed:
+            self._say(delivery)
+
+    def _say(self, delivery: Delivery) -> None:
+        """A host that does not take messages is told once, and when it takes them again; what is given up always is."""
+        host = delivery.host
+        if delivery.state is DeliveryState.DELIVERED:
+            if host in self._failing:
+                del self._failing[host]
+                _LOG.info("%s takes webhooks again", host)
+            return
+        if delivery.state is DeliveryState.EXHAUSTED:
+            again = f"leasehold webhooks replay {delivery.delivery_id} --note …"
+            _LOG.warning("webhook to %s was given up: %s; to send it again: %s", host, delivery.answer, again)
+        if host not in self._failing and len(self._failing) < MOST_REMEMBERED:
+            self._failing[host] = None
+            where = f"leasehold webhooks --host {host}"
+            _LOG.warning("%s does not take webhooks: %s; they are tried again, see %s", host, delivery.answer, where)
 
     async def _pause(self, stop: asyncio.Event) -> None:
         """Until an attempt ended, or something changed in the store, or it is time to look anyway. If one look did not

@@ -7,6 +7,7 @@ gets into our words: they are kept and shown.
 
 import asyncio
 import ipaddress
+import os
 import re
 import socket
 import ssl
@@ -105,7 +106,7 @@ async def post(
     except ssl.SSLCertVerificationError as error:
         return Answer(words=f"its certificate is not valid: {error.verify_message}")
     except ssl.SSLError as error:
-        return Answer(words=f"no secure connection: {error.reason or 'TLS failed'}")
+        return Answer(words=f"no secure connection ({error.reason or 'TLS failed'}): does it speak https?")
     except socket.gaierror as error:
         return Answer(words=f"its name cannot be looked up: {error.strerror}")
     except UnicodeError:  # a name with an empty part, or one that is too long
@@ -123,7 +124,8 @@ def _words(error: Exception) -> str:
         return "its answer is too long"
     if isinstance(error, EOFError):
         return "it hung up without an answer"
-    return f"no connection: {getattr(error, 'strerror', None) or type(error).__name__}"
+    number = getattr(error, "errno", None)
+    return f"no connection: {os.strerror(number) if number else type(error).__name__}"
 
 
 async def _post(

@@ -274,7 +274,7 @@ def connect(url: str, options: str) -> Connection:
 
 def unavailable(url: str, error: Exception) -> StoreUnavailable:
     """The error for a server that cannot be reached, without the password that the URL may hold."""
+    said = " ".join(schema.redact(url, str(error)).split())
     return StoreUnavailable(
-        f"PostgreSQL at {schema.location(url)} cannot be reached: {schema.redact(url, str(error)).strip()}; "
-        "check that it runs and that the URL is right"
+        f"PostgreSQL at {schema.location(url)} cannot be reached: {said}; check that it runs and that the URL is right"
     )

@@ -316,7 +316,8 @@ AND t.delivery_id = :delivery_id
 AND t.job_id = :job_id
 
 -- name: find_delivery__host
-AND t.host = :host
+-- With or without its port.
+AND (t.host = CAST(:host AS TEXT) OR substr(t.host, 1, length(CAST(:host AS TEXT)) + 1) = CAST(:host AS TEXT) || ':')
 
 -- name: find_delivery__state
 AND t.state = :state

@@ -96,6 +96,20 @@ _LISTS: Mapping[type, _List] = {
 }
 
 
+# Where people find the ids that there are.
+_COMMANDS: Mapping[type, str] = {
+    Account: "accounts",
+    Profile: "profiles",
+    Lane: "profiles",
+    Job: "jobs",
+    Lease: "leases",
+    RunRecord: "runs",
+    Review: "reviews",
+    Worker: "workers",
+    Delivery: "webhooks",
+}
+
+
 def filters_of(kind: type) -> tuple[str, ...]:
     """The filters that a kind's list has."""
     return _LISTS[kind].filters
@@ -241,7 +255,8 @@ def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
         raise InputError(f"{spec.what}s have no id to get them by")
     page = find(tx, ctx, kind, {spec.key: record_id}, None, 1)
     if not page.items:
-        raise NotFound(f"there is no {spec.what} {record_id}")
+        hint = f"; see 'leasehold {_COMMANDS[kind]}'" if kind in _COMMANDS else ""
+        raise NotFound(f"there is no {spec.what} {record_id}{hint}")
     return page.items[0]
 
 

@@ -15,7 +15,7 @@ def inspect_file(path: Path) -> StoreInfo:
     """The file's schema and place. Makes nothing: a file that is not there is an error."""
     if not schema.exists(path):
         raise StoreUnavailable(
-            f"{path} does not exist yet; it is made by the first command that writes, or by 'db migrate'"
+            f"{path} does not exist yet; 'leasehold apply' makes it, 'leasehold up' or 'leasehold db migrate'"
         )
     with translated(path):
         connection = sqlite3.connect(path)
