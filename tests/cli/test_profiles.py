@@ -141,7 +141,7 @@ def test_reviews_are_listed_until_they_are_decided(place: Workplace) -> None:
 def test_the_review_of_a_job_is_decided(place: Workplace, action: str, state: str) -> None:
     job_id = place.reviewed_profile()
     answer = place.json("reviews", "decide", review_of(place, "job"), action, "--note", "x")
-    assert (answer["target"], answer["id"]) == ("job", job_id)
+    assert (answer["target"], answer["id"], answer["state"]) == ("job", job_id, state)
     assert place.json("jobs", "show", job_id)["state"] == state
 
 

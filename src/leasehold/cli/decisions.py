@@ -4,6 +4,7 @@ Which decisions exist, and in which state, is the core's table; here they only g
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -14,6 +15,7 @@ from leasehold.cli.options import actor, note, output
 from leasehold.cli.progress import Progress
 from leasehold.cli.session import with_store
 from leasehold.core.decisions import Action, Decision, Target
+from leasehold.core.jobs import Job, JobState
 from leasehold.core.profiles import ProfileState
 from leasehold.errors import Conflict, InputError, LeaseholdError, NotFound
 from leasehold.ports import MOST_IN_PAGE
@@ -45,11 +47,19 @@ def decision_command(target: Target, action: Action, text: str) -> click.Command
         record_id: str, note: str, by: str, store: str | None, as_json: bool, version: int | None = None
     ) -> None:
         decision = Decision(target=target, id=record_id, action=action, note=note, actor=by, version=version)
-        answer_decided(decision, with_store(store, lambda opened: opened.decide(decision)), as_json=as_json)
+        answer_decided(decision, with_store(store, lambda opened: put_through(opened, decision)), as_json=as_json)
 
     # A lease has no version: it is decided about once, and its id is never used again.
     decorated = decide if target is Target.LEASE else version_option(decide)
     return click.command(action.value, help=text)(decorated)
+
+
+async def put_through(store: "Store", decision: Decision) -> "Decided":
+    """Decide, and tell the state as lists show it: a job that is back in its queue may be blocked there."""
+    decided = await store.decide(decision)
+    if decision.target is Target.JOB and decided.state == JobState.QUEUED:
+        return replace(decided, state=(await store.get(Job, decision.id)).state)
+    return decided
 
 
 def answer_decided(decision: Decision, decided: "Decided", *, as_json: bool) -> None:
@@ -83,6 +93,8 @@ def sentence(decision: Decision, decided: "Decided") -> str:
         return f"{name} is dropped from the dead jobs"
     if decision.action is Action.REPLAY:
         return f"{name} is due again: 'leasehold up' or 'leasehold sweep' sends it"
+    if decided.state == JobState.BLOCKED:
+        return f"{name} is now blocked: leasehold why job {decision.id}"
     return f"{name} is now {decided.state}"
 
 
@@ -123,7 +135,7 @@ def decide_each(
             for record_id in chosen:
                 decision = Decision(target=target, id=record_id, action=action, note=note, actor=by)
                 try:
-                    done.append((decision, await store.decide(decision)))
+                    done.append((decision, await put_through(store, decision)))
                 except (InputError, NotFound, Conflict) as error:
                     refused.append((record_id, error))
                 if len(chosen) > MOST_SENTENCES:

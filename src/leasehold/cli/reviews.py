@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from leasehold.cli.answers import View, answer_page, answer_record
-from leasehold.cli.decisions import answer_decided
+from leasehold.cli.decisions import answer_decided, put_through
 from leasehold.cli.options import actor, filters, given, note, noun, output, paging
 from leasehold.cli.session import with_store
 from leasehold.cli.table import ID_WIDTH, Column, Screen
@@ -121,7 +121,7 @@ async def decide_in(
     decision = Decision(
         target=review.target, id=target_id, action=action, note=note, actor=actor, version=record.version
     )
-    return decision, await store.decide(decision)
+    return decision, await put_through(store, decision)
 
 
 async def _allowed(store: "Store", review: Review) -> list[Action]:
