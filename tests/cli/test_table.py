@@ -56,6 +56,19 @@ def test_the_most_sparable_column_is_shortened_first() -> None:
     assert all(len(line) <= 45 for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("story", "shown"),
+    [
+        ("books_us_1_checkout", "books…kout"),
+        ("books_us_1_browsing", "books…sing"),
+        ("本本本本本本本本本本", "本本…本本"),
+        ("ACTION_NOT_ALLOWED, a person looks", "ACTION_NO…"),
+    ],
+)
+def test_a_name_loses_its_middle_and_a_sentence_its_end(story: str, shown: str) -> None:
+    assert on(45, Thing(story=story))[1] == f"thing  available      1  12 s ago  {shown}"
+
+
 def test_columns_are_left_out_when_shortening_is_not_enough_and_it_is_said() -> None:
     lines = on(30, Thing(story="a long story"))
     assert lines == [

@@ -166,15 +166,24 @@ def _pad(text: str, width: int, *, right: bool, trailing: bool) -> str:
 
 
 def _shortened(text: str, width: int) -> str:
+    """A sentence loses its end, a name its middle: names of a fleet begin alike."""
     if _width(text) <= width:
         return text
+    if " " in text:
+        return _first(text, width - 1).rstrip() + "…"
+    end = _first(text[::-1], (width - 1) // 2)[::-1]
+    return _first(text, width - 1 - _width(end)) + "…" + end
+
+
+def _first(text: str, width: int) -> str:
+    """As much of the beginning as fits."""
     taken, kept = 0, ""
     for character in text:
         taken += _width(character)
-        if taken > width - 1:
+        if taken > width:
             break
         kept += character
-    return kept.rstrip() + "…"
+    return kept
 
 
 def _width(text: str) -> int:
