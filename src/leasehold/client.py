@@ -12,17 +12,18 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leasehold import config as settings
 from leasehold.aside import aside
-from leasehold.core.failures import handed_in, unknown
+from leasehold.core.events import manual_use
+from leasehold.core.failures import ProfileRule, handed_in, unknown
 from leasehold.core.ids import ProfileId, WorkerId
 from leasehold.core.leases import Lease, LeaseStatus, Mode, Purpose
-from leasehold.core.profiles import ReleasePolicy
+from leasehold.core.profiles import ManualUse, ReleasePolicy
 from leasehold.core.settle import Browser, EndFacts, Ending
 from leasehold.core.why import Why, explain
 from leasehold.errors import (
@@ -160,6 +161,7 @@ class HeldLease:
         self._grant: Grant | None = None
         self._hold: Hold | None = None
         self._borrowed: Borrowed | None = None
+        self._refused: Fail | None = None
         self._fence: int | None = None
         self._closed: EndFacts | None = None
         self._last_url: str | None = None
@@ -234,9 +236,9 @@ class HeldLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._settled is not None or self._ending:
-            return
         try:
+            if self._settled is not None or self._ending:
+                return
             if error is None:
                 await self.release()
             elif isinstance(error, Fail):
@@ -249,9 +251,13 @@ class HeldLease:
                 raise
             error.add_note(str(lost))
         finally:
-            self._heartbeat.drop(self._held())
-            if self._borrowed is not None:
-                self._borrowed.let_go()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """The lease is over: nothing is renewed any more, and the directory is for others."""
+        self._heartbeat.drop(self._held())
+        if self._borrowed is not None:
+            self._borrowed.let_go()
 
     def check(self) -> None:
         """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
@@ -291,16 +297,40 @@ class HeldLease:
         browser is closed: the directory is then remembered as it is, and what you did is no manual use.
         """
         from leasehold.browsers.checkout import StrangeDirectory
-        from leasehold.runtime.borrowing import Borrowed
 
         self.check()
         if self._borrowed is None:
             try:
-                self._borrowed = await aside(Borrowed, self.grant, self._data_dir)
+                self._borrowed = await self._borrow()
             except StrangeDirectory as strange:
-                self._fence = strange.fence
+                self._refused, self._fence = strange, strange.fence
                 raise
+            if self._borrowed.manual_use:
+                await self._manual_use(self._borrowed)
         return self._borrowed.path
+
+    async def _borrow(self) -> "Borrowed":
+        """The directory. If we are cancelled while it is being taken, that takes a moment more, and it is let go."""
+        from leasehold.runtime.borrowing import Borrowed
+
+        taking = asyncio.ensure_future(aside(Borrowed, self.grant, self._data_dir))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(_unwanted)
+            await asyncio.wait({taking})
+            raise
+
+    async def _manual_use(self, borrowed: "Borrowed") -> None:
+        """Somebody used the profile outside a lease: say so, then go on or leave it to a person, as configured."""
+        policy, found = self.grant.profile.manual_use, borrowed.manual_use
+        await self._store.record(manual_use(self.lease, found, policy, datetime.now(UTC)))
+        await aside(borrowed.accept)  # what was told once is known: the next run must not find it again
+        by_person = self._request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
+        if policy is not ManualUse.ACCEPT and not by_person:
+            borrowed.let_go()
+            self._refused = Fail("MANUAL_USE_DETECTED", found)
+            raise self._refused
 
     def closed(self, *, final_url: str | None = None) -> None:
         """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
@@ -319,6 +349,9 @@ class HeldLease:
         hold = self._held()
         hold.status = LeaseStatus.RELEASING
         self._ending = True
+        if self._refused is not None and _frees(reason):
+            # The program was refused its directory, and goes on as if nothing were: a person has to look all the same.
+            reason, message = self._refused.reason, self._refused.detail
         row = None if reason is None else handed_in(reason, {})
         doubt = "" if reason is None else unknown(reason, {})
         message = f"{message} ({doubt})" if message and doubt else message or doubt
@@ -337,13 +370,13 @@ class HeldLease:
             )
             settled = await settle_held(self._store, ending, hold)
         except LeaseLost:
-            self._heartbeat.drop(hold)
+            self._let_go()
             raise
         except BaseException:
             self._ending = False  # nothing was settled: the lease goes on, and may be released in another way
             raise
-        self._heartbeat.drop(hold)
         self._settled = settled
+        self._let_go()
         if settled.refused is not None:
             raise LeaseLost(
                 f"lease {settled.lease_id}: {settled.refused}; the ending was not accepted, and profile "
@@ -356,10 +389,24 @@ class HeldLease:
         borrowed = self._borrowed
         if borrowed is None or facts.browser is Browser.NOT_PROVEN:
             return facts, None
-        if facts.browser is Browser.NONE and not await aside(lambda: borrowed.touched):
+        if facts.browser is Browser.NONE and await aside(borrowed.untouched):
             return facts, None
-        failing = "closed() was not called" if facts.browser is Browser.NONE else await aside(borrowed.seal)
+        if facts.browser is Browser.NONE:
+            failing = "closed() was not called" if self._closed is None else "closed() was called without final_url"
+        else:
+            failing = await aside(borrowed.seal)
         if failing:
             unproven = EndFacts(browser=Browser.NOT_PROVEN, failing_clause=failing, final_url=facts.final_url)
             return unproven, None
         return facts, await aside(lambda: borrowed.engine)
+
+
+def _unwanted(taking: "asyncio.Future[Borrowed]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().let_go()
+
+
+def _frees(reason: str | None) -> bool:
+    """Whether a run that ends for this reason may leave its profile to the next one."""
+    rule = ProfileRule.AVAILABLE if reason is None else handed_in(reason, {}).profile
+    return rule not in (ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)

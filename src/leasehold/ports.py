@@ -11,7 +11,7 @@ that hold for each of them, on every store:
 - Losing a race is a value (an empty claim, a refusal); an exception means nothing was done.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
@@ -148,6 +148,20 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a sender wants of the webhook messages that are due: at most `most`, at most `each` per host.
+
+    `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
+    """
+
+    most: int
+    each: int
+    room: Mapping[str, int] = field(default_factory=dict)
+    slow: Collection[str] = ()
+    slow_places: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """What a decision led to: the record's new state and version."""
 
@@ -166,7 +180,7 @@ class Page(Generic[T]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """Counts of now: jobs by state and by blocked reason, profiles by state, live leases by pool, webhooks that were
-    not delivered by state."""
+    not delivered by state. Of those that are pending: since when the first is due, and when one was tried last."""
 
     jobs: Mapping[str, int] = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
@@ -174,6 +188,9 @@ class Stats:
     leases: Mapping[str, int] = field(default_factory=dict)
     reviews: int = 0
     webhooks: Mapping[str, int] = field(default_factory=dict)
+    webhooks_due_at: datetime | None = None
+    webhooks_tried_at: datetime | None = None
+    now: datetime
 
 
 class Store(Protocol):
@@ -304,11 +321,8 @@ class Store(Protocol):
         """
         ...
 
-    async def take_deliveries(
-        self, most: int, hold: timedelta, *, each: int, after: str = "", room: Mapping[str, int] | None = None
-    ) -> Page[Delivery]:
-        """Up to `most` webhook messages that are due, for the caller to send; at most `each` per host, or as many as
-        `room` says of it (never more than `each`).
+    async def take_deliveries(self, look: Look, hold: timedelta, *, after: str = "") -> Page[Delivery]:
+        """Webhook messages that are due, for the caller to send.
 
         Until `hold` has passed nobody else is given them: then they are due again, since whoever took them may be
         gone. The page's `after` continues with further hosts; however much is owed to one, others are found as soon.

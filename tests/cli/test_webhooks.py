@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 
 from leasehold.core.deliveries import Attempt
-from leasehold.ports import Store
+from leasehold.ports import Look, Store
 from leasehold.webhooks.message import read_keys
 from tests.cli.workplace import Workplace
 
@@ -20,7 +20,7 @@ def owed(place: Workplace, *statuses: int | None) -> list[str]:
     items = place.json("webhooks")["items"][: len(statuses)][::-1]
 
     async def send(store: Store) -> None:
-        await store.take_deliveries(100, timedelta(minutes=5), each=100)
+        await store.take_deliveries(Look(most=100, each=100), timedelta(minutes=5))
         attempts = [
             Attempt(delivery_id=item["delivery_id"], number=1, status=status, answer=f"HTTP {status}")
             for item, status in zip(items, statuses, strict=True)

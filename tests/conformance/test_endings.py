@@ -1,6 +1,7 @@
 """Endings that a holder reports: what becomes of the job, the profile, the lease and the run's record."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,10 +10,11 @@ from leasehold.core.decisions import Action
 from leasehold.core.deliveries import Delivery
 from leasehold.core.events import EventType
 from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
+from leasehold.core.ids import RunId
 from leasehold.core.jobs import Backoff, Retry, RunMode
 from leasehold.core.leases import LeaseStatus, Purpose, RunResult
 from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.errors import InputError
+from leasehold.errors import InputError, LeaseLost
 from leasehold.ports import Renewal
 from tests.conformance.world import POLICY, URL, NewWorld, World, end, profile, proxy, seconds
 
@@ -24,6 +26,7 @@ TABLE = {
     "BROWSER_CRASHED": ("browser", "scheduled", "available"),
     "LOGIN_REQUIRED": ("account", "review", "review_required"),
     "PROFILE_MISMATCH": ("profile", "review", "review_required"),
+    "PROFILE_DIRECTORY_EMPTY": ("profile", "review", "review_required"),
     "HUMAN_REVIEW_REQUIRED": ("workflow", "review", "review_required"),
     "SECURITY_PROMPT": ("account", "review", "quarantined"),
     "PROXY_REGION_MISMATCH": ("proxy", "review", "available"),
@@ -333,7 +336,9 @@ async def test_the_browser_version_of_a_profile_only_grows(new_world: NewWorld) 
             assert (await world.lane()).engine == known
 
 
-async def test_a_grant_tells_which_browser_opened_the_profile_until_a_person_clears_it(new_world: NewWorld) -> None:
+async def test_a_grant_tells_which_browser_opened_the_profile_until_a_person_accepts_an_empty_directory(
+    new_world: NewWorld,
+) -> None:
     async with new_world() as world:
         grant = await world.acquire(engine=131)
         assert grant.engine is None
@@ -345,7 +350,24 @@ async def test_a_grant_tells_which_browser_opened_the_profile_until_a_person_cle
         assert grant.engine == 131
         await world.finish(grant, "LOGIN_REQUIRED")
         await world.clear()
+        grant = await world.run()
+        assert grant.engine == 131, "a person who logged in again has said nothing of the directory"
+        await world.finish(grant, "PROFILE_DIRECTORY_EMPTY")
+        await world.clear()
         assert (await world.run()).engine is None
+
+
+async def test_a_lease_of_a_store_that_was_restored_is_not_taken_for_the_one_it_forgot(new_world: NewWorld) -> None:
+    """Both have one name and one token; the run tells them apart."""
+    async with new_world() as world:
+        grant = await world.run()
+        forgotten = replace(grant.lease.ref, run_id=RunId("another"))
+        (settled,) = await world.store.settle([end(forgotten)])
+        assert settled.refused == "the lease was granted to another run, by a store that had forgotten this one"
+        with pytest.raises(LeaseLost, match="another run"):
+            await world.store.checkpoint(forgotten, "dashboard")
+        assert (await world.store.renew([Renewal(ref=forgotten)]))[0].refused is not None
+        assert (await world.job(grant)).state == "running"
 
 
 async def test_tokens_go_on_above_the_one_that_a_directory_has_seen(new_world: NewWorld) -> None:

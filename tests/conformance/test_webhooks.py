@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from leasehold.core.decisions import Action, Target
 from leasehold.core.deliveries import DELAYS, MOST_ATTEMPTS, SPREAD, VANISHED, Attempt, Delivery, DeliveryState
 from leasehold.core.policy import Retention
 from leasehold.errors import IllegalTransition, InputError, NotFound
+from leasehold.ports import Look
 from tests.conformance.world import HOLD, NewWorld, World, answered, seconds
 
 HOOK = "https://hook.test/done?key=hunter2"
@@ -55,7 +57,7 @@ async def test_senders_that_ask_at_once_are_given_different_messages(new_world: 
         stores = [world.store, await world.another(), await world.another()]
         given: list[str] = []
         for _ in range(30):
-            pages = await asyncio.gather(*(store.take_deliveries(4, HOLD, each=2) for store in stores))
+            pages = await asyncio.gather(*(store.take_deliveries(Look(most=4, each=2), HOLD) for store in stores))
             given += [delivery.delivery_id for page in pages for delivery in page.items]
             if not any(page.items for page in pages):
                 break
@@ -149,6 +151,22 @@ async def test_no_host_holds_up_the_others(new_world: NewWorld) -> None:
         assert one.host == "a-dead-one.test"
 
 
+async def test_slow_hosts_share_some_places_and_those_with_nothing_due_take_none(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        slow = [f"a{n}.test" for n in range(20)]
+        for host in slow[15:]:
+            await world.owe(f"https://{host}/")
+            await world.owe(f"https://{host}/")
+        quick = await world.owe("https://quick.test/")
+        some: dict[str, Any] = {"room": dict.fromkeys(slow, 1), "slow": set(slow)}
+        taken = await world.take_deliveries(slow_places=2, **some)
+        assert sorted(delivery.host for delivery in taken) == ["a15.test", "a16.test", "quick.test"]
+        assert quick.delivery_id in ids(taken)
+        assert await world.take_deliveries(slow_places=0, **some) == []
+        more = await world.take_deliveries(slow_places=9, **some)
+        assert sorted(delivery.host for delivery in more) == slow[15:]
+
+
 async def test_what_nobody_lives_to_tell_of_is_given_up_at_last(new_world: NewWorld) -> None:
     async with new_world() as world:
         owed = await world.owe(HOOK)
@@ -239,7 +257,7 @@ async def test_more_hosts_than_one_look_takes_in_are_all_found(
         found: list[Delivery] = []
         after: str | None = ""
         while after is not None:
-            page = await world.store.take_deliveries(100, HOLD, each=1, after=after)
+            page = await world.store.take_deliveries(Look(most=100, each=1), HOLD, after=after)
             found += page.items
             after = page.after
         assert ids(found) == ids(owed)
@@ -288,7 +306,11 @@ async def test_the_counts_tell_what_was_not_delivered(new_world: NewWorld) -> No
     async with new_world() as world:
         for status in (200, 410, 410, 500):
             await world.send(HOOK, status)
-        assert (await world.store.stats()).webhooks == {"pending": 1, "exhausted": 2}
+        stats = await world.store.stats()
+        assert stats.webhooks == {"pending": 1, "exhausted": 2}
+        (pending,) = await world.all(Delivery, state="pending")
+        assert (stats.webhooks_due_at, stats.webhooks_tried_at) == (pending.due_at, pending.attempted_at)
+        assert stats.now == world.now
 
 
 async def test_no_event_holds_the_address_and_answers_that_cannot_be_kept_are_cleaned(new_world: NewWorld) -> None:
@@ -307,6 +329,9 @@ async def test_why_tells_of_the_webhooks_of_a_job(new_world: NewWorld) -> None:
         sent = await world.send(HOOK, 410)
         facts = await world.store.why(job_id=sent.job_id)
         assert facts.webhooks == (sent,)
+        assert facts.webhooks_tried_at is None
+        failed = await world.send(HOOK, 500)
+        assert (await world.store.why(job_id=failed.job_id)).webhooks_tried_at == world.now
         assert (await world.store.why(profile_id="p1")).webhooks == ()
 
 
@@ -314,4 +339,4 @@ async def test_why_tells_of_the_webhooks_of_a_job(new_world: NewWorld) -> None:
 async def test_nobody_takes_none_or_too_many(new_world: NewWorld, most: int) -> None:
     async with new_world() as world:
         with pytest.raises(InputError, match="1 to 1000 webhooks"):
-            await world.store.take_deliveries(most, HOLD, each=1)
+            await world.store.take_deliveries(Look(most=most, each=1), HOLD)

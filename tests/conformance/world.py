@@ -22,7 +22,7 @@ from leasehold.core.policy import Policy
 from leasehold.core.profiles import Lane, Profile, ProfileState
 from leasehold.core.settle import Browser, EndFacts, Ending, LostFacts
 from leasehold.core.workers import Worker, WorkerReport
-from leasehold.ports import ClaimRequest, Decided, Grant, LeaseRequest, Resolution, Settled, Store
+from leasehold.ports import ClaimRequest, Decided, Grant, LeaseRequest, Look, Resolution, Settled, Store
 from leasehold.stores import open_store
 
 T = TypeVar("T")
@@ -189,7 +189,7 @@ class World:
         return delivery
 
     async def take_deliveries(self, most: int = 100, each: int = 100, **which: Any) -> list[Delivery]:
-        return list((await self.store.take_deliveries(most, HOLD, each=each, **which)).items)
+        return list((await self.store.take_deliveries(Look(most=most, each=each, **which), HOLD)).items)
 
     async def send(self, url: str, status: int | None, **answer: Any) -> Delivery:
         """Owe a message, send it, and be answered so."""

@@ -28,7 +28,7 @@ HELD = a_lease(
 SCENE = Scene(
     now=NOW,
     began_at=NOW - timedelta(seconds=12),
-    stats=Stats(jobs={"completed": 3, "running": 1}, profiles={"available": 9, "leased": 1}),
+    stats=Stats(now=NOW, jobs={"completed": 3, "running": 1}, profiles={"available": 9, "leased": 1}),
     lanes=[replace(LANES[0], state=ProfileState.LEASED), *LANES[1:]],
     leases={"books_us_0": [HELD]},
     tasks={"j": "export_orders"},

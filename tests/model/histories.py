@@ -10,7 +10,7 @@ from hypothesis.strategies import SearchStrategy
 from leasehold.core.accounts import Account, Limit, Proxy, Routing
 from leasehold.core.failures import BelongsTo, Failure, ProfileRule, RetryRule
 from leasehold.core.fleet import Fleet
-from leasehold.core.ids import AccountId, LeaseId, ProfileId, ProxyId, Token
+from leasehold.core.ids import AccountId, LeaseId, ProfileId, ProxyId, RunId, Token
 from leasehold.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk
 from leasehold.core.leases import LeaseRef, Mode
 from leasehold.core.profiles import Profile, ReleasePolicy
@@ -27,7 +27,9 @@ OWNERS: Final = {"a1": "anna", "a2": "anna", "a3": "anna", "b1": "bert", "c1": "
 ACCOUNTS: Final = tuple(sorted(set(OWNERS.values())))
 PROFILES: Final = tuple(OWNERS)
 STARTERS: Final = ("a1", "a2", "b1", "c1")
-NOBODY: Final = LeaseRef(lease_id=LeaseId(""), profile_id=ProfileId(""), token=Token(0), routing_key="")
+NOBODY: Final = LeaseRef(
+    lease_id=LeaseId(""), profile_id=ProfileId(""), run_id=RunId(""), token=Token(0), routing_key=""
+)
 CAPTCHA: Final = Failure("CAPTCHA", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.REVIEW_REQUIRED)
 
 OWN_RETRY: Final = Retry(reasons=("TIMEOUT", "LOGIN_REQUIRED"), backoff=Backoff(first=timedelta(seconds=1)))

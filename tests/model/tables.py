@@ -24,6 +24,7 @@ FAILURES: Final = {
     "BROWSER_CRASHED": Rule("unless_section", "available"),
     "LOGIN_REQUIRED": Rule("no", "review_required"),
     "PROFILE_MISMATCH": Rule("no", "review_required"),
+    "PROFILE_DIRECTORY_EMPTY": Rule("no", "review_required"),
     "HUMAN_REVIEW_REQUIRED": Rule("no", "review_required"),
     "SECURITY_PROMPT": Rule("no", "quarantined"),
     "PROXY_REGION_MISMATCH": Rule("no", "available"),

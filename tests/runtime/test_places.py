@@ -1,5 +1,6 @@
 """Where a profile's session lives: directories of other stores, other folders, and of programs with a lease."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,11 +12,12 @@ from playwright.async_api import async_playwright
 
 from leasehold import connect
 from leasehold.app import App, Run
+from leasehold.browsers.checkout import Condition, inspect
 from leasehold.browsers.finding import find_browser
 from leasehold.core.decisions import Action, Decision, Target
 from leasehold.core.events import EventType
 from leasehold.core.jobs import Job
-from leasehold.core.profiles import ProfileState
+from leasehold.core.profiles import ManualUse, ProfileState
 from leasehold.errors import Fail
 from tests.browsers.sites import gone
 from tests.conformance.world import profile
@@ -197,3 +199,109 @@ async def test_a_shared_lease_has_no_directory_of_its_own(sqlite_url: str, tmp_p
             async with client.lease("p1", mode="shared") as shared:
                 await shared.user_data_dir()
         assert (await home.lane()).state == "available"
+
+
+async def test_a_program_that_released_its_lease_leaves_the_directory_to_others(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home, connect(sqlite_url, data_dir=str(home.data)) as client:
+        async with client.lease("p1") as lease:
+            await lease.user_data_dir()
+            await lease.release()
+            async with client.lease("p1") as second:
+                await second.user_data_dir()
+        (done,) = await home.do(await home.submit("visit"))
+        assert done.state == "completed"
+
+
+async def test_a_program_that_was_refused_or_cancelled_keeps_no_lock(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home, connect(sqlite_url, data_dir=str(home.data)) as client:
+        async with client.lease("p1") as lease:
+            await lease.user_data_dir()
+        fence = home.profiles / "p1" / ".leasehold" / "fence"
+        whole = fence.read_bytes()
+        fence.write_bytes(b"{")
+        with pytest.raises(Fail, match="look, then remove it"):
+            async with client.lease("p1") as lease:
+                await lease.user_data_dir()
+        fence.write_bytes(whole)
+        await clear(home)
+        async with client.lease("p1") as lease:
+            for patience in (0, 0.001):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(lease.user_data_dir(), patience)
+            await lease.user_data_dir()
+
+
+async def test_a_program_that_ignores_a_foreign_directory_leaves_it_to_a_person(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as old:
+        for _ in range(2):
+            await old.do(await old.submit("visit"))
+    url = sqlite_url.replace("leasehold.db", "new.db")
+    async with house(new_app(), url, tmp_path) as home, connect(url, data_dir=str(home.data)) as client:
+        async with client.lease("p1") as lease:
+            with pytest.raises(Fail, match="by another store"):
+                await lease.user_data_dir()
+            settled = await lease.release("TIMEOUT")
+        assert settled.profile_state == "review_required"
+        lane = await home.lane()
+        assert lane.token == 2
+        assert "PROFILE_IN_USE_ELSEWHERE" in lane.state_reason
+        await clear(home)
+        async with client.lease("p1") as lease:
+            assert lease.token == 3
+            await lease.user_data_dir()
+
+
+@pytest.mark.parametrize(("policy", "state"), [(ManualUse.REVIEW, "review_required"), (ManualUse.ACCEPT, "available")])
+async def test_manual_use_is_noticed_by_a_program_too(
+    sqlite_url: str, tmp_path: Path, policy: ManualUse, state: str
+) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, profile("p1", manual_use=policy)) as home:
+        await home.do(await home.submit("visit"))
+        with (home.profiles / "p1" / "Default" / "History").open("ab") as history:
+            history.write(b"by hand")
+        async with connect(sqlite_url, data_dir=str(home.data)) as client, client.lease("p1") as lease:
+            if policy is ManualUse.REVIEW:
+                with pytest.raises(Fail, match="changed since the last run closed: Default/History"):
+                    await lease.user_data_dir()
+            else:
+                await lease.user_data_dir()
+        assert (await home.lane()).state == state
+        (event,) = await home.events(type=EventType.MANUAL_USE_DETECTED)
+        assert (event.data["policy"], event.run_id) == (policy.value, lease.lease.run_id)
+
+
+async def test_a_program_that_opened_nothing_leaves_the_seal_as_it_was(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, profile("p1", manual_use=ManualUse.ACCEPT)) as home:
+        await home.do(await home.submit("visit"))
+        async with connect(sqlite_url, data_dir=str(home.data)) as client, client.lease("p1") as lease:
+            await lease.user_data_dir()
+        assert inspect(home.profiles / "p1", engine=10**6).condition is Condition.SEALED
+
+
+async def test_a_shared_run_begins_no_empty_session_either(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, profile("p1", max_active_runs=2)) as first:
+        await first.do(await first.submit("visit"))
+    async with house(new_app(), sqlite_url, tmp_path / "elsewhere", profile("p1", max_active_runs=2)) as home:
+        job = await home.submit("visit", mode="shared")
+        assert "is empty: its session is somewhere else" in await sent_to_review(home, job)
+
+
+async def test_a_person_who_clears_for_another_reason_says_nothing_of_the_directory(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    app = new_app()
+
+    @app.task("log_out", warm=False)
+    async def log_out(run: Run) -> None:
+        await run.page.goto("data:text/html,who are you")
+        raise Fail("LOGIN_REQUIRED", "the shop shows its login form")
+
+    async with house(app, sqlite_url, tmp_path) as first:
+        await first.do(await first.submit("visit"), await first.submit("log_out"))
+        await clear(first)
+    async with house(app, sqlite_url, tmp_path / "elsewhere") as home:
+        assert "is empty: its session is somewhere else" in await sent_to_review(home, await home.submit("visit"))

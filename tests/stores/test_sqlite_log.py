@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from leasehold.core.jobs import Job
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import StoreNotWritable, StoreUnavailable
 from leasehold.ports import Store
 from leasehold.stores import open_store
 from leasehold.stores.sqlite import checkpoints
@@ -212,3 +212,47 @@ async def test_processes_that_write_and_checkpoint_at_once_do_not_harm_the_file(
 def environment() -> dict[str, str]:
     """Children import what this process does, from the same places."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+async def test_a_link_to_the_file_has_the_files_own_lock(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    file, link = tmp_path / "data" / "real.db", tmp_path / "leasehold.db"
+    link.symlink_to(file)
+    for place in (link, file):
+        store = await open_store(f"sqlite:///{place}")
+        await store.apply(fleet(profile("p1")), actor="ann")
+        await store.close()
+    assert file.with_name("real.db-checkpoint").exists()
+    assert not link.with_name("leasehold.db-checkpoint").exists()
+
+
+async def test_a_lock_that_cannot_be_used_is_told_with_what_to_do(tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/leasehold.db")
+    await store.close()
+    lock = tmp_path / "leasehold.db-checkpoint"
+    lock.unlink()
+    lock.mkdir()
+    store = await open_store(f"sqlite:///{tmp_path}/leasehold.db")
+    with pytest.raises(StoreNotWritable, match=r"leasehold.db-checkpoint cannot be used: Is a directory; check"):
+        await store.apply(fleet(profile("p1")), actor="ann")
+    lock.rmdir()
+    await store.apply(fleet(profile("p1")), actor="ann")
+    await store.close()
+
+
+def test_a_lock_that_root_makes_belongs_to_the_owner_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, int]] = []
+    path = tmp_path / "leasehold.db"
+    path.write_bytes(b"")
+    owner = os.stat_result((0o600, 0, 0, 0, 4711, 4712, 0, 0, 0, 0))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
+    monkeypatch.setattr(Path, "stat", lambda _, **__: owner)
+    locks = checkpoints.Checkpoints(path)
+    with locks.committing():
+        pass
+    monkeypatch.undo()
+    locks.close()
+    assert given == [(4711, 4712)]

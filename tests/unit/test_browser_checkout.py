@@ -16,7 +16,8 @@ from leasehold.browsers.checkout import (
     inspect,
     keep_seal,
     last_engine,
-    refuse_strange,
+    refuse_empty,
+    refuse_foreign,
     seal,
 )
 from leasehold.errors import Fail, InputError
@@ -57,9 +58,10 @@ def condition(directory: Path) -> Condition:
     ("fenced", "token", "run_id", "opened_by", "reason"),
     [
         (None, 1, "run_1", None, None),  # a new profile
-        (None, 5, "run_5", 150, "PROFILE_MISMATCH"),  # its session is somewhere else
-        (4, 5, "run_5", 150, None),  # a launch that failed was here
-        (5, 5, "run_5", 150, None),  # the same run, once more
+        (None, 5, "run_5", 150, "PROFILE_DIRECTORY_EMPTY"),  # its session is somewhere else
+        (4, 5, "run_5", 150, "PROFILE_DIRECTORY_EMPTY"),  # somebody emptied it
+        (4, 5, "run_5", None, None),  # a launch that failed was here
+        (5, 5, "run_5", None, None),  # the same run, once more
         (5, 5, "run_x", None, "PROFILE_IN_USE_ELSEWHERE"),  # another store's lease of the same name
         (6, 5, "run_5", None, "PROFILE_IN_USE_ELSEWHERE"),
     ],
@@ -72,17 +74,19 @@ def test_a_directory_that_is_not_the_profiles_is_refused(
         fence(directory, fenced)
     refused = None
     try:
-        seen = inspect(directory, engine=ENGINE)
-        refuse_strange(directory, seen, token=token, run_id=run_id, opened_by=opened_by)
+        refuse_foreign(directory, token=token, run_id=run_id)
+        refuse_empty(directory, opened_by=opened_by)
     except StrangeDirectory as strange:
         refused = strange
     assert (refused.reason if refused else None) == reason
     assert (refused.fence if refused else None) == (fenced if reason == "PROFILE_IN_USE_ELSEWHERE" else None)
-    assert directory.exists() == (reason != "PROFILE_MISMATCH"), "no empty directory is left in the wrong place"
+    left = reason != "PROFILE_DIRECTORY_EMPTY" or fenced is not None
+    assert directory.exists() == left, "no empty directory is left in the wrong place"
 
 
 def test_a_used_directory_is_the_profiles_also_if_nothing_is_known_of_it(used: Path) -> None:
-    refuse_strange(used, inspect(used, engine=ENGINE), token=1, run_id="run_1", opened_by=150)
+    refuse_foreign(used, token=1, run_id="run_1")
+    refuse_empty(used, opened_by=150)
 
 
 def test_a_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:

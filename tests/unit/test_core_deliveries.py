@@ -1,5 +1,6 @@
 """What becomes of a webhook message: every answer at every attempt."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -132,6 +133,8 @@ def test_what_nobody_lives_to_tell_of_is_not_tried_for_ever() -> None:
     over = taken(delivery, now=LATER, hold=timedelta(0))
     assert (over.state, over.answer, over.ended_at) == (DeliveryState.EXHAUSTED, VANISHED, LATER)
     assert over.attempts == MOST_ATTEMPTS
+    heard = taken(replace(delivery, answer="HTTP 500"), now=LATER, hold=timedelta(0))
+    assert heard.answer == f"{VANISHED}; the answer before: HTTP 500"
 
 
 def test_a_person_sends_it_from_the_beginning() -> None:

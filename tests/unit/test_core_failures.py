@@ -11,6 +11,7 @@ BROWSER_LAUNCH_FAILED      browser  unless_section_open by_facts
 BROWSER_CRASHED            browser  unless_section_open by_facts
 LOGIN_REQUIRED             account  no                  review_required
 PROFILE_MISMATCH           profile  no                  review_required
+PROFILE_DIRECTORY_EMPTY    profile  no                  review_required
 HUMAN_REVIEW_REQUIRED      workflow no                  review_required
 SECURITY_PROMPT            account  no                  quarantined
 PROXY_REGION_MISMATCH      proxy    no                  quarantined_if_proxy_changed

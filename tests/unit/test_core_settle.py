@@ -94,6 +94,7 @@ BROWSER_LAUNCH_FAILED      scheduled available
 BROWSER_CRASHED            scheduled available
 LOGIN_REQUIRED             review    review_required
 PROFILE_MISMATCH           review    review_required
+PROFILE_DIRECTORY_EMPTY    review    review_required
 HUMAN_REVIEW_REQUIRED      review    review_required
 SECURITY_PROMPT            review    quarantined
 PROXY_REGION_MISMATCH      review    available

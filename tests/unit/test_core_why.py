@@ -408,3 +408,12 @@ def test_why_tells_what_became_of_the_webhook(
     assert why.next == next_steps
     assert ("leasehold webhooks replay d1 --note …" in why.can) is replay
     assert "hunter2" not in text(why)
+
+
+def test_why_tells_a_webhook_that_waits_its_turn_from_one_that_nobody_sends() -> None:
+    late = a_delivery(due_at=before(300))
+    turn = "It waits its turn behind others to hook.test"
+    for tried, said in ((None, _NOBODY_SENDS), (300, _NOBODY_SENDS), (9, turn)):
+        tried_at = None if tried is None else before(tried)
+        why = explain(facts(job=a_job(state=JobState.COMPLETED), webhooks=(late,), webhooks_tried_at=tried_at))
+        assert why.next[-1] == f"its webhook was due 5 min ago. {said}"

@@ -130,7 +130,7 @@ def test_tuples_mappings_and_sets_become_plain() -> None:
         Limit(pool="p", max_leases=1),
         Event(at=NOW, type=EventType.JOB_DUE, data={"at": NOW}),
         Ending(ref=a_lease().ref),
-        Stats(),
+        Stats(now=NOW),
     ],
     ids=lambda record: type(record).__name__,
 )

@@ -189,6 +189,30 @@ async def test_a_receiver_may_finish_its_answer() -> None:
     assert ended == [True]
 
 
+async def test_an_answer_that_was_heard_counts_also_if_the_receiver_hangs_on() -> None:
+    async def clinging(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await writer.drain()
+        await hang(reader, writer)
+
+    assert await answer_to(clinging, seconds=0.5) == Answer(status=200, words="HTTP 200")
+
+
+async def test_a_name_that_could_not_be_looked_up_once_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with receiving() as receiver:
+        by_name = receiver.url.replace("127.0.0.1", "localhost")
+        with monkeypatch.context() as broken:
+
+            def start(_: threading.Thread) -> None:
+                raise RuntimeError("can't start new thread")
+
+            broken.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError):
+                await sent(by_name)
+        assert (await sent(by_name)).status == 204
+
+
 async def test_private_addresses_are_not_called_unless_they_are_allowed() -> None:
     async with receiving() as receiver:
         by_name = receiver.url.replace("127.0.0.1", "localhost")

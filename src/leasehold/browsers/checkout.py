@@ -168,12 +168,9 @@ def _condition(directory: Path, now: Fingerprint) -> tuple[Condition, tuple[str,
     return (Condition.CHANGED if changed else Condition.SEALED), changed
 
 
-def refuse_strange(directory: Path, seen: Inspection, *, token: int, run_id: str, opened_by: int | None) -> None:
-    """Raise StrangeDirectory for one that is not the profile's as its store knows it: a person has to look.
-
-    A store's tokens only grow: a directory with a higher one was in other hands. And a worker that was started
-    somewhere else would begin an empty session of a profile that a browser (`opened_by`) has used, unnoticed.
-    """
+def refuse_foreign(directory: Path, *, token: int, run_id: str) -> None:
+    """Raise StrangeDirectory for one that was in other hands: a store's tokens only grow, and this one has a higher
+    one, or the same of another run. A person has to look."""
     found = _token(directory)
     holder = (_read(directory / OWN_FOLDER / _FENCE) or {}).get("run_id")
     if found is not None and (found > token or (found == token and holder != run_id)):
@@ -184,15 +181,23 @@ def refuse_strange(directory: Path, seen: Inspection, *, token: int, run_id: str
             f"clear the profile: its next leases are above {found}",
             fence=found,
         )
-    if opened_by is not None and found is None and seen.condition is Condition.NEW:
-        with suppress(OSError):
-            directory.rmdir()  # made a moment ago
-        raise StrangeDirectory(
-            "PROFILE_MISMATCH",
-            f"the profile was opened before, by browser version {opened_by}, but {directory} is empty: its session is "
-            "somewhere else. Let the worker look there (LEASEHOLD_DATA_DIR, or user_data_dir in the fleet file), or "
-            "clear the profile to begin with an empty one",
-        )
+
+
+def refuse_empty(directory: Path, *, opened_by: int | None) -> None:
+    """Raise StrangeDirectory for an empty one of a profile that a browser (`opened_by`) has used.
+
+    A worker that was started somewhere else would begin a new session of it, unnoticed.
+    """
+    if opened_by is None or fingerprint(directory):
+        return
+    with suppress(OSError):
+        directory.rmdir()  # made a moment ago
+    raise StrangeDirectory(
+        "PROFILE_DIRECTORY_EMPTY",
+        f"the profile was opened before, by browser version {opened_by}, but {directory} is empty: its session is "
+        "somewhere else. Let the worker look there (LEASEHOLD_DATA_DIR, or user_data_dir in the fleet file), or "
+        "clear the profile to begin with an empty one",
+    )
 
 
 def seal(directory: Path) -> None:

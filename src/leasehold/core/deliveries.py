@@ -29,7 +29,7 @@ MOST_ATTEMPTS: Final = len(DELAYS) + 1
 SPREAD: Final = 0.1
 LONGEST_WAIT: Final = timedelta(days=1)
 GONE: Final = 410
-VANISHED: Final = "each time, whoever sent it vanished before it was known what came of it"
+VANISHED: Final = "whoever sent it last vanished before it was known what came of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,8 @@ def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
     Exhausted, if all who were to send it vanished: it must not be tried for ever.
     """
     if delivery.tries >= MOST_ATTEMPTS:
-        return _over(delivery, DeliveryState.EXHAUSTED, VANISHED, now)
+        before = f"; the answer before: {delivery.answer}" if delivery.answer else ""
+        return _over(delivery, DeliveryState.EXHAUSTED, VANISHED + before, now)
     return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
 
 

@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from leasehold.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
 from leasehold.core.jobs import JobState
-from leasehold.core.profiles import ProfileState
+from leasehold.core.leases import Lease
+from leasehold.core.profiles import ManualUse, ProfileState
 
 
 class EventType(StrEnum):
@@ -61,6 +62,19 @@ class Event:
     job_state: JobState | None = None
     profile_state: ProfileState | None = None
     data: Mapping[str, object] = field(default_factory=dict)
+
+
+def manual_use(lease: Lease, found: str, policy: ManualUse, at: datetime) -> Event:
+    """Somebody used the profile outside a lease; the holder of this one found it."""
+    return Event(
+        at=at,
+        type=EventType.MANUAL_USE_DETECTED,
+        account_id=lease.account_id,
+        profile_id=lease.profile_id,
+        run_id=lease.run_id,
+        worker_id=lease.worker_id,
+        data={"found": found, "policy": policy.value},
+    )
 
 
 def replay_job(events: Iterable[Event]) -> JobState | None:

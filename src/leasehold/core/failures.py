@@ -56,6 +56,7 @@ _ROWS: Final = (
     Failure("BROWSER_CRASHED", BelongsTo.BROWSER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.BY_FACTS),
     Failure("LOGIN_REQUIRED", BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure("PROFILE_MISMATCH", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure("PROFILE_DIRECTORY_EMPTY", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure("HUMAN_REVIEW_REQUIRED", BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure("SECURITY_PROMPT", BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure("PROXY_REGION_MISMATCH", BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED_IF_PROXY_CHANGED),

@@ -104,17 +104,25 @@ class Lease:
     @property
     def ref(self) -> "LeaseRef":
         return LeaseRef(
-            lease_id=self.lease_id, profile_id=self.profile_id, token=self.token, routing_key=self.routing_key
+            lease_id=self.lease_id,
+            profile_id=self.profile_id,
+            run_id=self.run_id,
+            token=self.token,
+            routing_key=self.routing_key,
         )
 
 
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRef:
-    """What every write under a lease must carry: which lease, and the token that proves it."""
+    """What every write under a lease must carry: which lease, and the token that proves it.
+
+    The run tells two grants apart of which one was forgotten: a store that was restored gives a token again.
+    """
 
     lease_id: LeaseId
     profile_id: ProfileId
+    run_id: RunId
     token: Token
     routing_key: str
 
@@ -194,6 +202,8 @@ def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool 
         return "there is no such lease"
     if (lease.token, lease.profile_id, lease.lease_id) != (ref.token, ref.profile_id, ref.lease_id):
         return "the fencing token is not the one this lease was granted with"
+    if lease.run_id != ref.run_id:
+        return "the lease was granted to another run, by a store that had forgotten this one"
     if lease.routing_key != ref.routing_key:
         return "the routing key is not the one this lease was granted with"
     if lease.status not in LIVE:

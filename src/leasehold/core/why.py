@@ -49,6 +49,7 @@ class WhyFacts:
     outdated: bool = False  # every live worker's browser is too old for it
     job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's
     webhooks: tuple[Delivery, ...] = ()  # the newest that are owed to the job's callback_url
+    webhooks_tried_at: datetime | None = None  # when any that is pending was tried last
     next_job: Job | None = None  # of the profile, as people see it: the head of its queue, else one that is blocked
 
 
@@ -287,8 +288,11 @@ def _webhook_next(facts: WhyFacts) -> list[str]:
     for delivery in facts.webhooks:
         if delivery.state is not DeliveryState.PENDING:
             continue
+        tried_at = facts.webhooks_tried_at
         if facts.now - delivery.due_at > _SENT_BY:
-            lines.append(f"its webhook was due {ago(delivery.due_at, facts.now)}. {_NOBODY_SENDS}")
+            sent = tried_at is not None and facts.now - tried_at <= _SENT_BY
+            why = f"It waits its turn behind others to {delivery.host}" if sent else _NOBODY_SENDS
+            lines.append(f"its webhook was due {ago(delivery.due_at, facts.now)}. {why}")
         else:
             due = "now" if delivery.due_at <= facts.now else ago(delivery.due_at, facts.now)
             lines.append(f"its webhook is sent {due}")

@@ -4,17 +4,22 @@ The program opens its own browser, so nobody stops that one for it. But no worke
 not get in at all, and what the program did under its lease does not count as manual use.
 """
 
+import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from leasehold.browsers.checkout import (
+    Condition,
     claim_directory,
     directory_of,
     fingerprint,
     inspect,
+    keep_seal,
     last_engine,
-    refuse_strange,
+    refuse_empty,
+    refuse_foreign,
     seal,
 )
 from leasehold.browsers.keeper.fence import company_in, enclose
@@ -39,7 +44,11 @@ class Borrowed:
             raise Fail("ACTION_NOT_ALLOWED", "a directory is for one browser: use an exclusive lease for it")
         self.path = claim_directory(directory_of(grant.profile, data_dir))
         seen = inspect(self.path, engine=ANY_ENGINE)
-        refuse_strange(self.path, seen, token=lease.token, run_id=lease.run_id, opened_by=grant.engine)
+        refuse_foreign(self.path, token=lease.token, run_id=lease.run_id)
+        refuse_empty(self.path, opened_by=grant.engine)
+        self.manual_use = seen.words
+        self._token = lease.token
+        self._sealed = seen.condition is not Condition.UNSEALED
         try:
             self._lock: int | None = enclose(str(self.path), lease.token, lease.lease_id, lease.run_id)
         except Refused as refused:
@@ -48,14 +57,23 @@ class Borrowed:
         self._before = fingerprint(self.path)
 
     @property
-    def touched(self) -> bool:
-        """Whether something has changed in it since."""
-        return fingerprint(self.path) != self._before
-
-    @property
     def engine(self) -> int | None:
         """The version of the browser that used it last."""
         return last_engine(self.path)
+
+    def accept(self) -> None:
+        """What a person changed was told: from here on the directory is as it should be."""
+        seal(self.path)
+        self._sealed = True
+
+    def untouched(self) -> bool:
+        """Whether nothing has changed in it since. Then what was remembered of it before still counts."""
+        if fingerprint(self.path) != self._before:
+            return False
+        if self._sealed:
+            with suppress(OSError):  # at worst a change by hand is not noticed
+                keep_seal(self.path, self._token)
+        return True
 
     def seal(self) -> str:
         """Remember it as it is now. Returns what speaks against that; empty if nothing does."""
@@ -76,5 +94,6 @@ class Borrowed:
     def let_go(self) -> None:
         """Let others in. May be called twice."""
         if self._lock is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
             os.close(self._lock)
             self._lock = None

@@ -26,7 +26,8 @@ from leasehold.browsers.checkout import (
     inspect,
     keep_seal,
     last_engine,
-    refuse_strange,
+    refuse_empty,
+    refuse_foreign,
     seal,
 )
 from leasehold.browsers.copying import copy_profile
@@ -40,7 +41,7 @@ from leasehold.browsers.secrets import Credentials, resolve_credentials
 from leasehold.browsers.wrapper import write_wrapper
 from leasehold.config import BrowserConfig
 from leasehold.core.classify import classify, kind_of, summary
-from leasehold.core.events import Event, EventType
+from leasehold.core.events import manual_use
 from leasehold.core.jobs import RunMode
 from leasehold.core.leases import Mode
 from leasehold.core.profiles import ManualUse
@@ -231,8 +232,8 @@ class Kit:
             own = await aside(claim_directory, place)
             seen = await aside(inspect, own, engine=(await self.look_again()).engine)
             if copy is None:
-                lease, before = grant.lease, grant.engine
-                await aside(refuse_strange, own, seen, token=lease.token, run_id=lease.run_id, opened_by=before)
+                await aside(refuse_foreign, own, token=grant.lease.token, run_id=grant.lease.run_id)
+            await aside(refuse_empty, own, opened_by=grant.engine)
         except StrangeDirectory as strange:
             raise NotOpened(strange.reason, strange.detail, give_back=True, fence=strange.fence) from strange
         except Fail as refused:
@@ -250,17 +251,7 @@ class Kit:
     async def _manual_use(self, grant: Grant, directory: Path, seen: Inspection, *, accepted: bool) -> None:
         """Somebody used the profile outside a lease: say so, then go on or leave it to a person, as configured."""
         accepted = accepted or grant.profile.manual_use is ManualUse.ACCEPT
-        await self.store.record(
-            Event(
-                at=datetime.now(UTC),
-                type=EventType.MANUAL_USE_DETECTED,
-                account_id=grant.lease.account_id,
-                profile_id=grant.lease.profile_id,
-                run_id=grant.lease.run_id,
-                worker_id=grant.lease.worker_id,
-                data={"found": seen.words, "policy": grant.profile.manual_use.value},
-            )
-        )
+        await self.store.record(manual_use(grant.lease, seen.words, grant.profile.manual_use, datetime.now(UTC)))
         # What was reported once is known: the next run must not find it again.
         await aside(seal, directory)
         if not accepted:

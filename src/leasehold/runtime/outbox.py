@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -16,7 +15,7 @@ from typing import Final
 from leasehold.config import Config, WebhookConfig
 from leasehold.core.deliveries import Attempt, Delivery, DeliveryState
 from leasehold.errors import InputError
-from leasehold.ports import Store
+from leasehold.ports import Look, Store
 from leasehold.runtime.trouble import Trouble
 from leasehold.webhooks.message import Keys, body_of, read_keys, signed
 from leasehold.webhooks.sending import Network, post, read_networks
@@ -27,10 +26,12 @@ MOST_AT_ONCE: Final = 64
 MOST_PER_HOST: Final = 4
 # Hosts that did not answer last time: how many messages to all of them together, and how many hosts are remembered.
 MOST_TO_SILENT: Final = 16
+MOST_LOOKS: Final = 20
 MOST_REMEMBERED: Final = 10_000
 LOOK_AT_MOST_EVERY_SECONDS: Final = 0.1
 LAST_SECONDS: Final = 5.0
 PASS_SECONDS: Final = 5.0
+TELL_EVERY_SECONDS: Final = 300.0
 LATE: Final = timedelta(minutes=1)
 
 _WHAT: Final = "webhooks could not be sent"
@@ -74,8 +75,10 @@ def sender_of(config: WebhookConfig) -> Sender | None:
 
 async def check_sent(store: Store) -> None:
     """Without a secret nothing can be sent from here. Raises InputError if nobody else does it either."""
-    waiting = (await store.find(Delivery, {"state": DeliveryState.PENDING})).items
-    if waiting and min(delivery.due_at for delivery in waiting) < (await store.check()).now - LATE:
+    stats = await store.stats()
+    late = stats.webhooks_due_at is not None and stats.webhooks_due_at < stats.now - LATE
+    tried = stats.webhooks_tried_at is not None and stats.webhooks_tried_at > stats.now - LATE
+    if late and not tried:
         raise InputError(
             "jobs have a callback_url, nobody tells it, and LEASEHOLD_WEBHOOK_SECRET is not set here; "
             "'leasehold webhooks secret' makes one"
@@ -100,8 +103,8 @@ class Outbox:
     trouble: Trouble = field(default_factory=Trouble)
     _sending: dict[_Sending, Delivery] = field(default_factory=dict)
     _untold: list[Attempt] = field(default_factory=list)
-    _silent: dict[str, None] = field(default_factory=dict)  # the one that was tried longest ago comes first
-    _failing: dict[str, None] = field(default_factory=dict)
+    _silent: set[str] = field(default_factory=set)
+    _failing: dict[str, float] = field(default_factory=dict)  # when each was told last
     _after: str = ""
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -135,29 +138,31 @@ class Outbox:
     async def _turn(self, sent: Sent) -> None:
         """Tell the store what came back, then take as much as there is room for."""
         await self._tell(sent)
-        space = MOST_AT_ONCE - len(self._sending) - len(self._untold)
-        if space <= 0:
-            return
         # Nobody else may take a message while it is sent, and while the store is slow to hear of it.
         hold = 2 * self.config.webhooks.timeout + timedelta(seconds=30)
-        page = await self.store.take_deliveries(space, hold, each=MOST_PER_HOST, after=self._after, room=self._room())
-        self._after = page.after or ""
-        for delivery in page.items:
-            self._sending[asyncio.create_task(self.sender.send(delivery))] = delivery
+        for _ in range(MOST_LOOKS):
+            space = MOST_AT_ONCE - len(self._sending) - len(self._untold)
+            if space <= 0:
+                break
+            page = await self.store.take_deliveries(self._look(space), hold, after=self._after)
+            for delivery in page.items:
+                self._sending[asyncio.create_task(self.sender.send(delivery))] = delivery
+            self._after = page.after or ""
+            if not self._after:
+                break
 
-    def _room(self) -> Mapping[str, int]:
-        """How many messages a host may get now, where that is not the usual number.
+    def _look(self, space: int) -> Look:
+        """What may be taken now.
 
         Hosts that did not answer get one at a time, and a part of the places together: however many of them there are,
         they keep nobody from the others.
         """
         busy = Counter(delivery.host for delivery in self._sending.values())
+        silent = self._silent.copy()
         room = {host: max(0, MOST_PER_HOST - count) for host, count in busy.items()}
-        left = MOST_TO_SILENT - sum(count for host, count in busy.items() if host in self._silent)
-        for host in self._silent:
-            room[host] = 1 if left > 0 and host not in busy else 0
-            left -= room[host]
-        return room
+        room |= {host: 0 if host in busy else 1 for host in silent}
+        places = MOST_TO_SILENT - sum(count for host, count in busy.items() if host in silent)
+        return Look(most=space, each=MOST_PER_HOST, room=room, slow=silent, slow_places=places)
 
     async def _tell(self, sent: Sent) -> None:
         """Keep what came of attempts that ended. What the store could not take is told again."""
@@ -167,11 +172,10 @@ class Outbox:
                 continue
             attempt = task.result()
             self._untold.append(attempt)
-            self._silent.pop(host, None)
-            if attempt.status is None:
-                self._silent[host] = None
-        while len(self._silent) > MOST_REMEMBERED:
-            del self._silent[next(iter(self._silent))]
+            if attempt.status is not None:
+                self._silent.discard(host)
+            elif len(self._silent) < MOST_REMEMBERED:
+                self._silent.add(host)
         if not self._untold:
             return
         changed = await self.store.settle_deliveries(self._untold)
@@ -182,20 +186,21 @@ class Outbox:
             self._say(delivery)
 
     def _say(self, delivery: Delivery) -> None:
-        """A host that does not take messages is told once, and when it takes them again; what is given up always is."""
-        host = delivery.host
-        if delivery.state is DeliveryState.DELIVERED:
-            if host in self._failing:
-                del self._failing[host]
-                _LOG.info("%s takes webhooks again", host)
-            return
+        """What is given up is told always; of a host that does not take messages now and then, and that it does again
+        when it has taken them for a while."""
+        host, now = delivery.host, time.monotonic()
+        told = self._failing.get(host, -TELL_EVERY_SECONDS)
         if delivery.state is DeliveryState.EXHAUSTED:
             again = f"leasehold webhooks replay {delivery.delivery_id} --note …"
             _LOG.warning("webhook to %s was given up: %s; to send it again: %s", host, delivery.answer, again)
-        if host not in self._failing and len(self._failing) < MOST_REMEMBERED:
-            self._failing[host] = None
+        elif now < told + TELL_EVERY_SECONDS:
+            return
+        elif delivery.state is DeliveryState.PENDING and len(self._failing) < MOST_REMEMBERED:
+            self._failing[host] = now
             where = f"leasehold webhooks --host {host}"
-            _LOG.warning("%s does not take webhooks: %s; they are tried again, see %s", host, delivery.answer, where)
+            _LOG.warning("%s did not take a webhook: %s; it is tried again, see %s", host, delivery.answer, where)
+        elif delivery.state is DeliveryState.DELIVERED and self._failing.pop(host, None) is not None:
+            _LOG.info("%s takes webhooks again", host)
 
     async def _pause(self, stop: asyncio.Event) -> None:
         """Until an attempt ended, or something changed in the store, or it is time to look anyway. If one look did not
@@ -205,7 +210,8 @@ class Outbox:
         try:
             await asyncio.wait({stopped, news, *self._sending}, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in (stopped, *self._sending)):
-                await asyncio.wait({stopped, *self._sending}, timeout=LOOK_AT_MOST_EVERY_SECONDS)
+                others = {stopped, *self._sending}
+                await asyncio.wait(others, timeout=LOOK_AT_MOST_EVERY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (stopped, news):
                 task.cancel()

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from leasehold import config as settings
 from leasehold.app import App
@@ -74,19 +74,21 @@ async def work(
             await worker.run()
         finally:
             over.set()
-            await _ended(tasks)
+            await _ended(tasks, stop.now)
             stop.done()
     finally:
         await opened.close()
 
 
-async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Let them come to their end, but not wait for a store that does not answer."""
-    if tasks:
-        _, late = await asyncio.wait(tasks, timeout=OVER_SECONDS)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def _ended(tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:
+    """Let them come to their end, but neither wait for a store that does not answer nor for whoever is in a hurry."""
+    hurry = asyncio.ensure_future(at_once.wait())
+    ended = asyncio.ensure_future(asyncio.gather(*tasks, return_exceptions=True))
+    waited_for: set[asyncio.Future[Any]] = {ended, hurry}
+    await asyncio.wait(waited_for, timeout=OVER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    for task in (*tasks, hurry):
+        task.cancel()
+    await asyncio.gather(*waited_for, return_exceptions=True)
 
 
 def _housekeeping(

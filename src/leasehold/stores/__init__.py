@@ -89,7 +89,7 @@ def split(url: str) -> tuple[str, str]:
     """The kind of store that a URL names, and its place."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
-        return "sqlite", str(Path(rest[1:]).absolute())
+        return "sqlite", str(Path(rest[1:]).resolve())  # a link leads to one file, with one log and one lock
     if separator and scheme in ("postgresql", "postgres"):
         if _MISREAD.match(rest):
             raise InputError(

@@ -86,9 +86,10 @@ def _inner(address: Address) -> Address:
 
 @dataclass(slots=True)
 class _Step:
-    """What a POST waits for."""
+    """What a POST waits for, and its answer once that is there."""
 
     words: str = "its name was not looked up"
+    answer: Answer | None = None
 
 
 async def post(
@@ -100,7 +101,7 @@ async def post(
         async with asyncio.timeout(seconds):
             return await _post(urlsplit(url), headers, body, networks, seconds, step)
     except TimeoutError:
-        return Answer(words=f"{step.words} within {seconds:g} s")
+        return step.answer or Answer(words=f"{step.words} within {seconds:g} s")
     except _Refused as refused:
         return Answer(words=str(refused))
     except ssl.SSLCertVerificationError as error:
@@ -159,9 +160,9 @@ async def _post(
         step.words = "no answer"
         writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
         await writer.drain()
-        answer = await _answer(reader)
+        step.answer = await _answer(reader)
         await _hear_out(reader)
-        return answer
+        return step.answer
     finally:
         writer.transport.abort()
 
@@ -225,14 +226,18 @@ async def _looked_up(host: str, port: int) -> "list[Any]":
         known = _UNDER_WAY[loop, host, port] = loop.create_future()
         known.add_done_callback(lambda _: _UNDER_WAY.pop((loop, host, port), None))
         name = f"leasehold-webhook-name-{host}"
-        threading.Thread(target=_look_up, args=(loop, known, host, port), name=name, daemon=True).start()
+        try:
+            threading.Thread(target=_look_up, args=(loop, known, host, port), name=name, daemon=True).start()
+        except BaseException:
+            del _UNDER_WAY[loop, host, port]  # nobody would ever answer it
+            raise
     return await asyncio.shield(known)
 
 
 def _look_up(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[list[Any]]", host: str, port: int) -> None:
     try:
         found, error = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), None
-    except (OSError, UnicodeError) as problem:
+    except Exception as problem:  # noqa: BLE001 - it belongs to those who asked, whatever it is
         found, error = [], problem
     with suppress(RuntimeError):  # the loop is gone, and whoever asked with it
         loop.call_soon_threadsafe(_resolve, future, found, error)

@@ -37,14 +37,18 @@ def enclose(user_data_dir: str, token: int, lease_id: str, run_id: str) -> int:
     except OSError as error:
         raise Refused("BROWSER_LAUNCH_FAILED", f"cannot use {user_data_dir}: {error}") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise Refused(_IN_USE, f"{user_data_dir} is locked: a browser of another lease still lives in it") from None
-    raise_fence(user_data_dir, token, lease_id, run_id)
-    company = company_in(user_data_dir)
-    if company is not None:
-        raise Refused(_IN_USE, company)
-    clear_singletons(user_data_dir)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Refused(_IN_USE, f"{user_data_dir} is locked: a browser of another lease still lives in it") from None
+        raise_fence(user_data_dir, token, lease_id, run_id)
+        company = company_in(user_data_dir)
+        if company is not None:
+            raise Refused(_IN_USE, company)
+        clear_singletons(user_data_dir)
+    except BaseException:
+        os.close(lock)  # not every process that is refused ends with it
+        raise
     return lock
 
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from leasehold.core.decisions import ACTIONS, Action, Decision, check_job_action, profile_after
+from leasehold.core.decisions import ACTIONS, Action, Decision, Target, check_job_action, profile_after
 from leasehold.core.events import Event, EventType
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.profiles import Cause, ProfileState
@@ -65,8 +65,8 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         move(work, after, Cause.DECIDED, f"{decision.action} by {decision.actor}: {decision.note}", now)
         clean = work.lane.clean or after is ProfileState.AVAILABLE
         work.change(clean=clean, drain=False, verdict=None, verdict_reason="")
-        if decision.action is Action.CLEAR:
-            work.change(engine=None)  # also what was known of its directory: a person vouches for the one that is there
+        if decision.action is Action.CLEAR and _about_empty_directory(tx, decision.id):
+            work.change(engine=None)  # a person vouches for the directory that is there, and for its empty session
         _close_review(tx, decision, now)
         if after in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED):
             log.review_profile(work.lane, None, decision.action.value, work.lane.state_reason)
@@ -86,6 +86,12 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     save(tx, [work])
     log.save(tx)
     return Decided(state=work.lane.state, version=next_version(work))
+
+
+def _about_empty_directory(tx: Tx, profile_id: str) -> bool:
+    """Whether what a person is asked about the profile is that its directory is empty."""
+    (reviews,) = tx.read(("open_reviews_of", {"profile_id": profile_id}))
+    return any(row["target"] == Target.PROFILE and row["reason"] == "PROFILE_DIRECTORY_EMPTY" for row in reviews)
 
 
 def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:

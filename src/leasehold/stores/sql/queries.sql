@@ -211,7 +211,8 @@ WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY ended_at
 SELECT seq, ended_at FROM deliveries WHERE ended_at < :before ORDER BY ended_at LIMIT :most;
 
 -- name: count_deliveries
-SELECT state, count(*) AS deliveries FROM deliveries WHERE state <> 'delivered' GROUP BY state;
+SELECT state, count(*) AS deliveries, min(due_at) AS due_at, max(attempted_at) AS tried_at
+FROM deliveries WHERE state <> 'delivered' GROUP BY state;
 
 -- name: deliveries_of
 SELECT * FROM deliveries WHERE job_id = :job_id ORDER BY seq DESC LIMIT :most;

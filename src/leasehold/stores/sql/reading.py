@@ -1,6 +1,6 @@
 """Reads for people: one record, a page of them, counts, and the facts behind `why`. Never on the writers' path."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from leasehold.core.accounts import Account, Limit, Proxy
 from leasehold.core.decisions import Review
-from leasehold.core.deliveries import Delivery
+from leasehold.core.deliveries import Delivery, DeliveryState
 from leasehold.core.events import Event
 from leasehold.core.jobs import Job, JobState
 from leasehold.core.leases import Lease, RunRecord, lease_key
@@ -19,7 +19,7 @@ from leasehold.core.why import WhyFacts
 from leasehold.core.workers import Worker
 from leasehold.errors import InputError, NotFound, Problem
 from leasehold.ports import MOST_IN_PAGE, Page, Stats
-from leasehold.stores.sql.codec import Row, decoder, to_us
+from leasehold.stores.sql.codec import Row, decoder, from_us, to_us
 from leasehold.stores.sql.engine import Context, Params, Tx
 from leasehold.stores.sql.lanes import read_account, read_job, read_lane, read_lease, read_profile, read_proxy
 
@@ -262,6 +262,7 @@ def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
 
 def stats(tx: Tx, ctx: Context) -> Stats:
     """Counts of now."""
+    now, _ = tx.clock()
     facts = _job_facts(tx, ctx)
     jobs, waiting, profiles, leases, reviews, deliveries = tx.read(
         ("count_jobs", {}),
@@ -292,7 +293,16 @@ def stats(tx: Tx, ctx: Context) -> Stats:
         leases={row["pool"]: row["leases"] for row in leases},
         reviews=reviews[0]["reviews"],
         webhooks={row["state"]: row["deliveries"] for row in deliveries},
+        webhooks_due_at=_pending(deliveries, "due_at"),
+        webhooks_tried_at=_pending(deliveries, "tried_at"),
+        now=now,
     )
+
+
+def _pending(rows: Sequence[Row], name: str) -> datetime | None:
+    """A time of the webhooks that are pending, if there are any."""
+    found = next((row[name] for row in rows if row["state"] == DeliveryState.PENDING), None)
+    return None if found is None else from_us(found)
 
 
 def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> WhyFacts:
@@ -328,7 +338,10 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         ("pool_limit", {"pool": pool}),
         ("pool_leases", {"pool": pool}),
     )
-    (owed,) = tx.read(("deliveries_of", {"job_id": job.job_id, "most": MOST_TOLD})) if job else ([],)
+    owed: Sequence[Row] = []
+    counted: Sequence[Row] = []
+    if job is not None and job.callback_url is not None:
+        owed, counted = tx.read(("deliveries_of", {"job_id": job.job_id, "most": MOST_TOLD}), ("count_deliveries", {}))
     ran = find(tx, ctx, RunRecord, {"run_id": job.run_id}, None, 1).items if job and job.run_id else []
     return WhyFacts(
         now=now,
@@ -352,6 +365,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         next_job=None if job else _next_job(tx, ctx, lane),
         reviews=tuple(decoder(Review)(row) for row in reviews),
         webhooks=tuple(decoder(Delivery)(row) for row in owed),
+        webhooks_tried_at=_pending(counted, "tried_at"),
     )
 
 

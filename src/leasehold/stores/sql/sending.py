@@ -4,14 +4,14 @@ Taking a message puts its next time off, so that nobody else sends it meanwhile 
 the others. No host holds up the rest: each gives its first few.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from leasehold.core.decisions import Decision
 from leasehold.core.deliveries import Attempt, Delivery, DeliveryState, after_attempt, replayed, taken
 from leasehold.core.events import EventType
 from leasehold.errors import IllegalTransition, NotFound
-from leasehold.ports import Decided
+from leasehold.ports import Decided, Look
 from leasehold.stores.sql.codec import clean, decoder, encoder, evolve, to_us
 from leasehold.stores.sql.engine import Context, Tx
 from leasehold.stores.sql.log import Log
@@ -23,20 +23,26 @@ _MOVING = ("seq", "state", "due_at", "attempts", "spent", "attempted_at", "answe
 MOST_HOSTS = 500
 
 
-def due(tx: Tx, after: str, room: Mapping[str, int], each: int, most: int) -> tuple[list[str], str | None]:
+def due(tx: Tx, after: str, look: Look) -> tuple[list[str], str | None]:
     """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
     more hosts than one look takes in."""
     now, _ = tx.clock()
-    (rows,) = tx.read(("due_deliveries", {"after": after, "now": to_us(now), "hosts": MOST_HOSTS, "each": each}))
+    (rows,) = tx.read(("due_deliveries", {"after": after, "now": to_us(now), "hosts": MOST_HOSTS, "each": look.each}))
     hosts = sorted({row["host"] for row in rows})
     places: dict[str, int] = {}
     ranked = []
     for row in sorted((row for row in rows if row["due_at"] is not None), key=lambda row: row["due_at"]):
         places[row["host"]] = place = places.get(row["host"], 0) + 1
-        if place <= room.get(row["host"], each):
-            ranked.append((place, row["due_at"], row["delivery_id"]))
-    chosen = [delivery_id for _, _, delivery_id in sorted(ranked)[:most]]
-    return chosen, hosts[-1] if len(hosts) == MOST_HOSTS else None
+        if place <= look.room.get(row["host"], look.each):
+            ranked.append((place, row["due_at"], row["delivery_id"], row["host"]))
+    chosen, slow = list[str](), look.slow_places
+    for _, _, delivery_id, host in sorted(ranked):
+        if host in look.slow:
+            if slow <= 0:
+                continue
+            slow -= 1
+        chosen.append(delivery_id)
+    return chosen[: look.most], hosts[-1] if len(hosts) == MOST_HOSTS else None
 
 
 def take(tx: Tx, ctx: Context, ids: Sequence[str], hold: timedelta) -> list[Delivery]:

@@ -32,6 +32,7 @@ from leasehold.ports import (
     Grant,
     HandedOver,
     LeaseRequest,
+    Look,
     Page,
     Renewal,
     Renewed,
@@ -359,12 +360,10 @@ class SqlStore:
             raise NotFound(f"there is no live lease {decision.id}; see 'leasehold leases'")
         return Decided(state=lease.status, version=0)
 
-    async def take_deliveries(
-        self, most: int, hold: timedelta, *, each: int, after: str = "", room: Mapping[str, int] | None = None
-    ) -> Page[Delivery]:
-        if not 1 <= most <= MOST_IN_BATCH or each < 1:
+    async def take_deliveries(self, look: Look, hold: timedelta, *, after: str = "") -> Page[Delivery]:
+        if not 1 <= look.most <= MOST_IN_BATCH or look.each < 1:
             raise InputError(f"one takes 1 to {MOST_IN_BATCH} webhooks, at least 1 of each host")
-        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, room or {}, each, most))
+        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, look))
         taken = await self._engine.change(lambda tx: sending.take(tx, self._ctx, ids, hold)) if ids else []
         return Page(items=taken, after=more)
 

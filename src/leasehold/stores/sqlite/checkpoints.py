@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from leasehold.errors import StoreNotWritable
+
 # A commit that makes the log longer takes the disk longer than one that writes over what was there before the last
 # checkpoint: so the log is kept short.
 EVERY_COMMITS = 100
@@ -32,6 +34,7 @@ class Checkpoints:
     """The lock, and a count of this process's commits: every so many, and at the end, it checkpoints."""
 
     def __init__(self, path: Path) -> None:
+        self._store = path
         self._path = path.with_name(path.name + "-checkpoint")
         self._file: int | None = None
         self._commits = 0
@@ -107,8 +110,22 @@ class Checkpoints:
 
     def _open(self) -> int:
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._give_to_owner(self._file)
+            except OSError as error:
+                raise StoreNotWritable(
+                    f"{self._path} cannot be used: {error.strerror}; check the disk's space and the file's owner: it "
+                    "must be that of the store itself. Nothing was changed"
+                ) from error
         return self._file
+
+    def _give_to_owner(self, file: int) -> None:
+        """What root makes belongs to whoever owns the store, as SQLite does with its own files."""
+        if os.geteuid() == 0:
+            owner = self._store.stat()
+            if os.fstat(file).st_uid != owner.st_uid:
+                os.fchown(file, owner.st_uid, owner.st_gid)
 
 
 def _locked(file: int, how: int, patience: float) -> bool:
