@@ -90,6 +90,7 @@ BLOCKED: Final = {
     Blocked.NO_WORKER: "no worker of the pool offers the task: none ever did, or none reports now",
     Blocked.DUPLICATE: "not a state: the answer to a job whose idempotency key was used before",
 }
+WEBHOOK: Final = ("delivery_id", "type", "host", "attempts", "answer")
 # When an event is written, and what its `data` holds.
 EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.JOB_SUBMITTED: ("a job was accepted", ("task", "reason")),
@@ -133,18 +134,9 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.WORKER_STARTED: ("a worker reported for the first time", ("incarnation", "pool")),
     EventType.WORKER_STOPPED: ("a worker said that it stops", ("incarnation", "pool")),
-    EventType.WEBHOOK_DELIVERED: (
-        "the receiver of a webhook answered that it has it",
-        ("delivery_id", "type", "host", "attempts", "answer"),
-    ),
-    EventType.WEBHOOK_EXHAUSTED: (
-        "a webhook was tried for the last time",
-        ("delivery_id", "type", "host", "attempts", "answer"),
-    ),
-    EventType.WEBHOOK_REPLAYED: (
-        "a person had a webhook sent once more",
-        ("delivery_id", "type", "host", "attempts", "answer", "note"),
-    ),
+    EventType.WEBHOOK_DELIVERED: ("the receiver of a webhook answered that it has it", WEBHOOK),
+    EventType.WEBHOOK_EXHAUSTED: ("a webhook was tried for the last time", WEBHOOK),
+    EventType.WEBHOOK_REPLAYED: ("a person had a webhook sent once more", (*WEBHOOK, "note")),
     EventType.CLOCK_JUMPED: (
         "the store's clock jumped, and expiry pauses", ("jump_seconds", "expiry_paused_seconds"),
     ),
