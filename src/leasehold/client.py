@@ -299,14 +299,20 @@ class HeldLease:
         from leasehold.browsers.checkout import StrangeDirectory
 
         self.check()
+        if self._refused is not None:
+            raise self._refused  # what a person has to look at is not to be had by asking twice
         if self._borrowed is None:
             try:
-                self._borrowed = await self._borrow()
+                borrowed = await self._borrow()
             except StrangeDirectory as strange:
                 self._refused, self._fence = strange, strange.fence
                 raise
-            if self._borrowed.manual_use:
-                await self._manual_use(self._borrowed)
+            try:
+                await self._refuse_manual_use(borrowed)
+            except BaseException:
+                borrowed.let_go()
+                raise
+            self._borrowed = borrowed
         return self._borrowed.path
 
     async def _borrow(self) -> "Borrowed":
@@ -321,14 +327,15 @@ class HeldLease:
             await asyncio.wait({taking})
             raise
 
-    async def _manual_use(self, borrowed: "Borrowed") -> None:
-        """Somebody used the profile outside a lease: say so, then go on or leave it to a person, as configured."""
+    async def _refuse_manual_use(self, borrowed: "Borrowed") -> None:
+        """If somebody used the profile outside a lease, say so; then go on or leave it to a person, as configured."""
         policy, found = self.grant.profile.manual_use, borrowed.manual_use
+        if not found:
+            return
         await self._store.record(manual_use(self.lease, found, policy, datetime.now(UTC)))
         await aside(borrowed.accept)  # what was told once is known: the next run must not find it again
         by_person = self._request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
         if policy is not ManualUse.ACCEPT and not by_person:
-            borrowed.let_go()
             self._refused = Fail("MANUAL_USE_DETECTED", found)
             raise self._refused
 

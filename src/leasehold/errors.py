@@ -16,7 +16,7 @@ The code is for programs, the message for people: what happened, to what, and wh
     │   └── ProfileBusy         PROFILE_NOT_AVAILABLE
     ├── LeaseLost               STALE_WORKER_WRITE_REJECTED
     │   └── LeaseExpired        (the same: its time is up by the store's clock, and nobody has ended it yet)
-    ├── PartlyDone              PARTLY_DONE: the first batches of a long request were accepted, the rest was not
+    ├── PartlyDone              PARTLY_DONE: some of it happened, and then something stopped it
     ├── Fail                    RUN_FAILED: raised by your own code to end a run for a named reason
     └── StoreError              STORE_ERROR
         ├── StoreUnavailable    STORE_UNAVAILABLE
@@ -80,7 +80,7 @@ class InputError(LeaseholdError):
 
 
 class PartlyDone(LeaseholdError):
-    """Part of a request that is too long for one commit was done. The message says how far, and what stopped it."""
+    """Part of what was asked for was done. The message says how far it came, and what stopped it."""
 
     code = "PARTLY_DONE"
 

@@ -89,8 +89,8 @@ class LeaseRequest:
 class Grant:
     """A lease, and everything that is needed to use it.
 
-    `engine` is the version of the browser that opened the profile last; None if none did, or a person has cleared it
-    since: only then may its directory be empty.
+    `engine` is the version of the browser that opened the profile last; None if none did, or a person has accepted an
+    empty directory since: only then may it be empty.
     """
 
     lease: Lease

@@ -265,8 +265,9 @@ async def test_manual_use_is_noticed_by_a_program_too(
             history.write(b"by hand")
         async with connect(sqlite_url, data_dir=str(home.data)) as client, client.lease("p1") as lease:
             if policy is ManualUse.REVIEW:
-                with pytest.raises(Fail, match="changed since the last run closed: Default/History"):
-                    await lease.user_data_dir()
+                for _ in range(2):
+                    with pytest.raises(Fail, match="changed since the last run closed: Default/History"):
+                        await lease.user_data_dir()
             else:
                 await lease.user_data_dir()
         assert (await home.lane()).state == state

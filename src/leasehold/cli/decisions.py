@@ -4,6 +4,7 @@ Which decisions exist, and in which state, is the core's table; here they only g
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -58,7 +59,8 @@ async def put_through(store: "Store", decision: Decision) -> "Decided":
     """Decide, and tell the state as lists show it: a job that is back in its queue may be blocked there."""
     decided = await store.decide(decision)
     if decision.target is Target.JOB and decided.state == JobState.QUEUED:
-        return replace(decided, state=(await store.get(Job, decision.id)).state)
+        with suppress(LeaseholdError):  # it was decided, whatever becomes of this look
+            return replace(decided, state=(await store.get(Job, decision.id)).state)
     return decided
 
 

@@ -1,7 +1,7 @@
 """One POST to a receiver, in its time, to an address that may be called.
 
 The name is looked up once, and the connection goes to an address that was checked: a name cannot lead into the network
-behind this machine. Redirects are not followed, and of the answer only its head is read. What a receiver says never
+behind this machine. Redirects are not followed, and of the answer only its head counts. What a receiver says never
 gets into our words: they are kept and shown.
 """
 
