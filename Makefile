@@ -14,7 +14,7 @@ setup: ## create .venv with the locked requirements (again only when they change
 	@tools/setup.sh .venv requirements/dev.txt
 
 run: browser ## see it work: a fleet, a local shop, real browsers
-	@$(BIN)/leasehold demo
+	@$(BIN)/leasekeeper demo
 
 test: servers check ## everything that must hold: check, then all tests
 	@$(BIN)/pytest -n auto --dist load --maxschedchunk 1 $(PYTEST_ARGS)

@@ -1,5 +1,5 @@
-"""Benchmarks of Leasehold against peers and against what the machine can do at all.
+"""Benchmarks of Leasekeeper against peers and against what the machine can do at all.
 
 Nothing here is shipped. `limits` measures the machine, `peers` measures other queues,
-`claims` measures Leasehold and prints all three beside each other.
+`claims` measures Leasekeeper and prints all three beside each other.
 """

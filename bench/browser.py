@@ -1,4 +1,4 @@
-"""What Leasehold adds to a browser job: the same script bare and as a task, in turns, as ratios and a file.
+"""What Leasekeeper adds to a browser job: the same script bare and as a task, in turns, as ratios and a file.
 
 The bare script is what people write first: launch a persistent context, do the work, close it. Both use the same
 browser, the same directory, one running driver, and a local site; machines are noisy, so the middle ratio counts.
@@ -20,21 +20,21 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Playwright, async_playwright
 
-from leasehold import config as settings
-from leasehold.app import App, Run
-from leasehold.browsers.finding import find_browser
-from leasehold.browsers.launching import forget_tabs, launch_options
-from leasehold.browsers.link import KeeperLink, Orders
-from leasehold.browsers.wrapper import write_wrapper
-from leasehold.core.ids import AccountId, ProfileId
-from leasehold.core.jobs import Job, RunMode
-from leasehold.core.profiles import Profile
-from leasehold.ports import Store
-from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.stopping import Stop
-from leasehold.runtime.worker import Worker, WorkerOptions
-from leasehold.stores import open_store
-from leasehold.wire import parse_jobs
+from leasekeeper import config as settings
+from leasekeeper.app import App, Run
+from leasekeeper.browsers.finding import find_browser
+from leasekeeper.browsers.launching import forget_tabs, launch_options
+from leasekeeper.browsers.link import KeeperLink, Orders
+from leasekeeper.browsers.wrapper import write_wrapper
+from leasekeeper.core.ids import AccountId, ProfileId
+from leasekeeper.core.jobs import Job, RunMode
+from leasekeeper.core.profiles import Profile
+from leasekeeper.ports import Store
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.worker import Worker, WorkerOptions
+from leasekeeper.stores import open_store
+from leasekeeper.wire import parse_jobs
 from tests.conformance.world import fleet
 from tests.runtime.shop import Shop
 
@@ -85,7 +85,7 @@ class Bench:
         )
 
     def _bare_launch(self, directory: Path) -> dict[str, Any]:
-        """What people write: Leasehold's quiet flags, and none of what it needs for itself."""
+        """What people write: Leasekeeper's quiet flags, and none of what it needs for itself."""
         launch = self._launch(directory, self._browser.path)
         return {**launch, "args": [arg for arg in launch["args"] if arg != "--restore-last-session"]}
 
@@ -175,7 +175,7 @@ async def in_turns(*measures: Callable[[], Awaitable[float]]) -> list[list[float
 async def measure(bench: Bench) -> dict[str, float]:
     """All figures."""
     ours, bare = await in_turns(lambda: bench.jobs("clicks", 1), lambda: bench.bare(CLICKS))
-    tell("one job: a page and ten clicks, through Leasehold", median(ours), "s")
+    tell("one job: a page and ten clicks, through Leasekeeper", median(ours), "s")
     tell("  the same script, bare", median(bare), "s")
 
     async def relaunching() -> float:
@@ -215,9 +215,9 @@ def tell(name: str, value: float, unit: str) -> None:
 
 async def run() -> dict[str, float]:
     """The worker, the site and the measurements."""
-    print(f"what Leasehold adds to a browser job; {ROUNDS} rounds in turns\n", flush=True)
+    print(f"what Leasekeeper adds to a browser job; {ROUNDS} rounds in turns\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="lh-bench-", dir="/var/tmp") as folder, Shop() as shop:
-        url, data = f"sqlite:///{folder}/leasehold.db", Path(folder) / "data"
+        url, data = f"sqlite:///{folder}/leasekeeper.db", Path(folder) / "data"
         config = settings.load({}, store=url, data_dir=str(data), poll_every=5.0)
         store = await open_store(url, policy=config.policy)
         profile = Profile(profile_id=ProfileId("p1"), account_id=AccountId("bench"))

@@ -1,4 +1,4 @@
-"""Claim rates: Leasehold beside its peers and beside what the machine can do, in one run, as one table and a file.
+"""Claim rates: Leasekeeper beside its peers and beside what the machine can do, in one run, as one table and a file.
 
 Machines are noisy, so what is compared is measured in turns, several rounds, and the middle ratio counts. Every figure
 is jobs per second of claim + settle, durable (fsync on), unless its name says otherwise.
@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import leasehold.stores
+import leasekeeper.stores
 from bench import history, limits, load
 from bench.peers import procrastinate_locks, redis_recipe
-from leasehold.core.jobs import Job
+from leasekeeper.core.jobs import Job
 from tests.servers import PostgresServer, new_database, postgres_server, start_redis
 
 PROFILES = 2_000
@@ -230,7 +230,7 @@ class SqliteBench:
 
 async def slowest_list(url: str) -> float:
     """Milliseconds for a page of jobs, the slowest of the usual filters, each the middle of five tries."""
-    store = await leasehold.stores.open_store(url)
+    store = await leasekeeper.stores.open_store(url)
     try:
         slowest = 0.0
         await load.report(store)

@@ -39,7 +39,7 @@ def add_to_postgres(url: str, finished: int, profiles: int) -> None:
     """Write the past into a PostgreSQL store."""
     numbers = f"generate_series(1, {finished}) n"
     with psycopg.connect(
-        url, autocommit=True, options="-c search_path=leasehold -c synchronous_commit=off"
+        url, autocommit=True, options="-c search_path=leasekeeper -c synchronous_commit=off"
     ) as connection:
         for statement in (_COPY_JOBS, _COPY_RUNS, _COPY_EVENTS):
             text = statement.format(numbers=numbers, profiles=profiles)

@@ -15,16 +15,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import leasehold.stores
-from leasehold.core.accounts import Account
-from leasehold.core.fleet import Fleet
-from leasehold.core.ids import AccountId, ProfileId, WorkerId
-from leasehold.core.jobs import JobSpec
-from leasehold.core.leases import Purpose
-from leasehold.core.profiles import Profile
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.core.workers import WorkerReport
-from leasehold.ports import MOST_IN_BATCH, ClaimRequest, LeaseRequest, Store
+import leasekeeper.stores
+from leasekeeper.core.accounts import Account
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import AccountId, ProfileId, WorkerId
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.leases import Purpose
+from leasekeeper.core.profiles import Profile
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.ports import MOST_IN_BATCH, ClaimRequest, LeaseRequest, Store
 
 TASK = "sync_orders"
 HELD = "held"
@@ -48,8 +48,8 @@ class Rate:
 
 async def make_world(url: str, profiles: int, jobs_per_profile: int, blocked: int) -> Rate:
     """A store with a fleet and jobs; `blocked` more of them wait behind one leased profile. Gives the submit rate."""
-    await leasehold.stores.migrate(url)
-    store = await leasehold.stores.open_store(url)
+    await leasekeeper.stores.migrate(url)
+    store = await leasekeeper.stores.open_store(url)
     try:
         names = [f"profile_{n:05}" for n in range(profiles)]
         await store.apply(_fleet([*names, HELD]), actor="bench")
@@ -133,7 +133,7 @@ def _line(child: subprocess.Popen[str]) -> str:
 
 
 async def _work(url: str, workers: int, batch: int, seconds: float) -> None:
-    store = await leasehold.stores.open_store(url)
+    store = await leasekeeper.stores.open_store(url)
     try:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

@@ -18,7 +18,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from leasehold.stores import migrate
+from leasekeeper.stores import migrate
 from tests.servers import PostgresServer, drop_database, new_database, postgres_server
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
@@ -82,7 +82,7 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """An SQLite file for this test alone; it does not exist yet."""
-    return f"sqlite:///{tmp_path}/leasehold.db"
+    return f"sqlite:///{tmp_path}/leasekeeper.db"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

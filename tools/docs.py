@@ -13,21 +13,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-import leasehold
-from leasehold.cli.faults import EXIT_CODES, exit_code
-from leasehold.cli.reference import reference as command_line
-from leasehold.config import PREFIX, SETTINGS, Setting
-from leasehold.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
-from leasehold.core.events import EventType
-from leasehold.core.failures import FAILURES, ProfileRule, RetryRule
-from leasehold.core.fleet import ChangeKind
-from leasehold.core.jobs import FINAL, JOB_TRANSITIONS, JobState
-from leasehold.core.profiles import TRANSITIONS, Cause, ProfileState
-from leasehold.core.readiness import NEXT_STEP, Blocked
-from leasehold.errors import LeaseholdError
-from leasehold.ports import MOST_IN_PAGE
-from leasehold.stores.sql import reading
-from leasehold.wire import fleet_schema, fleet_table, job_schema, job_table
+import leasekeeper
+from leasekeeper.cli.faults import EXIT_CODES, exit_code
+from leasekeeper.cli.reference import reference as command_line
+from leasekeeper.config import PREFIX, SETTINGS, Setting
+from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
+from leasekeeper.core.events import EventType
+from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
+from leasekeeper.core.fleet import ChangeKind
+from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, JobState
+from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
+from leasekeeper.core.readiness import NEXT_STEP, Blocked
+from leasekeeper.errors import LeasekeeperError
+from leasekeeper.ports import MOST_IN_PAGE
+from leasekeeper.stores.sql import reading
+from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = ROOT / "docs/reference"
@@ -251,7 +251,7 @@ def blocked_reasons() -> str:
     return page(
         "Blocked reasons",
         "Blocked is not failed: waiting uses up no attempt, and each reason has a next step.\n"
-        "`leasehold why job ID` says the same about one job, with the holder and the times.",
+        "`leasekeeper why job ID` says the same about one job, with the holder and the times.",
         table(
             ["reason", "when", "what ends it"],
             [(f"`{reason}`", BLOCKED[reason], NEXT_STEP[reason]) for reason in Blocked],
@@ -299,14 +299,14 @@ def errors() -> str:
     """Every exception with its code."""
     return page(
         "Errors",
-        "Everything that Leasehold raises on purpose is a `leasehold.LeaseholdError` with a stable `code` and a\n"
+        "Everything that Leasekeeper raises on purpose is a `leasekeeper.LeasekeeperError` with a stable `code` and a\n"
         "`message` for people. Indented names are kinds of the one above. The last column is what the command line\n"
         "leaves with.",
         table(
             ["code", "exception", "meaning", "exit"],
             [
                 (f"`{kind.code}`", f"{'&emsp;' * depth}`{kind.__name__}`", _doc(kind), exit_code(kind.__new__(kind)))
-                for kind, depth in _tree(LeaseholdError, 0)
+                for kind, depth in _tree(LeasekeeperError, 0)
             ],
         ),
         "## Exit codes",
@@ -314,10 +314,10 @@ def errors() -> str:
     )
 
 
-def _tree(kind: type[LeaseholdError], depth: int) -> Iterator[tuple[type[LeaseholdError], int]]:
+def _tree(kind: type[LeasekeeperError], depth: int) -> Iterator[tuple[type[LeasekeeperError], int]]:
     yield kind, depth
     for inner in kind.__subclasses__():
-        if inner.__module__ == LeaseholdError.__module__:
+        if inner.__module__ == LeasekeeperError.__module__:
             yield from _tree(inner, depth + 1)
 
 
@@ -378,7 +378,7 @@ def job_fields() -> str:
     """The fields of a job."""
     return page(
         "A job",
-        "The fields of a job, the same for `client.submit`, `leasehold submit --file jobs.jsonl` and every store.\n"
+        "The fields of a job, the same for `client.submit`, `leasekeeper submit --file jobs.jsonl` and every store.\n"
         "As JSON Schema: [job.schema.json](job.schema.json). Every name also has a camelCase form on input;\n"
         "null is the same as absent.",
         job_table(),
@@ -390,7 +390,7 @@ def fleet_fields() -> str:
     """The fields of a fleet file."""
     return page(
         "fleet.yaml",
-        "What `leasehold apply` reads. As JSON Schema: [fleet.schema.json](fleet.schema.json).\n"
+        "What `leasekeeper apply` reads. As JSON Schema: [fleet.schema.json](fleet.schema.json).\n"
         "How to write one: [Declare a fleet](../howto/declare-a-fleet.md).",
         fleet_table(),
         "A profile's `browser` is kept, but not acted on by this version: workers run the one that they find.",
@@ -399,21 +399,21 @@ def fleet_fields() -> str:
 
 def python() -> str:
     """The public names, from their own signatures and docstrings."""
-    tree = ast.parse((ROOT / "src/leasehold/client.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "src/leasekeeper/client.py").read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     opening = next(node for node in tree.body if isinstance(node, ast.AsyncFunctionDef) and node.name == "connect")
-    shown = ["## connect", f"`async with {_call(opening)} as client:`", _doc(leasehold.connect)]
+    shown = ["## connect", f"`async with {_call(opening)} as client:`", _doc(leasekeeper.connect)]
     for name, handle in (("Client", "client"), ("HeldLease", "lease")):
-        shown += [f"## {name}", _text(getattr(leasehold, name)), _methods(classes[name], handle)]
-    others = [name for name in leasehold.__all__ if name not in ("Client", "HeldLease", "connect")]
+        shown += [f"## {name}", _text(getattr(leasekeeper, name)), _methods(classes[name], handle)]
+    others = [name for name in leasekeeper.__all__ if name not in ("Client", "HeldLease", "connect")]
     return page(
         "Python",
-        "```python\nfrom leasehold import connect\n```",
+        "```python\nfrom leasekeeper import connect\n```",
         *shown,
         "## Other names",
-        table(["name", "what"], [(f"`leasehold.{name}`", _what(getattr(leasehold, name))) for name in others]),
-        "Everything else that a store can do is in `client.store`: the [port](../../src/leasehold/ports.py), with the\n"
-        "guarantees of each operation. Fields of records are in [core](../../src/leasehold/core).",
+        table(["name", "what"], [(f"`leasekeeper.{name}`", _what(getattr(leasekeeper, name))) for name in others]),
+        "Everything else that a store can do is in `client.store`: the [port](../../src/leasekeeper/ports.py), with\n"
+        "the guarantees of each operation. Fields of records are in [core](../../src/leasekeeper/core).",
     )
 
 

@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [chromium]
 #
-# a virtual environment with exactly the hashed requirements and an editable leasehold, and the
+# a virtual environment with exactly the hashed requirements and an editable leasekeeper, and the
 # servers and browsers that tests or benchmarks start. Only what is missing is installed through apt.
 set -eu
 cd "$(dirname "$0")/.."
@@ -43,21 +43,21 @@ have_postgres() {
 have_browser() {
     "$venv/bin/python" -c '
 import os
-from leasehold.browsers.finding import BrowserNotFound, find_browser
+from leasekeeper.browsers.finding import BrowserNotFound, find_browser
 try:
-    find_browser(os.environ.get("LEASEHOLD_BROWSER"))
+    find_browser(os.environ.get("LEASEKEEPER_BROWSER"))
 except BrowserNotFound as error:
-    raise SystemExit(f"setup: {error.message}" if os.environ.get("LEASEHOLD_BROWSER") else 1)
+    raise SystemExit(f"setup: {error.message}" if os.environ.get("LEASEKEEPER_BROWSER") else 1)
 '
 }
 
 install_browser() {
     # A setting that leads nowhere is for the person to mend: another browser would not be looked at.
-    [ -z "${LEASEHOLD_BROWSER:-}" ] || exit 1
+    [ -z "${LEASEKEEPER_BROWSER:-}" ] || exit 1
     # Where the system has no such package (Ubuntu), Playwright brings a browser of its own.
     (apt_install chromium) || "$venv/bin/python" -m playwright install --with-deps chromium >&2 ||
-        die "no browser could be installed; set LEASEHOLD_BROWSER to the path of Chromium or Chrome"
-    have_browser || die "there is still no browser; set LEASEHOLD_BROWSER to the path of Chromium or Chrome"
+        die "no browser could be installed; set LEASEKEEPER_BROWSER to the path of Chromium or Chrome"
+    have_browser || die "there is still no browser; set LEASEKEEPER_BROWSER to the path of Chromium or Chrome"
 }
 
 make_venv() {
@@ -73,8 +73,8 @@ fresh() { [ -x "$venv/bin/python" ] && [ "$(cat "$venv/$1.stamp" 2>/dev/null)" =
 stamp() { printf '%s\n' "$2" >"$venv/$1.stamp"; }
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 
-command -v "$python" >/dev/null || die "$python was not found; Leasehold needs Python 3.11 or newer"
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Leasehold needs Python 3.11 or newer, $python is older"
+command -v "$python" >/dev/null || die "$python was not found; Leasekeeper needs Python 3.11 or newer"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Leasekeeper needs Python 3.11 or newer, $python is older"
 
 # The directory is part of the stamp because a virtual environment cannot be moved.
 locked="$("$python" -VV | tr '\n' ' ') $PWD $(cksum <"$requirements")"

@@ -1,12 +1,12 @@
-"""Submit a job, then use one profile under a lease. See README.md; first: `leasehold apply fleet.yaml`."""
+"""Submit a job, then use one profile under a lease. See README.md; first: `leasekeeper apply fleet.yaml`."""
 
 import asyncio
 
-from leasehold import connect
+from leasekeeper import connect
 
 
 async def main() -> None:
-    async with connect() as client:  # $LEASEHOLD_STORE, else sqlite:///leasehold.db
+    async with connect() as client:  # $LEASEKEEPER_STORE, else sqlite:///leasekeeper.db
         submitted = await client.submit("sync_orders", account="store_us_018", payload={"day": "2026-01-31"})
         print((await client.why(job=submitted.job.job_id)).headline)
 

@@ -9,13 +9,13 @@ import signal
 import sys
 from dataclasses import replace
 
-from leasehold import Client, Fail, LeaseLost, connect
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.core.workers import WorkerReport
-from leasehold.ports import ClaimRequest, Grant
-from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.heartbeat import Heartbeat, Hold
-from leasehold.stores import open_store
+from leasekeeper import Client, Fail, LeaseLost, connect
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.ports import ClaimRequest, Grant
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.heartbeat import Heartbeat, Hold
+from leasekeeper.stores import open_store
 
 TASKS = ("sync_orders",)
 

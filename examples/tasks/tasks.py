@@ -1,9 +1,9 @@
 """Tasks that run in real browsers. How to run them is in the README, under "Tasks in real browsers"."""
 
 # tasks.py
-from leasehold import App, Fail, Run
+from leasekeeper import App, Fail, Run
 
-app = App()  # $LEASEHOLD_STORE, else ./leasehold.db
+app = App()  # $LEASEKEEPER_STORE, else ./leasekeeper.db
 
 
 @app.task("sync_orders", actions=["read_dashboard", "export_orders"])

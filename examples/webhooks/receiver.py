@@ -1,4 +1,4 @@
-"""A receiver of Leasehold's webhooks: `WEBHOOK_SECRET=whsec_… python receiver.py`, then POST to http://127.0.0.1:9000/.
+"""A receiver of Leasekeeper's webhooks: `WEBHOOK_SECRET=whsec_… python receiver.py`, then POST to http://127.0.0.1:9000/.
 
 It needs nothing but the standard library. A real one would keep the ids that it has seen where they outlive it.
 """
@@ -59,7 +59,7 @@ def key_of(secret: str) -> bytes:
     except ValueError:
         key = b""
     if not secret.startswith("whsec_") or not key:
-        sys.exit("set WEBHOOK_SECRET to what LEASEHOLD_WEBHOOK_SECRET is: whsec_ and what follows it")
+        sys.exit("set WEBHOOK_SECRET to what LEASEKEEPER_WEBHOOK_SECRET is: whsec_ and what follows it")
     return key
 
 

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from playwright.async_api import BrowserContext, async_playwright
 
-from leasehold.browsers.link import KeeperLink, KeeperReport, Orders, read_report
-from leasehold.browsers.wrapper import write_wrapper
+from leasekeeper.browsers.link import KeeperLink, KeeperReport, Orders, read_report
+from leasekeeper.browsers.wrapper import write_wrapper
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -168,7 +168,7 @@ class Stage:
         return Worker(process, self)
 
     def start_foreign(self, command: list[str], stdin: Path = Path("/dev/null")) -> "subprocess.Popen[str]":
-        """A program that Leasehold knows nothing of, started beside the profile directory."""
+        """A program that Leasekeeper knows nothing of, started beside the profile directory."""
         with stdin.open() as given:
             process = subprocess.Popen(
                 command,

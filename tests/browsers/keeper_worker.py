@@ -14,7 +14,7 @@ from typing import Any
 
 from playwright.async_api import Error, Page, async_playwright
 
-from leasehold.browsers.link import KeeperLink, Orders
+from leasekeeper.browsers.link import KeeperLink, Orders
 
 
 def boot_time() -> float:

@@ -1,4 +1,4 @@
-"""Small servers that behave well or badly on purpose, and a real browser started as Leasehold starts it."""
+"""Small servers that behave well or badly on purpose, and a real browser started as Leasekeeper starts it."""
 
 import asyncio
 import os
@@ -13,13 +13,13 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, Page, async_playwright
 
-from leasehold.browsers.finding import find_browser
-from leasehold.browsers.launching import launch_options
-from leasehold.browsers.secrets import Credentials
-from leasehold.core.accounts import Proxy
-from leasehold.core.ids import AccountId, ProfileId, ProxyId
-from leasehold.core.jobs import RunMode
-from leasehold.core.profiles import Profile
+from leasekeeper.browsers.finding import find_browser
+from leasekeeper.browsers.launching import launch_options
+from leasekeeper.browsers.secrets import Credentials
+from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
+from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.profiles import Profile
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -107,7 +107,7 @@ def options(directory: Path, **changes: Any) -> dict[str, Any]:
     return launch_options(
         Profile(profile_id=ProfileId("p"), account_id=AccountId("a"), **changes),
         directory=directory,
-        executable=find_browser(os.environ.get("LEASEHOLD_BROWSER")).path,
+        executable=find_browser(os.environ.get("LEASEKEEPER_BROWSER")).path,
         run_mode=RunMode.HEADLESS,
         environ=os.environ,
         root=os.geteuid() == 0,
@@ -118,7 +118,7 @@ def options(directory: Path, **changes: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def browser(directory: Path, **changes: Any) -> AsyncIterator[BrowserContext]:
-    """A real browser on a directory, started as Leasehold starts it but without a keeper."""
+    """A real browser on a directory, started as Leasekeeper starts it but without a keeper."""
     async with async_playwright() as playwright:
         context = await playwright.chromium.launch_persistent_context(**options(directory, **changes))
         try:

@@ -13,7 +13,7 @@ from typing import Any
 from playwright.async_api import BrowserContext, Dialog, Error, Page
 from playwright.sync_api import sync_playwright
 
-from leasehold.evidence.capture import (
+from leasekeeper.evidence.capture import (
     MOST_VALUE,
     Captured,
     capture,
@@ -23,8 +23,8 @@ from leasehold.evidence.capture import (
     read_environment,
     read_environment_sync,
 )
-from leasehold.evidence.recorder import KEPT_EACH_END, MOST_KEPT, Recorder
-from leasehold.evidence.redact import MOST_URL, Redactor
+from leasekeeper.evidence.recorder import KEPT_EACH_END, MOST_KEPT, Recorder
+from leasekeeper.evidence.redact import MOST_URL, Redactor
 from tests.browsers.sites import answer, browser, main_process, open_page, options, serving, telling
 from tests.runtime.shop import Shop
 from tests.servers import closed_port

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.checkout import Condition, claim_directory, fingerprint, inspect, seal
-from leasehold.browsers.finding import find_browser
-from leasehold.browsers.keeper.fence import locked_database
-from leasehold.errors import Fail
+from leasekeeper.browsers.checkout import Condition, claim_directory, fingerprint, inspect, seal
+from leasekeeper.browsers.finding import find_browser
+from leasekeeper.browsers.keeper.fence import locked_database
+from leasekeeper.errors import Fail
 from tests.browsers.sites import answer, browser, gone, open_page, serving
 
 

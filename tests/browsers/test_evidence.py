@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.evidence.files import EvidenceFolder, EvidenceNotSaved
+from leasekeeper.evidence.files import EvidenceFolder, EvidenceNotSaved
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.finding import BrowserNotFound, find_browser, playwright_chromium, version_of
+from leasekeeper.browsers.finding import BrowserNotFound, find_browser, playwright_chromium, version_of
 
 
 def program(path: Path, version: str = "Chromium 140.0.1.2 built on Debian", counter: Path | None = None) -> Path:
@@ -37,7 +37,7 @@ def playwrights_own(tmp_path: Path) -> Path:
 
 
 def test_a_real_browser_is_found_with_its_engine() -> None:
-    found = find_browser(os.environ.get("LEASEHOLD_BROWSER"))
+    found = find_browser(os.environ.get("LEASEKEEPER_BROWSER"))
     assert found.engine >= 120
     assert found.version.startswith(f"{found.engine}.")
 
@@ -59,7 +59,7 @@ def test_a_setting_may_be_a_name_on_the_path(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_leads_nowhere_is_not_passed_over(tmp_path: Path) -> None:
-    with pytest.raises(BrowserNotFound, match="LEASEHOLD_BROWSER"):
+    with pytest.raises(BrowserNotFound, match="LEASEKEEPER_BROWSER"):
         find_browser("/nowhere/chromium", environ(tmp_path, "chromium"))
 
 

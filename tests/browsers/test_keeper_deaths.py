@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.link import KeeperLink, KeeperReport, read_report
+from leasekeeper.browsers.link import KeeperLink, KeeperReport, read_report
 from tests.browsers.keeper_stage import PATIENCE, Stage, Worker, boot_time, eventually, eventually_async, send, stage_in
 
 KILL, STOP, CONT = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
@@ -172,7 +172,7 @@ def test_a_live_browser_keeps_its_directory_locked_though_its_keeper_was_killed(
     send(worker.browser, STOP)
     send(worker.keeper, KILL)
     eventually(lambda: not Path(f"/proc/{worker.keeper}").exists(), "the keeper's end")
-    with (stage.profile / ".leasehold" / "lock").open() as lock:
+    with (stage.profile / ".leasekeeper" / "lock").open() as lock:
         with pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         send(worker.browser, CONT)

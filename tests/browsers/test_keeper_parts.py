@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.keeper.fence import clear_singletons
-from leasehold.browsers.keeper.orders import Orders, Refused
-from leasehold.browsers.keeper.pages import Pages, plain_url
-from leasehold.browsers.keeper.processes import has_files_in, is_alive, users_of
-from leasehold.browsers.keeper.proof import prove
-from leasehold.browsers.keeper.quick import from_json, to_json
-from leasehold.browsers.keeper.relay import BEGINNING, Flow, Messages
+from leasekeeper.browsers.keeper.fence import clear_singletons
+from leasekeeper.browsers.keeper.orders import Orders, Refused
+from leasekeeper.browsers.keeper.pages import Pages, plain_url
+from leasekeeper.browsers.keeper.processes import has_files_in, is_alive, users_of
+from leasekeeper.browsers.keeper.proof import prove
+from leasekeeper.browsers.keeper.quick import from_json, to_json
+from leasekeeper.browsers.keeper.relay import BEGINNING, Flow, Messages
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Error
 
-from leasehold.browsers.link import KeeperLink, LaunchRefused, Orders
+from leasekeeper.browsers.link import KeeperLink, LaunchRefused, Orders
 from tests.browsers.keeper_stage import CHROMIUM, FLAGS, PATIENCE, Stage, boot_time, eventually_async, stage_in
 
 
@@ -83,8 +83,8 @@ async def test_the_same_token_of_another_lease(stage: Stage) -> None:
 
 
 async def test_a_fence_file_that_cannot_be_read(stage: Stage) -> None:
-    (stage.profile / ".leasehold").mkdir(parents=True)
-    (stage.profile / ".leasehold" / "fence").write_text("{")
+    (stage.profile / ".leasekeeper").mkdir(parents=True)
+    (stage.profile / ".leasekeeper" / "fence").write_text("{")
     told = await refused(stage, stage.orders())
     assert told.reason == "STALE_TOKEN"
 
@@ -92,7 +92,7 @@ async def test_a_fence_file_that_cannot_be_read(stage: Stage) -> None:
 async def test_a_deadline_that_has_passed(stage: Stage) -> None:
     told = await refused(stage, stage.orders(deadline=boot_time() - 1))
     assert told.reason == "LEASE_LOST"
-    assert not (stage.profile / ".leasehold").exists(), "the directory was not touched"
+    assert not (stage.profile / ".leasekeeper").exists(), "the directory was not touched"
 
 
 def test_a_debugging_port(stage: Stage) -> None:
@@ -114,7 +114,7 @@ def test_a_debugging_port(stage: Stage) -> None:
                 check=False,
             )
         assert port.returncode == 78
-        assert port.stderr.startswith("leasehold keeper: BAD_ORDERS: --remote-debugging-port")
+        assert port.stderr.startswith("leasekeeper keeper: BAD_ORDERS: --remote-debugging-port")
         assert port.stderr.count("\n") == 1
         refusal = link.refusal()
         assert refusal is not None
@@ -221,7 +221,7 @@ async def test_a_live_browser_of_another_container_is_company(stage: Stage, tmp_
     told = await refused(stage, stage.orders())
     assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
     assert "container-1" in told.message
-    own = stage.profile / ".leasehold"
+    own = stage.profile / ".leasekeeper"
     assert sorted(path for path in stage.profile.rglob("*") if not path.is_relative_to(own)) == before
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, Error, Page
 
-from leasehold.browsers.link import KeeperLink, LaunchRefused, read_report
+from leasekeeper.browsers.link import KeeperLink, LaunchRefused, read_report
 from tests.browsers.keeper_stage import (
     PATIENCE,
     Stage,
@@ -125,7 +125,7 @@ async def test_the_environment_and_the_command_line_keep_no_secret_and_no_port_i
     async with stage.browser(link := KeeperLink(stage.orders())) as context:
         await context.pages[0].goto(stage.site.url)
         browser = await link.started()
-        assert "LEASEHOLD_KEEPER" not in environment_of(browser)
+        assert "LEASEKEEPER_KEEPER" not in environment_of(browser)
         secret = json.loads((stage.folder() / "keeper.json").read_text())["secret"]
         assert not [pid for pid in stage.processes() if secret in command_line(pid)]
         assert stage.listeners() == []
@@ -137,7 +137,7 @@ async def test_the_environment_and_the_command_line_keep_no_secret_and_no_port_i
 async def test_the_directory_stays_locked_by_the_browser_itself(stage: Stage) -> None:
     async with stage.browser(link := KeeperLink(stage.orders())):
         browser = await link.started()
-        assert str(stage.profile / ".leasehold" / "lock") in open_files(browser).values()
+        assert str(stage.profile / ".leasekeeper" / "lock") in open_files(browser).values()
     link.close()
 
 
@@ -237,7 +237,7 @@ async def test_a_warm_browser_is_handed_over_to_the_next_lease(stage: Stage) -> 
             deadline=until,
             kill_at=until,
         )
-        fence = json.loads((stage.profile / ".leasehold" / "fence").read_text())
+        fence = json.loads((stage.profile / ".leasekeeper" / "fence").read_text())
         assert (fence["token"], fence["lease_id"]) == (4, "lease_4")
         await page.goto(stage.site.url + "/second")
         await context.close()

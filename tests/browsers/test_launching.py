@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.launching import forget_tabs
-from leasehold.browsers.secrets import Credentials
+from leasekeeper.browsers.launching import forget_tabs
+from leasekeeper.browsers.secrets import Credentials
 from tests.browsers.sites import browser, environment_of, main_process, open_page, processes_on, serving, telling
 
 SEEN_IN_PAGE = """async () => {
@@ -112,7 +112,7 @@ async def test_session_cookies_survive_a_close_but_tabs_do_not_act_by_themselves
 
 
 async def test_the_browser_inherits_no_secret_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEASEHOLD_STORE", "postgresql://user:store-password@db.test/leasehold")
+    monkeypatch.setenv("LEASEKEEPER_STORE", "postgresql://user:store-password@db.test/leasekeeper")
     monkeypatch.setenv("HTTP_PROXY", "http://elsewhere.test:8080")
     async with browser(tmp_path / "p"):
         environment = environment_of(main_process(tmp_path / "p"))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.browsers.link import KeeperLink, LaunchRefused, Orders, read_report
-from leasehold.browsers.reports import ReportUnreadable
-from leasehold.browsers.wrapper import write_wrapper
+from leasekeeper.browsers.link import KeeperLink, LaunchRefused, Orders, read_report
+from leasekeeper.browsers.reports import ReportUnreadable
+from leasekeeper.browsers.wrapper import write_wrapper
 
 PROOF = {"graceful": True, "processes_gone": True, "lock_gone": True, "exit_type": "Normal", "failing_clause": ""}
 REPORT: dict[str, Any] = {
@@ -256,5 +256,5 @@ def test_the_wrapper_is_written_once_and_repaired(tmp_path: Path) -> None:
     assert path.stat().st_ino == first.st_ino
     path.write_text("#!/bin/sh\nexit 1\n")
     write_wrapper(tmp_path / "it's data")
-    assert "leasehold.browsers.keeper" in path.read_text()
+    assert "leasekeeper.browsers.keeper" in path.read_text()
     assert [entry.name for entry in path.parent.iterdir()] == ["keeper"]

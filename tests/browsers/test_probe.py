@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.browsers.probe import Probe, ProbeResult, probe
-from leasehold.browsers.secrets import Credentials
+from leasekeeper.browsers.probe import Probe, ProbeResult, probe
+from leasekeeper.browsers.secrets import Credentials
 from tests.browsers.sites import Handler, answer, close_empty, hang, own_certificate, serving, telling
 from tests.servers import closed_port
 

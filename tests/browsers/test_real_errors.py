@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, Error, Page, async_playwright, expect
 
-from leasehold.core.classify import Facts, classify, kind_of
-from leasehold.evidence.recorder import Recorder
-from leasehold.evidence.redact import Redactor
+from leasekeeper.core.classify import Facts, classify, kind_of
+from leasekeeper.evidence.recorder import Recorder
+from leasekeeper.evidence.redact import Redactor
 from tests.browsers.sites import (
     answer,
     browser,

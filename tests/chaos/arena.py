@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from leasehold.core.events import Event
-from leasehold.core.fleet import Fleet
-from leasehold.core.jobs import Job, JobSpec
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import Lane
-from leasehold.ports import MOST_IN_PAGE, Page, Store
-from leasehold.stores import migrate, open_store
+from leasekeeper.core.events import Event
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.jobs import Job, JobSpec
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import Lane
+from leasekeeper.ports import MOST_IN_PAGE, Page, Store
+from leasekeeper.stores import migrate, open_store
 from tests.chaos.checker import Call, Contents, Rules, check, read_log
 from tests.chaos.client import POLICY, STOPS_AFTER_SECONDS, TTL_SECONDS, Orders, boot_time
 

@@ -19,17 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.core.jobs import Backoff, JobSpec
-from leasehold.core.leases import LeaseRef, Timing
-from leasehold.core.policy import Policy
-from leasehold.core.profiles import Lane
-from leasehold.core.settle import Browser, EndFacts, Ending, LostFacts
-from leasehold.core.workers import WorkerReport
-from leasehold.errors import LeaseholdError, LeaseLost, StoreError
-from leasehold.ports import ClaimRequest, Grant, Renewal, Resolution, Store
-from leasehold.stores import open_store
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.jobs import Backoff, JobSpec
+from leasekeeper.core.leases import LeaseRef, Timing
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.profiles import Lane
+from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import LeasekeeperError, LeaseLost, StoreError
+from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
+from leasekeeper.stores import open_store
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Log:
         self._write({"who": self.who, "n": n, "op": op, "at": boot_time(), "args": args})
         try:
             answer = await call
-        except LeaseholdError as error:
+        except LeasekeeperError as error:
             self._write({"who": self.who, "n": n, "at": boot_time(), "error": type(error).__name__})
             raise
         described = told(answer)
@@ -279,7 +279,7 @@ class Sweeper:
             actor=self.log.who,
             version=lane.version,
         )
-        with suppress(LeaseholdError):
+        with suppress(LeasekeeperError):
             await self.store.decide(decision)
 
 
@@ -304,7 +304,7 @@ class Submitter:
                     del waiting[: len(batch)]  # it may be there: submitting it again could make a second one
                 await asyncio.sleep(0.05)  # waits: a server that restarts tells nobody when it is back
                 continue
-            except LeaseholdError:
+            except LeasekeeperError:
                 pass
             del waiting[: len(batch)]
 

@@ -14,23 +14,23 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from leasehold.core import readiness
-from leasehold.core import settle as endings
-from leasehold.core.accounts import Account, Proxy, Routing
-from leasehold.core.fleet import Fleet
-from leasehold.core.ids import AccountId, ProfileId, ProxyId, Token
-from leasehold.core.jobs import JobSpec
-from leasehold.core.leases import LeaseStatus, Mode, lease_id_of
-from leasehold.core.profiles import Cause, Profile, ProfileState, ReleasePolicy
-from leasehold.core.settle import Ending, LostFacts
-from leasehold.errors import LeaseholdError
-from leasehold.stores import migrate, open_store
-from leasehold.stores.postgres import engine as postgres
-from leasehold.stores.postgres.link import Statement
-from leasehold.stores.postgres.transaction import STATEMENTS, PostgresTx
-from leasehold.stores.sql import claiming, holding, lanes, settling
-from leasehold.stores.sql.codec import evolve
-from leasehold.stores.sql.statements import for_one, for_postgres
+from leasekeeper.core import readiness
+from leasekeeper.core import settle as endings
+from leasekeeper.core.accounts import Account, Proxy, Routing
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, Token
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.leases import LeaseStatus, Mode, lease_id_of
+from leasekeeper.core.profiles import Cause, Profile, ProfileState, ReleasePolicy
+from leasekeeper.core.settle import Ending, LostFacts
+from leasekeeper.errors import LeasekeeperError
+from leasekeeper.stores import migrate, open_store
+from leasekeeper.stores.postgres import engine as postgres
+from leasekeeper.stores.postgres.link import Statement
+from leasekeeper.stores.postgres.transaction import STATEMENTS, PostgresTx
+from leasekeeper.stores.sql import claiming, holding, lanes, settling
+from leasekeeper.stores.sql.codec import evolve
+from leasekeeper.stores.sql.statements import for_one, for_postgres
 from tests.chaos.stage import FOUND, Stage, a_fleet, a_held_call, a_job, a_lost_commit, a_stage
 from tests.model import histories
 from tests.model.machine import Clock, Machine
@@ -206,7 +206,7 @@ def modelled(history: Callable[[Machine], None]) -> Story:
             store = runner.run(open_store(url, clock=clock))
             try:
                 history(Machine(store, clock, runner.get_loop()))
-            except (AssertionError, LeaseholdError) as error:
+            except (AssertionError, LeasekeeperError) as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 return [f"{where.name}: {where.line} {error}"]
             finally:
@@ -525,7 +525,7 @@ def keys_are_not_unique(patch: pytest.MonkeyPatch) -> None:
     async def migrated(url: str) -> None:
         await migrate(url)
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("DROP INDEX leasehold.jobs_key")
+            connection.execute("DROP INDEX leasekeeper.jobs_key")
 
     patch.setattr("tests.chaos.stage.migrate", migrated)
 

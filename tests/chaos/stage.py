@@ -15,21 +15,21 @@ from typing import Any, Final, TypeVar
 import psycopg
 import pytest
 
-from leasehold.core.accounts import Account, Limit, Routing
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.fleet import Fleet
-from leasehold.core.ids import AccountId, ProfileId, WorkerId
-from leasehold.core.jobs import JobSpec
-from leasehold.core.leases import Timing
-from leasehold.core.policy import Policy
-from leasehold.core.profiles import Profile, ReleasePolicy
-from leasehold.core.settle import Ending, LostFacts
-from leasehold.core.workers import WorkerReport
-from leasehold.errors import LeaseholdError
-from leasehold.ports import ClaimRequest, Grant, Renewal, Resolution, Store
-from leasehold.stores import migrate, open_store
-from leasehold.stores.postgres.link import Link
-from leasehold.stores.postgres.transaction import PostgresTx
+from leasekeeper.core.accounts import Account, Limit, Routing
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import AccountId, ProfileId, WorkerId
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.leases import Timing
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.profiles import Profile, ReleasePolicy
+from leasekeeper.core.settle import Ending, LostFacts
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import LeasekeeperError
+from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
+from leasekeeper.stores import migrate, open_store
+from leasekeeper.stores.postgres.link import Link
+from leasekeeper.stores.postgres.transaction import PostgresTx
 from tests.chaos.arena import contents_in
 from tests.chaos.checker import Call, Rules, check
 from tests.chaos.client import DONE, granted, submitted
@@ -142,7 +142,7 @@ class Client:
         answer = described = error = None
         try:
             answer = await call
-        except LeaseholdError as raised:
+        except LeasekeeperError as raised:
             error = type(raised).__name__
         else:
             described = told(answer)

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from leasehold.core.accounts import Account, Limit, Routing
-from leasehold.core.fleet import Fleet
-from leasehold.core.ids import AccountId, ProfileId
-from leasehold.core.jobs import JobSpec
-from leasehold.core.leases import Mode
-from leasehold.core.profiles import Profile, ReleasePolicy
+from leasekeeper.core.accounts import Account, Limit, Routing
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import AccountId, ProfileId
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.leases import Mode
+from leasekeeper.core.profiles import Profile, ReleasePolicy
 from tests.chaos.arena import Arena, contents_of, prepare
 from tests.chaos.checker import Contents
 from tests.chaos.wire import Wire

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from leasehold.ports import Resolution
-from leasehold.stores.postgres.engine import PostgresEngine
+from leasekeeper.ports import Resolution
+from leasekeeper.stores.postgres.engine import PostgresEngine
 from tests.chaos.stage import FOUND, REPORTED, a_fleet, a_held_call, a_job, a_stage
 
 

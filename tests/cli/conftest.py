@@ -11,9 +11,9 @@ from tests.cli.workplace import Workplace
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     """A new SQLite store without anything in it."""
     monkeypatch.chdir(tmp_path)
-    for name in ("LEASEHOLD_STORE", "COLUMNS", "NO_COLOR"):
+    for name in ("LEASEKEEPER_STORE", "COLUMNS", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    place = Workplace(url=f"sqlite:///{tmp_path}/leasehold.db", directory=tmp_path)
+    place = Workplace(url=f"sqlite:///{tmp_path}/leasekeeper.db", directory=tmp_path)
     place.cli("db", "migrate")
     return place
 

@@ -1,4 +1,4 @@
-"""`leasehold apply`: the difference first, then a question, and nothing that was not agreed to."""
+"""`leasekeeper apply`: the difference first, then a question, and nothing that was not agreed to."""
 
 import pytest
 

@@ -8,8 +8,8 @@ import subprocess
 import click
 import pytest
 
-from leasehold import errors
-from leasehold.cli.faults import exit_code, fail
+from leasekeeper import errors
+from leasekeeper.cli.faults import exit_code, fail
 from tests.cli.workplace import Workplace, environment, process, program
 
 
@@ -35,7 +35,7 @@ from tests.cli.workplace import Workplace, environment, process, program
         (errors.SchemaTooNew, 6),
     ],
 )
-def test_every_error_has_its_exit_code(kind: type[errors.LeaseholdError], code: int) -> None:
+def test_every_error_has_its_exit_code(kind: type[errors.LeasekeeperError], code: int) -> None:
     assert exit_code(kind("it did not work")) == code
 
 
@@ -45,15 +45,15 @@ def test_a_busy_profile_is_a_conflict() -> None:
 
 def test_every_kind_of_error_is_known_here() -> None:
     named = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    kinds = [kind for kind in named if issubclass(kind, errors.LeaseholdError)]
-    unknown = [kind for kind in kinds if kind not in (errors.LeaseholdError, errors.ProfileBusy, errors.Fail)]
+    kinds = [kind for kind in named if issubclass(kind, errors.LeasekeeperError)]
+    unknown = [kind for kind in kinds if kind not in (errors.LeasekeeperError, errors.ProfileBusy, errors.Fail)]
     assert [kind for kind in unknown if exit_code(kind("x")) == 1] == []
 
 
 def test_the_message_is_for_people_and_the_code_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     error = errors.InputError("the job is wrong", [errors.Problem("jobs[3].priority", "must be a number")])
     assert fail(error, as_json=False) == 2
-    assert capsys.readouterr().err == "leasehold: the job is wrong\n  jobs[3].priority: must be a number\n"
+    assert capsys.readouterr().err == "leasekeeper: the job is wrong\n  jobs[3].priority: must be a number\n"
     assert fail(error, as_json=True) == 2
     assert json.loads(capsys.readouterr().err)["error"] == {
         "code": "INVALID_INPUT",
@@ -102,7 +102,7 @@ def test_a_full_disk_is_told_without_a_traceback(place: Workplace) -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr == "leasehold: cannot write the answer: No space left on device\n"
+    assert done.stderr == "leasekeeper: cannot write the answer: No space left on device\n"
 
 
 def test_ctrl_c_is_quiet(place: Workplace) -> None:
@@ -121,10 +121,10 @@ def test_ctrl_c_is_quiet(place: Workplace) -> None:
 
 
 def test_wrong_usage_names_the_help(empty: Workplace) -> None:
-    assert "leasehold jobs list --help" in empty.fails(2, "jobs", "--colour", "red")
+    assert "leasekeeper jobs list --help" in empty.fails(2, "jobs", "--colour", "red")
 
 
 def test_no_command_at_all_shows_the_help() -> None:
     done = process()
     assert done.returncode == 2
-    assert "Usage: leasehold" in done.stderr
+    assert "Usage: leasekeeper" in done.stderr

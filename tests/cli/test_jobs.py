@@ -1,4 +1,4 @@
-"""`leasehold jobs` and `leasehold dlq`."""
+"""`leasekeeper jobs` and `leasekeeper dlq`."""
 
 import json
 
@@ -8,7 +8,7 @@ from tests.cli.workplace import Workplace, in_terminal
 
 
 def test_an_empty_list_says_what_to_do(place: Workplace) -> None:
-    assert place.text("jobs") == "no jobs: submit one: leasehold submit TASK --account ID\n"
+    assert place.text("jobs") == "no jobs: submit one: leasekeeper submit TASK --account ID\n"
     assert place.text("jobs", "--state", "dead") == "no jobs match\n"
     assert place.json("jobs") == {"items": [], "after": None}
 

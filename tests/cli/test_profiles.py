@@ -1,22 +1,22 @@
-"""`leasehold profiles`, `accounts` and `reviews`."""
+"""`leasekeeper profiles`, `accounts` and `reviews`."""
 
 from typing import Any, TypeVar, cast
 
 import pytest
 
-from leasehold.cli.reviews import decide_in
-from leasehold.core.decisions import Action, Decision, Review, Target
-from leasehold.core.profiles import Lane
-from leasehold.errors import Conflict, VersionConflict
-from leasehold.ports import Store
+from leasekeeper.cli.reviews import decide_in
+from leasekeeper.core.decisions import Action, Decision, Review, Target
+from leasekeeper.core.profiles import Lane
+from leasekeeper.errors import Conflict, VersionConflict
+from leasekeeper.ports import Store
 from tests.cli.workplace import Workplace
 
 T = TypeVar("T")
 
 
 def test_empty_lists_say_what_to_do(empty: Workplace) -> None:
-    assert "leasehold apply fleet.yaml" in empty.text("profiles")
-    assert "leasehold apply fleet.yaml" in empty.text("accounts")
+    assert "leasekeeper apply fleet.yaml" in empty.text("profiles")
+    assert "leasekeeper apply fleet.yaml" in empty.text("accounts")
     assert empty.text("reviews") == "no reviews: nothing waits for a person\n"
     for noun in ("profiles", "accounts", "reviews"):
         assert empty.json(noun) == {"items": [], "after": None}
@@ -157,10 +157,10 @@ def test_a_review_shows_what_can_be_decided_about_it(place: Workplace) -> None:
     for target, actions in (("profile", ("clear", "quarantine", "disable")), ("job", ("requeue", "cancel"))):
         review = review_of(place, target)
         run = place.json("reviews", "show", review)["run_id"]
-        wanted = [f"  leasehold reviews decide {review} {action} --note …" for action in actions]
+        wanted = [f"  leasekeeper reviews decide {review} {action} --note …" for action in actions]
         assert place.text("reviews", "show", review).splitlines()[-len(actions) - 2 :] == [
             "what you can do",
-            f"  leasehold runs show {run}",
+            f"  leasekeeper runs show {run}",
             *wanted,
         ]
     decided = review_of(place, "job")

@@ -1,4 +1,4 @@
-"""`leasehold db` and `sweep`, where the store is looked for, and stores that cannot be used."""
+"""`leasekeeper db` and `sweep`, where the store is looked for, and stores that cannot be used."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.ports import LeaseRequest
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.ports import LeaseRequest
 from tests.cli.workplace import Workplace, process
 
 
@@ -48,7 +48,7 @@ def test_the_store_is_named_before_or_after_the_command_or_by_the_environment(pl
 def test_a_store_that_cannot_be_is_an_error(tmp_path: Path, url: str) -> None:
     done = process("jobs", url=url, directory=tmp_path)
     assert done.returncode in (2, 6), done.stderr
-    assert done.stderr.startswith("leasehold: ")
+    assert done.stderr.startswith("leasekeeper: ")
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -77,8 +77,8 @@ def test_a_password_is_not_repeated(tmp_path: Path) -> None:
 
 def test_postgres_is_migrated_by_command_only(postgres_url: str, tmp_path: Path) -> None:
     place = Workplace(url=postgres_url, directory=tmp_path)
-    assert "leasehold db migrate" in place.fails(6, "jobs")
-    assert "leasehold db migrate" in place.text("db", "status")
+    assert "leasekeeper db migrate" in place.fails(6, "jobs")
+    assert "leasekeeper db migrate" in place.text("db", "status")
     assert "up to date" in place.text("db", "migrate")
     place.apply()
     place.start_worker()
@@ -98,14 +98,14 @@ def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    done = process("apply", "-", "--yes", url="sqlite:////proc/leasehold.db", input="accounts: {a: {}}")
+    done = process("apply", "-", "--yes", url="sqlite:////proc/leasekeeper.db", input="accounts: {a: {}}")
     assert done.returncode == 6, done.stderr
-    assert done.stderr.startswith("leasehold: ")
+    assert done.stderr.startswith("leasekeeper: ")
 
 
 def test_a_wrong_setting_is_named(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEASEHOLD_LEASE_TTL", "soon")
-    assert "LEASEHOLD_LEASE_TTL" in place.fails(2, "jobs")
+    monkeypatch.setenv("LEASEKEEPER_LEASE_TTL", "soon")
+    assert "LEASEKEEPER_LEASE_TTL" in place.fails(2, "jobs")
 
 
 def test_sweep_does_one_pass(place: Workplace) -> None:
@@ -155,6 +155,6 @@ def test_a_role_that_may_not_write_is_told_what_it_needs(postgres_url: str) -> N
 
 
 def test_closed_streams_lead_nowhere(tmp_path: Path) -> None:
-    shell = f'{sys.executable} -m leasehold --version <&- >&-; echo "said $?"'
+    shell = f'{sys.executable} -m leasekeeper --version <&- >&-; echo "said $?"'
     done = subprocess.run(["sh", "-c", shell], check=False, capture_output=True, text=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("said 0\n", "")

@@ -1,4 +1,4 @@
-"""`leasehold submit`: one job by options, many from a file, all or nothing."""
+"""`leasekeeper submit`: one job by options, many from a file, all or nothing."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.ports import MOST_IN_BATCH
+from leasekeeper.ports import MOST_IN_BATCH
 from tests.cli.workplace import Workplace, in_terminal
 
 JOBS = [{"task": "buy", "profile_id": "shop_us_main"}, {"task": "look", "account_id": "shop_de"}]

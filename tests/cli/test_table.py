@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from leasehold.cli.table import Column, Screen, render_sheet, render_table
+from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 
 NOW = datetime(2026, 5, 1, 9, 30, tzinfo=UTC)
 PAPER = Screen(width=None, colours=False)

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from leasehold.cli import SECTIONS, cli
-from leasehold.cli.faults import EXIT_CODES
-from leasehold.cli.reference import reference
+from leasekeeper.cli import SECTIONS, cli
+from leasekeeper.cli.faults import EXIT_CODES
+from leasekeeper.cli.reference import reference
 from tests.cli.workplace import Workplace, environment, process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,9 +20,9 @@ HEAVY = (
     "yaml",
     "psycopg",
     "json",
-    "leasehold.core",
-    "leasehold.stores",
-    "leasehold.wire",
+    "leasekeeper.core",
+    "leasekeeper.stores",
+    "leasekeeper.wire",
 )
 NAMES = [name for section in SECTIONS.values() for name in section]
 
@@ -30,7 +30,7 @@ NAMES = [name for section in SECTIONS.values() for name in section]
 def imported_by(*arguments: str) -> set[str]:
     code = (
         "import sys\n"
-        "from leasehold.cli import cli\n"
+        "from leasekeeper.cli import cli\n"
         "try:\n    cli.main()\n"
         "except SystemExit:\n    pass\n"
         "print('\\n'.join(sys.modules), file=sys.stderr)\n"
@@ -69,7 +69,7 @@ def commands(group: click.Group, ctx: click.Context) -> Iterator[tuple[str, clic
             yield from commands(command, click.Context(command, info_name=name, parent=ctx))
 
 
-ALL = dict(commands(cli, click.Context(cli, info_name="leasehold")))
+ALL = dict(commands(cli, click.Context(cli, info_name="leasekeeper")))
 
 
 def test_every_command_and_option_has_a_help_text() -> None:
@@ -88,7 +88,7 @@ def test_whatever_answers_can_answer_in_json() -> None:
         if not isinstance(command, click.Group) and "as_json" not in {parameter.name for parameter in command.params}
     ]
     # These run something for as long as it takes; what came of it the lists tell.
-    assert plain == ["leasehold up", "leasehold worker", "leasehold open", "leasehold demo"]
+    assert plain == ["leasekeeper up", "leasekeeper worker", "leasekeeper open", "leasekeeper demo"]
 
 
 def test_every_decision_asks_for_a_note() -> None:
@@ -118,10 +118,10 @@ def test_the_reference_names_every_command_and_every_exit_code() -> None:
 
 def test_an_unknown_command_suggests_the_one_that_was_meant(empty: Workplace) -> None:
     assert "did you mean profiles?" in empty.fails(2, "profile")
-    assert "leasehold --help lists them" in empty.fails(2, "xyzzy")
+    assert "leasekeeper --help lists them" in empty.fails(2, "xyzzy")
 
 
 def test_the_version_is_the_package_s() -> None:
     done = process("--version")
     assert done.returncode == 0
-    assert done.stdout.startswith("leasehold 0.")
+    assert done.stdout.startswith("leasekeeper 0.")

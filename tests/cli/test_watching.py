@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
-from leasehold.cli.events import FOLLOW_PAGE, Tail
-from leasehold.cli.evidence import evidence_lines
-from leasehold.cli.table import Screen
-from leasehold.cli.workers import view
-from leasehold.core.events import Event, EventType
-from leasehold.core.ids import WorkerId
-from leasehold.core.workers import Worker, WorkerReport
-from leasehold.ports import Page, Store
+from leasekeeper.cli.events import FOLLOW_PAGE, Tail
+from leasekeeper.cli.evidence import evidence_lines
+from leasekeeper.cli.table import Screen
+from leasekeeper.cli.workers import view
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.workers import Worker, WorkerReport
+from leasekeeper.ports import Page, Store
 from tests.cli.workplace import Workplace, environment, in_terminal, program
 
 
@@ -246,7 +246,7 @@ def test_why_a_job_waits(place: Workplace) -> None:
     text = place.text("why", "job", job_id)
     assert text.startswith(f"job {job_id} is blocked_by_profile_lease\n")
     assert "\nwhat happens next\n" in text
-    assert f"  leasehold jobs cancel {job_id} --note …\n" in text
+    assert f"  leasekeeper jobs cancel {job_id} --note …\n" in text
     assert grant.lease.run_id in text
     answer = place.json("why", "job", job_id)
     assert set(answer) == {"headline", "facts", "next", "can"}
@@ -258,7 +258,9 @@ def test_why_a_profile_is_not_available(place: Workplace) -> None:
     text = place.text("why", "profile", "shop_us_main")
     assert text.startswith("profile shop_us_main is review_required\n")
     (run,) = place.json("runs")["items"]
-    assert f"what you can do\n  leasehold runs show {run['run_id']}\n  leasehold profiles clear shop_us_main" in text
+    assert (
+        f"what you can do\n  leasekeeper runs show {run['run_id']}\n  leasekeeper profiles clear shop_us_main" in text
+    )
     assert place.json("why", "profile", "twin_a")["headline"] == "profile twin_a is available"
 
 
@@ -287,4 +289,4 @@ def test_stats_count_everything(place: Workplace) -> None:
     assert stats["reviews"] == 2
     text = place.text("stats")
     assert "  3  available\n  1  review_required\n" in text
-    assert text.endswith("reviews\n  2 open: leasehold reviews\n")
+    assert text.endswith("reviews\n  2 open: leasekeeper reviews\n")

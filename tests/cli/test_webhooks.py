@@ -1,11 +1,11 @@
-"""`leasehold webhooks`, and what `why`, `stats` and `sweep` say of them."""
+"""`leasekeeper webhooks`, and what `why`, `stats` and `sweep` say of them."""
 
 import json
 from datetime import timedelta
 
-from leasehold.core.deliveries import Attempt
-from leasehold.ports import Look, Store
-from leasehold.webhooks.message import read_keys
+from leasekeeper.core.deliveries import Attempt
+from leasekeeper.ports import Look, Store
+from leasekeeper.webhooks.message import read_keys
 from tests.cli.workplace import Workplace
 
 HOOK = "https://hook.test/done?key=hunter2"
@@ -55,7 +55,7 @@ def test_a_list_shows_where_each_went_and_what_came_of_it_without_keys(place: Wo
 def test_one_that_was_given_up_is_sent_once_more(place: Workplace) -> None:
     (gone,) = owed(place, 410)
     said = place.text("webhooks", "replay", gone, "--note", "it is back")
-    assert said == f"webhook {gone} is due again: 'leasehold up' or 'leasehold sweep' sends it\n"
+    assert said == f"webhook {gone} is due again: 'leasekeeper up' or 'leasekeeper sweep' sends it\n"
     assert place.json("webhooks", "show", gone)["state"] == "pending"
     for webhook, code, why in ((gone, 4, "not tried yet"), ("nobody", 3, "there is no webhook nobody")):
         refused = place.cli("webhooks", "replay", webhook, "--note", "again")
@@ -84,7 +84,7 @@ def test_why_and_stats_tell_of_it(place: Workplace) -> None:
     job_id = place.json("webhooks", "show", gone)["job_id"]
     told = place.text("why", "job", job_id)
     assert "job.completed was given up after 1 try: HTTP 410" in told
-    assert f"leasehold webhooks replay {gone} --note …" in told
+    assert f"leasekeeper webhooks replay {gone} --note …" in told
     assert "webhooks not delivered\n  1  exhausted\n" in place.text("stats")
     assert place.json("stats")["webhooks"] == {"exhausted": 1}
 
@@ -95,8 +95,8 @@ def test_a_new_secret_is_one(empty: Workplace) -> None:
 
 
 def test_a_sweep_with_a_wrong_secret_says_that_the_rest_was_done(place: Workplace) -> None:
-    wrong = place.cli("sweep", env={"LEASEHOLD_WEBHOOK_SECRET": "hunter2"})
+    wrong = place.cli("sweep", env={"LEASEKEEPER_WEBHOOK_SECRET": "hunter2"})
     assert wrong.exit_code == 7
     assert "all but the webhooks was done" in wrong.stderr
-    assert "leasehold webhooks secret" in wrong.stderr
+    assert "leasekeeper webhooks secret" in wrong.stderr
     assert "hunter2" not in wrong.stderr

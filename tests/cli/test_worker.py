@@ -1,4 +1,4 @@
-"""`leasehold up` and `worker`: what they refuse to start with, and what they say when they start and stop."""
+"""`leasekeeper up` and `worker`: what they refuse to start with, and what they say when they start and stop."""
 
 import os
 import signal
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli.loading import load_app
-from leasehold.cli.worker import _stopping
-from leasehold.errors import InputError
+from leasekeeper.cli.loading import load_app
+from leasekeeper.cli.worker import _stopping
+from leasekeeper.errors import InputError
 from tests.cli.workplace import SECONDS_TO_ANSWER, Workplace, environment, process, program
 
 TASKS = """\
-from leasehold import App
+from leasekeeper import App
 
 app = App()
 
@@ -55,34 +55,37 @@ def test_a_detector_of_a_reason_that_nobody_knows_is_refused(place: Workplace) -
 
 
 def test_a_detector_of_one_task_is_refused_too(place: Workplace) -> None:
-    more = (
-        'from leasehold.core.detectors import Detector\n@app.task("buy", detectors=[Detector(reason="MINE", text="x")])'
-    )
+    more = "from leasekeeper.core.detectors import Detector\n"
+    more += '@app.task("buy", detectors=[Detector(reason="MINE", text="x")])'
     assert "there is no reason MINE." in refused(place, "up", tasks(place, more + "\nasync def buy(run): ...\n"))
 
 
 @pytest.mark.parametrize(("folder", "why"), [("taken", "it is a file"), ("taken/data", "Not a directory")])
 def test_a_data_folder_that_cannot_be_is_the_callers_fault(place: Workplace, folder: str, why: str) -> None:
     (place.directory / "taken").write_text("")
-    told = refused(place, "up", tasks(place), LEASEHOLD_DATA_DIR=folder)
-    assert f"{folder} cannot be used: {why}; set LEASEHOLD_DATA_DIR" in told
+    told = refused(place, "up", tasks(place), LEASEKEEPER_DATA_DIR=folder)
+    assert f"{folder} cannot be used: {why}; set LEASEKEEPER_DATA_DIR" in told
 
 
 def test_what_cannot_be_written_in_the_data_folder_is_told_as_well(place: Workplace) -> None:
     (place.directory / "data").mkdir()
     (place.directory / "data" / "bin").write_text("")
-    assert "data/bin cannot be used: it is a file" in refused(place, "worker", tasks(place), LEASEHOLD_DATA_DIR="data")
+    assert "data/bin cannot be used: it is a file" in refused(
+        place, "worker", tasks(place), LEASEKEEPER_DATA_DIR="data"
+    )
 
 
 def test_a_browser_that_is_not_there_is_the_callers_fault(place: Workplace) -> None:
-    assert "(setting LEASEHOLD_BROWSER)" in refused(place, "worker", tasks(place), LEASEHOLD_BROWSER="/nowhere/chrome")
+    assert "(setting LEASEKEEPER_BROWSER)" in refused(
+        place, "worker", tasks(place), LEASEKEEPER_BROWSER="/nowhere/chrome"
+    )
 
 
 FAULTY = {
     "name": ("def read():\n    return conf\n\n\nread()\n", "NameError: name 'conf' is not defined (faulty_name.py:2)"),
     "module": ("import not_there_at_all\n", "No module named 'not_there_at_all' (faulty_module.py:1)"),
     "syntax": ("def (:\n", "SyntaxError: invalid syntax (faulty_syntax.py, line 1)"),
-    "own": ("from leasehold import App\nApp().reason('TIMEOUT')\n", "a reason of Leasehold (faulty_own.py:2)"),
+    "own": ("from leasekeeper import App\nApp().reason('TIMEOUT')\n", "a reason of Leasekeeper (faulty_own.py:2)"),
 }
 
 
@@ -134,7 +137,7 @@ def test_a_worker_says_that_it_stops_and_that_there_is_nothing_to_work_with(empt
     finally:
         worker.kill()
     assert banner[-1].startswith("  Ctrl-C asks it to stop")
-    assert ("this store has no profiles yet: leasehold apply FLEET" in rest) is not declared
+    assert ("this store has no profiles yet: leasekeeper apply FLEET" in rest) is not declared
     assert "stopping: no task is running\n" in (empty.directory / "log").read_text()
 
 

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 from click.testing import CliRunner, Result
 
-from leasehold.cli import cli
-from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.core.policy import Policy
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.core.workers import WorkerReport
-from leasehold.ports import ClaimRequest, Grant, LeaseRequest, Settled, Store
-from leasehold.stores import open_store
+from leasekeeper.cli import cli
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.ports import ClaimRequest, Grant, LeaseRequest, Settled, Store
+from leasekeeper.stores import open_store
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Workplace:
         result = self.cli(*arguments, stdin=stdin)
         assert result.exit_code == code, result.output
         assert result.stdout == ""
-        assert result.stderr.startswith("leasehold: ")
+        assert result.stderr.startswith("leasekeeper: ")
         assert "Traceback" not in result.stderr
         as_json = self.cli(*arguments, "--json", stdin=stdin)
         error = json.loads(as_json.stderr)["error"]
@@ -173,13 +173,13 @@ def process(
 
 
 def program() -> list[str]:
-    return [sys.executable, "-c", "from leasehold.cli import main; main()"]
+    return [sys.executable, "-c", "from leasekeeper.cli import main; main()"]
 
 
 def environment(url: str | None = None, **more: str) -> dict[str, str]:
-    dropped = {"COLUMNS", "LINES", "NO_COLOR", "LEASEHOLD_STORE"}
+    dropped = {"COLUMNS", "LINES", "NO_COLOR", "LEASEKEEPER_STORE"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    return kept | {"TERM": "xterm"} | ({"LEASEHOLD_STORE": url} if url else {}) | more
+    return kept | {"TERM": "xterm"} | ({"LEASEKEEPER_STORE": url} if url else {}) | more
 
 
 def in_terminal(

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from leasehold.core.decisions import Review, Target
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import Event, EventType, replay_job, replay_profile
-from leasehold.core.jobs import FINAL, JOB_TRANSITIONS, Job, JobState
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import TRANSITIONS, Lane, Profile, ProfileState
-from leasehold.core.readiness import Blocked
-from leasehold.core.routing import is_account_key
+from leasekeeper.core.decisions import Review, Target
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import Event, EventType, replay_job, replay_profile
+from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, Job, JobState
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import TRANSITIONS, Lane, Profile, ProfileState
+from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.routing import is_account_key
 from tests.conformance.world import World
 
 FIRST_STATES = {JobState.SCHEDULED, JobState.QUEUED, JobState.BLOCKED, JobState.SKIPPED, JobState.REVIEW}

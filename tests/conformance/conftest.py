@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from leasehold.stores import migrate
+from leasekeeper.stores import migrate
 from tests.conformance.audit import audit
 from tests.conformance.world import NewWorld, new_world
 from tests.servers import new_database, postgres_server
@@ -55,10 +55,10 @@ def postgres_database(fast_dir: Path) -> Iterator[str]:
 def empty(url: str) -> None:
     """Make the database as new as it was after its migration."""
     with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'leasehold'").fetchall()
-        tables = [sql.Identifier("leasehold", name) for (name,) in found if name not in KEPT]
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'leasekeeper'").fetchall()
+        tables = [sql.Identifier("leasekeeper", name) for (name,) in found if name not in KEPT]
         connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(sql.SQL(", ").join(tables)))
-        connection.execute("UPDATE leasehold.fleet_lock SET expiry_resumes_at = 0")
+        connection.execute("UPDATE leasekeeper.fleet_lock SET expiry_resumes_at = 0")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -71,7 +71,7 @@ def store_url(request: pytest.FixtureRequest, fast_dir: Path) -> Iterator[str]:
         return
     template: Path = request.getfixturevalue("sqlite_template")
     with tempfile.TemporaryDirectory(dir=fast_dir) as directory:
-        file = shutil.copyfile(template, Path(directory, "leasehold.db"))
+        file = shutil.copyfile(template, Path(directory, "leasekeeper.db"))
         yield f"sqlite:///{file}"
 
 

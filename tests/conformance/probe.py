@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from leasehold.stores import split
+from leasekeeper.stores import split
 from tests.conformance.world import World
 
 
@@ -49,13 +49,13 @@ def count(connection: psycopg.Connection[Any], since: int, *, inserted: bool = F
     """Rows that a transaction from `since` on wrote (xmin) or locked (xmax); all rows for 0."""
     # Each connection's last commit has a mark, which goes with its next one: that is not part of the work.
     tables = connection.execute(
-        "SELECT tablename FROM pg_tables WHERE schemaname = 'leasehold' AND tablename <> 'commits'"
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'leasekeeper' AND tablename <> 'commits'"
     ).fetchall()
     written = sql.SQL("SELECT count(*) FROM {} WHERE xmin::text::bigint >= %(since)s")
     touched = sql.SQL("SELECT count(*) FROM {} WHERE greatest(xmin::text::bigint, xmax::text::bigint) >= %(since)s")
     total = 0
     for (name,) in tables:
-        table = sql.Identifier("leasehold", name)
+        table = sql.Identifier("leasekeeper", name)
         query = (written if inserted else touched).format(table)
         total += int(one(connection, query, {"since": since}))
     return total

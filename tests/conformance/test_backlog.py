@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from leasehold.core.decisions import Action
-from leasehold.core.jobs import Job
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.jobs import Job
 from tests.conformance.probe import touching
 from tests.conformance.world import NewWorld, World, profile, spec
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.decisions import Action
-from leasehold.core.events import EventType
-from leasehold.core.jobs import Job, Risk
-from leasehold.core.leases import Lease, Purpose
-from leasehold.core.policy import Policy
-from leasehold.core.readiness import NEXT_STEP, Blocked
-from leasehold.core.why import explain
-from leasehold.errors import ProfileBusy
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.events import EventType
+from leasekeeper.core.jobs import Job, Risk
+from leasekeeper.core.leases import Lease, Purpose
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.readiness import NEXT_STEP, Blocked
+from leasekeeper.core.why import explain
+from leasekeeper.errors import ProfileBusy
 from tests.conformance.world import NewWorld, Record, World, limit, profile, proxy, seconds, spec
 
 Step = Callable[[World], Awaitable[Any]]
@@ -315,7 +315,7 @@ async def test_a_person_is_told_how_to_look_into_a_profile_before_any_job_does(n
         ) as refused:
             await world.acquire(purpose=Purpose.MANUAL)
         assert refused.value.reason == "blocked_by_review_required"
-        with pytest.raises(ProfileBusy, match="leasehold reviews"):
+        with pytest.raises(ProfileBusy, match="leasekeeper reviews"):
             await world.acquire(purpose=Purpose.API)
         await world.decide_account(Action.PAUSE)
         await world.clear()

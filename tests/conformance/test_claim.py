@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from leasehold.core.ids import WorkerId
-from leasehold.core.leases import LeaseStatus, Mode, Purpose, Timing
-from leasehold.core.policy import Policy
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.core.settle import Browser, EndFacts
-from leasehold.errors import InputError, NotFound, ProfileBusy
-from leasehold.ports import ClaimRequest, Grant
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.leases import LeaseStatus, Mode, Purpose, Timing
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.core.settle import Browser, EndFacts
+from leasekeeper.errors import InputError, NotFound, ProfileBusy
+from leasekeeper.ports import ClaimRequest, Grant
 from tests.conformance.world import POLICY, NewWorld, World, account, profile, proxy, seconds, spec
 
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from leasehold.core.events import EventType
-from leasehold.core.ids import Token
-from leasehold.core.policy import Retention
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.ports import Renewal
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import Token
+from leasekeeper.core.policy import Retention
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.ports import Renewal
 from tests.conformance.world import URL, NewWorld, profile, seconds
 
 

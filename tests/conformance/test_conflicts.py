@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Routing
-from leasehold.core.decisions import Action, Review
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import Event, EventType
-from leasehold.core.jobs import OnConflict
-from leasehold.core.leases import Purpose
-from leasehold.ports import Grant, Submitted
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.decisions import Action, Review
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.jobs import OnConflict
+from leasekeeper.core.leases import Purpose
+from leasekeeper.ports import Grant, Submitted
 from tests.conformance.world import NewWorld, World, account, profile, seconds, spec
 
 W = OnConflict

@@ -2,9 +2,9 @@
 
 import pytest
 
-from leasehold.core.failures import BelongsTo, Failure, ProfileRule, RetryRule
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.core.settle import Browser, EndFacts
+from leasekeeper.core.failures import BelongsTo, Failure, ProfileRule, RetryRule
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.core.settle import Browser, EndFacts
 from tests.conformance.world import URL, NewWorld, profile
 
 CAPTCHA = Failure("CAPTCHA", BelongsTo.ACCOUNT, RetryRule.YES, ProfileRule.REVIEW_REQUIRED)

@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from leasehold.core.decisions import Action
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import EventType
-from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
-from leasehold.core.ids import RunId
-from leasehold.core.jobs import Backoff, Retry, RunMode
-from leasehold.core.leases import LeaseStatus, Purpose, RunResult
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.errors import InputError, LeaseLost
-from leasehold.ports import Renewal
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import EventType
+from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
+from leasekeeper.core.ids import RunId
+from leasekeeper.core.jobs import Backoff, Retry, RunMode
+from leasekeeper.core.leases import LeaseStatus, Purpose, RunResult
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.errors import InputError, LeaseLost
+from leasekeeper.ports import Renewal
 from tests.conformance.world import POLICY, URL, NewWorld, World, end, profile, proxy, seconds
 
 # Reason → what it belongs to, the job, the profile: PRODUCT's table, for a run that closed cleanly.

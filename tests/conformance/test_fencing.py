@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from leasehold.core.events import EventType
-from leasehold.core.ids import LeaseId, ProfileId, Token
-from leasehold.core.leases import LeaseRef, LeaseStatus
-from leasehold.core.profiles import ProfileState
-from leasehold.core.settle import Browser, EndFacts
-from leasehold.errors import LeaseLost
-from leasehold.ports import Renewal
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import LeaseId, ProfileId, Token
+from leasekeeper.core.leases import LeaseRef, LeaseStatus
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.settle import Browser, EndFacts
+from leasekeeper.errors import LeaseLost
+from leasekeeper.ports import Renewal
 from tests.conformance.world import NewWorld, World, end, profile
 
 Write = Callable[[World, LeaseRef], Awaitable[str | None]]

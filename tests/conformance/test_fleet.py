@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from leasehold.core.accounts import Account, Limit, Proxy, Routing
-from leasehold.core.decisions import Action, Review
-from leasehold.core.events import EventType
-from leasehold.core.fleet import ChangeKind, Fleet
-from leasehold.core.jobs import Job
-from leasehold.core.profiles import Lane, ManualUse, Profile, ReleasePolicy
-from leasehold.errors import Conflict, InputError, NotFound
+from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.decisions import Action, Review
+from leasekeeper.core.events import EventType
+from leasekeeper.core.fleet import ChangeKind, Fleet
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.profiles import Lane, ManualUse, Profile, ReleasePolicy
+from leasekeeper.errors import Conflict, InputError, NotFound
 from tests.conformance.world import NewWorld, Record, World, account, limit, profile, proxy, seconds
 
 FULL: tuple[Record, ...] = (

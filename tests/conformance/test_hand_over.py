@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from leasehold.core.accounts import Routing
-from leasehold.core.decisions import Action
-from leasehold.core.events import EventType
-from leasehold.core.ids import WorkerId
-from leasehold.core.leases import LeaseStatus
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.ports import ClaimRequest, Grant, HandedOver
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.leases import LeaseStatus
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.ports import ClaimRequest, Grant, HandedOver
 from tests.conformance.world import URL, NewWorld, World, account, limit, profile, proxy, spec
 
 OPEN = EndFacts(browser=Browser.HANDED_OVER, final_url=URL)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from leasehold.core.events import EventType
-from leasehold.core.leases import LeaseStatus
-from leasehold.errors import Conflict, InputError
-from leasehold.ports import Renewal
+from leasekeeper.core.events import EventType
+from leasekeeper.core.leases import LeaseStatus
+from leasekeeper.errors import Conflict, InputError
+from leasekeeper.ports import Renewal
 from tests.conformance.world import NewWorld, profile, seconds
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.decisions import JOB_ACTIONS, Action, Review
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import EventType
-from leasehold.core.jobs import FINAL, JOB_TRANSITIONS, Job, JobState, OnConflict, Risk
-from leasehold.core.leases import Lease
-from leasehold.core.settle import Ending
-from leasehold.errors import IllegalTransition, VersionConflict
-from leasehold.ports import Grant
+from leasekeeper.core.decisions import JOB_ACTIONS, Action, Review
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import EventType
+from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, Job, JobState, OnConflict, Risk
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.settle import Ending
+from leasekeeper.errors import IllegalTransition, VersionConflict
+from leasekeeper.ports import Grant
 from tests.conformance.world import NewWorld, World, profile
 
 S = JobState

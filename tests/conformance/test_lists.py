@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Account, Limit, Proxy, Routing
-from leasehold.core.decisions import Action, Review
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import Event, EventType
-from leasehold.core.jobs import Job, OnConflict
-from leasehold.core.leases import Lease, Mode, RunRecord
-from leasehold.core.profiles import Lane, Profile
-from leasehold.core.workers import Worker
-from leasehold.errors import InputError, NotFound
+from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.decisions import Action, Review
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.jobs import Job, OnConflict
+from leasekeeper.core.leases import Lease, Mode, RunRecord
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.workers import Worker
+from leasekeeper.errors import InputError, NotFound
 from tests.conformance.world import KINDS, NewWorld, World, account, limit, profile, proxy, spec
 
 ALL_KINDS = (*KINDS, Event)

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from leasehold.core.decisions import Action, Review
-from leasehold.core.events import EventType
-from leasehold.core.leases import Lease, LeaseStatus, RunResult
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.core.settle import Browser, EndFacts, LostFacts
-from leasehold.errors import Conflict, NotFound
-from leasehold.ports import Grant, Renewal, Resolution
+from leasekeeper.core.decisions import Action, Review
+from leasekeeper.core.events import EventType
+from leasekeeper.core.leases import Lease, LeaseStatus, RunResult
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.core.settle import Browser, EndFacts, LostFacts
+from leasekeeper.errors import Conflict, NotFound
+from leasekeeper.ports import Grant, Renewal, Resolution
 from tests.conformance.world import URL, NewWorld, World, end, profile, proxy, seconds
 
 RECOVERABLE = {"final_url": URL, "browser_dead": True}

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from leasehold.core.ids import WorkerId
-from leasehold.core.leases import Lease
-from leasehold.errors import ProfileBusy
-from leasehold.ports import ClaimRequest
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.leases import Lease
+from leasekeeper.errors import ProfileBusy
+from leasekeeper.ports import ClaimRequest
 from tests.conformance.world import NewWorld, Record, World, limit, profile, spec
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Routing
-from leasehold.core.decisions import Action
-from leasehold.core.ids import WorkerId
-from leasehold.core.jobs import Job, JobState
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import ProfileState
-from leasehold.core.settle import Ending
-from leasehold.core.workers import Worker
-from leasehold.errors import Conflict, LeaseholdError, ProfileBusy
-from leasehold.ports import ClaimRequest, Grant, Renewal, Resolution
-from leasehold.stores import inspect
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.settle import Ending
+from leasekeeper.core.workers import Worker
+from leasekeeper.errors import Conflict, LeasekeeperError, ProfileBusy
+from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution
+from leasekeeper.stores import inspect
 from tests.conformance.world import NewWorld, Record, World, account, end, fleet, limit, profile, proxy, spec
 
 
@@ -62,9 +62,9 @@ async def test_a_closed_store_does_nothing_more(new_world: NewWorld) -> None:
     async with new_world() as world:
         other = await world.another()
         await other.close()
-        with pytest.raises(LeaseholdError, match="closed"):
+        with pytest.raises(LeasekeeperError, match="closed"):
             await other.submit([spec()])
-        with pytest.raises(LeaseholdError, match="closed"):
+        with pytest.raises(LeasekeeperError, match="closed"):
             await other.stats()
         await other.close()
 
@@ -280,7 +280,7 @@ async def test_an_apply_that_removes_and_a_submit_at_once_lose_no_job(new_world:
             world.declare(profile("keep"), prune=True),
             return_exceptions=True,
         )
-        assert all(isinstance(answer, list | LeaseholdError) for answer in answers), answers
+        assert all(isinstance(answer, list | LeasekeeperError) for answer in answers), answers
         accepted = sum(isinstance(answer, list) for answer in answers[:10])
         assert len(await world.all(Job)) == accepted
         if accepted:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.decisions import ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
-from leasehold.core.events import EventType
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import TRANSITIONS, ProfileState, ReleasePolicy
-from leasehold.core.settle import Browser, EndFacts
-from leasehold.errors import IllegalTransition, InputError, NotFound, ProfileBusy, VersionConflict
-from leasehold.ports import Grant
+from leasekeeper.core.decisions import ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
+from leasekeeper.core.events import EventType
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import TRANSITIONS, ProfileState, ReleasePolicy
+from leasekeeper.core.settle import Browser, EndFacts
+from leasekeeper.errors import IllegalTransition, InputError, NotFound, ProfileBusy, VersionConflict
+from leasekeeper.ports import Grant
 from tests.conformance.world import URL, NewWorld, World, profile
 
 S = ProfileState

@@ -4,16 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from leasehold.core.decisions import Action, Review
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import Event
-from leasehold.core.ids import WorkerId
-from leasehold.core.jobs import Job
-from leasehold.core.leases import RunRecord
-from leasehold.core.policy import Retention
-from leasehold.core.settle import Browser, EndFacts
-from leasehold.core.workers import WorkerReport
-from leasehold.errors import NotFound
+from leasekeeper.core.decisions import Action, Review
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import Event
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.policy import Retention
+from leasekeeper.core.settle import Browser, EndFacts
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import NotFound
 from tests.conformance.world import URL, NewWorld, World, profile, seconds, spec
 
 DAY = timedelta(days=1)

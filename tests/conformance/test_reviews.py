@@ -2,11 +2,11 @@
 
 import pytest
 
-from leasehold.core.decisions import Action, Review, Target
-from leasehold.core.deliveries import Delivery
-from leasehold.core.jobs import JobState, OnConflict
-from leasehold.core.settle import Browser, EndFacts
-from leasehold.errors import VersionConflict
+from leasekeeper.core.decisions import Action, Review, Target
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.jobs import JobState, OnConflict
+from leasekeeper.core.settle import Browser, EndFacts
+from leasekeeper.errors import VersionConflict
 from tests.conformance.world import URL, NewWorld, World, profile, seconds
 
 HOOK = "https://hook.test/x"

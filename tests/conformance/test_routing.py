@@ -2,10 +2,10 @@
 
 import pytest
 
-from leasehold.core.accounts import Routing
-from leasehold.core.decisions import Action
-from leasehold.core.leases import Mode
-from leasehold.errors import ProfileBusy
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.leases import Mode
+from leasekeeper.errors import ProfileBusy
 from tests.conformance.world import NewWorld, Record, account, profile, spec
 
 

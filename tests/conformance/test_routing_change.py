@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.core.accounts import Routing
+from leasekeeper.core.accounts import Routing
 from tests.conformance.world import NewWorld, account, profile
 
 

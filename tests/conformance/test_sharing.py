@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.leases import Lease, Mode
-from leasehold.core.profiles import Profile
-from leasehold.errors import Conflict, ProfileBusy
-from leasehold.ports import Grant
+from leasekeeper.core.leases import Lease, Mode
+from leasekeeper.core.profiles import Profile
+from leasekeeper.errors import Conflict, ProfileBusy
+from leasekeeper.ports import Grant
 from tests.conformance.world import NewWorld, World, profile
 
 

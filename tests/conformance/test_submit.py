@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.events import EventType
-from leasehold.core.ids import AccountId, JobId, ProfileId, ProxyId
-from leasehold.core.jobs import Backoff, Job, JobSpec, OnConflict, Retry, Risk, RunMode
-from leasehold.core.leases import Mode
-from leasehold.core.policy import Policy
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.errors import (
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId
+from leasekeeper.core.jobs import Backoff, Job, JobSpec, OnConflict, Retry, Risk, RunMode
+from leasekeeper.core.leases import Mode
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.errors import (
     AmbiguousProfile,
     IdempotencyConflict,
     InputError,

@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from leasehold.core.accounts import Routing
-from leasehold.core.decisions import Action
-from leasehold.core.events import Event
-from leasehold.core.ids import Token, WorkerId
-from leasehold.core.jobs import JobState
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import ProfileState, ReleasePolicy
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.errors import IllegalTransition, InputError
-from leasehold.ports import ClaimRequest, Renewal
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.events import Event
+from leasekeeper.core.ids import Token, WorkerId
+from leasekeeper.core.jobs import JobState
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import ProfileState, ReleasePolicy
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.errors import IllegalTransition, InputError
+from leasekeeper.ports import ClaimRequest, Renewal
 from tests.conformance.world import CLEAN, URL, NewWorld, account, end, profile, spec
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from leasehold.core.accounts import Routing
-from leasehold.core.ids import WorkerId
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.ports import ClaimRequest
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.ports import ClaimRequest
 from tests.conformance.world import URL, NewWorld, account, profile
 
 OPEN = EndFacts(browser=Browser.HANDED_OVER, final_url=URL)

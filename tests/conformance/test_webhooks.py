@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.decisions import Action, Target
-from leasehold.core.deliveries import DELAYS, MOST_ATTEMPTS, SPREAD, VANISHED, Attempt, Delivery, DeliveryState
-from leasehold.core.policy import Retention
-from leasehold.errors import IllegalTransition, InputError, NotFound
-from leasehold.ports import Look
+from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.deliveries import DELAYS, MOST_ATTEMPTS, SPREAD, VANISHED, Attempt, Delivery, DeliveryState
+from leasekeeper.core.policy import Retention
+from leasekeeper.errors import IllegalTransition, InputError, NotFound
+from leasekeeper.ports import Look
 from tests.conformance.world import HOLD, NewWorld, World, answered, seconds
 
 HOOK = "https://hook.test/done?key=hunter2"
@@ -251,7 +251,7 @@ async def test_what_is_due_first_goes_first(new_world: NewWorld) -> None:
 async def test_more_hosts_than_one_look_takes_in_are_all_found(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold.stores.sql.sending.MOST_HOSTS", 3)
+    monkeypatch.setattr("leasekeeper.stores.sql.sending.MOST_HOSTS", 3)
     async with new_world() as world:
         owed = [await world.owe(f"https://h{n}.test/") for n in range(8)]
         found: list[Delivery] = []

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Routing
-from leasehold.core.decisions import Action
-from leasehold.core.jobs import Risk
-from leasehold.core.leases import Purpose
-from leasehold.core.why import Why, WhyFacts, explain
-from leasehold.errors import InputError, NotFound
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.jobs import Risk
+from leasekeeper.core.leases import Purpose
+from leasekeeper.core.why import Why, WhyFacts, explain
+from leasekeeper.errors import InputError, NotFound
 from tests.conformance.world import NewWorld, World, account, limit, profile, proxy, seconds
 
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from leasehold.core.accounts import Account, Limit, Proxy
-from leasehold.core.decisions import Action, Decision, Review, Target
-from leasehold.core.deliveries import Attempt, Delivery
-from leasehold.core.events import Event
-from leasehold.core.fleet import Change, Fleet
-from leasehold.core.ids import AccountId, ProfileId, ProxyId, WorkerId
-from leasehold.core.jobs import Job, JobSpec
-from leasehold.core.leases import Lease, LeaseRef, Mode, RunRecord
-from leasehold.core.policy import Policy
-from leasehold.core.profiles import Lane, Profile, ProfileState
-from leasehold.core.settle import Browser, EndFacts, Ending, LostFacts
-from leasehold.core.workers import Worker, WorkerReport
-from leasehold.ports import ClaimRequest, Decided, Grant, LeaseRequest, Look, Resolution, Settled, Store
-from leasehold.stores import open_store
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.decisions import Action, Decision, Review, Target
+from leasekeeper.core.deliveries import Attempt, Delivery
+from leasekeeper.core.events import Event
+from leasekeeper.core.fleet import Change, Fleet
+from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, WorkerId
+from leasekeeper.core.jobs import Job, JobSpec
+from leasekeeper.core.leases import Lease, LeaseRef, Mode, RunRecord
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
+from leasekeeper.core.workers import Worker, WorkerReport
+from leasekeeper.ports import ClaimRequest, Decided, Grant, LeaseRequest, Look, Resolution, Settled, Store
+from leasekeeper.stores import open_store
 
 T = TypeVar("T")
 Record = Account | Profile | Proxy | Limit

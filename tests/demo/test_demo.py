@@ -1,4 +1,4 @@
-"""`leasehold demo` from outside: a real browser, worker processes that die, and what is left when it is over."""
+"""`leasekeeper demo` from outside: a real browser, worker processes that die, and what is left when it is over."""
 
 import asyncio
 import re
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core.events import Event, EventType
-from leasehold.core.jobs import Job
-from leasehold.core.leases import Lease, RunRecord
-from leasehold.core.profiles import Lane
-from leasehold.demo.jobs import FIRST, WHILE_TAKEN
-from leasehold.demo.troupe import processes_of
-from leasehold.ports import Store
-from leasehold.stores import open_store
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.profiles import Lane
+from leasekeeper.demo.jobs import FIRST, WHILE_TAKEN
+from leasekeeper.demo.troupe import processes_of
+from leasekeeper.ports import Store
+from leasekeeper.stores import open_store
 from tests.cli.workplace import environment, in_terminal, process, program
 
 SECONDS = 700  # it takes 40; a busy machine takes its time, only one that hangs never comes to an end
@@ -84,11 +84,11 @@ def test_the_demo_shows_a_job_of_every_kind_and_leaves_nothing_running(tmp_path:
     check_jobs(jobs, runs)
     check_profiles(lanes, events)
     check_evidence(runs, folder)
-    url = re.findall(r"export LEASEHOLD_STORE=(\S+)", done.stdout)[0]
+    url = re.findall(r"export LEASEKEEPER_STORE=(\S+)", done.stdout)[0]
     assert "died inside export_orders" in process("why", "profile", "books_us_5", url=url).stdout
     page = PAGE.read_text(encoding="utf-8")
     for command, row in (("reviews", REVIEW), ("dlq", DEAD)):
-        shown = page.partition(f"$ leasehold {command}\n")[2].partition("```")[0]
+        shown = page.partition(f"$ leasekeeper {command}\n")[2].partition("```")[0]
         assert sorted(row.findall(shown)) == sorted(row.findall(process(command, url=url).stdout)) != []
 
 
@@ -102,7 +102,7 @@ async def read(folder: Path) -> tuple[Sequence[Job], Sequence[Lane], Sequence[Ru
             list(reversed((await store.find(Event, most=1000)).items)),
         )
 
-    store = await open_store(f"sqlite:///{folder}/leasehold.db")
+    store = await open_store(f"sqlite:///{folder}/leasekeeper.db")
     try:
         return await everything(store)
     finally:
@@ -123,9 +123,9 @@ def told(text: str, folder: Path) -> None:
         "WORKER_LOST: died inside export_orders",
         "attempt 1 of 1 was the last",
         "ACTION_NOT_ALLOWED",
-        f"export LEASEHOLD_DATA_DIR={folder}/data",
-        "leasehold open books_us_1",
-        "leasehold dlq",
+        f"export LEASEKEEPER_DATA_DIR={folder}/data",
+        "leasekeeper open books_us_1",
+        "leasekeeper dlq",
     ):
         assert words in " ".join(after.split()), words
     pictures = [Path(path) for path in re.findall(r"^ {4}(/\S+\.png)$", after, re.MULTILINE)]
@@ -217,7 +217,7 @@ def test_without_a_browser_it_says_what_to_do_and_makes_nothing(tmp_path: Path) 
     folder = tmp_path / "demo"
     done = subprocess.run(
         [*program(), "demo", "--folder", str(folder)],
-        env=environment(LEASEHOLD_BROWSER=str(tmp_path / "nowhere")),
+        env=environment(LEASEKEEPER_BROWSER=str(tmp_path / "nowhere")),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -231,7 +231,7 @@ def test_without_a_browser_it_says_what_to_do_and_makes_nothing(tmp_path: Path) 
 
 
 def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
-    hidden = "import sys; sys.modules['playwright'] = None; from leasehold.cli import main; main()"
+    hidden = "import sys; sys.modules['playwright'] = None; from leasekeeper.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", hidden, "demo", "--folder", str(tmp_path / "demo")],
         env=environment(),
@@ -241,7 +241,7 @@ def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'leasehold[browser]'" in done.stderr
+    assert "pip install 'leasekeeper[browser]'" in done.stderr
 
 
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli.live import picture
-from leasehold.cli.outcome import look_around, table
-from leasehold.cli.table import Screen
-from leasehold.core.ids import AccountId, JobId, ProfileId
-from leasehold.core.profiles import Lane, ProfileState
-from leasehold.demo.place import Place
-from leasehold.demo.play import Scene
-from leasehold.demo.story import Line
-from leasehold.ports import Stats
+from leasekeeper.cli.live import picture
+from leasekeeper.cli.outcome import look_around, table
+from leasekeeper.cli.table import Screen
+from leasekeeper.core.ids import AccountId, JobId, ProfileId
+from leasekeeper.core.profiles import Lane, ProfileState
+from leasekeeper.demo.place import Place
+from leasekeeper.demo.play import Scene
+from leasekeeper.demo.story import Line
+from leasekeeper.ports import Stats
 from tests.unit.records import a_lease
 
 NOW = datetime(2026, 5, 1, 9, 30, tzinfo=UTC)
@@ -50,7 +50,7 @@ def test_the_picture_fits_the_terminal_and_ends_with_the_newest(columns: int, ro
 
 def test_it_shows_holder_task_and_last_safe_step() -> None:
     lines = picture(SCENE, (), Screen(width=80, colours=False), 40)
-    assert lines[0] == "leasehold demo  12 s   41 requests, 5 of them clicks"
+    assert lines[0] == "leasekeeper demo  12 s   41 requests, 5 of them clicks"
     assert lines[1].split() == ["jobs", "1", "running", "3", "completed"]
     assert lines[5].split() == ["books_us_0", "leased", "worker-1", "export_orders", "dashboard_open"]
 
@@ -79,23 +79,23 @@ def test_what_to_type_next_works_in_the_shell_that_started_it(tmp_path: Path, mo
         return line.removesuffix(" reviews").strip()
 
     home = tmp_path / "my clone"
-    program = home / ".venv/bin/leasehold"
+    program = home / ".venv/bin/leasekeeper"
     program.parent.mkdir(parents=True)
     program.touch(mode=0o755)
     monkeypatch.setattr("sys.executable", str(program.with_name("python")))
     monkeypatch.chdir(home)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert typed(".venv/bin/leasehold") == ".venv/bin/leasehold"
-    assert typed(program) == ".venv/bin/leasehold"
-    assert typed("-c") == ".venv/bin/leasehold", "the one beside this Python"
+    assert typed(".venv/bin/leasekeeper") == ".venv/bin/leasekeeper"
+    assert typed(program) == ".venv/bin/leasekeeper"
+    assert typed("-c") == ".venv/bin/leasekeeper", "the one beside this Python"
     monkeypatch.chdir(tmp_path)
-    assert typed(program) == "'my clone/.venv/bin/leasehold'"
+    assert typed(program) == "'my clone/.venv/bin/leasekeeper'"
     monkeypatch.chdir(program.parent)
-    assert typed(program) == "./leasehold"
+    assert typed(program) == "./leasekeeper"
     monkeypatch.chdir("/")
     monkeypatch.setenv("PATH", str(program.parent))
-    assert typed(program) == "leasehold"
+    assert typed(program) == "leasekeeper"
     program.unlink()
-    assert typed(program) == "leasehold"
+    assert typed(program) == "leasekeeper"
     lines = list(look_around(Place(folder=tmp_path / "a demo")))
-    assert f"  export LEASEHOLD_DATA_DIR='{tmp_path}/a demo/data'" in lines
+    assert f"  export LEASEKEEPER_DATA_DIR='{tmp_path}/a demo/data'" in lines

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.demo.place import MARK, taken
-from leasehold.errors import InputError
+from leasekeeper.demo.place import MARK, taken
+from leasekeeper.errors import InputError
 
 
 def test_what_an_earlier_demo_left_is_removed(tmp_path: Path) -> None:
@@ -17,10 +17,10 @@ def test_what_an_earlier_demo_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_store_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "leasehold.db").write_text("x")
-    with pytest.raises(InputError, match=r"holds other things \(leasehold\.db\)"), taken(tmp_path):
+    (tmp_path / "leasekeeper.db").write_text("x")
+    with pytest.raises(InputError, match=r"holds other things \(leasekeeper\.db\)"), taken(tmp_path):
         pass
-    assert [path.name for path in tmp_path.iterdir()] == ["leasehold.db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["leasekeeper.db"]
 
 
 def test_a_mark_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from leasehold.demo.shop import Pace, Shop, late
+from leasekeeper.demo.shop import Pace, Shop, late
 
 PACE = Pace(export=0.0, report=0.0, hang=30.0)
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from leasehold import config as settings
-from leasehold.config import Config
-from leasehold.core.events import Event, EventType
-from leasehold.core.jobs import Job
-from leasehold.core.leases import Lease, RunRecord
-from leasehold.core.profiles import Lane, Profile
-from leasehold.ports import Store
-from leasehold.runtime.sweeper import Sweeper
-from leasehold.runtime.testimony import Testimony
-from leasehold.stores import open_store
-from leasehold.wire import parse_jobs
+from leasekeeper import config as settings
+from leasekeeper.config import Config
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.ports import Store
+from leasekeeper.runtime.sweeper import Sweeper
+from leasekeeper.runtime.testimony import Testimony
+from leasekeeper.stores import open_store
+from leasekeeper.wire import parse_jobs
 from tests.conformance.world import fleet
 from tests.runtime.browsing import processes_about
 from tests.runtime.shop import Shop
@@ -59,17 +59,17 @@ class Arena:
 
     def start(self, name: str, store: str | None = None, **environ: str) -> "subprocess.Popen[bytes]":
         """A worker as a fleet has it: a process of its own, in a session of its own."""
-        given = {f"LEASEHOLD_{key.upper()}": str(value) for key, value in TIMES.items()}
+        given = {f"LEASEKEEPER_{key.upper()}": str(value) for key, value in TIMES.items()}
         log = (self.data.parent / f"{name}.log").open("ab")
         with log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "leasehold", "worker", "tests.e2e.tasks:app", "--name", name],
+                [sys.executable, "-m", "leasekeeper", "worker", "tests.e2e.tasks:app", "--name", name],
                 cwd=REPOSITORY,
                 env={
                     **os.environ,
                     **given,
-                    "LEASEHOLD_STORE": store or self.url,
-                    "LEASEHOLD_DATA_DIR": str(self.data),
+                    "LEASEKEEPER_STORE": store or self.url,
+                    "LEASEKEEPER_DATA_DIR": str(self.data),
                     **environ,
                 },
                 stdout=log,
@@ -145,7 +145,7 @@ class Arena:
         return found[0]
 
     def keeper(self) -> int:
-        found = [p for p in processes_about("leasehold.browsers.keeper") if self._is_keeper(p)]
+        found = [p for p in processes_about("leasekeeper.browsers.keeper") if self._is_keeper(p)]
         assert len(found) == 1, found
         return found[0]
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from leasehold import App, Run
+from leasekeeper import App, Run
 
 app = App()
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.app import App, Run
-from leasehold.core.events import EventType
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.runtime import testimony
-from leasehold.runtime.sweeper import Sweeper
+from leasekeeper.app import App, Run
+from leasekeeper.core.events import EventType
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.runtime import testimony
+from leasekeeper.runtime.sweeper import Sweeper
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
 from tests.runtime.shop import Shop

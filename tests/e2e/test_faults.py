@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core.leases import RunRecord
-from leasehold.core.profiles import ReleasePolicy
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.profiles import ReleasePolicy
 from tests.conformance.world import profile
 from tests.e2e.arena import TIMES, Arena, arena, late
 from tests.runtime.stage import stop

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.app import App, Run
-from leasehold.core.jobs import Job
+from leasekeeper.app import App, Run
+from leasekeeper.core.jobs import Job
 from tests.conformance.world import profile
 from tests.runtime.browsing import House, house
 from tests.runtime.shop import Shop, press

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
-from leasehold.core.leases import RunRecord
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.stores import migrate
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.stores import migrate
 from tests.chaos.wire import Wire
 from tests.conformance.world import profile
 from tests.e2e.arena import arena, late

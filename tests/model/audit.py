@@ -6,15 +6,15 @@ Reads the store through its port only. Events are read once each, in their order
 from collections import Counter
 from collections.abc import Sequence
 
-from leasehold.core.accounts import Account
-from leasehold.core.decisions import Review, Target
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import Event
-from leasehold.core.jobs import Job
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import Lane
-from leasehold.errors import NotFound
-from leasehold.ports import MOST_IN_PAGE, Grant, Store
+from leasekeeper.core.accounts import Account
+from leasekeeper.core.decisions import Review, Target
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import Event
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import Lane
+from leasekeeper.errors import NotFound
+from leasekeeper.ports import MOST_IN_PAGE, Grant, Store
 from tests.model.reference import Held, Model, Work
 from tests.model.tables import FINAL, PROFILE_MOVES
 

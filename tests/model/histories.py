@@ -7,14 +7,14 @@ from typing import Any, Final
 import hypothesis.strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from leasehold.core.accounts import Account, Limit, Proxy, Routing
-from leasehold.core.failures import BelongsTo, Failure, ProfileRule, RetryRule
-from leasehold.core.fleet import Fleet
-from leasehold.core.ids import AccountId, LeaseId, ProfileId, ProxyId, RunId, Token
-from leasehold.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk
-from leasehold.core.leases import LeaseRef, Mode
-from leasehold.core.profiles import Profile, ReleasePolicy
-from leasehold.core.settle import Browser, EndFacts, Ending, LostFacts
+from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.failures import BelongsTo, Failure, ProfileRule, RetryRule
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import AccountId, LeaseId, ProfileId, ProxyId, RunId, Token
+from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk
+from leasekeeper.core.leases import LeaseRef, Mode
+from leasekeeper.core.profiles import Profile, ReleasePolicy
+from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
 from tests.model.tables import FAILURES
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)

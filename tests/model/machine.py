@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from leasehold.core.decisions import ACTIONS, Action, Decision, Target
-from leasehold.core.fleet import Fleet
-from leasehold.core.ids import JobId, LeaseId, ProfileId, Token, WorkerId
-from leasehold.core.jobs import JobSpec
-from leasehold.core.leases import LeaseRef, LeaseStatus, Mode, Purpose
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.core.settle import Browser, Ending, LostFacts
-from leasehold.core.workers import WorkerReport
-from leasehold.errors import LeaseholdError
-from leasehold.ports import ClaimRequest, Grant, LeaseRequest, Renewal, Resolution, Settled, Store
+from leasekeeper.core.decisions import ACTIONS, Action, Decision, Target
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import JobId, LeaseId, ProfileId, Token, WorkerId
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.leases import LeaseRef, LeaseStatus, Mode, Purpose
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.core.settle import Browser, Ending, LostFacts
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import LeasekeeperError
+from leasekeeper.ports import ClaimRequest, Grant, LeaseRequest, Renewal, Resolution, Settled, Store
 from tests.model import histories
 from tests.model.audit import Audit
 from tests.model.reference import Held, Model, Work
@@ -65,10 +65,10 @@ class Machine(RuleBasedStateMachine):
         """Do it in both. They answer, or they raise the same error, and then nothing happened."""
         expected = _outcome(model)
         answer = _outcome(lambda: self.run(real()))
-        failed = isinstance(answer, LeaseholdError)
-        same = type(answer) is type(expected) if failed else not isinstance(expected, LeaseholdError)
+        failed = isinstance(answer, LeasekeeperError)
+        same = type(answer) is type(expected) if failed else not isinstance(expected, LeasekeeperError)
         assert same, f"the store says {answer!r}, the model says {expected!r}"
-        return None if isinstance(answer, LeaseholdError) else answer
+        return None if isinstance(answer, LeasekeeperError) else answer
 
     def step(self) -> None:
         """After each rule: a little time passes, and everything is compared."""
@@ -652,10 +652,10 @@ class Machine(RuleBasedStateMachine):
                 assert decided.version == self.run(self.audit.version(target, record_id))
 
 
-def _outcome(call: Callable[[], R]) -> R | LeaseholdError:
+def _outcome(call: Callable[[], R]) -> R | LeasekeeperError:
     try:
         return call()
-    except LeaseholdError as error:
+    except LeasekeeperError as error:
         return error
 
 

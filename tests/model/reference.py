@@ -11,15 +11,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from leasehold.core.accounts import Account, Limit, Proxy
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.fleet import Fleet
-from leasehold.core.jobs import Backoff, JobSpec
-from leasehold.core.leases import LeaseRef
-from leasehold.core.profiles import Profile
-from leasehold.core.settle import Browser, Ending, LostFacts
-from leasehold.core.workers import WorkerReport
-from leasehold.errors import (
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.jobs import Backoff, JobSpec
+from leasekeeper.core.leases import LeaseRef
+from leasekeeper.core.profiles import Profile
+from leasekeeper.core.settle import Browser, Ending, LostFacts
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import (
     Conflict,
     IdempotencyConflict,
     IllegalTransition,
@@ -31,7 +31,7 @@ from leasehold.errors import (
     UnknownProfile,
     VersionConflict,
 )
-from leasehold.ports import ClaimRequest, LeaseRequest
+from leasekeeper.ports import ClaimRequest, LeaseRequest
 from tests.model.tables import DEFAULT_RULE, FAILURES, FINAL, JOB_DECISIONS, PROFILE_DECISIONS, STRICTNESS, Rule
 
 TTL = timedelta(seconds=60)

@@ -1,6 +1,6 @@
-"""Random histories on every store. LEASEHOLD_MODEL_SECONDS=1200 makes a test as long as that many seconds.
+"""Random histories on every store. LEASEKEEPER_MODEL_SECONDS=1200 makes a test as long as that many seconds.
 
-LEASEHOLD_MODEL_SHRINK=0 shows the first history that fails as it is, without looking for a shorter one.
+LEASEKEEPER_MODEL_SHRINK=0 shows the first history that fails as it is, without looking for a shorter one.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import run_state_machine_as_test
 from psycopg import sql
 
-from leasehold.stores import migrate, open_store
-from leasehold.stores.postgres.schema import SCHEMA
+from leasekeeper.stores import migrate, open_store
+from leasekeeper.stores.postgres.schema import SCHEMA
 from tests.model.machine import Clock, Machine
 
-SECONDS = float(os.environ.get("LEASEHOLD_MODEL_SECONDS", "0"))
-SHRINK = [] if os.environ.get("LEASEHOLD_MODEL_SHRINK") == "0" else [Phase.shrink]
+SECONDS = float(os.environ.get("LEASEKEEPER_MODEL_SECONDS", "0"))
+SHRINK = [] if os.environ.get("LEASEKEEPER_MODEL_SHRINK") == "0" else [Phase.shrink]
 KEPT = ("schema_version", "fleet_lock")
 TIME_RUNS = "UPDATE fleet_lock SET expiry_resumes_at = 0"
 
@@ -59,7 +59,7 @@ def run_histories(url: str, empty: Callable[[], None], *, examples: int) -> None
 @pytest.mark.timeout(SECONDS + 600)
 def test_sqlite_does_what_the_model_does(sqlite_url: str, tmp_path: Path) -> None:
     def empty() -> None:
-        with sqlite3.connect(tmp_path / "leasehold.db") as connection:
+        with sqlite3.connect(tmp_path / "leasekeeper.db") as connection:
             found = connection.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
             )

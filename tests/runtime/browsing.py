@@ -9,18 +9,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from leasehold import config as settings
-from leasehold.app import App
-from leasehold.config import Config
-from leasehold.core.events import Event
-from leasehold.core.jobs import FINAL, Job, JobState
-from leasehold.core.leases import RunRecord
-from leasehold.core.profiles import Lane, Profile
-from leasehold.ports import Store
-from leasehold.runtime.stopping import Stop
-from leasehold.runtime.worker import Worker, WorkerOptions
-from leasehold.stores import open_store
-from leasehold.wire import parse_jobs
+from leasekeeper import config as settings
+from leasekeeper.app import App
+from leasekeeper.config import Config
+from leasekeeper.core.events import Event
+from leasekeeper.core.jobs import FINAL, Job, JobState
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.ports import Store
+from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.worker import Worker, WorkerOptions
+from leasekeeper.stores import open_store
+from leasekeeper.wire import parse_jobs
 from tests.conformance.world import fleet, profile
 from tests.runtime.stage import PATIENCE, until
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from leasehold import LeaseLost, connect
+from leasekeeper import LeaseLost, connect
 from tests.runtime.stage import TIMES
 
 

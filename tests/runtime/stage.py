@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from leasehold.client import Client
-from leasehold.core.ids import WorkerId
-from leasehold.core.profiles import Lane, ProfileState
-from leasehold.core.workers import WorkerReport
-from leasehold.stores.sqlite.quiet import nobody_writes
+from leasekeeper.client import Client
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.profiles import Lane, ProfileState
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.stores.sqlite.quiet import nobody_writes
 from tests.conformance.world import fleet, profile
 
 T = TypeVar("T")

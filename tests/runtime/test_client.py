@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from leasehold import Event, Fail, Job, LeaseLost, ProfileBusy, RunRecord, connect
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import ProfileState
-from leasehold.core.settle import Ending
-from leasehold.errors import Conflict, InputError, StoreUnavailable
-from leasehold.evidence.redact import MOST_MESSAGE
-from leasehold.ports import Settled
+from leasekeeper import Event, Fail, Job, LeaseLost, ProfileBusy, RunRecord, connect
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.settle import Ending
+from leasekeeper.errors import Conflict, InputError, StoreUnavailable
+from leasekeeper.evidence.redact import MOST_MESSAGE
+from leasekeeper.ports import Settled
 from tests.runtime.stage import CALM, TIMES, furnish, state_of, until
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from leasehold.core.leases import Lease, Timing
-from leasehold.errors import StoreUnavailable
-from leasehold.ports import MOST_IN_BATCH, Renewal, Renewed, Store
-from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.heartbeat import Heartbeat
+from leasekeeper.core.leases import Lease, Timing
+from leasekeeper.errors import StoreUnavailable
+from leasekeeper.ports import MOST_IN_BATCH, Renewal, Renewed, Store
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.heartbeat import Heartbeat
 from tests.runtime.stage import until
 from tests.unit.records import a_lease
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from leasehold.app import App, Run
-from leasehold.browsers.checkout import Condition, inspect
-from leasehold.browsers.finding import Found, find_browser
-from leasehold.core.profiles import ManualUse
-from leasehold.ports import ClaimRequest, Grant
+from leasekeeper.app import App, Run
+from leasekeeper.browsers.checkout import Condition, inspect
+from leasekeeper.browsers.finding import Found, find_browser
+from leasekeeper.core.profiles import ManualUse
+from leasekeeper.ports import ClaimRequest, Grant
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
 
@@ -71,7 +71,7 @@ async def test_manual_use_is_noticed_after_a_launch_that_started_no_browser(sqli
             await home.settled(job)
         run, lane = await home.run_of(job), await home.lane()
         assert (run.stop_reason, lane.state) == ("BROWSER_LAUNCH_FAILED", "available")
-        assert json.loads((directory / ".leasehold" / "fence").read_text())["token"] == run.token
+        assert json.loads((directory / ".leasekeeper" / "fence").read_text())["token"] == run.token
         assert inspect(directory, engine=real.engine).condition is Condition.SEALED
         (directory / "Default" / "Preferences").touch()
         assert inspect(directory, engine=real.engine).condition is Condition.CHANGED

@@ -8,24 +8,24 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from leasehold import Event, config
-from leasehold.client import Client
-from leasehold.config import Config
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.events import EventType
-from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.core.jobs import Job
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import ProfileState
-from leasehold.core.settle import Browser, EndFacts, Ending
-from leasehold.errors import LeaseLost, StoreUnavailable
-from leasehold.ports import LeaseRequest, Store, StoreInfo
-from leasehold.runtime import sweeper as sweeping
-from leasehold.runtime.clocks import boot_time
-from leasehold.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, settle_held
-from leasehold.runtime.sweeper import Sweeper, sweep_here
-from leasehold.stores import open_store
-from leasehold.wire import parse_jobs
+from leasekeeper import Event, config
+from leasekeeper.client import Client
+from leasekeeper.config import Config
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.errors import LeaseLost, StoreUnavailable
+from leasekeeper.ports import LeaseRequest, Store, StoreInfo
+from leasekeeper.runtime import sweeper as sweeping
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, settle_held
+from leasekeeper.runtime.sweeper import Sweeper, sweep_here
+from leasekeeper.stores import open_store
+from leasekeeper.wire import parse_jobs
 from tests.runtime.stage import furnish, state_of, until
 
 HOUR = timedelta(hours=1)

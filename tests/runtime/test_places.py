@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from playwright.async_api import async_playwright
 
-from leasehold import connect
-from leasehold.app import App, Run
-from leasehold.browsers.checkout import Condition, inspect
-from leasehold.browsers.finding import find_browser
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.events import EventType
-from leasehold.core.jobs import Job
-from leasehold.core.profiles import ManualUse, ProfileState
-from leasehold.errors import Fail
+from leasekeeper import connect
+from leasekeeper.app import App, Run
+from leasekeeper.browsers.checkout import Condition, inspect
+from leasekeeper.browsers.finding import find_browser
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.events import EventType
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.profiles import ManualUse, ProfileState
+from leasekeeper.errors import Fail
 from tests.browsers.sites import gone
 from tests.conformance.world import profile
 from tests.runtime.browsing import House, house
@@ -60,7 +60,7 @@ async def test_a_directory_of_another_store_needs_a_person_once(sqlite_url: str,
     async with house(new_app(), sqlite_url, tmp_path) as old:
         for _ in range(3):
             await old.do(await old.submit("visit"))
-    async with house(new_app(), sqlite_url.replace("leasehold.db", "new.db"), tmp_path) as home:
+    async with house(new_app(), sqlite_url.replace("leasekeeper.db", "new.db"), tmp_path) as home:
         job = await home.submit("visit")
         said = await sent_to_review(home, job)
         assert "was already opened under token 3, and this lease has 1: by another store" in said
@@ -108,7 +108,7 @@ async def test_shared_runs_of_an_empty_profile_do_not_keep_it_from_its_first_own
 
 @asynccontextmanager
 async def browser_in(directory: Path) -> AsyncIterator[Any]:
-    """A browser as a program opens it that uses Leasehold for the lease alone."""
+    """A browser as a program opens it that uses Leasekeeper for the lease alone."""
     async with async_playwright() as playwright:
         context = await playwright.chromium.launch_persistent_context(
             directory,
@@ -136,7 +136,7 @@ async def test_what_a_program_does_under_its_lease_is_no_manual_use(sqlite_url: 
         (done,) = await home.do(await home.submit("visit"))
         assert (await home.run_of(done)).output == {"cookie": ["session"]}
         assert await home.events(type=EventType.MANUAL_USE_DETECTED) == []
-        assert json.loads((home.profiles / "p1" / ".leasehold" / "fence").read_text())["token"] == 3
+        assert json.loads((home.profiles / "p1" / ".leasekeeper" / "fence").read_text())["token"] == 3
         assert (await home.lane()).engine == find_browser().engine
 
 
@@ -164,7 +164,7 @@ async def test_a_program_that_says_nothing_of_its_browser_leaves_a_doubt(sqlite_
 
 async def test_a_directory_is_for_one_program_at_a_time(sqlite_url: str, tmp_path: Path) -> None:
     """Two stores that know nothing of each other give out leases of the same name."""
-    other_url = sqlite_url.replace("leasehold.db", "other.db")
+    other_url = sqlite_url.replace("leasekeeper.db", "other.db")
     async with (
         house(new_app(), sqlite_url, tmp_path) as home,
         house(new_app(), other_url, tmp_path) as away,
@@ -218,7 +218,7 @@ async def test_a_program_that_was_refused_or_cancelled_keeps_no_lock(sqlite_url:
     async with house(new_app(), sqlite_url, tmp_path) as home, connect(sqlite_url, data_dir=str(home.data)) as client:
         async with client.lease("p1") as lease:
             await lease.user_data_dir()
-        fence = home.profiles / "p1" / ".leasehold" / "fence"
+        fence = home.profiles / "p1" / ".leasekeeper" / "fence"
         whole = fence.read_bytes()
         fence.write_bytes(b"{")
         with pytest.raises(Fail, match="look, then remove it"):
@@ -239,7 +239,7 @@ async def test_a_program_that_ignores_a_foreign_directory_leaves_it_to_a_person(
     async with house(new_app(), sqlite_url, tmp_path) as old:
         for _ in range(2):
             await old.do(await old.submit("visit"))
-    url = sqlite_url.replace("leasehold.db", "new.db")
+    url = sqlite_url.replace("leasekeeper.db", "new.db")
     async with house(new_app(), url, tmp_path) as home, connect(url, data_dir=str(home.data)) as client:
         async with client.lease("p1") as lease:
             with pytest.raises(Fail, match="by another store"):

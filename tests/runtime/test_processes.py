@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from leasehold import Lane, connect
-from leasehold.client import Client
-from leasehold.core.profiles import ProfileState
-from leasehold.core.settle import LostFacts
-from leasehold.runtime.sweeper import Sweeper
+from leasekeeper import Lane, connect
+from leasekeeper.client import Client
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.settle import LostFacts
+from leasekeeper.runtime.sweeper import Sweeper
 from tests.runtime.stage import TIMES, furnish, state_of, stop, until
 
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from leasehold import Fail, connect
-from leasehold.client import Client
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.evidence.files import EvidenceFolder
-from leasehold.runtime.sweeper import sweep_here
-from leasehold.runtime.testimony import Ledger
+from leasekeeper import Fail, connect
+from leasekeeper.client import Client
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.evidence.files import EvidenceFolder
+from leasekeeper.runtime.sweeper import sweep_here
+from leasekeeper.runtime.testimony import Ledger
 from tests.runtime.stage import CALM, furnish
 
 

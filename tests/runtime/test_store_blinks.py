@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from leasehold import connect
-from leasehold.core.leases import Lease, RunRecord
-from leasehold.core.profiles import ProfileState
-from leasehold.errors import Conflict, InputError, StoreError, StoreNotWritable, StoreUnavailable
+from leasekeeper import connect
+from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.errors import Conflict, InputError, StoreError, StoreNotWritable, StoreUnavailable
 from tests.runtime.stage import furnish, state_of
 
 URL = "https://bob:s3cret@shop.test/?token=s3cret"

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from leasehold import RunRecord
-from leasehold.browsers.keeper.report import write_report
-from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.core.leases import Lease, Purpose
-from leasehold.ports import LeaseRequest
-from leasehold.runtime import testimony
-from leasehold.stores import open_store
+from leasekeeper import RunRecord
+from leasekeeper.browsers.keeper.report import write_report
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.leases import Lease, Purpose
+from leasekeeper.ports import LeaseRequest
+from leasekeeper.runtime import testimony
+from leasekeeper.stores import open_store
 from tests.conformance.world import fleet, profile
 
 PROOF = {"graceful": True, "processes_gone": True, "lock_gone": True, "exit_type": "Normal", "failing_clause": ""}

@@ -6,15 +6,15 @@ import signal
 import sys
 from pathlib import Path
 
-from leasehold.app import App, Run
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.events import EventType
-from leasehold.core.leases import Lease
-from leasehold.ports import Grant
-from leasehold.runtime.heartbeat import Heartbeat
-from leasehold.runtime.stopping import Stop
-from leasehold.runtime.visiting import Visit, visit
-from leasehold.stores import open_store
+from leasekeeper.app import App, Run
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.events import EventType
+from leasekeeper.core.leases import Lease
+from leasekeeper.ports import Grant
+from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.visiting import Visit, visit
+from leasekeeper.stores import open_store
 from tests.runtime.browsing import House, house
 from tests.runtime.shop import Shop
 from tests.runtime.stage import PATIENCE, until
@@ -111,11 +111,11 @@ async def test_the_command_opens_and_gives_back_on_ctrl_c(sqlite_url: str, tmp_p
     with Shop() as shop:
         async with house(new_app(), sqlite_url, tmp_path) as home:
             program = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "leasehold", "open", "p1", "--url", f"{shop.url}/?by=cli"),
+                *(sys.executable, "-m", "leasekeeper", "open", "p1", "--url", f"{shop.url}/?by=cli"),
                 env={
                     **{k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")},
-                    "LEASEHOLD_STORE": sqlite_url,
-                    "LEASEHOLD_DATA_DIR": str(home.data),
+                    "LEASEKEEPER_STORE": sqlite_url,
+                    "LEASEKEEPER_DATA_DIR": str(home.data),
                 },
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.app import App, Run, SyncRun
-from leasehold.browsers.link import KeeperLink
-from leasehold.core.events import EventType
-from leasehold.core.leases import Lease
-from leasehold.core.profiles import ManualUse, ReleasePolicy
-from leasehold.errors import Fail, StoreUnavailable
-from leasehold.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
-from leasehold.ports import Renewal, Renewed, Store
+from leasekeeper.app import App, Run, SyncRun
+from leasekeeper.browsers.link import KeeperLink
+from leasekeeper.core.events import EventType
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import ManualUse, ReleasePolicy
+from leasekeeper.errors import Fail, StoreUnavailable
+from leasekeeper.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
+from leasekeeper.ports import Renewal, Renewed, Store
 from tests.conformance.world import profile
 from tests.runtime.browsing import descendants, house, processes_about
 from tests.runtime.shop import Shop, press

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from leasehold.core.accounts import Routing
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.events import Event, EventType
-from leasehold.core.ids import WorkerId
-from leasehold.core.jobs import Job
-from leasehold.core.leases import Lease
-from leasehold.core.workers import WorkerReport
-from leasehold.errors import StoreUnavailable
-from leasehold.ports import ClaimRequest, Grant, Renewal, Resolution, Store
-from leasehold.stores import migrate, open_store
-from leasehold.stores.postgres import engine
-from leasehold.stores.sql.store import SqlStore
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import StoreUnavailable
+from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
+from leasekeeper.stores import migrate, open_store
+from leasekeeper.stores.postgres import engine
+from leasekeeper.stores.sql.store import SqlStore
 from tests.conformance.world import (
     POLICY,
     START,

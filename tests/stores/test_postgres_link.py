@@ -5,7 +5,7 @@ import socket
 import threading
 from typing import Any
 
-from leasehold.stores.postgres.link import Link
+from leasekeeper.stores.postgres.link import Link
 
 
 class Eager:

@@ -6,16 +6,16 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.core.jobs import Job
-from leasehold.core.policy import Retention
-from leasehold.core.profiles import Profile
-from leasehold.core.workers import WorkerReport
-from leasehold.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavailable
-from leasehold.ports import ClaimRequest, LeaseRequest
-from leasehold.stores import inspect, migrate, open_store
-from leasehold.stores.postgres import engine, schema, transaction
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.policy import Retention
+from leasekeeper.core.profiles import Profile
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavailable
+from leasekeeper.ports import ClaimRequest, LeaseRequest
+from leasekeeper.stores import inspect, migrate, open_store
+from leasekeeper.stores.postgres import engine, schema, transaction
 from tests.conformance.world import Clock, end, fleet, profile, spec
 from tests.servers import PostgresServer, closed_port, drop_database, new_database, postgres_server
 from tests.stores.earlier import OWED_AFTER, OWED_BEFORE, OWED_NOW
@@ -30,16 +30,16 @@ def shape(url: str) -> list[tuple[object, ...]]:
     with psycopg.connect(url) as connection:
         columns = connection.execute(
             "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
-            "WHERE table_schema = 'leasehold' ORDER BY 1, 2"
+            "WHERE table_schema = 'leasekeeper' ORDER BY 1, 2"
         ).fetchall()
         indexes = connection.execute(
-            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'leasehold' ORDER BY 1"
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'leasekeeper' ORDER BY 1"
         ).fetchall()
     return [*columns, *indexes]
 
 
 async def test_a_database_without_the_schema_is_refused_with_the_command_to_run(postgres_url: str) -> None:
-    with pytest.raises(SchemaTooOld, match="leasehold db migrate") as refused:
+    with pytest.raises(SchemaTooOld, match="leasekeeper db migrate") as refused:
         await open_store(postgres_url)
     assert refused.value.code == "SCHEMA_TOO_OLD"
     assert "has schema 0" in refused.value.message
@@ -50,7 +50,7 @@ async def test_a_database_without_the_schema_is_refused_with_the_command_to_run(
 async def test_a_schema_from_the_future_is_refused_by_all(postgres_url: str) -> None:
     await migrate(postgres_url)
     with psycopg.connect(postgres_url) as connection:
-        connection.execute("INSERT INTO leasehold.schema_version VALUES (999)")
+        connection.execute("INSERT INTO leasekeeper.schema_version VALUES (999)")
     before = shape(postgres_url)
     for opens in (open_store, migrate):
         with pytest.raises(SchemaTooNew, match="999") as refused:
@@ -87,7 +87,7 @@ async def test_many_who_migrate_at_once_do_it_once(postgres_url: str) -> None:
     infos = await asyncio.gather(*(migrate(postgres_url) for _ in range(6)))
     assert {info.schema for info in infos} == {schema.NEWEST}
     with psycopg.connect(postgres_url) as connection:
-        versions = connection.execute("SELECT version FROM leasehold.schema_version ORDER BY 1").fetchall()
+        versions = connection.execute("SELECT version FROM leasekeeper.schema_version ORDER BY 1").fetchall()
     assert versions == [(number + 1,) for number in range(schema.NEWEST)]
 
 
@@ -132,7 +132,7 @@ async def test_due_webhooks_are_found_host_by_host(postgres_url: str) -> None:
     await migrate(postgres_url)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(
-            "INSERT INTO leasehold.deliveries "
+            "INSERT INTO leasekeeper.deliveries "
             "(delivery_id, job_id, type, url, host, body, created_at, due_at, attempts) "
             "SELECT n, n, 't', 'u', 'h' || n % 7, '{}', n, n, 0 FROM generate_series(1, 20000) n"
         )
@@ -147,8 +147,8 @@ async def test_due_webhooks_are_found_host_by_host(postgres_url: str) -> None:
 
 async def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA leasehold")
-        connection.execute("SET search_path = leasehold")
+        connection.execute("CREATE SCHEMA leasekeeper")
+        connection.execute("SET search_path = leasekeeper")
         connection.execute(schema.MIGRATIONS[0].read_text().encode())
         connection.execute("INSERT INTO schema_version VALUES (1)")
         insert = (
@@ -157,11 +157,11 @@ async def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(
         )
         for row in OWED_BEFORE:
             connection.execute(insert, row)
-    with pytest.raises(SchemaTooOld, match="leasehold db migrate"):
+    with pytest.raises(SchemaTooOld, match="leasekeeper db migrate"):
         await open_store(postgres_url)
     await migrate(postgres_url)
     with psycopg.connect(postgres_url) as connection:
-        found = connection.execute(OWED_NOW.format("leasehold.deliveries").encode()).fetchall()
+        found = connection.execute(OWED_NOW.format("leasekeeper.deliveries").encode()).fetchall()
     assert found == OWED_AFTER
 
 
@@ -208,22 +208,22 @@ async def test_a_restart_between_two_operations_is_not_noticed() -> None:
 
 async def test_a_server_that_is_down_is_named_without_its_password() -> None:
     with closed_port() as port:
-        url = f"postgresql://shop:hunter2@127.0.0.1:{port}/leasehold?connect_timeout=2"
+        url = f"postgresql://shop:hunter2@127.0.0.1:{port}/leasekeeper?connect_timeout=2"
         for opens in (open_store, migrate, inspect):
             with pytest.raises(StoreUnavailable) as down:
                 await opens(url)
             assert "hunter2" not in down.value.message
-            assert f"127.0.0.1:{port}/leasehold" in down.value.message
+            assert f"127.0.0.1:{port}/leasekeeper" in down.value.message
 
 
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://shop:hunter2@[::1/leasehold",
-        "postgresql://shop:hunter2@127.0.0.1:notaport/leasehold",
-        "postgresql://shop:hunter2%zz@127.0.0.1/leasehold",
-        "postgresql://shop:hunter2@127.0.0.1:1/leasehold?nonsense=1",
-        "postgresql://127.0.0.1:1/leasehold?user=shop&password=hunter2&nonsense=1",
+        "postgresql://shop:hunter2@[::1/leasekeeper",
+        "postgresql://shop:hunter2@127.0.0.1:notaport/leasekeeper",
+        "postgresql://shop:hunter2%zz@127.0.0.1/leasekeeper",
+        "postgresql://shop:hunter2@127.0.0.1:1/leasekeeper?nonsense=1",
+        "postgresql://127.0.0.1:1/leasekeeper?user=shop&password=hunter2&nonsense=1",
     ],
 )
 async def test_an_address_that_makes_no_sense_is_an_error_without_its_password(url: str) -> None:
@@ -239,7 +239,7 @@ async def test_a_fault_in_the_middle_of_a_write_shows_no_data(postgres_url: str)
     try:
         await store.apply(fleet(profile()), actor="ann")
         with psycopg.connect(postgres_url) as connection:
-            connection.execute("ALTER TABLE leasehold.jobs ADD CHECK (priority < 5)")
+            connection.execute("ALTER TABLE leasekeeper.jobs ADD CHECK (priority < 5)")
         with pytest.raises(StoreError) as refused:
             await store.submit([spec(priority=7, payload={"password": "hunter2"}, notes="hunter3")])
         assert "hunter" not in refused.value.message
@@ -322,7 +322,7 @@ async def test_a_job_whose_lane_somebody_holds_is_not_pruned(postgres_url: str) 
         passed = timedelta(days=2)
         retention = Retention(jobs=timedelta(days=1), events=None)
         with psycopg.connect(postgres_url) as somebody:
-            somebody.execute("SELECT 1 FROM leasehold.lanes FOR UPDATE")
+            somebody.execute("SELECT 1 FROM leasekeeper.lanes FOR UPDATE")
             assert await store.prune(retention) == 0
         assert await store.prune(retention) == 1
     finally:
@@ -338,14 +338,14 @@ async def test_an_account_that_became_one_key_meanwhile_is_locked_after_all(post
         await store.apply(fleet(profile("p1")), actor="ann")
         with psycopg.connect(postgres_url) as deciding:
             with psycopg.connect(postgres_url) as applying:
-                applying.execute("SELECT 1 FROM leasehold.lanes FOR UPDATE")
+                applying.execute("SELECT 1 FROM leasekeeper.lanes FOR UPDATE")
                 asked = asyncio.create_task(store.acquire(request))
                 await _wait_for_locks(postgres_url, 1)
-                applying.execute("UPDATE leasehold.accounts SET routing = 'account'")
-                applying.execute("UPDATE leasehold.fleet_lock SET revision = revision + 1")
+                applying.execute("UPDATE leasekeeper.accounts SET routing = 'account'")
+                applying.execute("UPDATE leasekeeper.fleet_lock SET revision = revision + 1")
                 # The whole table, since its locks are given in the order of asking: for the row, the two would race.
                 first = asyncio.create_task(
-                    asyncio.to_thread(deciding.execute, "LOCK TABLE leasehold.accounts IN EXCLUSIVE MODE")
+                    asyncio.to_thread(deciding.execute, "LOCK TABLE leasekeeper.accounts IN EXCLUSIVE MODE")
                 )
                 await _wait_for_locks(postgres_url, 2)
                 applying.commit()

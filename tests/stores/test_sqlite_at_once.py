@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ids import ProfileId, WorkerId
-from leasehold.core.leases import Lease, LeaseRef, Purpose
-from leasehold.errors import LeaseLost
-from leasehold.ports import LeaseRequest, Store
-from leasehold.stores import open_store
-from leasehold.stores.sqlite import at_once, checkpoints
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.leases import Lease, LeaseRef, Purpose
+from leasekeeper.errors import LeaseLost
+from leasekeeper.ports import LeaseRequest, Store
+from leasekeeper.stores import open_store
+from leasekeeper.stores.sqlite import at_once, checkpoints
 from tests.conformance.world import fleet, profile
 from tests.stores.test_sqlite_log import held, log_of, size, still_waiting
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "leasehold.db"
+    return tmp_path / "leasekeeper.db"
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def test_a_brief_change_is_made_in_the_callers_thread(file: Path, threads:
         await store.checkpoint(ref, "there")
         assert threads == ["at once", "at once"]
         await store.apply(fleet(profile(labels={"tier": "new"})), actor="ann")
-        assert threads[2:] == ["leasehold-sqlite-writer-0"]
+        assert threads[2:] == ["leasekeeper-sqlite-writer-0"]
 
 
 async def test_while_somebody_writes_it_waits_in_the_writers_thread(file: Path, threads: list[str]) -> None:
@@ -83,7 +83,7 @@ async def test_while_somebody_writes_it_waits_in_the_writers_thread(file: Path, 
         other.execute("ROLLBACK")
         other.close()
         await asked
-        assert threads == ["at once", "leasehold-sqlite-writer-0"]
+        assert threads == ["at once", "leasekeeper-sqlite-writer-0"]
 
 
 async def test_while_somebody_checkpoints_it_waits_in_the_writers_thread(file: Path, threads: list[str]) -> None:
@@ -93,7 +93,7 @@ async def test_while_somebody_checkpoints_it_waits_in_the_writers_thread(file: P
             asked = asyncio.create_task(store.checkpoint(ref, "there"))
             assert await still_waiting(asked)
         await asked
-        assert threads == ["at once", "leasehold-sqlite-writer-0"]
+        assert threads == ["at once", "leasekeeper-sqlite-writer-0"]
 
 
 async def test_a_checkpoint_that_begins_in_its_middle_makes_it_wait_in_the_writers_thread(
@@ -107,7 +107,7 @@ async def test_a_checkpoint_that_begins_in_its_middle_makes_it_wait_in_the_write
             assert await still_waiting(asked)
         await asked
         assert (await store.get(Lease, ref.lease_id)).last_safe_step == "there"
-        assert threads == ["at once", "leasehold-sqlite-writer-0"]
+        assert threads == ["at once", "leasekeeper-sqlite-writer-0"]
 
 
 async def test_after_a_slow_one_the_next_go_to_the_writer_for_a_while(
@@ -118,7 +118,7 @@ async def test_after_a_slow_one_the_next_go_to_the_writer_for_a_while(
         monkeypatch.setattr(at_once, "REST_SECONDS", 60.0)
         ref = await lease(store)
         await store.checkpoint(ref, "there")
-        assert threads == ["at once", "leasehold-sqlite-writer-0"]
+        assert threads == ["at once", "leasekeeper-sqlite-writer-0"]
 
 
 async def test_what_fails_leaves_nothing_behind_and_the_next_works(file: Path, threads: list[str]) -> None:

@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core.jobs import Job
-from leasehold.errors import (
+from leasekeeper.core.jobs import Job
+from leasekeeper.errors import (
     InputError,
-    LeaseholdError,
+    LeasekeeperError,
     NetworkFileSystem,
     SchemaTooNew,
     StoreError,
     StoreNotWritable,
     StoreUnavailable,
 )
-from leasehold.ports import Store
-from leasehold.stores import inspect, migrate, open_store
-from leasehold.stores.sqlite import schema
+from leasekeeper.ports import Store
+from leasekeeper.stores import inspect, migrate, open_store
+from leasekeeper.stores.sqlite import schema
 from tests.conformance.world import fleet, profile, spec
 
 
@@ -68,7 +68,7 @@ def remove(file: Path) -> None:
     file.unlink()
 
 
-async def refusal(url: str, error: type[LeaseholdError]) -> str:
+async def refusal(url: str, error: type[LeasekeeperError]) -> str:
     with pytest.raises(error) as refused:
         await open_store(url)
     assert type(refused.value) is error
@@ -76,7 +76,7 @@ async def refusal(url: str, error: type[LeaseholdError]) -> str:
 
 
 async def test_a_new_file_is_made_private_and_brought_up_to_date(tmp_path: Path) -> None:
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     before = os.umask(0)
     try:
         store = await open_store(at(file))
@@ -85,20 +85,20 @@ async def test_a_new_file_is_made_private_and_brought_up_to_date(tmp_path: Path)
         await store.close()
     finally:
         os.umask(before)
-    assert {"leasehold.db", "leasehold.db-wal"} <= set(made)
+    assert {"leasekeeper.db", "leasekeeper.db-wal"} <= set(made)
     assert set(made.values()) == {0o600}
     info = await inspect(at(file))
     assert (info.schema, info.newest_schema) == (schema.NEWEST, len(schema.MIGRATIONS))
 
 
 async def test_a_file_is_migrated_when_it_is_opened_and_by_many_at_once(tmp_path: Path) -> None:
-    url = at(tmp_path / "leasehold.db")
+    url = at(tmp_path / "leasekeeper.db")
     infos = await asyncio.gather(*(migrate(url) for _ in range(5)))
     assert {info.schema for info in infos} == {schema.NEWEST}
 
 
 async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     file.touch(0o600)
     store = await open_store(at(file))
     try:
@@ -108,7 +108,7 @@ async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
 
 
 async def test_a_file_from_the_future_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     await migrate(at(file))
     with sqlite3.connect(file) as connection:
         connection.execute("PRAGMA user_version = 999")
@@ -124,7 +124,7 @@ async def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path: Path) 
     file = tmp_path / "notes.txt"
     file.write_text("remember the milk\n" * 500)
     before = file.read_bytes()
-    assert "not a Leasehold store" in await refusal(at(file), StoreError)
+    assert "not a Leasekeeper store" in await refusal(at(file), StoreError)
     with pytest.raises(StoreError):
         await inspect(at(file))
     assert file.read_bytes() == before
@@ -136,14 +136,14 @@ async def test_the_database_of_another_program_is_refused_and_left_alone(tmp_pat
         connection.execute("CREATE TABLE moz_cookies (id INTEGER PRIMARY KEY, value TEXT)")
     connection.close()
     before = file.read_bytes()
-    assert "not a Leasehold store" in await refusal(at(file), StoreError)
+    assert "not a Leasekeeper store" in await refusal(at(file), StoreError)
     with pytest.raises(StoreError, match="another program"):
         await inspect(at(file))
     assert file.read_bytes() == before
 
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    message = await refusal(at(tmp_path / "nowhere" / "leasehold.db"), StoreNotWritable)
+    message = await refusal(at(tmp_path / "nowhere" / "leasekeeper.db"), StoreNotWritable)
     assert "nowhere" in message
     assert not (tmp_path / "nowhere").exists()
 
@@ -154,7 +154,7 @@ async def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_not_there_cannot_be_inspected(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable):
-        await inspect(at(tmp_path / "leasehold.db"))
+        await inspect(at(tmp_path / "leasekeeper.db"))
     assert modes_in(tmp_path) == {}
 
 
@@ -166,7 +166,7 @@ async def test_an_address_that_names_no_store_is_refused(url: str) -> None:
 
 
 async def test_a_file_that_may_not_be_written_is_refused(open_dir: Path) -> None:
-    file = open_dir / "leasehold.db"
+    file = open_dir / "leasekeeper.db"
     await migrate(at(file))
     file.chmod(0o444)
     with ordinary_user():
@@ -177,14 +177,14 @@ async def test_a_file_that_may_not_be_written_is_refused(open_dir: Path) -> None
 async def test_a_folder_that_may_not_be_written_is_refused(open_dir: Path) -> None:
     close_to_writers(open_dir)
     with ordinary_user():
-        message = await refusal(at(open_dir / "leasehold.db"), StoreNotWritable)
+        message = await refusal(at(open_dir / "leasekeeper.db"), StoreNotWritable)
     assert "cannot be made" in message
     assert modes_in(open_dir) == {}
 
 
 async def test_a_folder_that_takes_no_log_is_refused(open_dir: Path) -> None:
     """The file itself may be written, but its log cannot be made beside it."""
-    file = open_dir / "leasehold.db"
+    file = open_dir / "leasekeeper.db"
     await migrate(at(file))
     file.chmod(0o666)
     for name in modes_in(open_dir):
@@ -236,7 +236,7 @@ async def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pyt
     here = schema.file_system(tmp_path)
     assert here not in schema.NETWORK_FILE_SYSTEMS
     monkeypatch.setattr(schema, "NETWORK_FILE_SYSTEMS", frozenset({here}))
-    message = await refusal(at(tmp_path / "leasehold.db"), NetworkFileSystem)
+    message = await refusal(at(tmp_path / "leasekeeper.db"), NetworkFileSystem)
     assert here in message
     assert "PostgreSQL" in message
     assert modes_in(tmp_path) == {}
@@ -261,7 +261,7 @@ def answer_of_child(store: Store) -> str:
         text = "it was allowed"
         try:
             store.submit([spec()]).send(None)
-        except LeaseholdError as error:
+        except LeasekeeperError as error:
             text = error.message
         except BaseException as error:  # noqa: BLE001 - the child of a test must never go on as one
             text = repr(error)
@@ -337,7 +337,7 @@ def test_what_the_program_around_us_adapts_stays_as_it_is() -> None:
     program = """
 import sqlite3
 sqlite3.register_adapter(bool, lambda value: "yes" if value else "no")
-import leasehold.stores.sqlite.engine
+import leasekeeper.stores.sqlite.engine
 print(*sqlite3.connect(":memory:").execute("SELECT ?, ?", (True, None)).fetchone())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.jobs import Job
-from leasehold.errors import StoreNotWritable, StoreUnavailable
-from leasehold.ports import Store
-from leasehold.stores import open_store
-from leasehold.stores.sqlite import checkpoints
-from leasehold.stores.sqlite.quiet import nobody_writes
+from leasekeeper.core.jobs import Job
+from leasekeeper.errors import StoreNotWritable, StoreUnavailable
+from leasekeeper.ports import Store
+from leasekeeper.stores import open_store
+from leasekeeper.stores.sqlite import checkpoints
+from leasekeeper.stores.sqlite.quiet import nobody_writes
 from tests.conformance.world import fleet, profile, spec
 from tests.stores.test_sqlite_file import no_file_beyond
 
@@ -50,7 +50,7 @@ def held(file: Path, how: int) -> Iterator[None]:
 
 
 async def test_the_log_moves_into_the_file_every_so_many_commits(tmp_path: Path) -> None:
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     store = await open_store(f"sqlite:///{file}")
     try:
         await store.apply(fleet(profile()), actor="ann")
@@ -67,7 +67,7 @@ async def test_a_commit_waits_for_a_checkpoint_and_a_checkpoint_for_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "CHECKPOINT_WAITS_SECONDS", 60.0)
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     store = await open_store(f"sqlite:///{file}")
     try:
         await store.apply(fleet(profile()), actor="ann")
@@ -85,7 +85,7 @@ async def test_a_commit_waits_for_a_checkpoint_and_a_checkpoint_for_commits(
 
 
 async def test_a_new_file_that_somebody_else_begins_to_use_is_waited_for(tmp_path: Path) -> None:
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     opening = asyncio.create_task(open_store(f"sqlite:///{file}"))
@@ -101,7 +101,7 @@ async def test_who_is_stopped_in_a_checkpoint_or_a_commit_does_not_stop_the_othe
 ) -> None:
     monkeypatch.setattr(checkpoints, "COMMIT_WAITS_SECONDS", 0.1)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_WAITS_SECONDS", 0.1)
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     store = await open_store(f"sqlite:///{file}")
     try:
         await store.apply(fleet(profile()), actor="ann")
@@ -118,7 +118,7 @@ async def test_who_is_stopped_in_a_checkpoint_or_a_commit_does_not_stop_the_othe
 
 
 async def test_in_a_quiet_moment_nobody_is_in_the_middle_of_anything(tmp_path: Path) -> None:
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     store = await open_store(f"sqlite:///{file}")
     try:
         await store.apply(fleet(profile()), actor="ann")
@@ -153,7 +153,7 @@ async def still_waiting(task: "asyncio.Task[Any]") -> bool:
 
 async def test_a_checkpoint_that_fails_does_not_fail_what_was_committed(tmp_path: Path) -> None:
     """The file may not grow, its log may: commits go on, and what they said is true."""
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     url = f"sqlite:///{file}"
     store = await open_store(url)
     await store.apply(fleet(profile()), actor="ann")
@@ -176,8 +176,8 @@ async def test_a_checkpoint_that_fails_does_not_fail_what_was_committed(tmp_path
 
 WRITER = """
 import asyncio, sys
-from leasehold.stores import open_store
-from leasehold.stores.sqlite import checkpoints
+from leasekeeper.stores import open_store
+from leasekeeper.stores.sqlite import checkpoints
 from tests.conformance.world import spec
 checkpoints.EVERY_COMMITS = 3
 
@@ -192,7 +192,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_processes_that_write_and_checkpoint_at_once_do_not_harm_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "leasehold.db"
+    file = tmp_path / "leasekeeper.db"
     url = f"sqlite:///{file}"
     store = await open_store(url)
     await store.apply(fleet(profile()), actor="ann")
@@ -216,24 +216,24 @@ def environment() -> dict[str, str]:
 
 async def test_a_link_to_the_file_has_the_files_own_lock(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    file, link = tmp_path / "data" / "real.db", tmp_path / "leasehold.db"
+    file, link = tmp_path / "data" / "real.db", tmp_path / "leasekeeper.db"
     link.symlink_to(file)
     for place in (link, file):
         store = await open_store(f"sqlite:///{place}")
         await store.apply(fleet(profile("p1")), actor="ann")
         await store.close()
     assert file.with_name("real.db-checkpoint").exists()
-    assert not link.with_name("leasehold.db-checkpoint").exists()
+    assert not link.with_name("leasekeeper.db-checkpoint").exists()
 
 
 async def test_a_lock_that_cannot_be_used_is_told_with_what_to_do(tmp_path: Path) -> None:
-    store = await open_store(f"sqlite:///{tmp_path}/leasehold.db")
+    store = await open_store(f"sqlite:///{tmp_path}/leasekeeper.db")
     await store.close()
-    lock = tmp_path / "leasehold.db-checkpoint"
+    lock = tmp_path / "leasekeeper.db-checkpoint"
     lock.unlink()
     lock.mkdir()
-    store = await open_store(f"sqlite:///{tmp_path}/leasehold.db")
-    with pytest.raises(StoreNotWritable, match=r"leasehold.db-checkpoint cannot be used: Is a directory; check"):
+    store = await open_store(f"sqlite:///{tmp_path}/leasekeeper.db")
+    with pytest.raises(StoreNotWritable, match=r"leasekeeper.db-checkpoint cannot be used: Is a directory; check"):
         await store.apply(fleet(profile("p1")), actor="ann")
     lock.rmdir()
     await store.apply(fleet(profile("p1")), actor="ann")
@@ -244,7 +244,7 @@ def test_a_lock_that_root_makes_belongs_to_the_owner_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[tuple[int, int]] = []
-    path = tmp_path / "leasehold.db"
+    path = tmp_path / "leasekeeper.db"
     path.write_bytes(b"")
     owner = os.stat_result((0o600, 0, 0, 0, 4711, 4712, 0, 0, 0, 0))
     monkeypatch.setattr(os, "geteuid", lambda: 0)

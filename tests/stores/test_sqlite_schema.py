@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from leasehold.core.events import EventType
-from leasehold.stores import migrate
-from leasehold.stores.sql.reading import _COMMON_EVENTS
-from leasehold.stores.sql.statements import load
-from leasehold.stores.sqlite.engine import _STATEMENTS
+from leasekeeper.core.events import EventType
+from leasekeeper.stores import migrate
+from leasekeeper.stores.sql.reading import _COMMON_EVENTS
+from leasekeeper.stores.sql.statements import load
+from leasekeeper.stores.sqlite.engine import _STATEMENTS
 from tests.stores.earlier import OWED_AFTER, OWED_BEFORE, OWED_NOW
 
 # SQLite keeps the version in the file's header, and no answer to a commit is lost on a wire.
@@ -21,8 +21,8 @@ POSTGRES_ALONE = {"schema_version", "fleet_lock.schema", "commits"}
 
 
 def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) -> None:
-    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
-    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
+    connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
         ready = plan(connection, "lock_ready", pool="default", task="visit", engine=None, most=1)
         assert "lanes USING INDEX lanes_ready (head_pool=? AND head_task=?)" in ready
@@ -61,8 +61,8 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
     ],
 )
 def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index: str) -> None:
-    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
-    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
+    connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     values = dict.fromkeys(("state", "account_id", "run_id", "run_profile", "type", "result", "status"), "x")
     facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "most": 100}
     try:
@@ -74,9 +74,9 @@ def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index
 
 def test_the_events_that_have_no_index_are_the_same_everywhere() -> None:
     """A type that the statement leaves out, but whose list uses it, would never be listed."""
-    finds = load("leasehold.stores.sql", "finds.sql")
+    finds = load("leasekeeper.stores.sql", "finds.sql")
     schemas = [
-        resources.files(f"leasehold.stores.{dialect}").joinpath("migrations/0001_start.sql").read_text()
+        resources.files(f"leasekeeper.stores.{dialect}").joinpath("migrations/0001_start.sql").read_text()
         for dialect in ("sqlite", "postgres")
     ]
     for text in (finds["find_event__notable"], finds["find_event__of_run"], *schemas):
@@ -85,8 +85,8 @@ def test_the_events_that_have_no_index_are_the_same_everywhere() -> None:
 
 
 def test_pruning_finds_the_runs_of_a_job_by_their_index(tmp_path: Path) -> None:
-    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
-    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
+    connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
         assert "runs USING INDEX runs_job (job_id=?)" in plan(connection, "prune_job_runs", job_id="x")
         finished = plan(connection, "finished_jobs", before=1, most=10)
@@ -97,8 +97,8 @@ def test_pruning_finds_the_runs_of_a_job_by_their_index(tmp_path: Path) -> None:
 
 
 def test_due_webhooks_are_found_host_by_host(tmp_path: Path) -> None:
-    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
-    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
+    connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
         due = plan(connection, "due_deliveries", after="", now=1, hosts=500, each=4)
         for step in (
@@ -115,9 +115,9 @@ def test_due_webhooks_are_found_host_by_host(tmp_path: Path) -> None:
 
 
 def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(tmp_path: Path) -> None:
-    path = tmp_path / "leasehold.db"
+    path = tmp_path / "leasekeeper.db"
     connection = sqlite3.connect(path)
-    old = resources.files("leasehold.stores.sqlite").joinpath("migrations/0001_start.sql").read_text()
+    old = resources.files("leasekeeper.stores.sqlite").joinpath("migrations/0001_start.sql").read_text()
     connection.executescript(f"{old}; PRAGMA user_version = 1;")
     insert = "INSERT INTO deliveries VALUES (NULL, ?, 'j', 'job.completed', ?, '{}', 1, 1, 0, ?)"
     connection.executemany(insert, OWED_BEFORE)
@@ -133,8 +133,8 @@ def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(tmp_pa
 
 
 def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
-    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasehold.db"))
-    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
+    connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "most": 100}
     try:
         for state in ("queued", "blocked"):
@@ -155,8 +155,8 @@ def plan(connection: sqlite3.Connection, name: str, **params: object) -> str:
 
 async def test_both_dialects_have_the_same_tables_columns_and_indexes(tmp_path: Path, postgres_url: str) -> None:
     await migrate(postgres_url)
-    await migrate(f"sqlite:///{tmp_path}/leasehold.db")
-    connection = sqlite3.connect(tmp_path / "leasehold.db")
+    await migrate(f"sqlite:///{tmp_path}/leasekeeper.db")
+    connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
         here = {
             table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
@@ -170,9 +170,9 @@ async def test_both_dialects_have_the_same_tables_columns_and_indexes(tmp_path: 
         connection.close()
     with psycopg.connect(postgres_url) as there:
         columns = there.execute(
-            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'leasehold'"
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'leasekeeper'"
         ).fetchall()
-        names = there.execute("SELECT indexname FROM pg_indexes WHERE schemaname = 'leasehold'").fetchall()
+        names = there.execute("SELECT indexname FROM pg_indexes WHERE schemaname = 'leasekeeper'").fetchall()
     tables: dict[str, set[str]] = {}
     for table, column in columns:
         if f"{table}.{column}" not in POSTGRES_ALONE and table not in POSTGRES_ALONE:

@@ -9,13 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from leasehold.core.accounts import Routing
-from leasehold.ports import Store
-from leasehold.stores import migrate, open_store
-from leasehold.stores.sql import settling
-from leasehold.stores.sql.store import SqlStore
-from leasehold.stores.sqlite import engine, sleepers
-from leasehold.stores.sqlite.sleepers import Sleepers
+from leasekeeper.core.accounts import Routing
+from leasekeeper.ports import Store
+from leasekeeper.stores import migrate, open_store
+from leasekeeper.stores.sql import settling
+from leasekeeper.stores.sql.store import SqlStore
+from leasekeeper.stores.sqlite import engine, sleepers
+from leasekeeper.stores.sqlite.sleepers import Sleepers
 from tests.conformance.world import POLICY, Clock, World, account, end, fleet, profile, spec
 
 _LISTENERS = (

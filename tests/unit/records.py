@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from leasehold.core.accounts import Account, Proxy
-from leasehold.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
-from leasehold.core.jobs import Job, JobState
-from leasehold.core.leases import Lease, Mode
-from leasehold.core.profiles import Lane, Profile
-from leasehold.ports import Grant
+from leasekeeper.core.accounts import Account, Proxy
+from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import Lease, Mode
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.ports import Grant
 
 NOW = datetime(2026, 5, 1, 9, 30, tzinfo=UTC)
 

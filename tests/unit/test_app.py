@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from leasehold.app import App, Run, Signal, SyncRun
-from leasehold.core.failures import ProfileRule, RetryRule
-from leasehold.core.leases import Mode
-from leasehold.errors import Fail, InputError
-from leasehold.ports import Grant
+from leasekeeper.app import App, Run, Signal, SyncRun
+from leasekeeper.core.failures import ProfileRule, RetryRule
+from leasekeeper.core.leases import Mode
+from leasekeeper.errors import Fail, InputError
+from leasekeeper.ports import Grant
 from tests.unit.records import a_grant
 
 
@@ -149,7 +149,7 @@ def test_reasons_of_a_project() -> None:
     assert app.reason("OUT_OF_STOCK", retry=True) == "OUT_OF_STOCK"
     row = app.reasons["OUT_OF_STOCK"]
     assert (row.retry, row.profile) == (RetryRule.UNLESS_SECTION_OPEN, ProfileRule.AVAILABLE)
-    with pytest.raises(InputError, match="is a reason of Leasehold"):
+    with pytest.raises(InputError, match="is a reason of Leasekeeper"):
         app.reason("TIMEOUT")
     with pytest.raises(InputError, match="one of: available, review_required, quarantined"):
         app.reason("ODD", profile="stale")

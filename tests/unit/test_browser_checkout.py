@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.checkout import (
+from leasekeeper.browsers.checkout import (
     OWN_FOLDER,
     Condition,
     StrangeDirectory,
@@ -20,7 +20,7 @@ from leasehold.browsers.checkout import (
     refuse_foreign,
     seal,
 )
-from leasehold.errors import Fail, InputError
+from leasekeeper.errors import Fail, InputError
 
 ENGINE = 150
 
@@ -145,7 +145,7 @@ def test_an_empty_directory_is_new(tmp_path: Path) -> None:
 def test_a_used_profile_that_no_run_has_opened_is_adopted(used: Path) -> None:
     found = inspect(used, engine=ENGINE)
     assert (found.condition, found.manual_use, found.engine) == (Condition.ADOPTED, True, 150)
-    assert found.words == "the directory held a used profile before Leasehold first opened it"
+    assert found.words == "the directory held a used profile before Leasekeeper first opened it"
 
 
 def test_a_sealed_profile_is_as_the_last_run_left_it(used: Path) -> None:
@@ -324,5 +324,5 @@ def test_the_folders_of_another_user_are_refused(tmp_path: Path, monkeypatch: py
 
 def test_a_data_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="cannot be used: Not a directory; set LEASEHOLD_DATA_DIR"):
+    with pytest.raises(InputError, match="cannot be used: Not a directory; set LEASEKEEPER_DATA_DIR"):
         claim_data_dir(tmp_path / "file" / "data")

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from leasehold.browsers.launching import forget_tabs, launch_options
-from leasehold.browsers.secrets import Credentials
-from leasehold.core.accounts import Proxy
-from leasehold.core.ids import AccountId, ProfileId, ProxyId
-from leasehold.core.jobs import RunMode
-from leasehold.core.profiles import Profile
-from leasehold.errors import InputError
+from leasekeeper.browsers.launching import forget_tabs, launch_options
+from leasekeeper.browsers.secrets import Credentials
+from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
+from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.profiles import Profile
+from leasekeeper.errors import InputError
 
 LOGIN = Credentials(username="user", password="hunter-2-secret")  # noqa: S106 - nobody's password
 
@@ -87,14 +87,14 @@ def test_the_browser_gets_what_it_needs_of_the_environment_and_no_more() -> None
         "HOME": "/home",
         "DISPLAY": ":1",
         "LC_ALL": "C.UTF-8",
-        "LEASEHOLD_STORE": "postgresql://user:password@db/x",
+        "LEASEKEEPER_STORE": "postgresql://user:password@db/x",
         "PROXY_LOGIN": "user:password",
         "HTTPS_PROXY": "http://elsewhere",
         "LD_PRELOAD": "/x.so",
         "TZ": "UTC",
     }
-    env = made(environ=environ, extra_env={"LEASEHOLD_KEEPER": "/runs/r/keeper.json"})["env"]
-    assert set(env) == {"PATH", "HOME", "DISPLAY", "LC_ALL", "LEASEHOLD_KEEPER"}
+    env = made(environ=environ, extra_env={"LEASEKEEPER_KEEPER": "/runs/r/keeper.json"})["env"]
+    assert set(env) == {"PATH", "HOME", "DISPLAY", "LC_ALL", "LEASEKEEPER_KEEPER"}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_browser_gets_what_it_needs_of_the_environment_and_no_more() -> None
     ],
 )
 def test_arguments_that_would_go_around_the_lease_are_refused(arg: str) -> None:
-    with pytest.raises(InputError, match="is set by Leasehold or would go around it"):
+    with pytest.raises(InputError, match="is set by Leasekeeper or would go around it"):
         made(extra_args=["--mute-audio", arg])
 
 

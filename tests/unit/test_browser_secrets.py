@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.browsers.secrets import Credentials, resolve_credentials
-from leasehold.errors import InputError
+from leasekeeper.browsers.secrets import Credentials, resolve_credentials
+from leasekeeper.errors import InputError
 
 SECRET = "hunter:2:secret"  # noqa: S105 - nobody's password
 

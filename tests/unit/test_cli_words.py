@@ -4,11 +4,11 @@ import logging
 from pathlib import Path
 from types import SimpleNamespace
 
-from leasehold.cli.evidence import evidence_lines
-from leasehold.cli.table import Screen
-from leasehold.cli.worker import Plain
-from leasehold.evidence.recorder import Recorder
-from leasehold.evidence.redact import Redactor
+from leasekeeper.cli.evidence import evidence_lines
+from leasekeeper.cli.table import Screen
+from leasekeeper.cli.worker import Plain
+from leasekeeper.evidence.recorder import Recorder
+from leasekeeper.evidence.redact import Redactor
 
 
 def test_requests_that_failed_and_answers_that_refused_are_shown(tmp_path: Path) -> None:

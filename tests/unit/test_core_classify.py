@@ -2,8 +2,8 @@
 
 import pytest
 
-from leasehold.core.classify import OTHERWISE, TABLE, Facts, classify, kind_of, summary
-from leasehold.core.failures import FAILURES
+from leasekeeper.core.classify import OTHERWISE, TABLE, Facts, classify, kind_of, summary
+from leasekeeper.core.failures import FAILURES
 
 ERROR = "playwright._impl._errors.Error"
 TIMEOUT = "playwright._impl._errors.TimeoutError"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.conflicts import ConflictCause, conflict_cause, decide_conflict
-from leasehold.core.jobs import JOB_TRANSITIONS, JobState, OnConflict
-from leasehold.core.leases import LeaseStatus, Purpose
+from leasekeeper.core.conflicts import ConflictCause, conflict_cause, decide_conflict
+from leasekeeper.core.jobs import JOB_TRANSITIONS, JobState, OnConflict
+from leasekeeper.core.leases import LeaseStatus, Purpose
 from tests.unit.records import NOW, a_job, a_lease, before, seconds
 
 LONG_RUN = seconds(600)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from leasehold.core.decisions import (
+from leasekeeper.core.decisions import (
     ACTIONS,
     JOB_ACTIONS,
     PROFILE_ACTIONS,
@@ -13,9 +13,9 @@ from leasehold.core.decisions import (
     check_job_action,
     profile_after,
 )
-from leasehold.core.jobs import JOB_TRANSITIONS, JobState
-from leasehold.core.profiles import TRANSITIONS, Cause, ProfileState
-from leasehold.errors import IllegalTransition
+from leasekeeper.core.jobs import JOB_TRANSITIONS, JobState
+from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
+from leasekeeper.errors import IllegalTransition
 
 PROFILE_TABLE = """
 clear      review_required available

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from leasehold.core.deliveries import (
+from leasekeeper.core.deliveries import (
     DELAYS,
     LONGEST_WAIT,
     MOST_ATTEMPTS,
@@ -19,7 +19,7 @@ from leasehold.core.deliveries import (
     replayed,
     taken,
 )
-from leasehold.core.ids import JobId
+from leasekeeper.core.ids import JobId
 
 NOW = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=9)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leasehold.core.detectors import Detector, PageFacts, first_match, selectors, url_matches
-from leasehold.errors import InputError
+from leasekeeper.core.detectors import Detector, PageFacts, first_match, selectors, url_matches
+from leasekeeper.errors import InputError
 
 LOGIN = PageFacts(
     url="https://shop.test/login?next=/orders", visible=frozenset({"#user"}), text="Please\n  Sign in now"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.events import Event, EventType, replay_job, replay_profile
-from leasehold.core.jobs import JobState
-from leasehold.core.profiles import ProfileState
+from leasekeeper.core.events import Event, EventType, replay_job, replay_profile
+from leasekeeper.core.jobs import JobState
+from leasekeeper.core.profiles import ProfileState
 from tests.unit.records import NOW
 
 EVENTS = st.builds(

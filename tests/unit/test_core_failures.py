@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule, failure, handed_in, unknown
+from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule, failure, handed_in, unknown
 
 TABLE = """
 TIMEOUT                    page     yes                 available

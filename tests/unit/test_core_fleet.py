@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.accounts import Account, Limit, Proxy
-from leasehold.core.fleet import Change, ChangeKind, Fleet, check_fleet, configured, diff, merged
-from leasehold.core.ids import AccountId, ProfileId, ProxyId
-from leasehold.core.profiles import Profile
-from leasehold.errors import InputError
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, configured, diff, merged
+from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
+from leasekeeper.core.profiles import Profile
+from leasekeeper.errors import InputError
 from tests.unit.records import a_profile, a_proxy, an_account
 
 ACCOUNT, PROXY, PROFILE = an_account(), a_proxy(), a_profile()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.jobs import FINAL, JOB_TRANSITIONS, Backoff, JobState
-from leasehold.core.leases import Mode
+from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, Backoff, JobState
+from leasekeeper.core.leases import Mode
 from tests.unit.records import a_job, seconds
 
 LEGAL = """

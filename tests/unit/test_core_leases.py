@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.ids import ProfileId, Token, is_id
-from leasehold.core.leases import LIVE, LeaseStatus, Timing, clock_jump, is_live, refusal
-from leasehold.core.workers import Worker, reports
+from leasekeeper.core.ids import ProfileId, Token, is_id
+from leasekeeper.core.leases import LIVE, LeaseStatus, Timing, clock_jump, is_live, refusal
+from leasekeeper.core.workers import Worker, reports
 from tests.unit.records import NOW, a_lease, before, seconds
 
 

@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from leasehold.core.ids import ProfileId
-from leasehold.core.profiles import TRANSITIONS, Cause, ProfileState, check_transition, settle_state, worse
-from leasehold.errors import IllegalTransition
+from leasekeeper.core.ids import ProfileId
+from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState, check_transition, settle_state, worse
+from leasekeeper.errors import IllegalTransition
 
 TABLE = """
 available       → leased          granted

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.accounts import Routing
-from leasehold.core.ids import AccountId, ProfileId
-from leasehold.core.jobs import Risk
-from leasehold.core.profiles import ProfileState
-from leasehold.core.readiness import NEXT_STEP, Blocked, can_share, job_gate, lane_gate
-from leasehold.core.routing import is_account_key, routing_key
+from leasekeeper.core.accounts import Routing
+from leasekeeper.core.ids import AccountId, ProfileId
+from leasekeeper.core.jobs import Risk
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.readiness import NEXT_STEP, Blocked, can_share, job_gate, lane_gate
+from leasekeeper.core.routing import is_account_key, routing_key
 from tests.unit.records import a_job, a_profile, a_proxy
 
 REASONS = {
@@ -180,8 +180,8 @@ def test_the_blocked_reasons_are_those_of_the_product_and_each_has_a_next_step()
         (Blocked.ACCOUNT_PAUSE, "resume"),
         (Blocked.PROXY_MISMATCH, "fleet.yaml"),
         (Blocked.ENVIRONMENT_MISMATCH, "fleet.yaml"),
-        (Blocked.REVIEW_REQUIRED, "leasehold reviews"),
-        (Blocked.PROFILE_STATE, "leasehold why profile"),
+        (Blocked.REVIEW_REQUIRED, "leasekeeper reviews"),
+        (Blocked.PROFILE_STATE, "leasekeeper why profile"),
         (Blocked.CAPACITY, "limit"),
         (Blocked.APPROVAL, "approve"),
         (Blocked.NO_WORKER, "start a worker"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.records import quick_init
+from leasekeeper.core.records import quick_init
 
 
 @quick_init

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
-from leasehold.core.jobs import JOB_TRANSITIONS, Backoff, Job, JobState, Retry
-from leasehold.core.leases import Lease, LeaseStatus, RunResult
-from leasehold.core.profiles import TRANSITIONS, Cause, ProfileState, ReleasePolicy, settle_state
-from leasehold.core.settle import (
+from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
+from leasekeeper.core.jobs import JOB_TRANSITIONS, Backoff, Job, JobState, Retry
+from leasekeeper.core.leases import Lease, LeaseStatus, RunResult
+from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState, ReleasePolicy, settle_state
+from leasekeeper.core.settle import (
     Browser,
     EndFacts,
     Ending,

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Limit
-from leasehold.core.deliveries import Delivery, DeliveryState
-from leasehold.core.ids import JobId, LeaseId, RunId
-from leasehold.core.jobs import Job, JobState
-from leasehold.core.leases import LeaseStatus, Purpose, RunRecord, RunResult
-from leasehold.core.profiles import ProfileState, ReleasePolicy
-from leasehold.core.readiness import NEXT_STEP, Blocked
-from leasehold.core.why import _NOBODY_SENDS, Why, WhyFacts, after_revoke, ago, explain, span
+from leasekeeper.core.accounts import Limit
+from leasekeeper.core.deliveries import Delivery, DeliveryState
+from leasekeeper.core.ids import JobId, LeaseId, RunId
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import LeaseStatus, Purpose, RunRecord, RunResult
+from leasekeeper.core.profiles import ProfileState, ReleasePolicy
+from leasekeeper.core.readiness import NEXT_STEP, Blocked
+from leasekeeper.core.why import _NOBODY_SENDS, Why, WhyFacts, after_revoke, ago, explain, span
 from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, a_proxy, an_account, before, seconds
 
 LOST = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(5), ended_at=before(5), unresolved=True)
@@ -72,14 +72,14 @@ def text(why: Why) -> str:
 
 # What each answer about a job must say: the state of its profile, and words of the whole answer.
 JOBS: list[tuple[JobState, ProfileState, list[str]]] = [
-    (JobState.RUNNING, ProfileState.LEASED, ["is running", "worker_07", "leasehold leases revoke lease_1"]),
-    (JobState.SCHEDULED, ProfileState.AVAILABLE, ["is due in 3 min", "leasehold jobs cancel job_1"]),
+    (JobState.RUNNING, ProfileState.LEASED, ["is running", "worker_07", "leasekeeper leases revoke lease_1"]),
+    (JobState.SCHEDULED, ProfileState.AVAILABLE, ["is due in 3 min", "leasekeeper jobs cancel job_1"]),
     (
         JobState.QUEUED,
         ProfileState.AVAILABLE,
-        ["2 job(s) of its profile ahead", "leasehold jobs cancel job_1"],
+        ["2 job(s) of its profile ahead", "leasekeeper jobs cancel job_1"],
     ),
-    (JobState.BLOCKED, ProfileState.LEASED, ["worker_07", "leasehold jobs cancel job_1"]),
+    (JobState.BLOCKED, ProfileState.LEASED, ["worker_07", "leasekeeper jobs cancel job_1"]),
     (
         JobState.REVIEW,
         ProfileState.AVAILABLE,
@@ -110,12 +110,12 @@ def test_why_tells_each_blocked_reason_with_its_next_step(reason: Blocked) -> No
     why = explain(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
     assert why.headline == f"job job_1 is {reason}"
     assert why.next == (NEXT_STEP[reason],)
-    assert "leasehold jobs cancel job_1 --note …" in why.can
+    assert "leasekeeper jobs cancel job_1 --note …" in why.can
 
 
 def test_why_offers_to_approve_a_job_that_waits_for_it() -> None:
     why = explain(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=Blocked.APPROVAL)))
-    assert "leasehold jobs approve job_1 --note …" in why.can
+    assert "leasekeeper jobs approve job_1 --note …" in why.can
 
 
 def test_why_counts_the_leases_of_a_full_pool() -> None:
@@ -127,7 +127,7 @@ def test_why_counts_the_leases_of_a_full_pool() -> None:
 def test_why_offers_to_resume_the_paused_account_of_a_blocked_job() -> None:
     job = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.ACCOUNT_PAUSE)
     why = explain(facts(job=job, account=an_account(paused=True)))
-    assert "leasehold accounts resume store_us_018 --note …" in why.can
+    assert "leasekeeper accounts resume store_us_018 --note …" in why.can
 
 
 def test_why_tells_a_job_s_history() -> None:
@@ -147,18 +147,18 @@ PROFILES: list[tuple[ProfileState, list[str]]] = [
     (ProfileState.AVAILABLE, ["its next job starts as soon as a worker is free", "waiting jobs: 3"]),
     (
         ProfileState.LEASED,
-        ["worker_07, run run_1 (job)", "token 7", "leasehold leases revoke lease_1 --note …"],
+        ["worker_07, run run_1 (job)", "token 7", "leasekeeper leases revoke lease_1 --note …"],
     ),
     (
         ProfileState.STALE,
-        ["the next sweep quarantines it", "leasehold profiles disable profile_018 --note …"],
+        ["the next sweep quarantines it", "leasekeeper profiles disable profile_018 --note …"],
     ),
     (
         ProfileState.REVIEW_REQUIRED,
         ["a person decides", "profiles clear", "profiles quarantine", "profiles disable"],
     ),
     (ProfileState.QUARANTINED, ["a person decides", "profiles clear", "profiles review", "profiles disable"]),
-    (ProfileState.DISABLED, ["a person took it out", "leasehold profiles enable profile_018 --note …"]),
+    (ProfileState.DISABLED, ["a person took it out", "leasekeeper profiles enable profile_018 --note …"]),
 ]
 
 
@@ -186,7 +186,7 @@ def test_why_says_that_nobody_sweeps_when_a_lease_is_over_or_a_job_was_due() -> 
     over = explain(facts(ProfileState.LEASED, holders=(a_lease(expires_at=NOW - seconds(1)),)))
     assert dict(over.facts)["heartbeat"] == "10 s ago; lease was over 1 s ago"
     assert "nothing sweeps" in text(over)
-    assert over.can == ("leasehold sweep",)
+    assert over.can == ("leasekeeper sweep",)
     due = a_job(state=JobState.SCHEDULED, run_at=NOW - seconds(3))
     late = explain(facts(ProfileState.AVAILABLE, job=due))
     assert "was due 3 s ago" in late.headline
@@ -235,11 +235,11 @@ def test_why_tells_a_revoked_lease_from_those_that_share_its_profile() -> None:
     other = a_lease(lease_id=LeaseId("lease_2"), run_id=RunId("run_2"))
     why = explain(facts(ProfileState.LEASED, holders=(REVOKED, other)))
     assert why.next[1] == "its other runs go on; it stays leased until the last of them has ended"
-    assert why.can == ("leasehold leases revoke lease_2 --note …",)
+    assert why.can == ("leasekeeper leases revoke lease_2 --note …",)
     # The job of the other run is not the one whose lease was taken away.
     running = explain(facts(ProfileState.LEASED, a_job(run_id=RunId("run_2")), holders=(REVOKED, other)))
     assert "it ends by itself" in running.next[0]
-    assert running.can == ("leasehold leases revoke lease_2 --note …",)
+    assert running.can == ("leasekeeper leases revoke lease_2 --note …",)
 
 
 def test_why_says_if_the_time_of_a_revoked_lease_is_up() -> None:
@@ -267,7 +267,7 @@ def test_why_tells_of_a_pause_and_of_a_drain() -> None:
     assert "store_us_018 (paused)" in text(why)
     assert "paused because: ban wave" in text(why)
     assert "its jobs wait until the account is resumed" in why.next
-    assert "leasehold accounts resume store_us_018 --note …" in why.can
+    assert "leasekeeper accounts resume store_us_018 --note …" in why.can
     assert "draining" in dict(why.facts)
 
 
@@ -281,7 +281,7 @@ def test_why_names_the_run_of_the_same_account_that_is_waited_for() -> None:
 def test_why_says_what_the_next_job_of_a_free_profile_waits_for(reason: Blocked) -> None:
     why = explain(facts(next_job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
     assert why.next == (f"its next job (sync_orders in pool default) is {reason}: {NEXT_STEP[reason]}",)
-    assert why.can == ("leasehold why job job_1",)
+    assert why.can == ("leasekeeper why job job_1",)
     ready = explain(facts(next_job=a_job(state=JobState.QUEUED)))
     assert ready.next == ("its next job starts as soon as a worker is free",)
 
@@ -302,11 +302,11 @@ def test_why_tells_how_the_last_run_ended() -> None:
 @pytest.mark.parametrize("state", [ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED])
 def test_why_shows_the_evidence_first_where_a_person_decides(state: ProfileState) -> None:
     other = a_run(run_id=RunId("run_9"))
-    assert explain(facts(state, last_run=other)).can[0] == "leasehold runs show run_9"
+    assert explain(facts(state, last_run=other)).can[0] == "leasekeeper runs show run_9"
     blocked = a_job(state=JobState.BLOCKED, run_id=None)
-    assert explain(facts(state, blocked, last_run=other)).can[0] == "leasehold runs show run_9"
+    assert explain(facts(state, blocked, last_run=other)).can[0] == "leasekeeper runs show run_9"
     review = explain(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=other))
-    assert review.can[:2] == ("leasehold runs show run_1", "leasehold runs show run_9")
+    assert review.can[:2] == ("leasekeeper runs show run_1", "leasekeeper runs show run_9")
     same = explain(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=a_run()))
     assert len([command for command in same.can if "runs show" in command]) == 1
 
@@ -314,14 +314,14 @@ def test_why_shows_the_evidence_first_where_a_person_decides(state: ProfileState
 def test_why_shows_the_evidence_of_a_job_whose_profile_is_well() -> None:
     for state in (JobState.REVIEW, JobState.DEAD):
         why = explain(facts(job=a_job(state=state), job_run=a_run(), last_run=a_run(run_id=RunId("run_9"))))
-        assert [command for command in why.can if "runs show" in command] == ["leasehold runs show run_1"]
-        assert why.can[0] == "leasehold runs show run_1"
+        assert [command for command in why.can if "runs show" in command] == ["leasekeeper runs show run_1"]
+        assert why.can[0] == "leasekeeper runs show run_1"
 
 
 def test_why_warns_beside_requeue_of_a_section_that_may_have_gone_through() -> None:
     for section, caution in (("pay", "  # pay may have gone through: check the site before"), (None, "")):
         why = explain(facts(job=a_job(state=JobState.REVIEW), job_run=a_run(open_section=section)))
-        assert f"leasehold jobs requeue job_1 --note …{caution}" in why.can
+        assert f"leasekeeper jobs requeue job_1 --note …{caution}" in why.can
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_why_tells_what_became_of_the_webhook(
     why = explain(facts(job=a_job(state=JobState.COMPLETED), webhooks=(delivery,)))
     assert ("webhook", told) in why.facts
     assert why.next == next_steps
-    assert ("leasehold webhooks replay d1 --note …" in why.can) is replay
+    assert ("leasekeeper webhooks replay d1 --note …" in why.can) is replay
     assert "hunter2" not in text(why)
 
 

@@ -29,10 +29,10 @@ from typing import Any
 import click
 import pytest
 
-from leasehold import Event, connect
-from leasehold.cli import cli
-from leasehold.cli.loading import load_app
-from leasehold.wire import load_fleet
+from leasekeeper import Event, connect
+from leasekeeper.cli import cli
+from leasekeeper.cli.loading import load_app
+from leasekeeper.wire import load_fleet
 from tools import docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ QUICKSTART = ROOT / "examples/quickstart"
 TASKS = ROOT / "examples/tasks"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
 SECONDS = 60
-PROGRAM = (sys.executable, "-c", "from leasehold.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from leasekeeper.cli import main; main()")
 COMMANDS = ("apply", "up", "submit")
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -134,8 +134,8 @@ def compiled(body: str) -> Any:
 
 @pytest.mark.parametrize("body", RUNNABLE)
 def test_a_runnable_block_runs(body: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEASEHOLD_STORE", sqlite_url)
-    shell("leasehold", "apply", "fleet.yaml", "--yes")
+    monkeypatch.setenv("LEASEKEEPER_STORE", sqlite_url)
+    shell("leasekeeper", "apply", "fleet.yaml", "--yes")
     if "asyncio.run(" in body:
         shell(sys.executable, "-c", body)
     else:
@@ -165,12 +165,12 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
 
 def test_the_tasks_of_the_readme_run_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "tasks"
-    copytree(TASKS, place, ignore=ignore_patterns("leasehold*", "__pycache__"))
-    for name in [name for name in os.environ if name.startswith("LEASEHOLD_")]:
-        if name != "LEASEHOLD_BROWSER":
+    copytree(TASKS, place, ignore=ignore_patterns("leasekeeper*", "__pycache__"))
+    for name in [name for name in os.environ if name.startswith("LEASEKEEPER_")]:
+        if name != "LEASEKEEPER_BROWSER":
             monkeypatch.delenv(name)
     lines = [line for where, line, _ in command_lines() if where.startswith("README.md block")]
-    apply, up, submit = (next(x for x in lines if x.startswith(f"leasehold {word} ")) for word in COMMANDS)
+    apply, up, submit = (next(x for x in lines if x.startswith(f"leasekeeper {word} ")) for word in COMMANDS)
     served = partial(SimpleHTTPRequestHandler, directory=place / "shop")
     with ThreadingHTTPServer(("127.0.0.1", 0), served) as shop:
         Thread(target=shop.serve_forever, daemon=True).start()
@@ -192,7 +192,7 @@ def first_ended(place: Path) -> list[Any]:
     """The runs, once there is one and it has ended."""
     until = time.monotonic() + 4 * SECONDS
     while time.monotonic() < until:
-        runs: list[Any] = json.loads(shell("leasehold", "runs", "--json", cwd=place))["items"]
+        runs: list[Any] = json.loads(shell("leasekeeper", "runs", "--json", cwd=place))["items"]
         if runs and all(run["ended_at"] for run in runs):
             return runs
     raise AssertionError(f"no run has ended in {4 * SECONDS} s")
@@ -207,8 +207,8 @@ def test_the_example_of_tasks_is_an_app_and_its_fleet_is_one(monkeypatch: pytest
 
 
 def shell(*command: str, expect: int = 0, cwd: Path = QUICKSTART) -> str:
-    """What a program of the quickstart prints. `leasehold` is this Python's."""
-    if command[0] == "leasehold":
+    """What a program of the quickstart prints. `leasekeeper` is this Python's."""
+    if command[0] == "leasekeeper":
         command = (*PROGRAM, *command[1:])
     done = subprocess.run(
         command, cwd=cwd, env=os.environ, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -218,22 +218,22 @@ def shell(*command: str, expect: int = 0, cwd: Path = QUICKSTART) -> str:
 
 
 def test_the_tutorial_goes_as_it_is_told(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEASEHOLD_STORE", sqlite_url)
-    monkeypatch.setenv("LEASEHOLD_BACKOFF_FIRST", "0")
-    assert "applied 7 changes" in shell("leasehold", "apply", "fleet.yaml", "--yes")
-    assert shell("leasehold", "apply", "fleet.yaml") == "nothing to change\n"
+    monkeypatch.setenv("LEASEKEEPER_STORE", sqlite_url)
+    monkeypatch.setenv("LEASEKEEPER_BACKOFF_FIRST", "0")
+    assert "applied 7 changes" in shell("leasekeeper", "apply", "fleet.yaml", "--yes")
+    assert shell("leasekeeper", "apply", "fleet.yaml") == "nothing to change\n"
     assert "blocked_by_no_worker" in shell(sys.executable, "lease_and_submit.py")
 
     shell(sys.executable, "worker.py", "--die", expect=-9)
     assert answer("sweep")["expired"] == 0
-    let_the_lease_run_out(tmp_path / "leasehold.db")
+    let_the_lease_run_out(tmp_path / "leasekeeper.db")
     assert swept("promoted") == {"expired": 1, "resolved": 1, "promoted": 1}
     assert answer("profiles", "show", "store_us_018")["lane"]["state"] == "quarantined"
     (job,) = answer("jobs")["items"]
     assert (job["state"], job["blocked_reason"], job["losses"]) == ("blocked", "blocked_by_profile_state", 1)
 
     (review,) = answer("reviews")["items"]
-    decided = shell("leasehold", "reviews", "decide", review["review_id"], "clear", "--note", "looked at it")
+    decided = shell("leasekeeper", "reviews", "decide", review["review_id"], "clear", "--note", "looked at it")
     assert decided == "profile store_us_018 is now available\n"
     assert "job completed, profile available" in shell(sys.executable, "worker.py")
     assert answer("jobs", "show", job["job_id"])["state"] == "completed"
@@ -255,7 +255,7 @@ def let_the_lease_run_out(file: Path) -> None:
 
 
 def answer(*arguments: str) -> Any:
-    return json.loads(shell("leasehold", *arguments, "--json"))
+    return json.loads(shell("leasekeeper", *arguments, "--json"))
 
 
 def swept(until: str) -> dict[str, int]:
@@ -279,24 +279,24 @@ async def check_events() -> None:
 
 
 def test_the_jobs_of_the_quickstart_are_accepted(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEASEHOLD_STORE", sqlite_url)
+    monkeypatch.setenv("LEASEKEEPER_STORE", sqlite_url)
     assert len(load_fleet(QUICKSTART / "fleet.yaml").profiles) == 3
-    shell("leasehold", "apply", "fleet.yaml", "--yes")
-    assert shell("leasehold", "submit", "--file", "jobs.jsonl") == "submitted 2 jobs, 0 were already handled\n"
+    shell("leasekeeper", "apply", "fleet.yaml", "--yes")
+    assert shell("leasekeeper", "submit", "--file", "jobs.jsonl") == "submitted 2 jobs, 0 were already handled\n"
 
 
 def command_lines() -> Iterator[tuple[str, str, bool]]:
-    """Every `leasehold …` that the documentation shows: where, the line, and whether it is given in full."""
+    """Every `leasekeeper …` that the documentation shows: where, the line, and whether it is given in full."""
     for where, info, body in blocks("sh", "console"):
         for line in body.splitlines():
             # In a console, only what follows the prompt is a command; the rest is what it printed.
             typed = line.partition(" # ")[0] if info == "sh" else line.removeprefix("$ ") if line[:2] == "$ " else ""
-            found = re.search(r"(?:^|\$\(|\s)(leasehold .*)", typed)
+            found = re.search(r"(?:^|\$\(|\s)(leasekeeper .*)", typed)
             if found:
                 yield where, found[1], True
     for page in PAGES:
         for line in INLINE.findall(FENCE.sub("", text_of(page))):
-            if line.startswith("leasehold ") and page.name != "cli.md":
+            if line.startswith("leasekeeper ") and page.name != "cli.md":
                 yield name_of(page), line, False
 
 
@@ -304,7 +304,7 @@ def parse(arguments: Sequence[str]) -> None:
     """Take the arguments through the tree of commands, down to the last one, and run nothing."""
     command: click.Command | None = cli
     with ExitStack() as contexts:
-        context = contexts.enter_context(cli.make_context("leasehold", list(arguments)))
+        context = contexts.enter_context(cli.make_context("leasekeeper", list(arguments)))
         while isinstance(command, click.Group):
             rest = [*context._protected_args, *context.args]
             name, command, left = command.resolve_command(context, rest)

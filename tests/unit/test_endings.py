@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from leasehold.app import App, Run, Signal, Task
-from leasehold.browsers.reports import KeeperReport, Proof, Refusal
-from leasehold.core.classify import Facts
-from leasehold.core.failures import ProfileRule, RetryRule, failure
-from leasehold.core.settle import Browser
-from leasehold.errors import Fail, LeaseLost
-from leasehold.evidence.files import EvidenceNotSaved
-from leasehold.evidence.redact import Redactor
-from leasehold.runtime.endings import (
+from leasekeeper.app import App, Run, Signal, Task
+from leasekeeper.browsers.reports import KeeperReport, Proof, Refusal
+from leasekeeper.core.classify import Facts
+from leasekeeper.core.failures import ProfileRule, RetryRule, failure
+from leasekeeper.core.settle import Browser
+from leasekeeper.errors import Fail, LeaseLost
+from leasekeeper.evidence.files import EvidenceNotSaved
+from leasekeeper.evidence.redact import Redactor
+from leasekeeper.runtime.endings import (
     Outcome,
     end_facts,
     outcome_of_error,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.errors import InputError
-from leasehold.evidence import files
-from leasehold.evidence.files import EvidenceFolder, EvidenceNotSaved, prune_evidence
+from leasekeeper.errors import InputError
+from leasekeeper.evidence import files
+from leasekeeper.evidence.files import EvidenceFolder, EvidenceNotSaved, prune_evidence
 
 DAY = 86_400.0
 
@@ -179,7 +179,7 @@ def test_a_full_disk_says_what_to_do(folder: EvidenceFolder, monkeypatch: pytest
     with pytest.raises(EvidenceNotSaved) as raised:
         folder.write("a", b"x")
     assert str(raised.value) == (
-        "evidence a could not be saved: No space left on device; make room where LEASEHOLD_DATA_DIR is"
+        "evidence a could not be saved: No space left on device; make room where LEASEKEEPER_DATA_DIR is"
     )
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.browsers.keeper import pages as keeper
-from leasehold.evidence.redact import MOST_URL, REDACTED, Redactor
+from leasekeeper.browsers.keeper import pages as keeper
+from leasekeeper.evidence.redact import MOST_URL, REDACTED, Redactor
 
 SECRET = "p@ss/wörd 1"  # noqa: S105 - nobody's password
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"

@@ -1,4 +1,4 @@
-"""A run's evidence while it is gathered: what a task may attach, and what is left for Leasehold's own."""
+"""A run's evidence while it is gathered: what a task may attach, and what is left for Leasekeeper's own."""
 
 import os
 from pathlib import Path
@@ -7,15 +7,15 @@ from typing import cast
 
 import pytest
 
-from leasehold import config
-from leasehold.core.accounts import Proxy
-from leasehold.core.ids import ProxyId
-from leasehold.errors import InputError
-from leasehold.evidence import files
-from leasehold.ports import Grant, Store
-from leasehold.runtime import gathering
-from leasehold.runtime.gathering import RESERVED, RunEvidence
-from leasehold.runtime.opening import Kit
+from leasekeeper import config
+from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.ids import ProxyId
+from leasekeeper.errors import InputError
+from leasekeeper.evidence import files
+from leasekeeper.ports import Grant, Store
+from leasekeeper.runtime import gathering
+from leasekeeper.runtime.gathering import RESERVED, RunEvidence
+from leasekeeper.runtime.opening import Kit
 
 
 async def gathered(root: Path) -> RunEvidence:
@@ -27,7 +27,7 @@ async def gathered(root: Path) -> RunEvidence:
 @pytest.mark.parametrize("name", sorted([*RESERVED, "report.json.part", "last.png.part"]))
 async def test_a_task_cannot_have_the_names_that_the_keeper_writes_to(tmp_path: Path, name: str) -> None:
     evidence = await gathered(tmp_path)
-    with pytest.raises(InputError, match="Leasehold's own"):
+    with pytest.raises(InputError, match="Leasekeeper's own"):
         await evidence.attach(name, b"")
 
 

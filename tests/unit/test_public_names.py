@@ -2,7 +2,7 @@
 it belongs into CHANGELOG.md.
 """
 
-import leasehold
+import leasekeeper
 
 PUBLIC_NAMES: list[str] = [
     "Account",
@@ -20,7 +20,7 @@ PUBLIC_NAMES: list[str] = [
     "Lane",
     "Lease",
     "LeaseLost",
-    "LeaseholdError",
+    "LeasekeeperError",
     "Limit",
     "Profile",
     "ProfileBusy",
@@ -40,8 +40,8 @@ PUBLIC_NAMES: list[str] = [
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(leasehold.__all__) == PUBLIC_NAMES
+    assert sorted(leasekeeper.__all__) == PUBLIC_NAMES
 
 
 def test_every_public_name_is_there() -> None:
-    assert [name for name in leasehold.__all__ if not hasattr(leasehold, name)] == []
+    assert [name for name in leasekeeper.__all__ if not hasattr(leasekeeper, name)] == []

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from leasehold.errors import Conflict, StoreError, StoreUnavailable
-from leasehold.stores.sql.threads import Batcher
+from leasekeeper.errors import Conflict, StoreError, StoreUnavailable
+from leasekeeper.stores.sql.threads import Batcher
 
 
 class Wire:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leasehold.stores.postgres.values import encode, packer
-from leasehold.stores.sql.codec import EPOCH, dump, from_us, to_us
+from leasekeeper.stores.postgres.values import encode, packer
+from leasekeeper.stores.sql.codec import EPOCH, dump, from_us, to_us
 
 TIMES = st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - Hypothesis wants bounds without a zone
 JSON = st.recursive(

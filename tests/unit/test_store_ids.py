@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from leasehold.stores.sql.store import Ids
+from leasekeeper.stores.sql.store import Ids
 
 
 def test_ids_grow_and_never_repeat() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leasehold.errors import InputError
-from leasehold.stores import split
+from leasekeeper.errors import InputError
+from leasekeeper.stores import split
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from leasehold.errors import StoreError, StoreUnavailable
-from leasehold.runtime.trouble import TELL_EVERY_SECONDS, Trouble
+from leasekeeper.errors import StoreError, StoreUnavailable
+from leasekeeper.runtime.trouble import TELL_EVERY_SECONDS, Trouble
 
 AWAY = StoreUnavailable("cut")
 

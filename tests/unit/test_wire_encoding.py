@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Limit
-from leasehold.core.deliveries import Delivery
-from leasehold.core.events import Event, EventType
-from leasehold.core.fleet import Change, ChangeKind
-from leasehold.core.ids import JobId
-from leasehold.core.jobs import Backoff, JobSpec, Retry
-from leasehold.core.policy import Policy, Retention
-from leasehold.core.settle import Ending
-from leasehold.ports import Grant, LeaseRequest, Page, Stats, Submitted
-from leasehold.wire import encode, encode_in_full, encode_time
-from leasehold.wire.encoding import without_query
+from leasekeeper.core.accounts import Limit
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.fleet import Change, ChangeKind
+from leasekeeper.core.ids import JobId
+from leasekeeper.core.jobs import Backoff, JobSpec, Retry
+from leasekeeper.core.policy import Policy, Retention
+from leasekeeper.core.settle import Ending
+from leasekeeper.ports import Grant, LeaseRequest, Page, Stats, Submitted
+from leasekeeper.wire import encode, encode_in_full, encode_time
+from leasekeeper.wire.encoding import without_query
 from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, a_proxy, an_account, seconds
 
 SECRET_URL = "https://ops.example/hook?key=hunter2"  # noqa: S105 - the text that must not come out

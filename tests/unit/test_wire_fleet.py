@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.accounts import Account, Limit, Proxy, Routing
-from leasehold.core.fleet import Fleet
-from leasehold.core.ids import AccountId, ProfileId, ProxyId
-from leasehold.core.profiles import ManualUse, Profile, ReleasePolicy
-from leasehold.errors import InputError
-from leasehold.wire import load_fleet, parse_fleet
-from leasehold.wire.document import MOST_DEPTH
-from leasehold.wire.fleet import ACCOUNT, PROFILE, PROXY, timezone_fault
+from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
+from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
+from leasekeeper.errors import InputError
+from leasekeeper.wire import load_fleet, parse_fleet
+from leasekeeper.wire.document import MOST_DEPTH
+from leasekeeper.wire.fleet import ACCOUNT, PROFILE, PROXY, timezone_fault
 
 EXAMPLE = """\
 version: 1

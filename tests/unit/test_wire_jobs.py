@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.ids import AccountId, JobId, ProfileId, ProxyId
-from leasehold.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode
-from leasehold.core.leases import Mode
-from leasehold.core.profiles import ReleasePolicy
-from leasehold.errors import InputError
-from leasehold.ports import MOST_IN_BATCH
-from leasehold.wire import fingerprint, job_body, job_from_json, jobs_from_json, parse_job, parse_jobs
-from leasehold.wire.jobs import JOB, MOST_PAYLOAD_BYTES, MOST_PAYLOAD_DEPTH
-from leasehold.wire.kinds import MOST_PROBLEMS
-from leasehold.wire.records import camel_case
+from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId
+from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode
+from leasekeeper.core.leases import Mode
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.errors import InputError
+from leasekeeper.ports import MOST_IN_BATCH
+from leasekeeper.wire import fingerprint, job_body, job_from_json, jobs_from_json, parse_job, parse_jobs
+from leasekeeper.wire.jobs import JOB, MOST_PAYLOAD_BYTES, MOST_PAYLOAD_DEPTH
+from leasekeeper.wire.kinds import MOST_PROBLEMS
+from leasekeeper.wire.records import camel_case
 from tests.unit.records import NOW, seconds
 
 LEAST = {"task": "sync_orders", "account_id": "store_us_018"}

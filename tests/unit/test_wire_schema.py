@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from leasehold import wire
-from leasehold.core.jobs import JobSpec
-from leasehold.wire import fleet_schema, fleet_table, job_schema, job_table
-from leasehold.wire.fleet import ACCOUNT, FLEET, PROFILE, PROXY
-from leasehold.wire.jobs import BACKOFF, JOB, RETRY
-from leasehold.wire.records import Record
+from leasekeeper import wire
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table
+from leasekeeper.wire.fleet import ACCOUNT, FLEET, PROFILE, PROXY
+from leasekeeper.wire.jobs import BACKOFF, JOB, RETRY
+from leasekeeper.wire.records import Record
 from tests.unit.test_wire_fleet import EXAMPLE
 from tests.unit.test_wire_jobs import FULL
 
@@ -51,7 +51,7 @@ def shapes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_a_schema_names_its_draft_and_its_version(name: str) -> None:
     schema = SCHEMAS[name]
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert schema["$id"] == f"urn:leasehold:{name}:1"
+    assert schema["$id"] == f"urn:leasekeeper:{name}:1"
     assert schema["title"]
 
 
@@ -119,7 +119,7 @@ def test_the_schema_accepts_what_the_parser_accepts() -> None:
     assert accepts(SCHEMAS["job"], FULL)
     assert accepts(SCHEMAS["job"], {"taskType": "t", "accountId": "a", "requiresExclusiveProfileLock": True})
     assert accepts(SCHEMAS["job"], {"task": "t", "profile_id": "p", "priority": None, "mode": None})
-    from leasehold.wire.document import read_yaml
+    from leasekeeper.wire.document import read_yaml
 
     assert accepts(SCHEMAS["fleet"], read_yaml(EXAMPLE, "the example"))
 

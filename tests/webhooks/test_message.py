@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from leasehold.core.deliveries import Delivery
-from leasehold.core.ids import JobId
-from leasehold.errors import InputError
-from leasehold.webhooks.message import Keys, body_of, new_secret, read_keys, signed
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.ids import JobId
+from leasekeeper.errors import InputError
+from leasekeeper.webhooks.message import Keys, body_of, new_secret, read_keys, signed
 from tests.webhooks.receiver import SECRET, Message
 
 AT = datetime(2031, 5, 6, 7, 8, 9, 250_000, tzinfo=UTC)
@@ -83,8 +83,8 @@ def test_no_secret_is_none(text: str) -> None:
 def test_a_secret_that_is_none_is_refused_and_not_repeated(text: str, number: int) -> None:
     with pytest.raises(InputError) as refused:
         read_keys(text)
-    assert f"secret {number} of LEASEHOLD_WEBHOOK_SECRET" in refused.value.message
-    assert "leasehold webhooks secret" in refused.value.message
+    assert f"secret {number} of LEASEKEEPER_WEBHOOK_SECRET" in refused.value.message
+    assert "leasekeeper webhooks secret" in refused.value.message
     assert not any(word in str(refused.value) for word in text.split())
 
 

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from leasehold import config
-from leasehold.config import Config
-from leasehold.core.decisions import Action, Decision, Target
-from leasehold.core.deliveries import Delivery, DeliveryState
-from leasehold.core.events import Event
-from leasehold.core.ids import JobId, ProfileId, WorkerId
-from leasehold.core.jobs import JobSpec
-from leasehold.core.leases import Lease
-from leasehold.errors import InputError, PartlyDone, StoreUnavailable
-from leasehold.ports import LeaseRequest, Store
-from leasehold.runtime.outbox import MOST_TO_SILENT, Outbox, Sent, sender_of
-from leasehold.runtime.sweeper import sweep_here
-from leasehold.stores import open_store
-from leasehold.webhooks.message import new_secret
+from leasekeeper import config
+from leasekeeper.config import Config
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.deliveries import Delivery, DeliveryState
+from leasekeeper.core.events import Event
+from leasekeeper.core.ids import JobId, ProfileId, WorkerId
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.leases import Lease
+from leasekeeper.errors import InputError, PartlyDone, StoreUnavailable
+from leasekeeper.ports import LeaseRequest, Store
+from leasekeeper.runtime.outbox import MOST_TO_SILENT, Outbox, Sent, sender_of
+from leasekeeper.runtime.sweeper import sweep_here
+from leasekeeper.stores import open_store
+from leasekeeper.webhooks.message import new_secret
 from tests.conformance.world import fleet, profile
 from tests.runtime.stage import until
 from tests.servers import closed_port
@@ -151,9 +151,9 @@ async def test_a_receiver_that_took_it_and_hung_up_gets_it_again(store_url: str)
 
 SENDER = """
 import asyncio, sys
-from leasehold import config
-from leasehold.runtime.sweeper import sweep_here
-from leasehold.stores import open_store
+from leasekeeper import config
+from leasekeeper.runtime.sweeper import sweep_here
+from leasekeeper.stores import open_store
 
 async def main():
     settings = config.load({}, store=sys.argv[1], webhook_secret=sys.argv[2], webhook_networks="127.0.0.1",
@@ -266,7 +266,7 @@ async def test_without_a_secret_nothing_is_sent_and_that_is_said_if_nobody_else_
         post.shift += LATER
         await sweep_here(post.store, post.config)
         (said,) = caplog.messages
-        assert "LEASEHOLD_WEBHOOK_SECRET is not set here" in said
+        assert "LEASEKEEPER_WEBHOOK_SECRET is not set here" in said
         assert receiver.messages == []
         assert await post.states() == [DeliveryState.PENDING]
 
@@ -280,7 +280,7 @@ async def test_settings_that_are_wrong_keep_no_lease_from_its_end(
             LeaseRequest(profile_id=ProfileId("p1"), worker_id=WorkerId("w"), incarnation="w-1")
         )
         post.shift += LATER
-        with pytest.raises(PartlyDone, match=r"all but the webhooks was done: .*LEASEHOLD_WEBHOOK_"):
+        with pytest.raises(PartlyDone, match=r"all but the webhooks was done: .*LEASEKEEPER_WEBHOOK_"):
             await sweep_here(post.store, post.config)
         assert (await post.store.get(Lease, lease.lease.lease_id)).status == "expired"
 
@@ -291,7 +291,7 @@ async def test_what_cannot_be_sent_at_all_is_an_attempt_like_any_other(
     def broken(_: Delivery) -> bytes:
         raise RuntimeError("hunter2")
 
-    monkeypatch.setattr("leasehold.runtime.outbox.body_of", broken)
+    monkeypatch.setattr("leasekeeper.runtime.outbox.body_of", broken)
     async with posting(sqlite_url) as post:
         await post.owe("http://127.0.0.1/")
         sent = await post.outbox().once()
@@ -359,7 +359,7 @@ async def test_hosts_with_nothing_due_shut_nobody_out(sqlite_url: str) -> None:
 
 
 async def test_one_turn_goes_through_all_hosts(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leasehold.stores.sql.sending.MOST_HOSTS", 2)
+    monkeypatch.setattr("leasekeeper.stores.sql.sending.MOST_HOSTS", 2)
     async with posting(sqlite_url, webhook_networks="127.0.0.0/8") as post:
         with silent_hosts(9) as urls:
             await post.owe(*urls)
@@ -390,7 +390,7 @@ async def test_a_sweep_sends_what_is_due(sqlite_url: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("wrong", [{"webhook_secret": "hunter2"}, {"webhook_networks": "here"}])
 def test_settings_that_are_wrong_are_told_before_anything_starts(wrong: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="LEASEHOLD_WEBHOOK_"):
+    with pytest.raises(InputError, match="LEASEKEEPER_WEBHOOK_"):
         sender_of(settings("sqlite:///x.db", **wrong).webhooks)
 
 
@@ -441,18 +441,18 @@ async def test_the_example_receiver_takes_what_is_genuine_and_nothing_else(sqlit
 async def test_the_log_says_which_host_takes_no_messages_now_and_then_and_when_it_does_again(
     sqlite_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level("INFO", "leasehold")
+    caplog.set_level("INFO", "leasekeeper")
     answers = ["200 OK", "200 OK", "410 Gone", "503 Busy", "503 Busy", "503 Busy"]
     async with posting(sqlite_url) as post, receiving(lambda _: answers.pop()) as receiver:
         outbox, host = post.outbox(), receiver.url.split("/")[2]
         owed = await post.owe(*[receiver.url] * 3)
         await outbox.once()
-        told = f"{host} did not take a webhook: HTTP 503; it is tried again, see leasehold webhooks --host {host}"
+        told = f"{host} did not take a webhook: HTTP 503; it is tried again, see leasekeeper webhooks --host {host}"
         assert caplog.messages == [told]
-        monkeypatch.setattr("leasehold.runtime.outbox.TELL_EVERY_SECONDS", 0.0)
+        monkeypatch.setattr("leasekeeper.runtime.outbox.TELL_EVERY_SECONDS", 0.0)
         post.shift += timedelta(seconds=10)
         await outbox.once()
         works, given_up = sorted(caplog.messages[1:], key=len)
         assert works == f"{host} takes webhooks again"
-        assert given_up.startswith(f"webhook to {host} was given up: HTTP 410; to send it again: leasehold webhooks")
+        assert given_up.startswith(f"webhook to {host} was given up: HTTP 410; to send it again: leasekeeper webhooks")
         assert any(each in given_up for each in owed)

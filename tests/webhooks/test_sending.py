@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.errors import InputError
-from leasehold.webhooks import sending
-from leasehold.webhooks.sending import Answer, may_be_called, post, read_networks
+from leasekeeper.errors import InputError
+from leasekeeper.webhooks import sending
+from leasekeeper.webhooks.sending import Answer, may_be_called, post, read_networks
 from tests.browsers.sites import Handler, close_empty, hang, own_certificate, reset, serving
 from tests.servers import closed_port
 from tests.webhooks.receiver import SECRET, receiving
@@ -51,7 +51,7 @@ async def test_it_arrives_as_it_was_sent() -> None:
         "host": receiver.url.split("/")[2],
         "content-type": "application/json",
         "content-length": "7",
-        "user-agent": "leasehold",
+        "user-agent": "leasekeeper",
         "accept": "*/*",
         "connection": "close",
         "webhook-id": "d1",
@@ -220,7 +220,7 @@ async def test_private_addresses_are_not_called_unless_they_are_allowed() -> Non
             answer = await post(url, {}, b"{}", seconds=LONG)
             assert answer.status is None
             assert "127.0.0.1" in answer.words or "::1" in answer.words
-            assert "LEASEHOLD_WEBHOOK_NETWORKS" in answer.words
+            assert "LEASEKEEPER_WEBHOOK_NETWORKS" in answer.words
         assert receiver.messages == []
         assert (await sent(by_name)).status == 204
 
@@ -293,7 +293,7 @@ def test_a_secret_in_the_wrong_setting_is_not_repeated() -> None:
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "everywhere", "10.0.0.0/33", "127.0.0.1,127.0.0.2"])
 def test_a_network_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="LEASEHOLD_WEBHOOK_NETWORKS"):
+    with pytest.raises(InputError, match="LEASEKEEPER_WEBHOOK_NETWORKS"):
         read_networks(text)
 
 

@@ -4,15 +4,15 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from leasehold.app import App, Run
-from leasehold.client import connect
-from leasehold.core.jobs import Job, JobState
-from leasehold.core.leases import RunRecord
-from leasehold.core.profiles import Lane, ProfileState
-from leasehold.runtime.stopping import Stop
-from leasehold.runtime.up import work
-from leasehold.runtime.worker import WorkerOptions
-from leasehold.stores import migrate
+from leasekeeper.app import App, Run
+from leasekeeper.client import connect
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.profiles import Lane, ProfileState
+from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.up import work
+from leasekeeper.runtime.worker import WorkerOptions
+from leasekeeper.stores import migrate
 from tests.conformance.world import fleet, profile
 from tests.webhooks.receiver import SECRET, receiving
 

@@ -1,1 +1,0 @@
-"""The fleet store: PostgreSQL, many machines. Needs the extra `leasehold[postgres]`."""

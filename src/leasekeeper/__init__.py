@@ -1,0 +1,86 @@
+"""Leasekeeper: profile leases and an account-aware job queue for persistent browser profiles.
+
+The names below are the public ones. They are loaded when first used, so that importing the package costs nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leasekeeper.app import App, Run, SyncRun
+    from leasekeeper.client import Client, HeldLease, connect
+    from leasekeeper.core.accounts import Account, Limit, Proxy
+    from leasekeeper.core.decisions import Action, Decision, Review, Target
+    from leasekeeper.core.deliveries import Delivery
+    from leasekeeper.core.events import Event
+    from leasekeeper.core.jobs import Job, JobSpec, JobState
+    from leasekeeper.core.leases import Lease, RunRecord
+    from leasekeeper.core.profiles import Lane, Profile, ProfileState
+    from leasekeeper.core.why import Why
+    from leasekeeper.core.workers import Worker
+    from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, ProfileBusy
+    from leasekeeper.ports import Store
+    from leasekeeper.stores import open_store
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "leasekeeper.app": ("App", "Run", "SyncRun"),
+    "leasekeeper.client": ("Client", "HeldLease", "connect"),
+    "leasekeeper.core.accounts": ("Account", "Limit", "Proxy"),
+    "leasekeeper.core.decisions": ("Action", "Decision", "Review", "Target"),
+    "leasekeeper.core.deliveries": ("Delivery",),
+    "leasekeeper.core.events": ("Event",),
+    "leasekeeper.core.jobs": ("Job", "JobSpec", "JobState"),
+    "leasekeeper.core.leases": ("Lease", "RunRecord"),
+    "leasekeeper.core.profiles": ("Lane", "Profile", "ProfileState"),
+    "leasekeeper.core.why": ("Why",),
+    "leasekeeper.core.workers": ("Worker",),
+    "leasekeeper.errors": ("Fail", "LeasekeeperError", "LeaseLost", "ProfileBusy"),
+    "leasekeeper.ports": ("Store",),
+    "leasekeeper.stores": ("open_store",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Account",
+    "Action",
+    "App",
+    "Client",
+    "Decision",
+    "Delivery",
+    "Event",
+    "Fail",
+    "HeldLease",
+    "Job",
+    "JobSpec",
+    "JobState",
+    "Lane",
+    "Lease",
+    "LeaseLost",
+    "LeasekeeperError",
+    "Limit",
+    "Profile",
+    "ProfileBusy",
+    "ProfileState",
+    "Proxy",
+    "Review",
+    "Run",
+    "RunRecord",
+    "Store",
+    "SyncRun",
+    "Target",
+    "Why",
+    "Worker",
+    "connect",
+    "open_store",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'leasekeeper' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,66 @@
+"""The clean-close proof: what has to be true before a profile may be called safe. Only looks, changes nothing."""
+
+import json
+
+from leasekeeper.browsers.keeper.fence import singleton_lock
+
+MOST_PREFERENCES = 64 * 1024 * 1024
+
+
+def prove(
+    user_data_dir: str, folder: str, stopped_by: str, exit_code: int | None, signal: int | None, processes_gone: bool
+) -> dict[str, object]:
+    """Every clause of the proof, and the first that fails in words."""
+    lock = singleton_lock(user_data_dir)
+    exit_type = read_exit_type(f"{user_data_dir}/{folder}/Preferences")
+    # A person who closes the window ends the browser as well as Browser.close does. A SIGTERM exits with 0 too, but
+    # leaves the lock behind and says so in exit_type: the other clauses know it.
+    graceful = stopped_by in ("Browser.close", "itself") and exit_code == 0
+    return {
+        "graceful": graceful,
+        "processes_gone": processes_gone,
+        "lock_gone": lock is None,
+        "exit_type": exit_type,
+        "failing_clause": _failing(graceful, stopped_by, exit_code, signal, processes_gone, lock, exit_type),
+    }
+
+
+def read_exit_type(path: str) -> str | None:
+    """How the browser itself thinks that it ended: it writes `Crashed` when it starts and `Normal` when it closes."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not loaded in the keeper
+            found = json.loads(file.read(MOST_PREFERENCES))["profile"]["exit_type"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(found)
+
+
+def _failing(
+    graceful: bool,
+    stopped_by: str,
+    exit_code: int | None,
+    signal: int | None,
+    processes_gone: bool,
+    lock: str | None,
+    exit_type: str | None,
+) -> str:
+    if not graceful:
+        return _how_it_ended(stopped_by, exit_code, signal)
+    if not processes_gone:
+        return "processes of the browser are still alive"
+    if lock is not None:
+        return f"the browser left its lock behind ({lock})"
+    if exit_type is None:
+        return "the profile does not say how the browser ended (no exit_type in its Preferences)"
+    return "" if exit_type == "Normal" else f"the profile's exit_type is {exit_type}, not Normal"
+
+
+def _how_it_ended(stopped_by: str, exit_code: int | None, signal: int | None) -> str:
+    if stopped_by == "SIGKILL":
+        return "the browser did not close and was killed (SIGKILL)"
+    if stopped_by == "SIGINT":
+        return "the browser did not close when asked and was interrupted (SIGINT)"
+    ended = f"was ended by signal {signal}" if signal is not None else f"exited with code {exit_code}"
+    if stopped_by == "itself":
+        return f"the browser {ended} without having been asked to close"
+    return f"the browser {ended} while it was closing"

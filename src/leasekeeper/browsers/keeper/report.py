@@ -1,0 +1,58 @@
+"""The keeper's report: one JSON file in the run's folder, whole or not at all, also when there was no browser."""
+
+import os
+import time
+
+from leasekeeper.browsers.keeper.fence import write_whole
+
+VERSION = 1
+NAME = "report.json"
+SCREENSHOT = "last.png"
+NO_PROOF: dict[str, object] = {
+    "graceful": False,
+    "processes_gone": False,
+    "lock_gone": False,
+    "exit_type": None,
+    "failing_clause": "the browser was not started",
+}
+
+
+def write_report(folder: str, **found: object) -> None:
+    """Put the report in place. What is not given is as for a browser that was never started."""
+    import json  # not before the browser runs
+
+    report = {
+        "version": VERSION,
+        "profile_id": "",
+        "run_id": "",
+        "lease_id": "",
+        "token": 0,
+        "refused": None,
+        "cause": "",
+        "stopped_by": "",
+        "exit_code": None,
+        "signal": None,
+        "proof": NO_PROOF,
+        "final_url": None,
+        "screenshot": None,
+        "commands": [],
+        "started_at": None,
+        "ended_at": time.time(),
+        "fence_reason": "",
+        **found,
+    }
+    write_whole(f"{folder}/{NAME}", json.dumps(report, indent=1).encode())
+
+
+def write_screenshot(folder: str, picture: bytes) -> str:
+    """The picture's name in the folder."""
+    write_whole(f"{folder}/{SCREENSHOT}", picture)
+    return SCREENSHOT
+
+
+def say(text: str) -> None:
+    """One line on stderr, which Playwright shows in its error. Nobody may be reading it any more."""
+    try:
+        os.write(2, f"leasekeeper keeper: {text}\n".encode())
+    except OSError:
+        return

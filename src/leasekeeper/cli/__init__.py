@@ -1,0 +1,167 @@
+"""The command line: `leasekeeper NOUN VERB`. One module per noun, imported when it is asked for.
+
+Owns the tree of commands and what the process answers; knows nothing of stores. This module stays light:
+`leasekeeper --help` must not import what only a command needs.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final, NoReturn
+
+import click
+
+from leasekeeper.cli.faults import EXIT_CODES, fail
+from leasekeeper.errors import nearest
+
+SECTIONS: Final = {
+    "Run": {
+        "up": "Run everything on one machine: tasks, browsers, housekeeping.",
+        "worker": "Join a fleet: take jobs and run them in real browsers.",
+        "open": "Open a profile yourself, under a lease, in a visible browser.",
+    },
+    "Set up": {
+        "apply": "Put a fleet file into force, after showing the difference.",
+        "db": "Look at the store's schema, and bring it up to date.",
+        "demo": "See it work: a small fleet, a local shop, real browsers.",
+    },
+    "Work": {
+        "submit": "Submit one job by options, or many from a file.",
+        "jobs": "List jobs, look at one, cancel, requeue or approve it.",
+        "runs": "List runs (attempts of jobs, other uses of profiles), look at one.",
+        "dlq": "Dead jobs: list them, retry them, or drop them.",
+        "webhooks": "What was told to callback URLs, and what was not; send it again.",
+        "sweep": "One pass of housekeeping: expire, resolve, promote, prune, send webhooks.",
+    },
+    "Fleet": {
+        "profiles": "List profiles, look at one, decide what becomes of it.",
+        "accounts": "List accounts, pause and resume them.",
+        "leases": "Who holds which profile, until when; revoke a lease.",
+        "workers": "Which processes take jobs, and when each last reported.",
+    },
+    "Understand": {
+        "why": "Why a job does not run or a profile is not available.",
+        "reviews": "The human inbox: what waits for a person, and deciding it.",
+        "events": "The audit log, newest first; --follow keeps watching.",
+        "conflicts": "Which profiles and which pairs of tasks collide most.",
+        "stats": "Counts of now: jobs by state and reason, profiles, leases.",
+    },
+}
+_EPILOG: Final = "\b\nExit codes:\n" + "\n".join(f"  {code:<4}{meaning}" for code, meaning in EXIT_CODES.items())
+
+
+_OBJECTS_BEFORE_GC: Final = 100_000
+
+
+class Root(click.Group):
+    """The top of the tree. Imports a noun's module when its command is used; knows the summaries by heart."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click names it
+        return [name for section in SECTIONS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = import_module(f"leasekeeper.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101 - tells the type checker what every noun exports
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click names it
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # Before click sees it: it would take the reader's leaving for a failure.
+            ctx.exit(fail(error, as_json=False))
+
+    def main(  # type: ignore[override]  # click's overloads of main say less than its code does
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run the command and leave the process with its documented exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(args=arguments, prog_name=prog_name or "leasekeeper", **extra)
+            sys.stdout.flush()
+        except BaseException as error:  # noqa: BLE001 - the last place where anything can be answered for
+            code = fail(error, as_json="--json" in arguments)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _no_such_command(name: str, known: Sequence[str]) -> str:
+    close = nearest(name, known)
+    hint = f"did you mean {close}?" if close else "leasekeeper --help lists them"
+    return f"there is no command {name!r}; {hint}"
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from leasekeeper import __version__
+
+        click.echo(f"leasekeeper {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    "leasekeeper",
+    cls=Root,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Where leases and jobs live: sqlite:///FILE or postgresql://…  [default: $LEASEKEEPER_STORE, "
+    "else sqlite:///leasekeeper.db]",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Say the version.",
+)
+@click.pass_context
+def cli(ctx: click.Context, store: str | None) -> None:
+    """Leases and an account-aware job queue for persistent browser profiles."""
+    ctx.obj = store
+
+
+def _open_streams() -> None:
+    """A stream that is closed (`>&-`) is as good as one that leads nowhere."""
+    # Python has None for them, and the next file that is opened would take their place.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))
+
+
+def main() -> NoReturn:
+    """The `leasekeeper` program. Most of a command's time is imports and teardown, so both are kept short."""
+    # Imports make many objects and no garbage: do not look for any until there are really many.
+    gc.set_threshold(_OBJECTS_BEFORE_GC)
+    _open_streams()
+    code: object = 1
+    try:
+        cli.main()
+    except SystemExit as leaving:
+        code = leaving.code
+    # Stores are closed and the answer is written: what is left to free, the system frees faster.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)

@@ -1,0 +1,117 @@
+"""`leasekeeper apply FILE`: put a fleet into force. Shows the difference first, then asks.
+
+The store works the difference out twice, to show and to apply: what was applied is what is told at the end.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from leasekeeper.cli.answers import answer_json, encoded
+from leasekeeper.cli.options import actor, output
+from leasekeeper.cli.session import missing, settings, with_store
+from leasekeeper.cli.table import Screen, printable
+from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff
+from leasekeeper.errors import InputError
+
+SIGNS: Final = {ChangeKind.ADD: ("+", "32"), ChangeKind.CHANGE: ("~", "33"), ChangeKind.REMOVE: ("-", "31")}
+MOST_LINES: Final = 200
+STDIN: Final = "-"
+MOST_CHARACTERS: Final = 64 * 1024 * 1024
+
+
+@click.command("apply")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show the difference.")
+@click.option("--prune", is_flag=True, help="Remove what the file does not name. Never a profile in use.")
+@actor
+@output
+def command(file: str, yes: bool, dry_run: bool, prune: bool, by: str, store: str | None, as_json: bool) -> None:
+    """Put a fleet file (YAML; - is stdin) into force, after showing the difference.
+
+    Applying the same file again changes nothing. States, leases and jobs are never touched.
+    """
+    fleet = read_fleet(file)
+
+    def applied(*, dry: bool) -> list[Change]:
+        if dry and missing(settings(store).store) is not None:
+            check_fleet(Fleet(), fleet, prune=prune)
+            return diff(Fleet(), fleet, prune=prune)
+        return with_store(store, lambda opened: opened.apply(fleet, actor=by, prune=prune, dry_run=dry), make=True)
+
+    changes = applied(dry=True)
+    if not as_json:
+        _show(changes)
+    if changes and not dry_run:
+        _agree(yes=yes, asking=not as_json and file != STDIN and sys.stdin.isatty() and sys.stdout.isatty())
+        done = applied(dry=False)
+        if not as_json and done != changes:
+            click.echo("the store changed while you looked; this is what was applied:")
+            _show(done)
+        changes = done
+    if as_json:
+        answer_json({"changes": encoded(changes), "applied": not dry_run})
+    elif changes and not dry_run:
+        click.echo(f"applied {count(changes)}")
+    elif changes:
+        click.echo(f"dry run: {count(changes)} not applied")
+
+
+def read_fleet(file: str) -> Fleet:
+    """The fleet of a file, or of stdin."""
+    from leasekeeper.wire import load_fleet, parse_fleet
+
+    if file != STDIN:
+        return load_fleet(file)
+    try:
+        return parse_fleet(sys.stdin.buffer.read(MOST_CHARACTERS).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"stdin: byte {error.start} is not UTF-8") from None
+
+
+def _agree(*, yes: bool, asking: bool) -> None:
+    """Go on only if somebody said so."""
+    if yes:
+        return
+    if not asking:
+        raise InputError("nothing was applied: there is nobody to ask here; say --yes to apply, or --dry-run to look")
+    if not click.confirm("apply this?"):
+        click.echo("nothing was applied")
+        raise click.exceptions.Exit(130)
+
+
+def _show(changes: Sequence[Change]) -> None:
+    if not changes:
+        click.echo("nothing to change")
+        return
+    screen = Screen.now()
+    lines = [line for change in changes for line in difference(change, screen)]
+    for line in lines[:MOST_LINES]:
+        click.echo(line)
+    if len(lines) > MOST_LINES:
+        click.echo(screen.aside(f"… and {len(lines) - MOST_LINES:,} more lines; --dry-run --json shows all"))
+
+
+def difference(change: Change, screen: Screen) -> list[str]:
+    """`~ profile p1` and, indented, each field as old → new."""
+    sign, colour = SIGNS[change.kind]
+    lines = [screen.paint(f"{sign} {change.what} {printable(change.id)}", colour)]
+    for name, (old, new) in change.fields.items():
+        lines.append(f"    {name}: {_value(old)} → {_value(new)}")
+    return lines
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {v}" for k, v in value.items()) + "}" if value else "none"
+    return printable(str(value)) if value not in (None, "") else "none"
+
+
+def count(changes: Sequence[Change]) -> str:
+    """'12 changes (10 added, 2 changed)'."""
+    verbs = {ChangeKind.ADD: "added", ChangeKind.CHANGE: "changed", ChangeKind.REMOVE: "removed"}
+    parts = [f"{n:,} {verb}" for kind, verb in verbs.items() if (n := sum(c.kind is kind for c in changes))]
+    return f"{len(changes):,} change{'s' if len(changes) != 1 else ''} ({', '.join(parts)})"

@@ -1,0 +1,72 @@
+"""`leasekeeper demo`: the main job on this machine, with real browsers in a shop of its own.
+
+The demo plays it; here it gets a place and an audience, and at the end it is told what became of each job and profile,
+why, and where the evidence is. The store stays, so that people can look around.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leasekeeper.cli.live import Lines, Table
+from leasekeeper.cli.table import Screen
+
+if TYPE_CHECKING:
+    from leasekeeper.browsers.finding import Found
+
+
+@click.command("demo")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where store and evidence are kept; an earlier demo there is replaced.  [default: ~/.cache/leasekeeper/demo]",
+)
+def command(folder: Path | None) -> None:
+    """See it work: a fleet of ten profiles, a local shop, real browsers, and everything that can go wrong."""
+    import asyncio
+
+    from leasekeeper.cli.outcome import tell
+    from leasekeeper.demo.place import taken
+    from leasekeeper.demo.play import Stopped, play
+
+    browser = _browser()
+    screen = Screen.now()
+    click.echo(
+        "Ten profiles of three accounts, a shop on this machine, three workers,\n"
+        f"real browsers ({browser.path} {browser.version}): about 40 seconds.\n"
+        "Ctrl-C ends it cleanly.\n"
+    )
+    with taken(folder or _cache() / "leasekeeper" / "demo") as place:
+        audience = Table(screen) if _is_terminal() else Lines()
+        try:
+            with audience:
+                result = asyncio.run(play(place, audience))
+        except Stopped:
+            click.echo("stopped: the workers have ended, no browser is open")
+            raise click.Abort from None
+        tell(result, place, screen)
+
+
+def _browser() -> "Found":
+    """The browser that will be used. Raises an error that says what to install."""
+    from importlib.util import find_spec
+
+    from leasekeeper.browsers.finding import find_browser
+    from leasekeeper.runtime.drivers import NoPlaywright
+
+    if find_spec("playwright") is None:
+        raise NoPlaywright
+    return find_browser(os.environ.get("LEASEKEEPER_BROWSER"))
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _cache() -> Path:
+    place = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(place) if Path(place).is_absolute() else Path.home() / ".cache"

@@ -1,0 +1,60 @@
+"""`leasekeeper leases`: who holds which profile until when; revoke.
+
+Lists show live leases; those that ended are history, and asked for with --all.
+"""
+
+from typing import Final
+
+import click
+
+from leasekeeper.cli.answers import View, answer_page
+from leasekeeper.cli.decisions import decision_command
+from leasekeeper.cli.options import filters, given, noun, output, paging
+from leasekeeper.cli.table import Column
+from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.leases import Lease
+
+LIVE: Final = {"live": "1"}
+
+VIEW = View(
+    kind=Lease,
+    plural="leases",
+    columns=(
+        Column[Lease]("LEASE", "lease_id"),
+        Column[Lease]("STATUS", "status", state=True),
+        Column[Lease]("PROFILE", "profile_id", spare=8),
+        Column[Lease]("WORKER", "worker_id", spare=1),
+        Column[Lease]("FOR", "purpose", spare=6),
+        Column[Lease]("SINCE", "acquired_at", spare=5),
+        Column[Lease]("HEARTBEAT", "heartbeat_at", spare=4),
+        Column[Lease]("ENDS", lambda lease: None if lease.ended_at else lease.expires_at, spare=3),
+        Column[Lease]("ENDED", "ended_at", spare=3),
+        Column[Lease]("SAFE STEP", "last_safe_step", spare=7),
+        Column[Lease]("INSIDE", "open_section", spare=2),
+    ),
+    empty="nobody holds a profile now; --all shows those that ended",
+)
+
+command = noun("leases", "Leases: the right of one worker to use one profile for one run.")
+
+
+@command.command("list")
+@filters(profile="profile_id", worker="worker_id")
+@click.option("--all", "with_ended", is_flag=True, help="Those that ended, too.")
+@paging
+@output
+def list_leases(
+    store: str | None, limit: int, after: str | None, as_json: bool, with_ended: bool, **where: str | None
+) -> None:
+    """List live leases."""
+    always = {} if with_ended else LIVE
+    answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json, always=always)
+
+
+command.add_command(
+    decision_command(
+        Target.LEASE,
+        Action.REVOKE,
+        "Revoke a live lease: its holder can write nothing more, the profile is resolved when its time is up.",
+    )
+)

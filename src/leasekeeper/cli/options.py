@@ -1,0 +1,118 @@
+"""Options that many commands share, and the group that lists when no verb is given.
+
+Filters are named on the command line by what people say (`--account`) and passed on by field (`account_id`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from leasekeeper.ports import MOST_IN_PAGE
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MOST_CHARACTERS_OF_NOTE = 2_000
+
+
+class Noun(click.Group):
+    """A group whose first word may be left out: `leasekeeper jobs --state dead` lists."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click names it
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def noun(name: str, text: str) -> Noun:
+    """The group of one noun. `text` is its help."""
+    return Noun(name, help=f"{text}\n\nWithout a verb: list.")
+
+
+def store_option(command: F) -> F:
+    """--store, here or before the command."""
+    return click.option(
+        "--store",
+        metavar="URL",
+        callback=lambda ctx, _, value: value if value is not None else ctx.find_root().obj,
+        help="Where leases and jobs live; may also stand before the command.",
+    )(command)
+
+
+def output(command: F) -> F:
+    """--json and --store: every command that prints an answer."""
+    json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+    return json_option(store_option(command))
+
+
+def paging(command: F) -> F:
+    """--limit and --after."""
+    limit = click.option(
+        "--limit",
+        metavar="N",
+        type=click.IntRange(1, MOST_IN_PAGE),
+        default=50,
+        show_default=True,
+        help="Show at most this many.",
+    )
+    after = click.option("--after", metavar="KEY", help="Continue a list: the key that the page before ended with.")
+    return limit(after(command))
+
+
+def filters(**fields: str | tuple[str, Iterable[str]]) -> Callable[[F], F]:
+    """One option per filter: `account="account_id"`, or `state=("state", JobState)` for one of an enum."""
+
+    def decorate(command: F) -> F:
+        for name, spec in reversed(fields.items()):
+            field, choices = (spec, None) if isinstance(spec, str) else spec
+            command = click.option(
+                f"--{name}",
+                field,
+                type=click.Choice([str(c) for c in choices]) if choices is not None else str,
+                metavar=name.upper() if choices is None else None,
+                help=f"Only those with this {name}.",
+            )(command)
+        return command
+
+    return decorate
+
+
+def given(where: Mapping[str, str | None]) -> dict[str, str]:
+    """The filters that were given."""
+    return {field: value for field, value in where.items() if value is not None}
+
+
+def actor(command: F) -> F:
+    """--by: whose name the audit log gets."""
+    return click.option(
+        "--by",
+        callback=lambda _ctx, _param, value: value or os_user(),
+        help="Who decides.  [default: the OS user]",
+    )(command)
+
+
+def note(command: F) -> F:
+    """--note: an unexplained decision is not accepted."""
+    return click.option("--note", required=True, callback=_explained, help="Why, for those who read it later.")(command)
+
+
+def _explained(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("say why: an unexplained decision is not accepted")
+    if len(value) > MOST_CHARACTERS_OF_NOTE:
+        raise click.BadParameter(f"has {len(value):,} characters, at most {MOST_CHARACTERS_OF_NOTE:,} are kept")
+    return value
+
+
+def os_user() -> str:
+    """The name of whoever runs the command; a number where the system knows no name."""
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f"uid {os.getuid()}"

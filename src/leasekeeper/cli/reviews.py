@@ -1,0 +1,141 @@
+"""`leasekeeper reviews`: the human inbox; list, show, decide.
+
+A decision is made on the version of the record that the open review was about: if anybody else decided in the
+meantime, this one is refused.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from leasekeeper.cli.answers import View, answer_page, answer_record
+from leasekeeper.cli.decisions import answer_decided, put_through
+from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
+from leasekeeper.cli.session import with_store
+from leasekeeper.cli.table import ID_WIDTH, Column, Screen
+from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.profiles import Lane
+from leasekeeper.errors import Conflict, InputError
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Decided, Store
+
+OPEN: Final = {"open": "1"}
+DECISIONS: Final = (
+    Action.CLEAR,
+    Action.QUARANTINE,
+    Action.REVIEW,
+    Action.DISABLE,
+    Action.REQUEUE,
+    Action.CANCEL,
+    Action.APPROVE,
+)
+
+VIEW = View(
+    kind=Review,
+    plural="reviews",
+    columns=(
+        Column[Review]("REVIEW", "review_id"),
+        Column[Review]("OF", "target"),
+        Column[Review]("PROFILE", "profile_id", spare=1),
+        Column[Review]("JOB", "job_id", spare=8, least=ID_WIDTH),
+        Column[Review]("OPENED", "opened_at", spare=5),
+        Column[Review]("SUMMARY", "summary", spare=3, least=30),
+        Column[Review]("DECIDED", "decided_at", spare=4),
+        Column[Review]("DECISION", "decision", spare=2),
+        Column[Review]("BY", "actor", spare=6),
+        Column[Review]("NOTE", "note", spare=7, least=20),
+    ),
+    empty="nothing waits for a person",
+)
+
+command = noun("reviews", "Reviews: profiles and jobs that wait for a person.")
+
+
+def record_id(review: Review) -> str:
+    """What the review is about."""
+    return review.job_id if review.target is Target.JOB and review.job_id else review.profile_id
+
+
+@command.command("list")
+@filters(account="account_id", profile="profile_id")
+@click.option("--all", "with_decided", is_flag=True, help="Those that were decided, too.")
+@paging
+@output
+def list_reviews(
+    store: str | None, limit: int, after: str | None, as_json: bool, with_decided: bool, **where: str | None
+) -> None:
+    """List what waits for a person."""
+    always = {} if with_decided else OPEN
+    answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json, always=always)
+
+
+@command.command("show")
+@click.argument("review_id", metavar="ID")
+@output
+def show_review(review_id: str, store: str | None, as_json: bool) -> None:
+    """Show one review in full, and what can be decided about it."""
+    review = answer_record(Review, review_id, url=store, as_json=as_json)
+    if as_json or review.decided_at is not None:
+        return
+    screen = Screen.now()
+    click.echo(screen.title("what you can do"))
+    if review.run_id is not None:
+        click.echo(f"  leasekeeper runs show {review.run_id}")
+    for action in with_store(store, lambda opened: _allowed(opened, review)):
+        click.echo(f"  leasekeeper reviews decide {review.review_id} {action} --note …")
+
+
+@command.command("decide")
+@click.argument("review_id", metavar="ID")
+@click.argument("action", type=click.Choice([str(action) for action in DECISIONS]))
+@note
+@actor
+@output
+def decide_review(review_id: str, action: str, note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Decide a review.
+
+    Of a profile: clear, quarantine, review or disable. Of a job: requeue, cancel or approve.
+    """
+    decision, decided = with_store(store, lambda opened: decide_in(opened, review_id, Action(action), note, by))
+    answer_decided(decision, decided, as_json=as_json)
+
+
+async def decide_in(
+    store: "Store", review_id: str, action: Action, note: str, actor: str
+) -> "tuple[Decision, Decided]":
+    """Decide about the review's record as it was while the review was open."""
+    review = await store.get(Review, review_id)
+    _check_open(review)
+    allowed = await _allowed(store, review)
+    if action not in allowed:
+        raise InputError(
+            f"review {review.review_id} is about {review.target} {record_id(review)}: cannot {action} it; "
+            f"one can {', '.join(allowed)}"
+        )
+    target_id = record_id(review)
+    record = await store.get(Job, target_id) if review.target is Target.JOB else await store.get(Lane, target_id)
+    # Open also after the version was read: then the version is of the very state that the review is about.
+    _check_open(await store.get(Review, review_id))
+    decision = Decision(
+        target=review.target, id=target_id, action=action, note=note, actor=actor, version=record.version
+    )
+    return decision, await put_through(store, decision)
+
+
+async def _allowed(store: "Store", review: Review) -> list[Action]:
+    """What can be decided about the record of a review as it is now."""
+    if review.target is Target.JOB:
+        job = await store.get(Job, record_id(review))
+        return [action for action in DECISIONS if job.state in JOB_ACTIONS.get(action, ())]
+    lane = await store.get(Lane, record_id(review))
+    return [action for action in DECISIONS if lane.state in PROFILE_ACTIONS.get(action, ())]
+
+
+def _check_open(review: Review) -> None:
+    if review.decided_at is not None:
+        raise Conflict(
+            f"review {review.review_id} was decided already: {review.decision or 'settled'} "
+            f"by {review.actor or 'Leasekeeper'}{f' ({review.note})' if review.note else ''}"
+        )

@@ -1,0 +1,278 @@
+"""`leasekeeper submit`: one job by options, or many from a file: a JSON object, an array, or JSON lines.
+
+Every job is checked before the first is sent; then they go in batches, each batch all or nothing.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from leasekeeper.cli.answers import answer_json
+from leasekeeper.cli.options import output
+from leasekeeper.cli.progress import Progress
+from leasekeeper.cli.session import with_store
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.leases import Mode
+from leasekeeper.errors import InputError, LeasekeeperError, PartlyDone, Problem
+from leasekeeper.ports import MOST_IN_BATCH, Submitted
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Store
+
+MOST_CHARACTERS_OF_FILE: Final = 512 * 1024 * 1024
+MOST_TOLD: Final = 20
+_WHITESPACE: Final = " \t\r\n"
+
+
+@click.command("submit")
+@click.argument("task", required=False)
+@click.option("--account", "account_id", metavar="ID", help="Whose job it is. Enough if the account has one profile.")
+@click.option("--profile", "profile_id", metavar="ID", help="In which profile it runs.")
+@click.option("--payload", metavar="JSON|@FILE", help="What the task gets: a JSON object, or a file that holds one.")
+@click.option("--priority", metavar="N", type=int, help="Higher runs first.")
+@click.option("--run-at", metavar="TIME", help="Not before: 2026-05-01T09:30:00Z, or from now: +90s, +10m, +2h, +1d.")
+@click.option(
+    "--key",
+    "idempotency_key",
+    metavar="KEY",
+    help="Idempotency key: the same key and job again is the first job.",
+)
+@click.option("--pool", metavar="POOL", help="Which workers may take it.  [default: the profile's pool]")
+@click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="shared: read-only, beside others.")
+@click.option("--callback", "callback_url", metavar="URL", help="The webhook that is told how the job ended.")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label; may be given several times.")
+@click.option(
+    "--file",
+    type=click.File("r", encoding="utf-8-sig"),
+    help="Many jobs: a JSON object, an array, or JSON lines; - is stdin.",
+)
+@output
+def command(task: str | None, file: IO[str] | None, store: str | None, as_json: bool, **options: Any) -> None:
+    """Submit one job for TASK, or the jobs of a file.
+
+    A job is accepted when this returns: it waits in its profile's queue, for its time, or for what blocks
+    it.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    if file is None:
+        if task is None:
+            raise click.UsageError("name the task, or give --file")
+        specs = [_one(task, given)]
+    elif task is not None or given:
+        raise click.UsageError("--file holds whole jobs: it goes with no task and no option of a job")
+    else:
+        specs = _many(file)
+    answers = with_store(store, lambda opened: send(opened, specs))
+    if as_json:
+        answer_json(_document(answers))
+    else:
+        _tell(answers)
+
+
+def _one(task: str, given: dict[str, Any]) -> JobSpec:
+    from leasekeeper.wire import parse_job
+
+    document: dict[str, Any] = {"task": task, **given}
+    if "payload" in given:
+        document["payload"] = _payload(given["payload"])
+    if "labels" in given:
+        document["labels"] = _labels(given["labels"])
+    if "run_at" in given:
+        document["run_at"] = due(given["run_at"])
+    return parse_job(document)
+
+
+def _payload(text: str) -> object:
+    where = "--payload"
+    if text.startswith("@"):
+        where = f"--payload {text}"
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError("the payload cannot be read", [Problem(where, str(error))]) from None
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError("the payload is not JSON", [Problem(where, str(error))]) from None
+
+
+def _labels(pairs: Sequence[str]) -> dict[str, str]:
+    split = [pair.partition("=") for pair in pairs]
+    wrong = [Problem("--label", f"{name!r} has no '=': write NAME=VALUE") for name, equals, _ in split if not equals]
+    if wrong:
+        raise InputError("a label is wrong", wrong)
+    return {name: value for name, _, value in split}
+
+
+def due(text: str) -> str:
+    """A time as it was given, or `+10m` from now."""
+    if not text.startswith("+"):
+        return text
+    from datetime import UTC, datetime, timedelta
+
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    number, unit = text[1:-1], units.get(text[-1])
+    if unit is None or not number.isascii() or not number.isdigit():
+        raise InputError("the time is wrong", [Problem("--run-at", "from now is written as +90s, +10m, +2h or +1d")])
+    try:
+        return (datetime.now(UTC) + timedelta(**{unit: int(number)})).isoformat()
+    except OverflowError:
+        raise InputError("the time is wrong", [Problem("--run-at", "is too far away")]) from None
+
+
+def _many(file: IO[str]) -> list[JobSpec]:
+    name = getattr(file, "name", "<stdin>")
+    try:
+        text = file.read(MOST_CHARACTERS_OF_FILE + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{name} cannot be read: {error}") from None
+    if len(text) > MOST_CHARACTERS_OF_FILE:
+        raise InputError(f"{name} is longer than {MOST_CHARACTERS_OF_FILE:,} characters: split it")
+    documents = list(_documents(text, name))
+    if not documents:
+        raise InputError(f"{name} holds no job")
+    return _parsed(documents)
+
+
+def _documents(text: str, name: str) -> Iterator[object]:
+    """The jobs of a file: the elements of an array, or one object after the other."""
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+    position = _skip(text, 0)
+    while position < len(text):
+        try:
+            document, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            told = isinstance(error, json.JSONDecodeError)  # which says where
+            where = "" if told else f", in what begins on line {text.count(chr(10), 0, position) + 1}"
+            raise InputError(f"{name} is not JSON: {error}{where}") from None
+        if isinstance(document, list):
+            yield from document
+        else:
+            yield document
+        position = _skip(text, end)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError("an object holds one key twice")
+    return document
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _parsed(documents: Sequence[object]) -> list[JobSpec]:
+    """Every job checked, and every fault named, before the first is sent."""
+    from leasekeeper.wire import parse_job
+    from leasekeeper.wire.jobs import same_ids
+
+    if len(documents) == 1:
+        return [parse_job(documents[0])]
+    specs: list[JobSpec] = []
+    problems: list[Problem] = []
+    ids: list[tuple[int, str | None, str | None]] = []
+    for number, document in enumerate(documents):
+        try:
+            spec = parse_job(document, f"jobs[{number}]")
+        except InputError as error:
+            problems += error.problems
+        else:
+            specs.append(spec)
+            ids.append((number, spec.job_id, spec.idempotency_key))
+        if len(problems) > MOST_TOLD:
+            problems[MOST_TOLD:] = [Problem("", "and perhaps more")]
+            break
+    problems += islice(same_ids(ids), MOST_TOLD)
+    if problems:
+        raise InputError("the jobs are not acceptable; none was submitted", problems)
+    return specs
+
+
+def _skip(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _WHITESPACE:
+        position += 1
+    return position
+
+
+async def send(store: "Store", specs: Sequence[JobSpec]) -> list[Submitted]:
+    """Submit in batches, each all or nothing."""
+    answers: list[Submitted] = []
+    with Progress("submitted", "jobs", len(specs)) as progress:
+        for start in range(0, len(specs), MOST_IN_BATCH):
+            try:
+                answers += await store.submit(specs[start : start + MOST_IN_BATCH])
+            except LeasekeeperError as error:
+                if len(specs) <= MOST_IN_BATCH:
+                    raise
+                said = _in_the_file(error.message, start) + "\n  " + _how_far(start, len(specs))
+                if start:
+                    raise PartlyDone(said) from error
+                error.message = said
+                raise
+            except BaseException:
+                if answers:
+                    click.echo(f"stopped: {len(answers):,} of {len(specs):,} jobs were accepted", err=True)
+                raise
+            if len(specs) > MOST_IN_BATCH:
+                progress.at(len(answers))
+    return answers
+
+
+def _in_the_file(message: str, start: int) -> str:
+    """What the store says of one batch, as it is for the whole file."""
+    message = re.sub(r"\bjobs\[(\d+)\]", lambda found: f"jobs[{int(found[1]) + start}]", message)
+    return message.replace(". Nothing was submitted", "") if start else message
+
+
+def _how_far(accepted: int, total: int) -> str:
+    batch = f"jobs {accepted + 1:,} to {min(accepted + MOST_IN_BATCH, total):,}"
+    before = f"the {accepted:,} before them were accepted" if accepted else "nothing was accepted"
+    return f"this was in {batch} of {total:,}; {before}, nothing from there on"
+
+
+def _document(answers: Sequence[Submitted]) -> dict[str, object]:
+    items = [
+        {
+            "job_id": answer.job.job_id,
+            "profile_id": answer.job.profile_id,
+            "state": str(answer.job.state),
+            "blocked_reason": answer.job.blocked_reason,
+            "already_handled": answer.already_handled,
+            "decision": answer.decision,
+        }
+        for answer in answers
+    ]
+    known = sum(answer.already_handled for answer in answers)
+    return {"items": items, "submitted": len(answers) - known, "already_handled": known}
+
+
+def _tell(answers: Sequence[Submitted]) -> None:
+    if len(answers) == 1:
+        click.echo(sentence(answers[0]))
+        return
+    known = [answer for answer in answers if answer.already_handled]
+    click.echo(f"submitted {len(answers) - len(known):,} jobs, {len(known):,} were already handled")
+    for answer in known[:MOST_TOLD]:
+        click.echo(f"  {sentence(answer)}")
+    if len(known) > MOST_TOLD:
+        click.echo(f"  … and {len(known) - MOST_TOLD:,} more")
+
+
+def sentence(answer: Submitted) -> str:
+    """What became of one job."""
+    job = answer.job
+    if answer.already_handled:
+        return f"already handled: key {job.idempotency_key} is job {job.job_id}, {job.state}"
+    parts = [f"job {job.job_id} is {job.state}", f"profile {job.profile_id}"]
+    if job.blocked_reason:
+        parts.append(job.blocked_reason)
+    if answer.decision:
+        parts.append(f"its profile is taken: {answer.decision}")
+    return ", ".join(parts)

@@ -1,0 +1,42 @@
+"""`leasekeeper sweep`: one pass of housekeeping, for cron or for the impatient.
+
+What a pass consists of is the runtime's business.
+"""
+
+from typing import Final
+
+import click
+
+from leasekeeper.cli.answers import answer_json, encoded
+from leasekeeper.cli.options import output
+from leasekeeper.cli.session import settings, with_store
+
+WORDS: Final = {
+    "expired": "expired",
+    "resolved": "resolved",
+    "promoted": "promoted",
+    "healed": "healed",
+    "pruned": "pruned",
+    "reports": "reports of keepers kept",
+    "webhooks": "webhooks delivered",
+    "webhooks_failed": "webhooks not delivered",
+}
+
+
+@click.command("sweep")
+@output
+def command(store: str | None, as_json: bool) -> None:
+    """Do one pass of housekeeping: expire leases, resolve lost runs, promote due jobs, prune, send webhooks.
+
+    'leasekeeper up' does the same all the time, 'leasekeeper worker' does not; running it beside them is safe.
+    """
+    from leasekeeper.runtime.sweeper import sweep_here
+
+    swept = with_store(store, lambda opened: sweep_here(opened, settings(store)))
+    if as_json:
+        answer_json(encoded(swept))
+        return
+    told = [f"{count:,} {words}" for name, words in WORDS.items() if (count := getattr(swept, name))]
+    click.echo(", ".join(told) or "nothing to do")
+    if swept.webhooks_failed:
+        click.echo("why: leasekeeper webhooks --state pending, or --state exhausted")

@@ -1,0 +1,137 @@
+"""`leasekeeper worker`: take jobs of a fleet and run them in real browsers."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from leasekeeper.cli.options import store_option
+from leasekeeper.cli.table import printable
+
+if TYPE_CHECKING:
+    from leasekeeper.config import Config
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Plain(logging.Formatter):
+    """Log lines without anything that a terminal would obey: errors repeat what pages say."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(printable(line) for line in super().format(record).split("\n"))
+
+
+def worker_options(command: F) -> F:
+    """What `worker` and `up` share."""
+    for option in (
+        click.option("--verbose", "-v", is_flag=True, help="Say more about what it does."),
+        click.option("--name", metavar="ID", help="The worker's name.  [default: host and process id]"),
+        click.option("--pool", default="default", show_default=True, help="Which pool's jobs it takes."),
+        click.option(
+            "--concurrency",
+            type=click.IntRange(1, 1000),
+            default=1,
+            show_default=True,
+            help="How many browsers it runs at once.",
+        ),
+    ):
+        command = option(command)
+    return click.argument("app", metavar="MODULE:APP")(store_option(command))
+
+
+def start(
+    app: str, store: str | None, concurrency: int, pool: str, name: str | None, *, verbose: bool, sweep: bool
+) -> None:
+    """Load the app and work until stopped."""
+    import asyncio
+
+    from leasekeeper.cli.loading import load_app
+    from leasekeeper.runtime.up import work
+    from leasekeeper.runtime.worker import WorkerOptions
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Plain("%(asctime)s %(levelname).1s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    if not verbose:
+        logging.getLogger("asyncio").setLevel(logging.WARNING)
+    loaded = load_app(app)
+    options = WorkerOptions(concurrency=concurrency, pool=pool, worker_id=name)
+
+    def ready(config: "Config", worker_id: str, profiles: bool) -> None:
+        tasks = ", ".join(loaded.tasks)
+        click.echo(f"worker {worker_id}: {tasks}; {concurrency} at once, pool {pool}")
+        click.echo(f"  store {_without_password(config.store)}, evidence in {config.browsers.data_dir}")
+        if sweep:
+            click.echo(f"  {_webhooks(config)}")
+        click.echo("  Ctrl-C asks it to stop: running tasks may come to a safe step; twice ends them at once")
+        if not profiles:
+            click.echo("  this store has no profiles yet: leasekeeper apply FLEET")
+
+    def stopping(config: "Config", runs: int) -> None:
+        click.echo(_stopping(runs, config.browsers.stop_grace.total_seconds()), err=True)
+
+    async def run() -> None:
+        await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping)
+        click.echo("stopped: no lease is held, no browser is open")
+        await _leave_deaf_tasks()
+
+    asyncio.run(run())
+
+
+def _webhooks(config: "Config") -> str:
+    """Whether a process that could send webhooks does."""
+    if not config.webhooks.secret.split():
+        return "webhooks are not sent from here: LEASEKEEPER_WEBHOOK_SECRET is not set"
+    also = f", also to {config.webhooks.networks}" if config.webhooks.networks.strip() else ""
+    return f"webhooks are sent{also}"
+
+
+def _stopping(runs: int, grace: float) -> str:
+    """What a worker says when it is first asked to stop."""
+    if not runs:
+        return "stopping: no task is running"
+    tasks, them = ("1 task", "it") if runs == 1 else (f"{runs} tasks", "them")
+    return f"stopping: {tasks} may run up to {grace:g} s more; Ctrl-C again ends {them} now"
+
+
+async def _leave_deaf_tasks() -> None:
+    """A task that does not let itself be cancelled must not keep the process: its run is settled, its browser gone."""
+    import asyncio
+
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    if others:
+        _, deaf = await asyncio.wait(others, timeout=1.0)
+        if deaf:
+            _leave(f"{len(deaf)} asyncio tasks that do not end when they are cancelled")
+    ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+    _, busy = await asyncio.wait({ending}, timeout=1.0)
+    if busy:
+        _leave("threads that tasks started with asyncio.to_thread and that do not come to an end")
+
+
+def _leave(what: str) -> None:
+    click.echo(f"left behind: {what}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _without_password(url: str) -> str:
+    from leasekeeper.evidence.redact import Redactor
+
+    return Redactor().url(url)
+
+
+@click.command("worker")
+@worker_options
+def command(app: str, store: str | None, concurrency: int, pool: str, name: str | None, verbose: bool) -> None:
+    """Take jobs of a fleet and run them in real browsers, until asked to stop.
+
+    MODULE:APP is your file and the App in it: tasks:app for tasks.py with `app = App()`.
+    """
+    start(app, store, concurrency, pool, name, verbose=verbose, sweep=False)

@@ -1,0 +1,55 @@
+"""`leasekeeper workers`: which processes take jobs, and when each last reported.
+
+A worker that neither reports nor said goodbye is shown as silent.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from leasekeeper.cli.answers import View, answer_json, encoded, print_page, read_page
+from leasekeeper.cli.options import filters, given, noun, output, paging
+from leasekeeper.cli.session import settings
+from leasekeeper.cli.table import Column
+from leasekeeper.core.workers import Worker, reports
+
+command = noun("workers", "Workers: the processes that take jobs.")
+
+
+@command.command("list")
+@filters(pool="pool")
+@paging
+@output
+def list_workers(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
+    """List workers with the time of their last report, newest first; on each page those that report come first."""
+    page, now = read_page(Worker, given(where), url=store, limit=limit, after=after)
+    ttl = settings(store).policy.worker_ttl
+    page = replace(page, items=sorted(page.items, key=lambda worker: not reports(worker, now, ttl)))
+    if as_json:
+        answer_json({"items": encoded(page.items), "after": page.after})
+        return
+    print_page(view(now, ttl), page, now, narrowed=bool(given(where)) or after is not None)
+
+
+def view(now: datetime, ttl: timedelta) -> View[Worker]:
+    """How workers are listed at this moment: one that has not reported for `ttl` is silent."""
+
+    def state(worker: Worker) -> str:
+        if worker.stopped_at is not None:
+            return "stopped"
+        return "reporting" if reports(worker, now, ttl) else "silent"
+
+    return View(
+        kind=Worker,
+        plural="workers",
+        columns=(
+            Column[Worker]("WORKER", "worker_id"),
+            Column[Worker]("STATE", state, state=True),
+            Column[Worker]("REPORTED", "heartbeat_at"),
+            Column[Worker]("POOL", "pool", spare=2),
+            Column[Worker]("SLOTS", "concurrency", spare=4),
+            Column[Worker]("ENGINE", "engine", spare=5),
+            Column[Worker]("STARTED", "started_at", spare=3),
+            Column[Worker]("TASKS", lambda worker: ", ".join(worker.tasks), spare=1, least=16),
+        ),
+        empty="none has ever reported to this store",
+    )

@@ -1,0 +1,122 @@
+"""Webhook deliveries: the outbox, written in the same commit as the change that it tells of, and what becomes of it.
+
+Pure: what came of an attempt arrives as a value. A delivery is pending until its receiver said that it has it
+(delivered) or it was tried for the last time (exhausted). From there only a person sends it again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
+
+from leasekeeper.core.ids import JobId
+
+
+class DeliveryState(StrEnum):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    EXHAUSTED = "exhausted"
+
+
+# How long after each attempt the next one is made: soon, then rarer, for three days in all.
+DELAYS: Final = tuple(
+    timedelta(seconds=seconds) for seconds in (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+)
+MOST_ATTEMPTS: Final = len(DELAYS) + 1
+# Later by up to this part of the delay, by chance: what failed together is not tried together again.
+SPREAD: Final = 0.1
+LONGEST_WAIT: Final = timedelta(days=1)
+GONE: Final = 410
+VANISHED: Final = "whoever sent it last vanished before it was known what came of it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message that is owed to a webhook. While somebody sends it, it is due again only after their time.
+
+    `answer` is what the last attempt led to, in our words. `host` is where it goes: no host holds up the others.
+    `attempts` counts all of them, so that none is taken for another; `spent` are those from before a person had it sent
+    once more.
+    """
+
+    seq: int = 0
+    delivery_id: str
+    job_id: JobId
+    type: str
+    url: str
+    host: str
+    body: Mapping[str, object]
+    created_at: datetime
+    state: DeliveryState = DeliveryState.PENDING
+    due_at: datetime
+    attempts: int = 0
+    spent: int = 0
+    attempted_at: datetime | None = None
+    answer: str = ""
+    ended_at: datetime | None = None
+
+    @property
+    def tries(self) -> int:
+        """How often it was tried since it was owed, or since a person had it sent once more."""
+        return self.attempts - self.spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What came of sending a delivery for the `number`th time. No `status`: there was no answer at all."""
+
+    delivery_id: str
+    number: int
+    answer: str
+    status: int | None = None
+    retry_after: timedelta | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+
+def host_of(url: str) -> str:
+    """Host and port as the URL has them."""
+    return urlsplit(url).netloc.lower()
+
+
+def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
+    """The delivery while somebody sends it. If they vanish, it is due again when their time is over.
+
+    Exhausted, if all who were to send it vanished: it must not be tried for ever.
+    """
+    if delivery.tries >= MOST_ATTEMPTS:
+        before = f"; the answer before: {delivery.answer}" if delivery.answer else ""
+        return _over(delivery, DeliveryState.EXHAUSTED, VANISHED + before, now)
+    return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
+
+
+def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter: float) -> Delivery | None:
+    """The delivery after an attempt; None if it makes no difference any more.
+
+    That a receiver has it counts whenever it is told. That it does not counts only if nobody has taken the delivery
+    since. `jitter` is a number from 0 to 1.
+    """
+    if delivery.state is DeliveryState.DELIVERED:
+        return None
+    if attempt.accepted:
+        return _over(delivery, DeliveryState.DELIVERED, attempt.answer, now)
+    if delivery.state is not DeliveryState.PENDING or delivery.attempts != attempt.number or not delivery.tries:
+        return None
+    if attempt.status == GONE or delivery.tries >= MOST_ATTEMPTS:
+        return _over(delivery, DeliveryState.EXHAUSTED, attempt.answer, now)
+    asked = min(attempt.retry_after or timedelta(0), LONGEST_WAIT)
+    delay = max(DELAYS[delivery.tries - 1], asked) * (1 + SPREAD * jitter)
+    return replace(delivery, answer=attempt.answer, due_at=now + delay)
+
+
+def _over(delivery: Delivery, state: DeliveryState, answer: str, now: datetime) -> Delivery:
+    return replace(delivery, state=state, answer=answer, due_at=now, ended_at=now)
+
+
+def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
+    """The delivery as a person sends it once more: from the beginning, now."""
+    return replace(delivery, state=DeliveryState.PENDING, due_at=now, spent=delivery.attempts, answer="", ended_at=None)

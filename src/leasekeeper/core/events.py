@@ -1,0 +1,93 @@
+"""The audit log: one immutable line for every decision and every state change.
+
+An event carries the state that it led to (`job_state`, `profile_state`), so replaying a record's events
+rebuilds its state. Payloads, secrets and cookies never enter an event.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
+from leasekeeper.core.jobs import JobState
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import ManualUse, ProfileState
+
+
+class EventType(StrEnum):
+    JOB_SUBMITTED = "job_submitted"
+    JOB_ALREADY_HANDLED = "job_already_handled"
+    JOB_DUE = "job_due"
+    JOB_BLOCKED = "job_blocked"
+    JOB_UNBLOCKED = "job_unblocked"
+    JOB_DECIDED = "job_decided"
+    PROFILE_LOCK_CONFLICT = "profile_lock_conflict"
+    LEASE_GRANTED = "lease_granted"
+    CHECKPOINT_SAVED = "checkpoint_saved"
+    SECTION_ENTERED = "section_entered"
+    SECTION_LEFT = "section_left"
+    RUN_SETTLED = "run_settled"
+    LEASE_EXPIRED = "lease_expired"
+    LEASE_REVOKED = "lease_revoked"
+    STALE_RESOLVED = "stale_resolved"
+    STALE_WORKER_WRITE_REJECTED = "stale_worker_write_rejected"
+    MANUAL_USE_DETECTED = "manual_use_detected"
+    PROFILE_ADDED = "profile_added"
+    PROFILE_DECIDED = "profile_decided"
+    ACCOUNT_PAUSED = "account_paused"
+    ACCOUNT_RESUMED = "account_resumed"
+    FLEET_APPLIED = "fleet_applied"
+    WORKER_STARTED = "worker_started"
+    WORKER_STOPPED = "worker_stopped"
+    CLOCK_JUMPED = "clock_jumped"
+    WEBHOOK_DELIVERED = "webhook_delivered"
+    WEBHOOK_EXHAUSTED = "webhook_exhausted"
+    WEBHOOK_REPLAYED = "webhook_replayed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of the log. `seq` is given by the store and grows with the order of commits of a record."""
+
+    seq: int = 0
+    at: datetime
+    type: EventType
+    account_id: AccountId | None = None
+    profile_id: ProfileId | None = None
+    job_id: JobId | None = None
+    run_id: RunId | None = None
+    worker_id: WorkerId | None = None
+    actor: str = ""
+    job_state: JobState | None = None
+    profile_state: ProfileState | None = None
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+def manual_use(lease: Lease, found: str, policy: ManualUse, at: datetime) -> Event:
+    """Somebody used the profile outside a lease; the holder of this one found it."""
+    return Event(
+        at=at,
+        type=EventType.MANUAL_USE_DETECTED,
+        account_id=lease.account_id,
+        profile_id=lease.profile_id,
+        run_id=lease.run_id,
+        worker_id=lease.worker_id,
+        data={"found": found, "policy": policy.value},
+    )
+
+
+def replay_job(events: Iterable[Event]) -> JobState | None:
+    """The state that a job's events, in order, lead to."""
+    state = None
+    for event in events:
+        state = event.job_state or state
+    return state
+
+
+def replay_profile(events: Iterable[Event]) -> ProfileState | None:
+    """The state that a profile's events, in order, lead to."""
+    state = None
+    for event in events:
+        state = event.profile_state or state
+    return state

@@ -1,0 +1,148 @@
+"""A fleet as declared, and the difference between two of them. Runtime state is not part of a fleet."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from types import MappingProxyType
+
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.profiles import Profile
+from leasekeeper.errors import InputError, Problem
+
+_RUNTIME_FIELDS = frozenset({"paused", "pause_note", "version"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Accounts, profiles, proxies and limits, each by id."""
+
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    proxies: Mapping[str, Proxy] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+
+
+class ChangeKind(StrEnum):
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One line of a difference: `what` is account, profile, proxy or limit."""
+
+    kind: ChangeKind
+    what: str
+    id: str
+    fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+
+
+def configured(record: Account | Profile | Proxy | Limit) -> dict[str, object]:
+    """The fields of a record that a fleet file owns."""
+    return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _RUNTIME_FIELDS}
+
+
+def diff(current: Fleet, desired: Fleet, *, prune: bool) -> list[Change]:
+    """What applying `desired` would do. Without `prune`, what the file does not name stays as it is."""
+    changes: list[Change] = []
+    for what, before, after in (
+        ("proxy", current.proxies, desired.proxies),
+        ("account", current.accounts, desired.accounts),
+        ("profile", current.profiles, desired.profiles),
+        ("limit", current.limits, desired.limits),
+    ):
+        changes += _diff_records(what, before, after, prune=prune)
+    return changes
+
+
+def _diff_records(
+    what: str,
+    before: Mapping[str, Account] | Mapping[str, Profile] | Mapping[str, Proxy] | Mapping[str, Limit],
+    after: Mapping[str, Account] | Mapping[str, Profile] | Mapping[str, Proxy] | Mapping[str, Limit],
+    *,
+    prune: bool,
+) -> list[Change]:
+    changes = []
+    for record_id, record in after.items():
+        if record_id not in before:
+            changes.append(Change(kind=ChangeKind.ADD, what=what, id=record_id))
+            continue
+        old, new = configured(before[record_id]), configured(record)
+        changed = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
+        if changed:
+            changes.append(Change(kind=ChangeKind.CHANGE, what=what, id=record_id, fields=changed))
+    if prune:
+        changes += [Change(kind=ChangeKind.REMOVE, what=what, id=gone) for gone in before if gone not in after]
+    return changes
+
+
+def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
+    """The fleet that would be in force after applying `desired`."""
+    if prune:
+        return desired
+    return Fleet(
+        accounts={**current.accounts, **desired.accounts},
+        profiles={**current.profiles, **desired.profiles},
+        proxies={**current.proxies, **desired.proxies},
+        limits={**current.limits, **desired.limits},
+    )
+
+
+def check_fleet(
+    current: Fleet, desired: Fleet, *, prune: bool, retired: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Raise InputError for every reference that would lead nowhere, and for a profile that changes hands.
+
+    `retired` are the accounts of profiles that were removed: declared again, they are still theirs.
+    """
+    final = merged(current, desired, prune=prune)
+    problems: list[Problem] = []
+    for profile in final.profiles.values():
+        where = f"profiles.{profile.profile_id}"
+        if profile.account_id not in final.accounts:
+            problems.append(Problem(f"{where}.account", f"no account {profile.account_id}; {_known(final.accounts)}"))
+        if profile.proxy_id is not None and profile.proxy_id not in final.proxies:
+            problems.append(Problem(f"{where}.proxy", f"no proxy {profile.proxy_id}; {_known(final.proxies)}"))
+        declared = current.profiles.get(profile.profile_id)
+        before = declared.account_id if declared is not None else retired.get(profile.profile_id)
+        verb = "was" if declared is None else "is"
+        if before is not None and before != profile.account_id:
+            problems.append(
+                Problem(
+                    f"{where}.account",
+                    f"{verb} {before} and cannot become {profile.account_id}: a profile belongs to one "
+                    "account for life; declare a new profile instead",
+                )
+            )
+    problems += _shared_directories(final.profiles.values())
+    if problems:
+        raise InputError("the fleet does not hold together; nothing was applied", problems)
+
+
+def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:
+    """Every directory belongs to one profile, with all that is in it."""
+    problems: list[Problem] = []
+    owners: dict[str, str] = {}
+    declared = {p.profile_id: p.user_data_dir for p in profiles if p.user_data_dir is not None}
+    for profile_id, directory in declared.items():
+        other = owners.setdefault(directory, profile_id)
+        if other != profile_id:
+            problems.append(Problem(f"profiles.{profile_id}.user_data_dir", f"is used by profile {other} already"))
+    for profile_id, directory in declared.items():
+        around = next((owners[above] for above in _folders_above(directory) if above in owners), None)
+        if around is not None:
+            problems.append(Problem(f"profiles.{profile_id}.user_data_dir", f"lies inside that of profile {around}"))
+    return problems
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _known(records: Mapping[str, object], most: int = 5) -> str:
+    names: Sequence[str] = sorted(records)
+    if not names:
+        return "none is declared"
+    return "declared: " + ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

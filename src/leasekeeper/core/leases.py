@@ -1,0 +1,222 @@
+"""Lease arithmetic. Pure: time arrives as an argument, and it is always the store's.
+
+A lease is live iff its status is live and `expires_at > now`; the token, not the holder's name, proves
+ownership. The holder's own deadline, the renewal period and the lock-delay all scale with the TTL.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.core.records import quick_init
+
+
+class LeaseStatus(StrEnum):
+    RUNNING = "running"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+MOST_TOKEN_DIGITS: Final = 18
+HIGHEST_FENCE: Final = 10**12
+
+# Why a lease that nobody has ended yet may write no more: by the store's clock, its time is up.
+EXPIRED: Final = "the lease has expired"
+
+LIVE: Final = frozenset({LeaseStatus.RUNNING, LeaseStatus.RELEASING})
+
+
+class Purpose(StrEnum):
+    JOB = "job"
+    MANUAL = "manual"
+    API = "api"
+    INSPECT = "inspect"
+
+
+class Mode(StrEnum):
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The four durations of a lease. `scaled` keeps their proportions for another TTL."""
+
+    ttl: timedelta = timedelta(seconds=60)
+    renew_every: timedelta = timedelta(seconds=15)
+    holder_stops_after: timedelta = timedelta(seconds=40)
+    lock_delay: timedelta = timedelta(seconds=15)
+
+    def scaled(self, ttl: timedelta) -> "Timing":
+        share = ttl / self.ttl
+        return Timing(
+            ttl=ttl,
+            renew_every=self.renew_every * share,
+            holder_stops_after=self.holder_stops_after * share,
+            lock_delay=self.lock_delay * share,
+        )
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right of one worker to use one profile for one run, for a limited time."""
+
+    lease_id: LeaseId
+    profile_id: ProfileId
+    account_id: AccountId
+    job_id: JobId | None
+    run_id: RunId
+    worker_id: WorkerId
+    incarnation: str
+    proxy_id: ProxyId | None
+    pool: str
+    routing_key: str
+    mode: Mode
+    token: Token
+    acquired_at: datetime
+    heartbeat_at: datetime
+    expires_at: datetime
+    ttl_ms: int
+    lock_delay_ms: int
+    last_safe_step: str | None = None
+    last_safe_at: datetime | None = None
+    last_url: str | None = None
+    open_section: str | None = None
+    section_at: datetime | None = None
+    release_policy: ReleasePolicy = ReleasePolicy.QUARANTINE
+    status: LeaseStatus = LeaseStatus.RUNNING
+    purpose: Purpose = Purpose.JOB
+    priority: int | None = None
+    unresolved: bool = False
+    ended_at: datetime | None = None
+
+    @property
+    def shared(self) -> bool:
+        return self.mode is Mode.SHARED
+
+    @property
+    def ref(self) -> "LeaseRef":
+        return LeaseRef(
+            lease_id=self.lease_id,
+            profile_id=self.profile_id,
+            run_id=self.run_id,
+            token=self.token,
+            routing_key=self.routing_key,
+        )
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRef:
+    """What every write under a lease must carry: which lease, and the token that proves it.
+
+    The run tells two grants apart of which one was forgotten: a store that was restored gives a token again.
+    """
+
+    lease_id: LeaseId
+    profile_id: ProfileId
+    run_id: RunId
+    token: Token
+    routing_key: str
+
+
+def lease_id_of(profile_id: ProfileId, token: Token) -> LeaseId:
+    """A lease is named by its profile and its token: 'store_us_018:42'. No two grants share one."""
+    return LeaseId(f"{profile_id}:{token}")
+
+
+def raised(token: Token, fence: int | None) -> Token:
+    """The last token of a profile whose directory was opened under `fence`: the next ones are above both.
+
+    A fence that no profile reaches by leases is not believed: tokens have to last.
+    """
+    return Token(fence) if fence is not None and token < fence <= HIGHEST_FENCE else token
+
+
+def lease_key(lease_id: str) -> tuple[ProfileId, Token] | None:
+    """The profile and token that a lease id names, or None if it is not a lease id."""
+    profile_id, _, token = lease_id.rpartition(":")
+    a_number = token.isascii() and token.isdecimal() and len(token) <= MOST_TOKEN_DIGITS
+    return (ProfileId(profile_id), Token(int(token))) if profile_id and a_number else None
+
+
+class RunResult(StrEnum):
+    BLOCKED = "blocked"
+    STARTED = "started"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One attempt of a job, or one manual or API use of a profile: what it was, and how it ended."""
+
+    run_id: RunId
+    job_id: JobId | None
+    task: str | None
+    attempt: int
+    routing_key: str
+    account_id: AccountId
+    profile_id: ProfileId
+    proxy_id: ProxyId | None
+    worker_id: WorkerId
+    lease_id: LeaseId
+    token: Token
+    purpose: Purpose
+    status: LeaseStatus
+    run_mode: str | None = None
+    expected: Mapping[str, str] = field(default_factory=dict)
+    actual: Mapping[str, str] = field(default_factory=dict)
+    result: RunResult = RunResult.STARTED
+    stop_reason: str | None = None
+    message: str = ""
+    belongs_to: str | None = None
+    last_safe_step: str | None = None
+    open_section: str | None = None
+    final_url: str | None = None
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    output: Mapping[str, object] | None = None
+    timings: Mapping[str, float] = field(default_factory=dict)
+    acquired_at: datetime
+    ended_at: datetime | None = None
+
+
+def is_live(lease: Lease, now: datetime) -> bool:
+    """Whether the lease may still write. An expired lease is dead before any sweeper has seen it."""
+    return lease.status in LIVE and lease.expires_at > now
+
+
+def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool = False) -> str | None:
+    """Why a write under `ref` must be refused, or None if the lease is live and the token is its own.
+
+    `lenient` while expiry pauses: the clock jumped, so that it cannot tell whose time is up.
+    """
+    if lease is None:
+        return "there is no such lease"
+    if (lease.token, lease.profile_id, lease.lease_id) != (ref.token, ref.profile_id, ref.lease_id):
+        return "the fencing token is not the one this lease was granted with"
+    if lease.run_id != ref.run_id:
+        return "the lease was granted to another run, by a store that had forgotten this one"
+    if lease.routing_key != ref.routing_key:
+        return "the routing key is not the one this lease was granted with"
+    if lease.status not in LIVE:
+        return f"the lease is {lease.status}"
+    if lease.expires_at <= now and not lenient:
+        return EXPIRED
+    return None
+
+
+def clock_jump(store_elapsed: timedelta, least: timedelta, most: timedelta, tolerance: timedelta) -> timedelta | None:
+    """How far the store's clock jumped against the observer's own, or None if they agree.
+
+    By its own clock the observer knows at `least` and at `most` how long it was: to look at the store's takes time.
+    """
+    gap = store_elapsed - min(max(store_elapsed, least), most)
+    return gap if abs(gap) > tolerance else None

@@ -1,0 +1,26 @@
+"""The durations and bounds that rules depend on, in one value. Where they come from is config's business."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from leasekeeper.core.jobs import Backoff
+from leasekeeper.core.leases import Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a store needs to know to decide. One per fleet: every process should use the same."""
+
+    timing: Timing = Timing()
+    backoff: Backoff = Backoff()
+    long_run: timedelta = timedelta(minutes=10)
+    worker_ttl: timedelta = timedelta(seconds=90)
+    strict_tasks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long finished jobs (with their runs) and events are kept. None keeps them for ever."""
+
+    jobs: timedelta | None = timedelta(days=30)
+    events: timedelta | None = timedelta(days=90)

@@ -1,0 +1,167 @@
+"""Profiles: what is configured, what state each is in, and which moves between states exist.
+
+`Profile` is configuration (fleet.yaml writes it); `Lane` is the running side (the runtime writes it):
+the state, the last fencing token, and the head of the profile's queue. TRANSITIONS is the whole state
+machine as data; the docs' diagram is generated from it. Knows nothing of leases' clocks or of stores.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, Token
+from leasekeeper.errors import IllegalTransition
+
+
+class ProfileState(StrEnum):
+    AVAILABLE = "available"
+    LEASED = "leased"
+    STALE = "stale"
+    REVIEW_REQUIRED = "review_required"
+    QUARANTINED = "quarantined"
+    DISABLED = "disabled"
+
+
+class ReleasePolicy(StrEnum):
+    """What becomes of a profile whose owner vanished. From lenient to strict."""
+
+    RECOVER = "recover"
+    REVIEW = "review"
+    QUARANTINE = "quarantine"
+
+
+class ManualUse(StrEnum):
+    """What to do when a profile was touched outside a lease."""
+
+    ACCEPT = "accept"
+    REVIEW = "review"
+
+
+class Cause(StrEnum):
+    """Why a profile may change its state."""
+
+    GRANTED = "granted"
+    CLEAN_RELEASE = "clean_release"
+    EXPIRED = "expired"
+    NOT_PROVEN_CLOSED = "not_proven_closed"
+    NEEDS_PERSON = "needs_person"
+    EVIDENCE_NOT_SAVED = "evidence_not_saved"
+    QUARANTINE_TRIGGER = "quarantine_trigger"
+    RESOLVED = "resolved"
+    DECIDED = "decided"
+    DRAINED = "drained"
+
+
+_S = ProfileState
+
+TRANSITIONS: Final[Mapping[tuple[ProfileState, ProfileState], frozenset[Cause]]] = {
+    (_S.AVAILABLE, _S.LEASED): frozenset({Cause.GRANTED}),
+    (_S.LEASED, _S.AVAILABLE): frozenset({Cause.CLEAN_RELEASE}),
+    (_S.LEASED, _S.STALE): frozenset({Cause.EXPIRED, Cause.NOT_PROVEN_CLOSED}),
+    (_S.LEASED, _S.REVIEW_REQUIRED): frozenset({Cause.NEEDS_PERSON, Cause.EVIDENCE_NOT_SAVED}),
+    (_S.LEASED, _S.QUARANTINED): frozenset({Cause.QUARANTINE_TRIGGER}),
+    (_S.LEASED, _S.DISABLED): frozenset({Cause.DRAINED}),
+    (_S.STALE, _S.QUARANTINED): frozenset({Cause.RESOLVED}),
+    (_S.STALE, _S.REVIEW_REQUIRED): frozenset({Cause.RESOLVED}),
+    (_S.STALE, _S.AVAILABLE): frozenset({Cause.RESOLVED}),
+    (_S.STALE, _S.DISABLED): frozenset({Cause.DECIDED, Cause.DRAINED}),
+    (_S.REVIEW_REQUIRED, _S.AVAILABLE): frozenset({Cause.DECIDED}),
+    (_S.REVIEW_REQUIRED, _S.QUARANTINED): frozenset({Cause.DECIDED}),
+    (_S.REVIEW_REQUIRED, _S.DISABLED): frozenset({Cause.DECIDED}),
+    (_S.QUARANTINED, _S.AVAILABLE): frozenset({Cause.DECIDED}),
+    (_S.QUARANTINED, _S.REVIEW_REQUIRED): frozenset({Cause.DECIDED}),
+    (_S.QUARANTINED, _S.DISABLED): frozenset({Cause.DECIDED}),
+    (_S.AVAILABLE, _S.DISABLED): frozenset({Cause.DECIDED}),
+    (_S.DISABLED, _S.AVAILABLE): frozenset({Cause.DECIDED}),
+    (_S.DISABLED, _S.REVIEW_REQUIRED): frozenset({Cause.DECIDED}),
+}
+
+
+def check_transition(profile_id: ProfileId, before: ProfileState, after: ProfileState, cause: Cause) -> None:
+    """Raise IllegalTransition unless the table has this move for this cause."""
+    if cause not in TRANSITIONS.get((before, after), frozenset()):
+        legal = sorted({to.value for (frm, to) in TRANSITIONS if frm is before})
+        raise IllegalTransition(
+            f"profile {profile_id} is {before} and cannot become {after} ({cause}); "
+            f"from {before} it can become: {', '.join(legal)}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One managed browser environment of one account, as configured."""
+
+    profile_id: ProfileId
+    account_id: AccountId
+    pool: str = "default"
+    browser: str = "chromium"
+    user_data_dir: str | None = None
+    proxy_id: ProxyId | None = None
+    language: str | None = None
+    timezone: str | None = None
+    window: str | None = None
+    max_active_runs: int = 1
+    disposable: bool = False
+    warm: bool = True
+    release_policy: ReleasePolicy = ReleasePolicy.QUARANTINE
+    manual_use: ManualUse = ManualUse.REVIEW
+    labels: Mapping[str, str] = field(default_factory=dict)
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """The running side of one profile: its state, its last token, and the head of its queue.
+
+    `hold` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
+    `verdict` is where the profile goes when the last of several sharers ends; `drain` means a person
+    disabled it while leased. `clean` tells whether the last ending was clean.
+    """
+
+    profile_id: ProfileId
+    account_id: AccountId
+    state: ProfileState = ProfileState.AVAILABLE
+    state_reason: str = ""
+    state_at: datetime
+    token: Token = Token(0)
+    version: int = 1
+    clean: bool = True
+    drain: bool = False
+    verdict: ProfileState | None = None
+    verdict_reason: str = ""
+    engine: int | None = None
+    head_job_id: JobId | None = None
+    head_pool: str | None = None
+    head_task: str | None = None
+    head_priority: int = 0
+    head_shared: bool = False
+    waiting_at: datetime
+    hold: str | None = None
+    waits_on: str | None = None
+
+
+_SEVERITY: Final = {ProfileState.REVIEW_REQUIRED: 1, ProfileState.QUARANTINED: 2}
+
+
+def worse(a: ProfileState | None, b: ProfileState | None) -> ProfileState | None:
+    """The stricter of two verdicts on one profile; None is 'nothing against it'."""
+    if a is None or b is None:
+        return a or b
+    return max(a, b, key=lambda state: _SEVERITY.get(state, 0))
+
+
+def settle_state(*, live: int, unresolved: int, verdict: ProfileState | None, drain: bool) -> ProfileState:
+    """The state that the facts give a profile after one of its leases ended or was resolved.
+
+    A profile with sharers stays leased until the last one ends; then an unresolved ending makes it
+    stale, a drain disables it, a verdict stands, and only otherwise it is available.
+    """
+    if live:
+        return ProfileState.LEASED
+    if unresolved:
+        return ProfileState.STALE
+    if drain:
+        return ProfileState.DISABLED
+    return verdict or ProfileState.AVAILABLE

@@ -1,0 +1,136 @@
+"""The gate before anything is launched: facts → ready, or blocked with a reason. Blocked is not failed.
+
+Two gates. `job_gate` looks at what only this job asks for (environment, approval): such a job leaves its
+lane until the fact changes. `lane_gate` looks at what holds the whole profile (pause, state, lease): the
+lane is held once, and each job behind it shows the lane's reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.jobs import Job, Risk
+from leasekeeper.core.profiles import Lane, Profile, ProfileState
+
+
+class Blocked(StrEnum):
+    PROFILE_LEASE = "blocked_by_profile_lease"
+    ACCOUNT_PAUSE = "blocked_by_account_pause"
+    PROXY_MISMATCH = "blocked_by_proxy_mismatch"
+    ENVIRONMENT_MISMATCH = "blocked_by_environment_mismatch"
+    REVIEW_REQUIRED = "blocked_by_review_required"
+    PROFILE_STATE = "blocked_by_profile_state"
+    CAPACITY = "blocked_by_capacity"
+    APPROVAL = "blocked_by_approval"
+    NO_WORKER = "blocked_by_no_worker"
+    DUPLICATE = "blocked_by_duplicate_idempotency_key"
+
+
+NEXT_STEP: Final[Mapping[Blocked, str]] = {
+    Blocked.PROFILE_LEASE: "starts by itself when the present lease is released",
+    Blocked.ACCOUNT_PAUSE: "starts by itself when the account is resumed: leasekeeper accounts resume ID",
+    Blocked.PROXY_MISMATCH: "fix the proxy in fleet.yaml and apply it, or cancel the job; it then moves by itself",
+    Blocked.ENVIRONMENT_MISMATCH: "fix language or timezone in fleet.yaml and apply it; it then moves by itself",
+    Blocked.REVIEW_REQUIRED: "a person must look at the profile: leasekeeper reviews",
+    Blocked.PROFILE_STATE: "a stale profile is resolved by itself, another one by a person: leasekeeper why profile ID",
+    Blocked.CAPACITY: "starts by itself when the pool has a free lease, or raise its limit in fleet.yaml",
+    Blocked.APPROVAL: "a person must approve it: leasekeeper reviews",
+    Blocked.NO_WORKER: "start a worker that offers this task in this pool",
+    Blocked.DUPLICATE: "nothing: the first job with this key was accepted, look at that one",
+}
+
+
+def too_old(profile_id: str, engine: int) -> str:
+    """Why no live worker takes the jobs of a profile."""
+    return (
+        f"profile {profile_id} was last opened by browser version {engine}, and no live worker has one as new: "
+        "upgrade the browser of a worker"
+    )
+
+
+WAITS_FOR_PERSON: Final = frozenset({ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED})
+
+
+def look_inside(lane: Lane) -> str:
+    """How a person opens a profile that waits for them, with no job in between."""
+    return (
+        f"to open it before any job does: 'leasekeeper accounts pause {lane.account_id} --note ...', "
+        f"'leasekeeper profiles clear {lane.profile_id} --note ...', open it, "
+        f"then 'leasekeeper accounts resume {lane.account_id} --note ...'"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Why a job cannot run now, for programs (`reason`) and for people (`detail`)."""
+
+    reason: Blocked
+    detail: str
+
+
+def job_gate(job: Job, profile: Profile, proxy: Proxy | None, task_known: bool) -> Block | None:
+    """What this job asks for against what the profile is. None: nothing of its own stops it."""
+    if job.risk_level is Risk.REVIEW_REQUIRED and not job.approved:
+        return Block(Blocked.APPROVAL, "risk_level is review_required and nobody has approved it yet")
+    if job.proxy_id is not None and job.proxy_id != profile.proxy_id:
+        return Block(
+            Blocked.PROXY_MISMATCH,
+            f"the job wants proxy {job.proxy_id}, profile {profile.profile_id} has {profile.proxy_id or 'none'}",
+        )
+    region = proxy.region if proxy is not None else None
+    if job.expected_proxy_region is not None and job.expected_proxy_region != region:
+        return Block(
+            Blocked.PROXY_MISMATCH,
+            f"the job expects proxy region {job.expected_proxy_region}, "
+            f"the proxy of profile {profile.profile_id} is in {region or 'no known region'}",
+        )
+    for name, wanted, actual in (
+        ("language", job.expected_language, profile.language),
+        ("timezone", job.expected_timezone, profile.timezone),
+    ):
+        if wanted is not None and wanted != actual:
+            return Block(
+                Blocked.ENVIRONMENT_MISMATCH,
+                f"the job expects {name} {wanted}, profile {profile.profile_id} has {actual or 'none'}",
+            )
+    if not task_known:
+        return Block(Blocked.NO_WORKER, f"no worker of pool {job.pool} has ever offered task {job.task}")
+    return None
+
+
+def can_share(profile: Profile, *, shared: bool) -> bool:
+    """Whether a run of this mode may run beside others: read-only ones, and all on a disposable profile."""
+    return shared or profile.disposable
+
+
+# What a profile's state alone keeps out: a leased one may be shared.
+HOLD_OF_STATE: Final[Mapping[ProfileState, Blocked | None]] = {
+    ProfileState.AVAILABLE: None,
+    ProfileState.LEASED: Blocked.PROFILE_LEASE,
+    ProfileState.STALE: Blocked.PROFILE_STATE,
+    ProfileState.REVIEW_REQUIRED: Blocked.REVIEW_REQUIRED,
+    ProfileState.QUARANTINED: Blocked.PROFILE_STATE,
+    ProfileState.DISABLED: Blocked.PROFILE_STATE,
+}
+
+
+def lane_gate(
+    *,
+    state: ProfileState,
+    paused: bool,
+    profile: Profile,
+    live: int,
+    live_exclusive: int,
+    head_shared: bool,
+    ending: bool,
+) -> Blocked | None:
+    """What holds a whole lane. `ending`: a verdict, a drain or an unresolved ending waits for the sharers."""
+    if paused:
+        return Blocked.ACCOUNT_PAUSE
+    hold = HOLD_OF_STATE[state]
+    if hold is not Blocked.PROFILE_LEASE:
+        return hold
+    free = live < profile.max_active_runs and live_exclusive == 0 and not ending
+    return None if free and can_share(profile, shared=head_shared) else hold

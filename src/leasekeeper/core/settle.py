@@ -1,0 +1,390 @@
+"""Every ending of a run, decided: what becomes of the job, of the profile, and why, in words.
+
+`settle` is for a holder that reports its own ending; `resolve` is for one that vanished (expired, revoked or
+not proven closed). Both only decide: the store applies the answer in one commit, if the lease still allows it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from leasekeeper.core.failures import BelongsTo, Failure, ProfileRule, RetryRule, failure
+from leasekeeper.core.jobs import Backoff, Job, JobState
+from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, RunResult
+from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
+from leasekeeper.core.records import quick_init
+
+MOST_LOSSES = 2
+
+# What is wrong with a profile is wrong whether or not the run had started.
+_HOLDS_UNSTARTED = {
+    ProfileRule.REVIEW_REQUIRED: (ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON),
+    ProfileRule.QUARANTINED: (ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER),
+}
+
+
+_SENTENCES = {
+    "SECURITY_PROMPT": "a security prompt appeared",
+    "PROXY_CHANGED": "the proxy changed during the run",
+}
+
+
+class Browser(StrEnum):
+    """What is known of the browser at the end of a run."""
+
+    NONE = "none"
+    CLOSED = "closed"
+    NOT_PROVEN = "not_proven"
+    HANDED_OVER = "handed_over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndFacts:
+    """What the holder saw at the end. The defaults are the doubtful ones."""
+
+    browser: Browser = Browser.NOT_PROVEN
+    failing_clause: str = ""
+    final_url: str | None = None
+    proxy_changed: bool = False
+    evidence_saved: bool = True
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A holder's report of how its run ended. `reason` None means it completed.
+
+    `not_started`: the holder gives the job back untouched; it keeps its place and its attempts. With a `reason` that
+    needs a person, the profile goes to that person first.
+
+    `retry`: the task says itself that its error may be tried again. It counts for TASK_ERROR only.
+
+    `engine` is the browser's version that was open in the profile's own directory. `fence` is the token that the
+    directory was opened under before, by another store or before this one was restored: the next tokens are above it.
+    """
+
+    ref: LeaseRef
+    reason: str | None = None
+    message: str = ""
+    retry: bool = False
+    not_started: bool = False
+    facts: EndFacts = EndFacts()
+    registered: Failure | None = None
+    output: Mapping[str, object] | None = None
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    actual: Mapping[str, str] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    engine: int | None = None
+    fence: int | None = None
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobVerdict:
+    """Where the job goes. `run_at` is set when it will be tried again."""
+
+    state: JobState
+    detail: str = ""
+    run_at: datetime | None = None
+    lost: bool = False
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileVerdict:
+    """Where the profile goes once no sharer is left. None: nothing stands against `available`."""
+
+    state: ProfileState | None
+    cause: Cause
+    reason: str
+    unresolved: bool = False
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """The whole decision on one ending."""
+
+    result: RunResult
+    stop_reason: str | None
+    belongs_to: str | None
+    job: JobVerdict | None
+    profile: ProfileVerdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFacts:
+    """What was found out about a run whose holder vanished: from the keeper's report, or nothing.
+
+    A report is kept with the run's evidence as soon as it is known (`kept`), and read from there by whoever decides
+    (`recalled`): the machine that has the report need not be the one whose sweeper comes first.
+    """
+
+    final_url: str | None = None
+    browser_dead: bool = False
+    proxy_changed: bool = False
+    reported_by: str = ""
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+    def kept(self) -> Mapping[str, object]:
+        said = {"by": self.reported_by, "browser_dead": self.browser_dead, "proxy_changed": self.proxy_changed}
+        return {**self.evidence, "report": said}
+
+    @staticmethod
+    def recalled(final_url: str | None, evidence: Mapping[str, object]) -> "LostFacts":
+        said = evidence.get("report")
+        if not isinstance(said, Mapping):
+            return LostFacts()
+        return LostFacts(
+            final_url=final_url,
+            browser_dead=said.get("browser_dead") is True,
+            proxy_changed=said.get("proxy_changed") is True,
+            reported_by=str(said.get("by", "")),
+            evidence={name: value for name, value in evidence.items() if name != "report"},
+        )
+
+
+def settle(
+    lease: Lease, job: Job | None, ending: Ending, *, now: datetime, jitter: float, backoff: Backoff
+) -> Settlement:
+    """Decide an ending that the live holder reports."""
+    if ending.not_started and lease.open_section is None:
+        return _given_back(lease, job, ending, now)
+    reason, message = ending.reason, ending.message
+    if reason is None and lease.open_section is not None:
+        reason, message = "TASK_ERROR", f"the run ended inside mutating section {lease.open_section}"
+    if reason is None and not ending.facts.evidence_saved:
+        reason, message = "EVIDENCE_NOT_SAVED", "the run's evidence could not be saved"
+    row = failure(reason, ending.registered) if reason is not None else None
+    profile = _profile_verdict(lease, row, ending.facts, now)
+    if row is not None and row.reason == "TASK_ERROR" and ending.retry:
+        row = replace(row, retry=RetryRule.UNLESS_SECTION_OPEN)
+    verdict = _job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff) if job else None
+    return Settlement(
+        result=RunResult.COMPLETED if row is None else RunResult.FAILED,
+        stop_reason=reason,
+        belongs_to=row.belongs_to if row else None,
+        job=verdict,
+        profile=profile,
+    )
+
+
+def _given_back(lease: Lease, job: Job | None, ending: Ending, now: datetime) -> Settlement:
+    row = failure(ending.reason, ending.registered) if ending.reason is not None else None
+    profile = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted")
+    if row is not None and row.profile in _HOLDS_UNSTARTED:
+        said = ending.message or f"{row.reason} before the run started"
+        state, cause = _HOLDS_UNSTARTED[row.profile]
+        profile = ProfileVerdict(state=state, cause=cause, reason=said)
+    elif ending.facts.failing_clause:
+        # The task had not begun, but a browser had, and nobody proved that it closed.
+        profile = _profile_verdict(lease, None, ending.facts, now)
+    return Settlement(
+        result=RunResult.BLOCKED,
+        stop_reason=row.reason if row else "NOT_STARTED",
+        belongs_to=row.belongs_to if row else BelongsTo.WORKER,
+        job=JobVerdict(state=JobState.QUEUED) if job else None,
+        profile=profile,
+    )
+
+
+def may_hand_over(lease: Lease, ending: Ending) -> str | None:
+    """Why an open browser must not pass to the next run of its profile; None if it may."""
+    if ending.reason is not None or ending.not_started or not ending.facts.evidence_saved:
+        return "only a run that completed hands its browser over"
+    if lease.open_section is not None:
+        return f"mutating section {lease.open_section} is open"
+    if ending.facts.final_url is None or ending.facts.proxy_changed:
+        return "the final URL is unknown, or the proxy changed"
+    return "a shared run has no browser of its own" if lease.shared else None
+
+
+def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> ProfileVerdict:
+    rule = row.profile if row else ProfileRule.AVAILABLE
+    left_open = facts.browser is Browser.NOT_PROVEN or (facts.browser is Browser.HANDED_OVER and row is not None)
+    clause = facts.failing_clause or (row.reason if row and rule is ProfileRule.STALE else "no proof was given")
+    open_still = f"the browser could not be proven closed: {clause}"
+    also = f"; {open_still}" if left_open else ""
+    trigger = quarantine_trigger(lease, row, facts, now)
+    if trigger:
+        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason=f"{trigger}{also}")
+    if not facts.evidence_saved:
+        return ProfileVerdict(
+            state=ProfileState.REVIEW_REQUIRED,
+            cause=Cause.EVIDENCE_NOT_SAVED,
+            reason=f"the run's evidence could not be saved{also}",
+        )
+    if row and rule is ProfileRule.REVIEW_REQUIRED:
+        return ProfileVerdict(
+            state=ProfileState.REVIEW_REQUIRED,
+            cause=Cause.NEEDS_PERSON,
+            reason=f"the run stopped with {row.reason}{also}",
+        )
+    if rule is ProfileRule.STALE or left_open:
+        return ProfileVerdict(state=None, cause=Cause.NOT_PROVEN_CLOSED, reason=open_still, unresolved=True)
+    done = "completed" if row is None else f"stopped with {row.reason}"
+    if facts.browser is Browser.HANDED_OVER:
+        return ProfileVerdict(
+            state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} and handed its browser over"
+        )
+    return ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} and closed cleanly")
+
+
+def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> str | None:
+    """The first trigger that fired, as the sentence a person will read; None if none did."""
+    if lease.open_section is not None:
+        return _section_sentence("ended", lease, ",", now)
+    if row is not None and row.profile is ProfileRule.QUARANTINED:
+        return _SENTENCES.get(row.reason, f"the run stopped with {row.reason}")
+    if facts.proxy_changed:
+        return _SENTENCES["PROXY_CHANGED"]
+    if facts.browser is not Browser.NONE and facts.final_url is None:
+        return "the final URL is unknown"
+    return None
+
+
+def _section_sentence(verb: str, lease: Lease, joint: str, last: datetime) -> str:
+    if lease.last_safe_step is None or lease.last_safe_at is None:
+        return f"{verb} inside {lease.open_section}, before any safe step"
+    seconds = max(0, int((last - lease.last_safe_at).total_seconds()))
+    return f"{verb} inside {lease.open_section}{joint} {seconds} s after the last safe step {lease.last_safe_step}"
+
+
+def _job_verdict(
+    lease: Lease,
+    job: Job,
+    row: Failure | None,
+    message: str,
+    *,
+    now: datetime,
+    jitter: float,
+    backoff: Backoff,
+) -> JobVerdict:
+    if row is None:
+        return JobVerdict(state=JobState.COMPLETED)
+    lost = row.profile is ProfileRule.STALE
+    detail = f"{row.reason}: {message}" if message else row.reason
+    losses = job.losses + (1 if lost else 0)
+    if lost and losses >= MOST_LOSSES:
+        return JobVerdict(state=JobState.REVIEW, detail=f"{detail}; {losses} of its runs lost their worker", lost=lost)
+    if not _may_retry(job, row, section_open=lease.open_section is not None):
+        return JobVerdict(state=JobState.REVIEW, detail=detail, lost=lost)
+    if job.attempt >= job.max_attempts:
+        spent = f"{detail}; attempt {job.attempt} of {job.max_attempts} was the last"
+        return JobVerdict(state=JobState.REVIEW if lost else JobState.DEAD, detail=spent, lost=lost)
+    delay = ((job.retry and job.retry.backoff) or backoff).delay(job.attempt, jitter)
+    return JobVerdict(state=JobState.SCHEDULED, detail=detail, run_at=now + delay, lost=lost)
+
+
+def _may_retry(job: Job, row: Failure, *, section_open: bool) -> bool:
+    """Nothing is retried that may have been submitted: an open section always means a person decides."""
+    if section_open:
+        return False
+    if job.retry is not None and job.retry.reasons is not None:
+        return row.reason in job.retry.reasons
+    return row.retry is not RetryRule.NO
+
+
+def resolve(
+    lease: Lease,
+    job: Job | None,
+    facts: LostFacts,
+    *,
+    now: datetime,
+    jitter: float,
+    backoff: Backoff,
+    proxy_id: str | None,
+    lenient: bool = False,
+) -> Settlement | None:
+    """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
+
+    `proxy_id` is the proxy that the profile has now: whoever declared another one meanwhile has to look first.
+
+    `lenient` while expiry pauses: the clock jumped, so that it cannot tell whether the lock-delay has passed.
+    A job whose run already reported its own ending (the close was not proven) is not touched again.
+    """
+    profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient)
+    if profile is None:
+        return None
+    row = failure("WORKER_LOST")
+    reported = lease.status is LeaseStatus.RELEASED
+    running = job is not None and job.state is JobState.RUNNING and job.run_id == lease.run_id
+    verdict = None
+    if job is not None and running:
+        verdict = _job_verdict(lease, job, row, profile.reason, now=now, jitter=jitter, backoff=backoff)
+    return Settlement(
+        result=RunResult.FAILED,
+        stop_reason=None if reported else row.reason,
+        belongs_to=None if reported else row.belongs_to,
+        job=verdict,
+        profile=profile,
+    )
+
+
+def _unexplained(lease: Lease) -> str:
+    """How a run ended that nobody could explain, as a person reads it."""
+    if lease.status is LeaseStatus.RELEASED:
+        return f"the browser of worker {lease.worker_id} could not be proven closed"
+    if lease.status is LeaseStatus.REVOKED:
+        return f"the lease of worker {lease.worker_id} was revoked"
+    return f"worker {lease.worker_id} stopped reporting"
+
+
+def _resolution(
+    lease: Lease, facts: LostFacts, now: datetime, *, proxy_id: str | None, lenient: bool
+) -> ProfileVerdict | None:
+    lost = _unexplained(lease)
+    if lease.open_section is not None:
+        # When it died nobody knows: an expiry comes long after. When it last wrote, the store knows.
+        heard = max(lease.heartbeat_at, lease.section_at or lease.heartbeat_at)
+        verb = "revoked" if lease.status is LeaseStatus.REVOKED else "died"
+        sentence = _section_sentence(verb, lease, "; last heard of", heard)
+        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.RESOLVED, reason=sentence)
+    if facts.proxy_changed:
+        return ProfileVerdict(
+            state=ProfileState.QUARANTINED,
+            cause=Cause.RESOLVED,
+            reason=f"{lost}; the proxy changed during the run",
+        )
+    match lease.release_policy:
+        case ReleasePolicy.QUARANTINE:
+            return ProfileVerdict(
+                state=ProfileState.QUARANTINED,
+                cause=Cause.RESOLVED,
+                reason=f"{lost}; release policy is quarantine",
+            )
+        case ReleasePolicy.REVIEW:
+            return ProfileVerdict(
+                state=ProfileState.REVIEW_REQUIRED,
+                cause=Cause.RESOLVED,
+                reason=f"{lost}; release policy is review",
+            )
+        case ReleasePolicy.RECOVER:
+            return None if lenient else _recover(lease, facts, now, lost, proxy_id)
+
+
+def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id: str | None) -> ProfileVerdict | None:
+    doubts = [
+        sentence
+        for holds, sentence in (
+            (lease.last_safe_step is not None, "no safe step is known"),
+            (facts.final_url is not None, "the final URL is unknown"),
+            (facts.browser_dead, "the browser is not proven dead"),
+            (lease.proxy_id == proxy_id, f"its proxy was {lease.proxy_id or 'none'} and is {proxy_id or 'none'} now"),
+        )
+        if not holds
+    ]
+    if now < (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms):
+        return None
+    if doubts:
+        return ProfileVerdict(
+            state=ProfileState.REVIEW_REQUIRED,
+            cause=Cause.RESOLVED,
+            reason=f"{lost}; not recovered: {', '.join(doubts)}",
+        )
+    return ProfileVerdict(
+        state=None,
+        cause=Cause.RESOLVED,
+        reason=f"{lost}; recovered after safe step {lease.last_safe_step}, browser proven dead",
+    )

@@ -1,0 +1,380 @@
+"""The two seams of the system: read this file to know what Leasekeeper promises.
+
+`Store` is about twenty domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
+that hold for each of them, on every store:
+
+- One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
+- The clock is the store's. No argument carries a caller's time into lease arithmetic.
+- A write that depends on a lease is accepted only while that very lease is live and the token is its own; one
+  atomic check. A refused write changes nothing but the log: event `stale_worker_write_rejected` (I3).
+- An answer that was lost is found out by reading, never by doing the work again (I4, I8).
+- Losing a race is a value (an empty claim, a refusal); an exception means nothing was done.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Generic, Protocol, TypeVar
+
+from leasekeeper.core.accounts import Account, Proxy
+from leasekeeper.core.decisions import Decision
+from leasekeeper.core.deliveries import Attempt, Delivery
+from leasekeeper.core.events import Event
+from leasekeeper.core.fleet import Change, Fleet
+from leasekeeper.core.ids import LeaseId, ProfileId, RunId, WorkerId
+from leasekeeper.core.jobs import Job, JobSpec, JobState
+from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose
+from leasekeeper.core.policy import Retention
+from leasekeeper.core.profiles import Profile, ProfileState, ReleasePolicy
+from leasekeeper.core.records import quick_init
+from leasekeeper.core.settle import Ending, LostFacts, Settlement
+from leasekeeper.core.why import WhyFacts
+from leasekeeper.core.workers import WorkerReport
+
+T = TypeVar("T")
+
+MOST_IN_BATCH = 1_000
+MOST_IN_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreInfo:
+    """What a store says of itself."""
+
+    kind: str
+    location: str
+    schema: int
+    newest_schema: int
+    now: datetime
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """The answer to one submitted job. `already_handled`: the key was known, and this is the first job."""
+
+    job: Job
+    already_handled: bool = False
+    decision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """A worker asks for up to `most` jobs of its pool whose task it knows and that are safe to run now."""
+
+    worker_id: WorkerId
+    incarnation: str
+    tasks: tuple[str, ...]
+    pool: str = "default"
+    most: int = 1
+    engine: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRequest:
+    """Somebody wants one profile, without a job."""
+
+    profile_id: ProfileId
+    worker_id: WorkerId
+    incarnation: str
+    purpose: Purpose = Purpose.API
+    mode: Mode = Mode.EXCLUSIVE
+    ttl: timedelta | None = None
+    release_policy: ReleasePolicy | None = None
+    engine: int | None = None
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A lease, and everything that is needed to use it.
+
+    `engine` is the version of the browser that opened the profile last; None if none did, or a person has accepted an
+    empty directory since: only then may it be empty.
+    """
+
+    lease: Lease
+    profile: Profile
+    account: Account
+    proxy: Proxy | None = None
+    job: Job | None = None
+    engine: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """One heartbeat. `status` RELEASING says that the run is over and evidence is being saved."""
+
+    ref: LeaseRef
+    status: LeaseStatus = LeaseStatus.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """The answer to one heartbeat: the new expiry, or why it was refused."""
+
+    lease_id: LeaseId
+    expires_at: datetime | None = None
+    refused: str | None = None
+
+
+@quick_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of one ending. With `refused` set, nothing did."""
+
+    lease_id: LeaseId
+    run_id: RunId | None = None
+    refused: str | None = None
+    settlement: Settlement | None = None
+    job_state: JobState | None = None
+    profile_state: ProfileState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """One run ended and the next one of its profile began. Without a grant the ending was refused."""
+
+    settled: Settled
+    grant: Grant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """What was found out about a run that lost its holder."""
+
+    lease_id: LeaseId
+    facts: LostFacts = LostFacts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a sender wants of the webhook messages that are due: at most `most`, at most `each` per host.
+
+    `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
+    """
+
+    most: int
+    each: int
+    room: Mapping[str, int] = field(default_factory=dict)
+    slow: Collection[str] = ()
+    slow_places: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What a decision led to: the record's new state and version."""
+
+    state: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """One page of a list. `after` continues it; None: this was the last one."""
+
+    items: Sequence[T]
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Counts of now: jobs by state and by blocked reason, profiles by state, live leases by pool, webhooks that were
+    not delivered by state. Of those that are pending: since when the first is due, and when one was tried last."""
+
+    jobs: Mapping[str, int] = field(default_factory=dict)
+    blocked: Mapping[str, int] = field(default_factory=dict)
+    profiles: Mapping[str, int] = field(default_factory=dict)
+    leases: Mapping[str, int] = field(default_factory=dict)
+    reviews: int = 0
+    webhooks: Mapping[str, int] = field(default_factory=dict)
+    webhooks_due_at: datetime | None = None
+    webhooks_tried_at: datetime | None = None
+    now: datetime
+
+
+class Store(Protocol):
+    """The store. Implementations: SQLite (embedded), PostgreSQL (fleet)."""
+
+    async def check(self) -> StoreInfo:
+        """What the store is, its schema and its clock. Raises StoreError if it cannot be used."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back. Leases that are live stay live until they are released or expire."""
+        ...
+
+    async def apply(self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False) -> list[Change]:
+        """Put configuration and return the difference. Idempotent; never touches runtime state.
+
+        Jobs that were blocked by what changed move on in the same commit. With `prune`, records that the fleet
+        does not name are removed; refused if a profile to remove is leased or has open jobs.
+        """
+        ...
+
+    async def submit(self, specs: Sequence[JobSpec]) -> list[Submitted]:
+        """Accept jobs, all or none. Idempotent by key: same key and body gives the first job back (I8).
+
+        Each job is in a lane, scheduled or blocked when this returns; a job that is due while its profile is
+        taken follows its `on_conflict`, with an event.
+        """
+        ...
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Up to `most` jobs, each with the lease of its profile, token, routing key and limits: one commit.
+
+        Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the
+        lane waited; FIFO inside a lane. The cost does not depend on the number of jobs that cannot run. If the caller
+        is cancelled before it has the answer, its grants are given back.
+        """
+        ...
+
+    async def acquire(self, request: LeaseRequest) -> Grant:
+        """Lease one profile without a job, under the same limits. Raises ProfileBusy with the reason and holder."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
+        """Heartbeats: each live lease now ends one TTL from the store's now. A refusal is a value."""
+        ...
+
+    async def checkpoint(self, ref: LeaseRef, step: str, *, url: str | None = None) -> None:
+        """Record the last safe step (and the URL it was reached at). Raises LeaseLost if refused."""
+        ...
+
+    async def enter_section(self, ref: LeaseRef, name: str) -> None:
+        """Open a mutating section. A holder that vanishes inside it quarantines the profile."""
+        ...
+
+    async def leave_section(self, ref: LeaseRef, name: str) -> None:
+        """Close the open mutating section. Raises Conflict if another one, or none, is open."""
+        ...
+
+    async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
+        """End runs: evidence record, job (retry included), profile, lease, events, outbox, in one commit.
+
+        Each ending is decided by `core.settle` from the records as they are under lock, so the last word on a
+        profile's state is never the worker's. A refused ending is a value and leaves the others alone.
+        """
+        ...
+
+    async def turn(self, endings: Sequence[Ending], request: ClaimRequest) -> tuple[list[Settled], list[Grant]]:
+        """Settle and claim in one commit: what a busy worker does between two jobs. Guarantees are those of both.
+
+        A profile that it frees can be claimed in it, if nothing else is ready. If it frees the key of an account, the
+        claim is a commit of its own, after those who waited for that key are ready too.
+        """
+        ...
+
+    async def hand_over(
+        self, ending: Ending, request: ClaimRequest, *, among: Sequence[str] | None = None
+    ) -> HandedOver | None:
+        """Settle a completed run whose browser is still open, and grant the next job of its profile: one commit.
+
+        The new lease has a token of its own; the profile is never free in between. None: no job of that profile waits
+        that may run in this browser now (`among`: these tasks alone), or a more urgent one of any task of the request
+        waits elsewhere, and nothing was done. Close the browser, then settle.
+        """
+        ...
+
+    async def expire(self, most: int = MOST_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
+        """End leases whose time is up: lease expired, profile stale (once no sharer is left). Frees nothing.
+
+        `seen` is what the store's clock showed when the caller last compared it with its own: what was not over by
+        then is left, since the clock may have jumped in between.
+        Safe to run many times at once. Returns those that this call expired.
+        """
+        ...
+
+    async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
+        """The store's clock jumped: for this long no lease expires, nor is a write refused because one has.
+
+        Every lease has its own TTL from now, whatever the jump left of it. Event `clock_jumped`.
+        """
+        ...
+
+    async def unresolved(self, most: int = MOST_IN_BATCH) -> list[Lease]:
+        """Leases that ended without an explanation and wait for `resolve`, oldest first."""
+        ...
+
+    async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
+        """Resolve unexplained endings by `core.settle.resolve`: profile and job in one commit, once each.
+
+        A lease whose lock-delay has not passed (nor can it, while expiry pauses), or that is resolved already, is left
+        out of the answer. What a report
+        says of a lease that has expired is kept with its run in any case, and counts for whoever resolves it.
+        """
+        ...
+
+    async def promote(self, most: int = MOST_IN_BATCH) -> int:
+        """Move scheduled jobs that are due into their lanes (or to blocked, or by `on_conflict`). Returns how many."""
+        ...
+
+    async def heal(self, most: int = MOST_IN_BATCH) -> int:
+        """Wake lanes that wait for a routing key which is free: for a wake-up that was lost. Returns how many."""
+        ...
+
+    async def decide(self, decision: Decision) -> Decided:
+        """A person's decision, version-checked, with a note; closes the record's open review.
+
+        Raises NotFound, VersionConflict, IllegalTransition, or Conflict (the lease was revoked already). Touches a
+        constant number of rows, however many jobs wait behind the record.
+        """
+        ...
+
+    async def take_deliveries(self, look: Look, hold: timedelta, *, after: str = "") -> Page[Delivery]:
+        """Webhook messages that are due, for the caller to send.
+
+        Until `hold` has passed nobody else is given them: then they are due again, since whoever took them may be
+        gone. The page's `after` continues with further hosts; however much is owed to one, others are found as soon.
+        """
+        ...
+
+    async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
+        """Keep what came of sending: delivered, due again later, or exhausted; each end is an event (I10).
+
+        An attempt that somebody else has overtaken counts only if it was accepted. Returns the messages that changed.
+        """
+        ...
+
+    async def report(self, report: WorkerReport) -> None:
+        """A worker is there (or stops): which tasks it offers in which pool. Frees jobs that waited for a worker."""
+        ...
+
+    async def record(self, event: Event) -> None:
+        """Write an event that goes with no other change. Its time is the store's."""
+        ...
+
+    async def get(self, kind: type[T], record_id: str) -> T:
+        """One record by id. Raises NotFound."""
+        ...
+
+    async def find(
+        self,
+        kind: type[T],
+        where: Mapping[str, str] | None = None,
+        *,
+        after: str | None = None,
+        most: int = 100,
+    ) -> Page[T]:
+        """A page of records that match every filter, newest first where that makes sense. Paged by key.
+
+        Kinds: Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Event, Review, Worker, Delivery.
+        A filter that the kind does not have raises InputError with those it has.
+        """
+        ...
+
+    async def stats(self) -> Stats:
+        """Counts for people. Never slows a claim."""
+        ...
+
+    async def why(self, *, job_id: str | None = None, profile_id: str | None = None) -> WhyFacts:
+        """All facts about one job or profile, read at one moment, for `core.why`. Raises NotFound."""
+        ...
+
+    async def wait(self, pool: str, timeout: timedelta) -> None:
+        """Return when there may be work for the pool, at the latest after `timeout`. May return early or lie."""
+        ...
+
+    async def prune(self, retention: Retention, most: int = MOST_IN_BATCH) -> int:
+        """Delete a batch of finished jobs (with their runs) and events past their time. Returns how many rows went."""
+        ...

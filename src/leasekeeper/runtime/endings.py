@@ -1,0 +1,132 @@
+"""How a run came to its end, decided from what the worker saw. Pure: the runner looks, this module judges."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from leasekeeper.app import Signal, Task
+from leasekeeper.browsers.reports import KeeperReport
+from leasekeeper.core.classify import Facts, classify, kind_of, summary
+from leasekeeper.core.failures import Failure, ProfileRule, handed_in, unknown
+from leasekeeper.core.settle import Browser, EndFacts
+from leasekeeper.errors import Fail, LeaseLost, told
+from leasekeeper.evidence.files import EvidenceNotSaved
+
+MOST_RESULT = 1_000_000
+_STRICTNESS = {ProfileRule.REVIEW_REQUIRED: 1, ProfileRule.STALE: 2, ProfileRule.QUARANTINED: 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the task. `reason` None: it completed, with `output`. `said`: by the task itself."""
+
+    reason: str | None = None
+    message: str = ""
+    output: Mapping[str, object] | None = None
+    retry: bool = False
+    said: bool = False
+
+    def row(self, own: Mapping[str, Failure]) -> Failure | None:
+        """How its reason is treated, in an app that registered `own`."""
+        return None if self.reason is None else handed_in(self.reason, own)
+
+    def words(self, own: Mapping[str, Failure]) -> str:
+        """The message; of a reason that nobody registered also that, and what it may have meant."""
+        doubt = "" if self.reason is None else unknown_here(self.reason, own)
+        return f"{self.message} ({doubt})" if doubt and self.message else self.message or doubt
+
+
+def unknown_here(reason: str, own: Mapping[str, Failure]) -> str:
+    """What to say of a reason that the app has not registered; nothing, if it has."""
+    doubt = unknown(reason, own)
+    return doubt and f"{doubt} Reasons of your own are registered with app.reason"
+
+
+def outcome_of_error(error: BaseException, task: Task, *, facts: Facts, redact: Callable[[str], str]) -> Outcome:
+    """The outcome of a task that raised. `redact` takes secrets out of what the error says, before that is cut."""
+    match error:
+        case Fail():
+            return Outcome(reason=error.reason, message=error.detail, said=True)
+        case LeaseLost():
+            return Outcome(reason="LEASE_LOST", message=error.message)
+        case EvidenceNotSaved():
+            return Outcome(reason="EVIDENCE_NOT_SAVED", message=told(error))
+    reason = classify(kind_of(error), told(error), facts)
+    return Outcome(
+        reason=reason,
+        message=f"{type(error).__name__}: {summary(told(error), redact)}",
+        retry=reason == "TASK_ERROR" and task.retries(error),
+    )
+
+
+def outcome_of_result(result: object) -> Outcome:
+    """The outcome of a task that returned: nothing, or a mapping that can be kept as the run's result."""
+    if result is not None and not isinstance(result, Mapping):
+        kind = type(result).__name__
+        return Outcome(reason="TASK_ERROR", message=f"the task returned {kind}; return a mapping, or nothing")
+    try:
+        size = len(json.dumps(result, allow_nan=False))
+    except Exception as error:  # noqa: BLE001 - mappings of the task's own may raise anything
+        return Outcome(reason="TASK_ERROR", message=f"the task's result cannot be kept as JSON: {told(error)}")
+    if size > MOST_RESULT:
+        return Outcome(reason="TASK_ERROR", message=f"the task's result has {size:,} characters; attach it as a file")
+    return Outcome(output=result)
+
+
+def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str, Failure]) -> Outcome:
+    """The outcome with what the task or a detector noticed: the reason that is hardest on the profile counts."""
+
+    def strictness(reason: str | None) -> int:
+        return -1 if reason is None else _STRICTNESS.get(handed_in(reason, reasons).profile, 0)
+
+    for signal in signals:
+        before, after = strictness(outcome.reason), strictness(signal.reason)
+        if after > before or (after == before and not outcome.said):
+            outcome = Outcome(reason=signal.reason, message=signal.message, output=outcome.output, said=True)
+    return outcome
+
+
+def unopened_facts(
+    report: KeeperReport | None, *, begun: bool, final_url: str | None, throwaway: bool, evidence_saved: bool
+) -> EndFacts:
+    """The same for a run whose task did not start. `begun`: a keeper was there, so that a browser may have been."""
+    if not begun or (report is not None and report.no_browser):
+        return EndFacts(browser=Browser.NONE, evidence_saved=evidence_saved)
+    return end_facts(
+        report,
+        final_url=final_url,
+        opened=False,
+        throwaway=throwaway,
+        evidence_saved=evidence_saved,
+        proxy_changed=False,
+    )
+
+
+def end_facts(
+    report: KeeperReport | None,
+    *,
+    final_url: str | None,
+    opened: bool,
+    throwaway: bool,
+    evidence_saved: bool,
+    proxy_changed: bool,
+) -> EndFacts:
+    """What is known of the browser at the end: the keeper's word, since nobody else was there.
+
+    A browser that never got as far as a page was nowhere; a throwaway copy only has to be gone.
+    """
+    where = final_url or (report.final_url if report else None) or (None if opened else "about:blank")
+    browser, clause = Browser.NOT_PROVEN, "the keeper left no report"
+    if report is not None:
+        holds = report.proof.processes_gone if throwaway else report.proof.holds
+        browser = Browser.CLOSED if holds else Browser.NOT_PROVEN
+        clause = "" if holds else report.proof.failing_clause or "no proof was given"
+        if report.no_browser:
+            browser, clause = Browser.NONE, ""
+    return EndFacts(
+        browser=browser,
+        failing_clause=clause,
+        final_url=where,
+        proxy_changed=proxy_changed,
+        evidence_saved=evidence_saved,
+    )

@@ -1,0 +1,233 @@
+"""A worker: claims what it can start, runs it, and goes without leaving anything behind.
+
+Claims are one loop; each grant is a task of its own. The worker says that it is there every so often, so that jobs
+know whether anybody offers their task.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from leasekeeper.app import App
+from leasekeeper.aside import aside
+from leasekeeper.config import Config
+from leasekeeper.core.ids import WorkerId, is_id
+from leasekeeper.core.settle import Ending
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.errors import InputError, LeasekeeperError, Problem
+from leasekeeper.ports import ClaimRequest, Grant, Store
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.endings import unknown_here
+from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.offspring import keep_track
+from leasekeeper.runtime.opening import Kit
+from leasekeeper.runtime.runner import Runner
+from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.testimony import Testimony
+
+_LOG = logging.getLogger(__name__)
+
+TROUBLE_SECONDS = 1.0
+GIVE_BACK_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How one worker process joins a fleet."""
+
+    concurrency: int = 1
+    pool: str = "default"
+    worker_id: str | None = None
+
+    def check(self) -> None:
+        problems = []
+        if not 1 <= self.concurrency <= 1000:
+            problems.append(Problem("concurrency", "must be from 1 to 1000"))
+        if self.worker_id is not None and not is_id(self.worker_id):
+            problems.append(Problem("worker_id", f"{self.worker_id!r} is not a name for a worker"))
+        if not is_id(self.pool):
+            problems.append(Problem("pool", f"{self.pool!r} is not a pool's name"))
+        if problems:
+            raise InputError("the worker did not start", problems)
+
+
+def _check_reasons(app: App) -> None:
+    """Refuse detectors of reasons that nobody knows. Not before: an app may register them in any order."""
+    own = [detector for task in app.tasks.values() for detector in task.detectors]
+    told = {each.reason: unknown_here(each.reason, app.reasons) for each in (*app.detectors, *own)}
+    problems = [Problem("detector", fault) for fault in told.values() if fault]
+    if problems:
+        raise InputError("the worker did not start", problems)
+
+
+class Worker:
+    """One worker process. `run` returns when it was asked to stop and everything has ended."""
+
+    def __init__(
+        self,
+        app: App,
+        store: Store,
+        config: Config,
+        options: WorkerOptions,
+        *,
+        open_store: Callable[[], Awaitable[Store]],
+        stop: Stop,
+    ) -> None:
+        options.check()
+        if not app.tasks:
+            raise InputError("the app has no tasks; register one with @app.task")
+        _check_reasons(app)
+        self._app = app
+        self._store = store
+        self._config = config
+        self._options = options
+        self._stop = stop
+        host = socket.gethostname()
+        self.worker_id = WorkerId(options.worker_id or f"{host}-{os.getpid()}"[:128])
+        self.incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"[-128:]
+        self._heartbeat = Heartbeat(open_store, config.policy.timing)
+        self.trouble = self._heartbeat.trouble
+        self._running: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._kit = Kit(config.browsers, store, on_launch=self._freed.set)
+
+    @property
+    def running(self) -> int:
+        """How many runs are under way."""
+        return len(self._running)
+
+    async def run(self) -> None:
+        """Work until asked to stop."""
+        browser = await self._kit.prepare()
+        keep_track(asyncio.get_running_loop())
+        self._request = ClaimRequest(
+            worker_id=self.worker_id,
+            incarnation=self.incarnation,
+            tasks=tuple(self._app.tasks),
+            pool=self._options.pool,
+            engine=browser.engine,
+        )
+        self._runner = Runner(self._app, self._kit, self._heartbeat, self._stop, self._request)
+        habits = [asyncio.create_task(self._report_often()), asyncio.create_task(self._deliver_often())]
+        _LOG.info("worker %s: %s %s, pool %s", self.worker_id, browser.path, browser.version, self._options.pool)
+        try:
+            await self._claim_until_stopped()
+            await self._drain()
+        finally:
+            for task in (*habits, *self._running):
+                task.cancel()
+            await asyncio.gather(*habits, *self._running, return_exceptions=True)
+            await self._kit.close()
+            await aside(self._heartbeat.close)
+            with suppress(LeasekeeperError):
+                await self._report(stopping=True)
+
+    async def _claim_until_stopped(self) -> None:
+        while not self._stop.asked.is_set():
+            free = self._options.concurrency - len(self._running)
+            if free < 1 or self._kit.launches.locked():
+                await self._pause(self._config.poll_every)
+                continue
+            sent_at = boot_time()
+            try:
+                engine = (await self._kit.look_again()).engine
+                most = min(free, self._config.browsers.launch_together)
+                grants = await self._store.claim(replace(self._request, most=most, engine=engine))
+            except Exception as error:  # noqa: BLE001 - what runs must not end because nothing more can be claimed
+                self.trouble.again("no claim", error)
+                await self._pause(timedelta(seconds=TROUBLE_SECONDS))
+                continue
+            self.trouble.over("no claim")
+            if self._stop.asked.is_set():
+                await self._give_back(grants)
+                return
+            for grant in grants:
+                self._start(grant, sent_at)
+            if not grants:
+                await self._wait_for_work()
+
+    async def _wait_for_work(self) -> None:
+        waiting = asyncio.ensure_future(self._store.wait(self._options.pool, self._config.poll_every))
+        stopping = asyncio.ensure_future(self._stop.asked.wait())
+        done, pending = await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for future in pending:
+            future.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        if waiting in done and (error := waiting.exception()) is not None:
+            self.trouble.again("cannot wait for work", error)
+            await self._pause(timedelta(seconds=TROUBLE_SECONDS))
+
+    def _start(self, grant: Grant, sent_at: float) -> None:
+        task = asyncio.create_task(self._runner.run(grant, sent_at))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        self._freed.set()
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("a run ended in an error of Leasekeeper's own; its lease will expire", exc_info=task.exception())
+
+    async def _pause(self, most: timedelta) -> None:
+        """Until a browser was launched, a run has ended or a stop was asked for, but not longer than this."""
+        self._freed.clear()
+        waits = {asyncio.ensure_future(self._freed.wait()), asyncio.ensure_future(self._stop.asked.wait())}
+        _, pending = await asyncio.wait(waits, timeout=most.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
+        for future in pending:
+            future.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        """Wait for what is running: it knows that a stop was asked for."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+
+    async def _give_back(self, grants: list[Grant]) -> None:
+        """Claimed in the moment of the stop: these jobs keep their places."""
+        for _ in range(GIVE_BACK_TRIES if grants else 0):
+            try:
+                await self._store.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in grants])
+            except LeasekeeperError as error:
+                _LOG.warning("%d jobs could not be given back, trying again: %s", len(grants), error)
+                await asyncio.sleep(TROUBLE_SECONDS)
+            else:
+                return
+
+    async def _report_often(self) -> None:
+        every, what = self._config.policy.worker_ttl.total_seconds() / 3, f"worker {self.worker_id} could not report"
+        while True:
+            try:
+                await self._report(stopping=False)
+                self.trouble.over(what)
+            except Exception as error:  # noqa: BLE001 - nobody else would report
+                self.trouble.again(what, error)
+            await asyncio.sleep(every)
+
+    async def _deliver_often(self) -> None:
+        """Hand in what keepers on this machine reported of workers that are gone."""
+        testimony, what = Testimony(self._kit.data_dir), "reports of lost runs were not delivered"
+        while True:
+            try:
+                await testimony.deliver(self._store)
+                self.trouble.over(what)
+            except Exception as error:  # noqa: BLE001 - nobody else would deliver them
+                self.trouble.again(what, error)
+            await asyncio.sleep(self._config.sweep_every.total_seconds())
+
+    async def _report(self, *, stopping: bool) -> None:
+        await self._store.report(
+            WorkerReport(
+                worker_id=self.worker_id,
+                incarnation=self.incarnation,
+                pool=self._options.pool,
+                tasks=tuple(self._app.tasks),
+                concurrency=self._options.concurrency,
+                engine=self._kit.browser.engine,
+                stopping=stopping,
+            )
+        )

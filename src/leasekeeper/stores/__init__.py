@@ -1,0 +1,109 @@
+"""Stores by URL: `sqlite:///FILE` or `postgresql://…`. Drivers are imported when their URL is opened."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from leasekeeper.core.policy import Policy
+from leasekeeper.errors import InputError, Problem
+from leasekeeper.ports import Store, StoreInfo
+
+# User, password, and then what would end the password too early: pieces of it would be taken for the host, and told.
+_MISREAD: Final = re.compile(r"[^/?#@]*:(?!\d+(?:[/?]|$))(?:[^@?]*[@/#][^?]*@|[^@?]*\?.*@)")
+
+
+def _same(real: datetime) -> datetime:
+    return real
+
+
+async def open_store(url: str, *, policy: Policy | None = None, clock: Callable[[datetime], datetime] = _same) -> Store:
+    """Open the store behind a URL and check its schema.
+
+    An SQLite file is made and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. `clock`
+    maps the store's real time to the time it acts on: for tests that move time.
+    """
+    kind, place = split(url)
+    policy = policy or Policy()
+    if kind == "sqlite":
+        from leasekeeper.stores.sql.store import SqlStore
+        from leasekeeper.stores.sqlite.engine import SqliteEngine
+
+        engine = SqliteEngine(Path(place), clock)
+        try:
+            await engine.open()
+        except BaseException:
+            await engine.close()
+            raise
+        return SqlStore(engine, policy)
+    return await _open_postgres(place, policy, clock)
+
+
+async def _open_postgres(url: str, policy: Policy, clock: Callable[[datetime], datetime]) -> Store:
+    from leasekeeper.stores.postgres.engine import PostgresEngine
+    from leasekeeper.stores.sql.store import SqlStore
+
+    engine = PostgresEngine(url, clock)
+    try:
+        await engine.open()
+    except BaseException:
+        await engine.close()
+        raise
+    return SqlStore(engine, policy)
+
+
+async def migrate(url: str) -> StoreInfo:
+    """Bring the store's schema to the newest this program knows."""
+    kind, place = split(url)
+    if kind == "sqlite":
+        store = await open_store(url)
+        try:
+            return await store.check()
+        finally:
+            await store.close()
+    from leasekeeper.stores.postgres.schema import migrate_url
+
+    return await migrate_url(place)
+
+
+async def inspect(url: str) -> StoreInfo:
+    """What the store says of itself, whatever its schema."""
+    kind, place = split(url)
+    if kind == "sqlite":
+        from leasekeeper.stores.sqlite.inspect import inspect_file
+
+        return inspect_file(Path(place))
+    from leasekeeper.stores.postgres.schema import inspect_url
+
+    return await inspect_url(place)
+
+
+def absolute(url: str) -> str:
+    """The same store by a URL that means it wherever the program moves to."""
+    kind, place = split(url)
+    return f"sqlite:///{place}" if kind == "sqlite" else url
+
+
+def split(url: str) -> tuple[str, str]:
+    """The kind of store that a URL names, and its place."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        return "sqlite", str(Path(rest[1:]).resolve())  # a link leads to one file, with one log and one lock
+    if separator and scheme in ("postgresql", "postgres"):
+        if _MISREAD.match(rest):
+            raise InputError(
+                "the store's URL is not usable",
+                [Problem("store", "a password has to be written with %40 for @, %2F for /, %3F for ?, %23 for #")],
+            )
+        return "postgres", url
+    shown = f"{scheme}://…" if separator else "it"
+    raise InputError(
+        "the store's URL is not usable",
+        [
+            Problem(
+                "store",
+                f"{shown} must be sqlite:///relative.db, sqlite:////absolute/path.db or postgresql://…",
+            )
+        ],
+    )

@@ -1,0 +1,1 @@
+"""The fleet store: PostgreSQL, many machines. Needs the extra `leasekeeper[postgres]`."""

@@ -1,0 +1,159 @@
+-- Reads that take locks. A statement that locks never also reads what the lock protects: it would see the snapshot
+-- from before the lock. Whoever waits, waits in the order of ids; a claim never waits (SKIP LOCKED).
+
+-- name: lock_lanes
+SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UPDATE;
+
+-- name: lock_lanes_free
+SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UPDATE SKIP LOCKED;
+
+-- Which lanes a claim has locked stays known to the server until the transaction ends, so that what is to be read of
+-- them can follow in the same trip: `heads_of_ready`, `configs_of_ready`.
+
+-- name: lock_ready
+WITH locked AS (
+    SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit FROM lanes l
+    WHERE l.head_pool = :pool AND l.head_task = :task AND l.hold IS NULL AND l.head_job_id IS NOT NULL
+      AND (l.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR l.engine <= CAST(:engine AS bigint))
+    ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
+    LIMIT :most
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+SELECT locked.*,
+       (SELECT set_config('leasekeeper.ready', CAST(array_agg(profile_id) AS text), TRUE) FROM locked) AS ready
+FROM locked;
+
+-- name: lock_ready_among
+WITH locked AS (
+    SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit FROM lanes l
+    WHERE l.profile_id IN (
+        SELECT best.profile_id
+        FROM unnest(CAST(:tasks AS text[])) AS offered (task)
+        CROSS JOIN LATERAL (
+            SELECT r.profile_id FROM lanes r
+            WHERE r.head_pool = :pool AND r.head_task = offered.task AND r.hold IS NULL AND r.head_job_id IS NOT NULL
+              AND (r.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR r.engine <= CAST(:engine AS bigint))
+            ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
+            LIMIT :window
+        ) best
+    )
+      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.hold IS NULL AND l.head_job_id IS NOT NULL
+    ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
+    LIMIT :most
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+SELECT locked.*,
+       (SELECT set_config('leasekeeper.ready', CAST(array_agg(profile_id) AS text), TRUE) FROM locked) AS ready
+FROM locked;
+
+-- name: heads
+SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
+       n.mode AS next_mode
+FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM jobs q
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
+    ORDER BY q.priority DESC, q.seq
+    LIMIT 1
+) j
+LEFT JOIN LATERAL (
+    SELECT q.job_id, q.pool, q.task, q.priority, q.mode FROM jobs q
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
+    ORDER BY q.priority DESC, q.seq
+    LIMIT 1 OFFSET 1
+) n ON TRUE
+WHERE l.profile_id IN :ids[];
+
+-- name: heads_of_ready
+SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
+       n.mode AS next_mode
+FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM jobs q
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
+    ORDER BY q.priority DESC, q.seq
+    LIMIT 1
+) j
+LEFT JOIN LATERAL (
+    SELECT q.job_id, q.pool, q.task, q.priority, q.mode FROM jobs q
+    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
+    ORDER BY q.priority DESC, q.seq
+    LIMIT 1 OFFSET 1
+) n ON TRUE
+WHERE l.profile_id = ANY(CAST(nullif(current_setting('leasekeeper.ready', TRUE), '') AS text[]));
+
+-- name: configs_of_ready
+SELECT p.*,
+       a.account_id AS a_account_id, a.routing AS a_routing, a.labels AS a_labels, a.notes AS a_notes,
+       a.paused AS a_paused, a.pause_note AS a_pause_note, a.version AS a_version,
+       x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials
+FROM profiles p
+JOIN accounts a ON a.account_id = p.account_id
+LEFT JOIN proxies x ON x.proxy_id = p.proxy_id
+WHERE p.profile_id = ANY(CAST(nullif(current_setting('leasekeeper.ready', TRUE), '') AS text[]));
+
+-- Open runs are looked up lane by lane: a plan that was made while there were no runs must not walk through all later.
+
+-- name: open_runs
+SELECT r.* FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open ORDER BY q.token OFFSET 0
+) r
+WHERE l.profile_id IN :ids[];
+
+-- name: moving_runs
+SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
+       r.open_section, r.section_at, r.status, r.unresolved, r.ended_at, j.version AS job_version
+FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open ORDER BY q.token OFFSET 0
+) r
+LEFT JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
+WHERE l.profile_id IN :ids[];
+
+-- name: running_jobs
+SELECT j.* FROM lanes l
+CROSS JOIN LATERAL (
+    SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open OFFSET 0
+) r
+JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
+WHERE l.profile_id IN :ids[];
+
+-- name: lock_pool
+SELECT max_leases FROM limits WHERE pool = :pool FOR NO KEY UPDATE;
+
+-- name: lock_accounts
+SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY account_id FOR NO KEY UPDATE;
+
+-- name: lock_accounts_free
+SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY account_id FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: lock_deliveries
+SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id FOR NO KEY UPDATE;
+
+-- name: lock_deliveries_free
+SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id FOR NO KEY UPDATE SKIP LOCKED;
+
+-- Of each host with pending messages, found one after the other by index, the first few that are due.
+
+-- name: due_deliveries
+WITH RECURSIVE hosts (host, place) AS (
+    SELECT (SELECT min(q.host) FROM deliveries q WHERE q.ended_at IS NULL AND q.host > :after), 1
+    UNION ALL
+    SELECT (SELECT min(q.host) FROM deliveries q WHERE q.ended_at IS NULL AND q.host > hosts.host), place + 1
+    FROM hosts WHERE hosts.host IS NOT NULL AND place < :hosts
+)
+SELECT h.host, d.delivery_id, d.due_at FROM hosts h
+LEFT JOIN LATERAL (
+    SELECT q.delivery_id, q.due_at FROM deliveries q
+    WHERE q.ended_at IS NULL AND q.host = h.host AND q.due_at <= :now
+    ORDER BY q.due_at, q.seq
+    LIMIT :each
+) d ON TRUE
+WHERE h.host IS NOT NULL;
+
+-- name: lock_fleet
+SELECT only_row FROM fleet_lock FOR UPDATE;
+
+-- name: lock_all_lanes
+SELECT count(*) AS locked FROM (SELECT profile_id FROM lanes ORDER BY profile_id FOR UPDATE) AS l;

@@ -1,0 +1,134 @@
+"""The PostgreSQL schema: which version it has, and how it is brought up to date. Never by a worker in passing."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import datetime
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+from psycopg import sql
+
+from leasekeeper.errors import SchemaTooNew, SchemaTooOld, StoreUnavailable
+from leasekeeper.ports import StoreInfo
+from leasekeeper.stores.sql.codec import from_us
+
+SCHEMA: Final = "leasekeeper"
+MIGRATIONS: Final = tuple(
+    sorted(
+        (file for file in resources.files("leasekeeper.stores.postgres").joinpath("migrations").iterdir()
+         if file.name.endswith(".sql")),
+        key=lambda file: file.name,
+    )
+)  # fmt: skip
+NEWEST: Final = len(MIGRATIONS)
+_LOCK: Final = 0x1EA5E401D
+
+
+def version(connection: psycopg.Connection[Any]) -> int:
+    """The schema that the database has; 0 if it has none."""
+    found = connection.execute("SELECT to_regclass('leasekeeper.schema_version') IS NOT NULL AS there").fetchone()
+    if not found or not found["there"]:
+        return 0
+    row = connection.execute("SELECT max(version) AS version FROM leasekeeper.schema_version").fetchone()
+    return int(row["version"] or 0) if row else 0
+
+
+def check(connection: psycopg.Connection[Any], url: str) -> int:
+    """The version, if it is exactly the one this program knows (I14)."""
+    found = version(connection)
+    if found < NEWEST:
+        raise SchemaTooOld(
+            f"PostgreSQL at {location(url)} has schema {found}, this program needs {NEWEST}: "
+            "run 'leasekeeper db migrate'"
+        )
+    return refuse_newer(found, url)
+
+
+def refuse(found: int) -> None:
+    """Stop at once if the schema changed under an open store (I14)."""
+    if found != NEWEST:
+        raise SchemaTooNew(
+            f"the store's schema became {found} while this program was running, and it knows {NEWEST}: "
+            "restart it with a Leasekeeper that knows it"
+        )
+
+
+def refuse_newer(found: int, url: str) -> int:
+    if found > NEWEST:
+        raise SchemaTooNew(
+            f"PostgreSQL at {location(url)} has schema {found}, this program knows {NEWEST}: "
+            "upgrade Leasekeeper here before using it"
+        )
+    return found
+
+
+def info(
+    connection: psycopg.Connection[Any], url: str, clock: Callable[[datetime], datetime] = lambda real: real
+) -> StoreInfo:
+    row = connection.execute(
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us, "
+        "current_setting('server_version') AS server, current_setting('synchronous_commit') AS durable"
+    ).fetchone()
+    if row is None:
+        raise StoreUnavailable(f"PostgreSQL at {location(url)} gave no answer")
+    return StoreInfo(
+        kind="postgres",
+        location=location(url),
+        schema=version(connection),
+        newest_schema=NEWEST,
+        now=clock(from_us(row["us"])),
+        detail=f"PostgreSQL {row['server']}, synchronous_commit {row['durable']}",
+    )
+
+
+async def migrate_url(url: str) -> StoreInfo:
+    """Bring the database to the newest schema, in one commit; two who try at once wait for each other."""
+    return await asyncio.to_thread(_migrate, url)
+
+
+def _migrate(url: str) -> StoreInfo:
+    from leasekeeper.stores.postgres.engine import connected
+
+    with connected(url) as connection:
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+            for number in range(refuse_newer(version(connection), url), NEWEST):
+                connection.execute(MIGRATIONS[number].read_text(encoding="utf-8").encode())
+                connection.execute("INSERT INTO schema_version VALUES (%s)", (number + 1,))
+            connection.execute("UPDATE fleet_lock SET schema = %s", (NEWEST,))
+        return info(connection, url)
+
+
+async def inspect_url(url: str) -> StoreInfo:
+    """What the database says of itself, whatever its schema."""
+    return await asyncio.to_thread(_inspect, url)
+
+
+def _inspect(url: str) -> StoreInfo:
+    from leasekeeper.stores.postgres.engine import connected
+
+    with connected(url) as connection:
+        return info(connection, url)
+
+
+def location(url: str) -> str:
+    """Host and database of a URL, without user and password."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or parse_qs(parts.query).get("host", ["localhost"])[0]
+        return f"{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    except ValueError:
+        return "the given URL"
+
+
+def redact(url: str, text: str) -> str:
+    """The text without the URL's password."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return re.sub(r"://[^@\s]*@", "://…@", text)
+    return text.replace(password, "…") if password else text

@@ -1,0 +1,278 @@
+"""One transaction of the PostgreSQL store: what travels with what, and which writes are one statement."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.stores.postgres import schema
+from leasekeeper.stores.postgres.link import Call, Link, Statement
+from leasekeeper.stores.postgres.values import encode
+from leasekeeper.stores.postgres.writing import KEYS, may_be_one, put_together, text_of
+from leasekeeper.stores.sql.codec import Row, dump, from_us, to_us
+from leasekeeper.stores.sql.engine import Memory, Params
+from leasekeeper.stores.sql.statements import for_one, for_postgres, lists, load
+
+_CLOCK = Statement(
+    "clock",
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS us, revision, schema, expiry_resumes_at "
+    "FROM fleet_lock",
+)
+
+
+class _Statements(dict[str, Statement]):
+    """Statements by name; `a+b` is the pieces a and b put together, `a=1` the read a for lists of one item."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists: dict[str, tuple[str, ...]] = {}
+
+    def __missing__(self, name: str) -> Statement:
+        text = for_one(_text(name[:-2])) if name.endswith("=1") else for_postgres(_text(name))
+        statement = self[name] = Statement(name, text)
+        return statement
+
+    def call(self, name: str, params: Params) -> Call:
+        """The named statement with these values, in the form for single items if its lists have one each."""
+        if name not in self.lists:
+            self.lists[name] = lists(_text(name))
+        several = self.lists[name]
+        if several and all(len(params[each]) == 1 for each in several):
+            one = self[name + "=1"]
+            return one, [encode(params[each][0] if each in several else params[each]) for each in one.names]
+        statement = self[name]
+        return statement, [encode(params[each]) for each in statement.names]
+
+
+def _text(name: str) -> str:
+    return "\n".join(_TEXTS[piece] for piece in name.split("+"))
+
+
+class _Together(dict[str, Statement]):
+    """Statements made of several writes, by their parts."""
+
+    def __missing__(self, parts: str) -> Statement:
+        statement = self[parts] = Statement(parts, text_of(parts))
+        return statement
+
+
+_TEXTS = {
+    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql"),
+    **load("leasekeeper.stores.postgres", "reads.sql", "writes.sql"),
+}
+STATEMENTS = _Statements()
+_TOGETHER = _Together()
+_BEGIN = Statement("begin", "BEGIN")
+_BEGIN_VIEW = Statement("begin_view", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_COMMIT = Statement("commit", "COMMIT")
+_ROLLBACK = Statement("rollback", "ROLLBACK")
+
+
+class PostgresTx:
+    """One transaction. Pending writes travel with the next read or with the commit, an expected look with the time."""
+
+    __slots__ = (
+        "_ahead",
+        "_clock",
+        "_expected",
+        "_found",
+        "_link",
+        "_locked",
+        "_memory",
+        "_now",
+        "_pending",
+        "_touched",
+        "begun",
+        "committing",
+        "fresh",
+        "granted",
+        "held",
+        "kept",
+        "lenient",
+        "nonce",
+        "revision",
+        "writes",
+        "wrote",
+    )
+
+    def __init__(self, link: Link, clock: Callable[[datetime], datetime], memory: Memory, *, writes: bool) -> None:
+        self._link = link
+        self._clock = clock
+        self._memory = memory
+        self._now: datetime | None = None
+        self._pending: list[tuple[str, list[Params]]] = []
+        self._touched: set[str | None] = set()  # the profiles that pending writes are about; None: who knows
+        self._expected: tuple[str, Params] | None = None
+        self._ahead: tuple[tuple[str, Params], list[Row]] | None = None
+        self._locked: set[str] = set()
+        self._found: dict[str, dict[str, Row]] = {}
+        self.kept, self.held = memory.kept, memory.held
+        self.fresh: dict[str, tuple[int, Any]] = {}
+        self.granted: dict[str, tuple[Lease, Job | None]] = {}
+        self.revision = 0
+        self.lenient = False
+        self.writes = writes
+        self.wrote = False
+        self.begun = False
+        self.committing = False
+        self.nonce = ""
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        if len(queries) == 1 and queries[0][0] in _READY:
+            return [self._ready(queries[0])]
+        answers = [self._known(name, params) for name, params in queries]
+        wanted = [query for query, answer in zip(queries, answers, strict=True) if answer is None]
+        if wanted:
+            if any(name.startswith("lock_") for name, _ in wanted):
+                self._now = None
+            calls = [STATEMENTS.call(name, params) for name, params in wanted]
+            sent = iter(self._send(calls, after_writes=not all(self._apart(*query) for query in wanted)))
+            answers = [next(sent) if answer is None else answer for answer in answers]
+        return [answer for answer in answers if answer is not None]
+
+    def _ready(self, query: tuple[str, Params]) -> list[Row]:
+        """The ready lanes, as they were locked ahead or are now."""
+        if self._ahead is None or self._ahead[0] != query:
+            self._expected, self._now = query, None
+            self.clock()
+        rows = self._ahead[1] if self._ahead is not None else []
+        self._ahead = None
+        return [row for row in rows if row["profile_id"] not in self._touched]
+
+    def _known(self, name: str, params: Params) -> list[Row] | None:
+        """The answer to a query about lanes that were just locked, if it came along with them."""
+        if name in self._found and self._locked.issuperset(params["ids"]) and self._apart(name, params):
+            return [self._found[name][each] for each in params["ids"] if each in self._found[name]]
+        if name == "configs":
+            self._memory.new_ones = True
+        return None
+
+    def _apart(self, name: str, params: Params) -> bool:
+        """Whether the query is about profiles that nothing was written about: it need not wait for pending writes."""
+        return name in _OF_PROFILES and None not in self._touched and self._touched.isdisjoint(params["ids"])
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        if self._now is not None and not any(name.startswith("lock_") for name, _ in queries):
+            return self._now, self.read(*queries)
+        calls = [STATEMENTS.call(name, params) for name, params in queries]
+        look, self._expected = self._expected, None
+        along = [STATEMENTS.call(*look), STATEMENTS.call("heads_of_ready", {})] if look else []
+        # Configuration is read after the revision: it may be newer than that, and then is read again, but never older.
+        after = [STATEMENTS.call("configs_of_ready", {})] if look and self._memory.new_ones else []
+        answers = self._send([*calls, *along, (_CLOCK, ()), *after])
+        (row,) = answers[len(calls) + len(along)]
+        schema.refuse(row["schema"])
+        self._now = self._clock(from_us(row["us"]))
+        self.revision = row["revision"]
+        self.lenient = to_us(self._now) < row["expiry_resumes_at"]
+        if look:
+            lanes, heads = answers[len(calls) : len(calls) + 2]
+            self._keep(look, lanes, heads, answers[-1] if after else None)
+        return self._now, answers[: len(calls)]
+
+    def _keep(
+        self, look: tuple[str, Params], lanes: list[Row], heads: Sequence[Row], configs: Sequence[Row] | None
+    ) -> None:
+        """What a look at the ready lanes brought, for the queries that will follow it."""
+        self._ahead = (look, lanes)
+        self._locked = {row["profile_id"] for row in lanes}
+        self._found = {"heads": {row["profile_id"]: row for row in heads}}
+        if configs is not None:
+            self._found["configs"] = {row["profile_id"]: row for row in configs}
+            self._memory.new_ones = not all(each in self.kept for each in self._locked)
+
+    def expect(self, query: tuple[str, Params]) -> None:
+        if query[0] in _READY:
+            self._expected = query
+
+    def write(self, name: str, rows: Sequence[Params]) -> None:
+        """Rows for one table wait together, unless one of them would be written twice."""
+        self.wrote = True
+        if name in _TOLD_BY_CLOCK:
+            self._now = None
+        for row in rows:
+            self._touched.add(row.get("profile_id"))
+        if name in KEYS:
+            for other, waiting in self._pending:
+                if other == name and may_be_one(name, waiting, rows):
+                    waiting.extend(rows)
+                    return
+        self._pending.append((name, list(rows)))
+
+    def hand_on(self) -> None:
+        if self._pending:
+            self._link.start(self._after_begin(self._flush()))
+
+    def commit(self) -> None:
+        """Send what is pending, and the commit, in one trip."""
+        if not self.begun and not self._pending:
+            return
+        self.committing = True
+        if self.wrote:
+            self.nonce = secrets.token_hex(12)
+            self._pending.append(("unmark_commit", [{"nonce": self._link.mark}]))
+            self._pending.append(("mark_commit", [{"nonce": self.nonce}]))
+        self._send([(_COMMIT, ())])
+        if self.wrote:
+            self._link.mark = self.nonce
+
+    def roll_back(self) -> None:
+        """End the transaction without a trace."""
+        self._pending.clear()
+        if self.begun:
+            self._send([(_ROLLBACK, ())])
+
+    def _send(self, calls: Sequence[Call], *, after_writes: bool = True) -> list[list[Row]]:
+        """One trip: what is pending, then these calls."""
+        before = self._after_begin(self._flush() if after_writes else [])
+        return self._link.run([*before, *calls])[len(before) :]
+
+    def _after_begin(self, calls: list[Call]) -> list[Call]:
+        if self.begun:
+            return calls
+        self.begun = True
+        return [(_BEGIN if self.writes else _BEGIN_VIEW, ()), *calls]
+
+    def _flush(self) -> list[Call]:
+        """Pending writes as calls. What was read ahead about their profiles is not so any more."""
+        calls, self._pending = _calls(self._pending), []
+        if self._touched:
+            if self._ahead is not None:
+                look, rows = self._ahead
+                self._ahead = (look, [row for row in rows if row["profile_id"] not in self._touched])
+            self._locked = {each for each in self._locked if each not in self._touched}
+            self._touched.clear()
+        return calls
+
+
+# The looks at ready lanes: what is to be read of the lanes that they lock travels along.
+_READY = frozenset({"lock_ready", "lock_ready_among"})
+# Reads of single profiles: what was written about others makes no difference to them.
+_OF_PROFILES = frozenset({"configs", "heads", "open_runs"})
+# Writes that change what the clock tells besides the time.
+_TOLD_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
+
+
+def _calls(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
+    """Pending writes as calls, in order; those that can be parts of one statement as one."""
+    calls: list[Call] = []
+    lots: dict[str, Sequence[Params]] = {}
+    for name, rows in pending:
+        if name in KEYS and name not in lots:
+            lots[name] = rows
+            continue
+        if lots:
+            calls.append(_one(lots))
+        lots = {name: rows} if name in KEYS else {}
+        if name not in KEYS:
+            calls.append((STATEMENTS[name], [encode(dump(rows))]))
+    if lots:
+        calls.append(_one(lots))
+    return calls
+
+
+def _one(lots: Mapping[str, Sequence[Params]]) -> Call:
+    parts, values = put_together(lots.items())
+    return _TOGETHER[parts], values

@@ -1,0 +1,229 @@
+"""Putting a fleet in force: configuration only. Lanes are made for new profiles and freed of what was fixed."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.events import EventType
+from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff, merged
+from leasekeeper.core.ids import Token
+from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.readiness import job_gate
+from leasekeeper.errors import Conflict
+from leasekeeper.stores.sql.codec import Row, decoder, encoder, evolve, to_us
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.lanes import lock, read_job, read_profile, refresh, save, unpark
+from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.submitting import Placer, change_job
+
+_write_account, _write_profile = encoder(Account), encoder(Profile)
+_write_proxy, _write_limit, _write_lane = encoder(Proxy), encoder(Limit), encoder(Lane)
+
+
+def read_fleet(tx: Tx) -> Fleet:
+    """The fleet in force."""
+    accounts, profiles, proxies, limits = tx.read(
+        ("all_accounts", {}), ("all_profiles", {}), ("all_proxies", {}), ("all_limits", {})
+    )
+    return Fleet(
+        accounts={row["account_id"]: decoder(Account)(row) for row in accounts},
+        profiles={row["profile_id"]: read_profile(row) for row in profiles},
+        proxies={row["proxy_id"]: decoder(Proxy)(row) for row in proxies},
+        limits={row["pool"]: decoder(Limit)(row) for row in limits},
+    )
+
+
+def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_run: bool) -> list[Change]:
+    """Check, compare, and write what differs. One apply at a time."""
+    tx.read(("lock_fleet", {}))
+    current = read_fleet(tx)
+    (retired,) = tx.read(
+        ("retired_lanes_of", {"ids": [name for name in fleet.profiles if name not in current.profiles]})
+    )
+    check_fleet(current, fleet, prune=prune, retired={row["profile_id"]: row["account_id"] for row in retired})
+    changes = diff(current, fleet, prune=prune)
+    if dry_run or not changes:
+        return changes
+    removed = [c.id for c in changes if c.kind is ChangeKind.REMOVE and c.what == "profile"]
+    if removed:
+        _check_removable(tx, removed)
+        _close_reviews(tx, removed, actor)
+    shared_anew = [
+        c.id
+        for c in changes
+        if (c.kind, c.what) == (ChangeKind.CHANGE, "profile")
+        and current.profiles[c.id].disposable != fleet.profiles[c.id].disposable
+    ]
+    if shared_anew:
+        _check_nobody_holds(tx, shared_anew)
+    tx.write("count_change", [{"changes": 1}])
+    added = _write(tx, fleet, changes)
+    affected = _affected(current, merged(current, fleet, prune=prune), changes)
+    if affected:
+        _reconsider(tx, ctx, affected)
+    _write_limits(tx, fleet, changes)
+    return _log(tx, ctx, added, changes, actor)
+
+
+def _check_removable(tx: Tx, profiles: Sequence[str]) -> None:
+    ids = {"ids": sorted(profiles)}
+    _, busy, waiting = tx.read(("lock_lanes", ids), ("open_runs", ids), ("profiles_with_open_jobs", ids))
+    held = sorted({row["profile_id"] for row in busy} | {row["profile_id"] for row in waiting})
+    if held:
+        raise Conflict(
+            f"these profiles are leased or have open jobs and cannot be removed: {', '.join(held[:10])}; "
+            "cancel or finish their jobs first. Nothing was applied"
+        )
+
+
+def _check_nobody_holds(tx: Tx, profiles: Sequence[str]) -> None:
+    """A run that has the profile's own directory to itself must not be joined by others, nor one in a copy be alone."""
+    ids = {"ids": sorted(profiles)}
+    _, runs = tx.read(("lock_lanes", ids), ("open_runs", ids))
+    held = sorted({row["profile_id"] for row in runs if row["ended_at"] is None})
+    if held:
+        raise Conflict(
+            f"these profiles are leased, and `disposable` says how runs share them: {', '.join(held[:10])}; apply it "
+            "when their runs have ended (pause their accounts, so that no others begin). Nothing was applied"
+        )
+
+
+def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
+    """Write what differs; the lanes of profiles that were added are the answer."""
+    new = [c.id for c in changes if c.kind is ChangeKind.ADD and c.what == "profile"]
+    now, (retired,) = tx.clock(("retired_lanes_of", {"ids": new}))
+    before = {row["profile_id"]: row for row in retired}
+    lanes = [_new_lane(fleet.profiles[profile_id], before.get(profile_id), now) for profile_id in new]
+    put: dict[str, list[dict[str, object]]] = {}
+    gone: dict[str, list[dict[str, object]]] = {}
+    for change in changes:
+        if change.kind is ChangeKind.REMOVE and change.what != "limit":
+            gone.setdefault(f"delete_{change.what}", []).append({"id": change.id})
+            if change.what == "profile":
+                gone.setdefault("retire_lanes", []).append({"id": change.id})
+                gone.setdefault("delete_lane", []).append({"id": change.id})
+            continue
+        match change.what:
+            case "account":
+                put.setdefault("put_accounts", []).append(_write_account(fleet.accounts[change.id]))
+            case "proxy":
+                put.setdefault("put_proxies", []).append(_write_proxy(fleet.proxies[change.id]))
+            case "limit":
+                continue
+            case _:
+                put.setdefault("put_profiles", []).append(_write_profile(fleet.profiles[change.id]))
+    for name in ("put_proxies", "put_accounts", "put_profiles"):
+        if name in put:
+            tx.write(name, put[name])
+    if lanes:
+        tx.write("insert_lanes", [_write_lane(lane) for lane in lanes])
+    for name in (
+        "retire_lanes",
+        "delete_lane",
+        "delete_profile",
+        "delete_account",
+        "delete_proxy",
+    ):
+        if name in gone:
+            tx.write(name, gone[name])
+    return lanes
+
+
+def _write_limits(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> None:
+    """Limits come after lanes, as in a claim: the other way round the two would wait for each other."""
+    limits = [change for change in changes if change.what == "limit"]
+    put = [_write_limit(fleet.limits[c.id]) for c in limits if c.kind is not ChangeKind.REMOVE]
+    gone = [{"id": c.id} for c in limits if c.kind is ChangeKind.REMOVE]
+    if put:
+        tx.write("put_limits", put)
+    if gone:
+        tx.write("delete_limit", gone)
+
+
+def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
+    """Nobody can decide about a profile that is not there: what waited for it is closed with it."""
+    now, _ = tx.clock()
+    closed = {"target": "profile", "decision": "disable", "note": "the profile was removed from the fleet"}
+    tx.write(
+        "close_reviews",
+        [{**closed, "subject": profile_id, "actor": actor, "decided_at": to_us(now)} for profile_id in removed],
+    )
+
+
+def _new_lane(profile: Profile, before: Row | None, now: datetime) -> Lane:
+    """The lane of a profile that was added. One that was removed earlier goes on where it was: tokens never
+    repeat, what waited for a person still does, and no older browser opens it."""
+    lane = Lane(
+        profile_id=profile.profile_id,
+        account_id=profile.account_id,
+        state_at=now,
+        waiting_at=now,
+        state_reason="added to the fleet",
+    )
+    if before is None:
+        return lane
+    lane = evolve(lane, token=Token(before["token"]), engine=before["engine"])
+    state = ProfileState(before["state"])
+    if state is ProfileState.AVAILABLE:
+        return lane
+    return evolve(
+        lane,
+        state=state,
+        state_reason=before["state_reason"],
+        clean=bool(before["clean"]),
+    )
+
+
+def _affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[str]:
+    """Existing profiles whose readiness may have changed: their own, their proxy's or their account's settings."""
+    changed = {(c.what, c.id) for c in changes if c.kind is ChangeKind.CHANGE}
+    return [
+        profile_id
+        for profile_id in current.profiles
+        if profile_id in final.profiles
+        for profile in [final.profiles[profile_id]]
+        if ("profile", profile_id) in changed
+        or ("account", profile.account_id) in changed
+        or ("proxy", profile.proxy_id) in changed
+    ]
+
+
+def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str]) -> None:
+    """Lanes are gated anew, and jobs that were blocked by themselves are looked at again."""
+    now, works, (known, rows) = lock(tx, profiles, ("known_tasks", {}), ("blocked_jobs", {"ids": list(profiles)}))
+    placer = Placer(tx, ctx, now, works, known)
+    changed = []
+    for row in rows:
+        job, work = read_job(row), works[row["profile_id"]]
+        block = job_gate(job, work.profile, work.proxy, placer.known(job))
+        if block is not None and (block.reason, block.detail) == (job.blocked_reason, job.detail):
+            continue
+        placed, _ = placer.enter(
+            evolve(job, version=job.version + 1),
+            work,
+            EventType.JOB_UNBLOCKED,
+            follow_conflict=False,
+        )
+        changed.append(change_job(placed))
+    for work in works.values():
+        unpark(work)
+        refresh(work, now)
+    save(tx, works.values())
+    if changed:
+        tx.write("update_jobs", changed)
+    placer.save()
+
+
+def _log(tx: Tx, ctx: Context, added: Iterable[Lane], changes: list[Change], actor: str) -> list[Change]:
+    now, _ = tx.clock()
+    log = Log(ctx, now)
+    for lane in added:
+        log.event(EventType.PROFILE_ADDED, lane=lane, actor=actor, profile_state=lane.state)
+        if lane.state in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED):
+            log.review_profile(lane, None, lane.state.value, lane.state_reason)
+    counts: dict[str, int] = {}
+    for change in changes:
+        counts[f"{change.what}_{change.kind}"] = counts.get(f"{change.what}_{change.kind}", 0) + 1
+    log.event(EventType.FLEET_APPLIED, actor=actor, data=counts)
+    log.save(tx)
+    return changes

@@ -1,0 +1,116 @@
+"""What a dialect must bring: transactions made of named reads and writes.
+
+Reads of one call travel together and see one another's locks; writes wait until the next read or the commit
+and then go out in order. The statements live in `.sql` files; names are all that Python knows of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.policy import Policy
+from leasekeeper.ports import StoreInfo
+from leasekeeper.stores.sql.codec import Row
+
+T = TypeVar("T")
+Params = Mapping[str, Any]
+MOST_KEPT = 20_000
+
+
+class Memory:
+    """What a process remembers from one transaction to the next. None of it counts unless a read under lock says that
+    it is still so; when there is too much of it, it is forgotten."""
+
+    __slots__ = ("held", "kept", "new_ones")
+
+    def __init__(self) -> None:
+        self.new_ones = True  # whether the profiles that come are mostly ones that are not in `kept`
+        self.kept: dict[str, tuple[int, Any]] = {}
+        self.held: dict[str, tuple[Lease, Job | None]] = {}
+
+    def committed(self, tx: "Tx") -> None:
+        """Keep what a transaction that has committed read and granted."""
+        if len(self.kept) + len(tx.fresh) > MOST_KEPT:
+            self.kept.clear()
+        if len(self.held) + len(tx.granted) > MOST_KEPT:
+            self.held.clear()
+        self.kept.update(tx.fresh)
+        self.held.update(tx.granted)
+
+
+class Tx(Protocol):
+    """One transaction. It commits when the function that got it returns, and rolls back when it raises.
+
+    As of the last `clock`: `revision` counts changes of the configuration, `lenient` says that expiry pauses. `kept`
+    is what this process remembers of the configuration, each entry with the revision that it was read at. What this
+    transaction read goes to `fresh`, and is kept once it has committed: a change that is taken back must not be
+    remembered. In the same way `held` is what this process remembers of the leases that it granted, by id, each with
+    its job, and `granted` what this transaction adds to it.
+    """
+
+    revision: int
+    lenient: bool
+    kept: dict[str, tuple[int, Any]]
+    fresh: dict[str, tuple[int, Any]]
+    held: dict[str, tuple[Lease, Job | None]]
+    granted: dict[str, tuple[Lease, Job | None]]
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        """Run the named queries in order, after all pending writes; one answer each."""
+        ...
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        """The same, with the store's time: as of now, or at least from after the last lock that was taken."""
+        ...
+
+    def expect(self, query: tuple[str, Params]) -> None:
+        """This query will come later, and does not depend on what is written before it: it may be sent along."""
+        ...
+
+    def write(self, name: str, rows: Sequence[Params]) -> None:
+        """Apply the named statement to each row. Sent later, in order; never with an empty list."""
+        ...
+
+    def hand_on(self) -> None:
+        """Pending writes may go out now: there is more to think about before the next read."""
+        ...
+
+
+class Engine(Protocol):
+    """Connections and threads of one dialect."""
+
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":
+        """Run the operation in a write transaction, again if it lost a race, and never twice if it committed.
+
+        A brief one is about a few rows: it may be done before this returns, where that is quicker than a hop.
+        """
+        ...
+
+    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
+        """Run a read-only operation on one consistent snapshot, off the writers' path."""
+        ...
+
+    async def wait(self, timeout: timedelta) -> None:
+        """Return when anything may have changed, at the latest after the timeout."""
+        ...
+
+    def hint(self) -> None:
+        """Somebody may have work now: wake those who wait, soon and at most so often."""
+        ...
+
+    async def info(self) -> StoreInfo: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What operations need besides the transaction: the rules' bounds, fresh ids, and chance."""
+
+    policy: Policy
+    new_id: Callable[[], str]
+    jitter: Callable[[], float]

@@ -1,0 +1,145 @@
+"""What an operation writes beside the records it changes: events, reviews and owed webhooks, in the same commit."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from leasekeeper.core.decisions import Review, Target
+from leasekeeper.core.deliveries import Delivery, host_of
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.ids import ReviewId, RunId
+from leasekeeper.core.jobs import FINAL, Job, JobState
+from leasekeeper.core.leases import Lease, LeaseRef
+from leasekeeper.core.profiles import Lane, ProfileState
+from leasekeeper.stores.sql.codec import dump, encoder, to_us
+from leasekeeper.stores.sql.engine import Context, Tx
+
+write_event = encoder(Event)
+_write_review = encoder(Review)
+_write_delivery = encoder(Delivery)
+
+
+class Log:
+    """Collects the lines of one operation and writes them together."""
+
+    __slots__ = ("_at", "_ctx", "_deliveries", "_events", "_reviews", "now")
+
+    def __init__(self, ctx: Context, now: datetime) -> None:
+        self.now = now
+        self._at = to_us(now)
+        self._ctx = ctx
+        self._events: list[dict[str, Any]] = []
+        self._reviews: list[dict[str, Any]] = []
+        self._deliveries: list[dict[str, Any]] = []
+
+    def event(
+        self,
+        kind: EventType,
+        *,
+        job: Job | None = None,
+        lane: Lane | None = None,
+        lease: Lease | None = None,
+        profile_id: str | None = None,
+        account_id: str | None = None,
+        job_id: str | None = None,
+        run_id: str | None = None,
+        worker_id: str | None = None,
+        actor: str = "",
+        job_state: JobState | None = None,
+        profile_state: ProfileState | None = None,
+        data: Mapping[str, object] | None = None,
+    ) -> None:
+        """One line. Ids come from the records that are given, unless named."""
+        source = lease or job or lane
+        self._events.append(
+            {
+                "at": self._at,
+                "type": kind._value_,  # in Python 3.11 `value` is a function call
+                "account_id": account_id or (source.account_id if source else None),
+                "profile_id": profile_id or (source.profile_id if source else None),
+                "job_id": job_id or (job.job_id if job else (lease.job_id if lease else None)),
+                "run_id": run_id or (lease.run_id if lease else None),
+                "worker_id": worker_id or (lease.worker_id if lease else None),
+                "actor": actor,
+                "job_state": job_state._value_ if job_state else None,
+                "profile_state": profile_state._value_ if profile_state else None,
+                "data": dump(data) if data else "{}",
+            }
+        )
+
+    def refused(self, ref: LeaseRef, what: str, why: str) -> None:
+        """A late write: recorded, and nothing else."""
+        self.event(
+            EventType.STALE_WORKER_WRITE_REJECTED,
+            profile_id=ref.profile_id,
+            data={"lease_id": ref.lease_id, "token": ref.token, "write": what, "why": why},
+        )
+
+    def review_profile(self, lane: Lane, run_id: RunId | None, reason: str, summary: str) -> None:
+        self._review(Target.PROFILE, lane.profile_id, lane, None, run_id, reason, summary)
+
+    def review_job(self, job: Job, reason: str, summary: str) -> None:
+        self._review(Target.JOB, job.job_id, job, job, job.run_id, reason, summary)
+
+    def _review(
+        self,
+        target: Target,
+        subject: str,
+        of: Lane | Job,
+        job: Job | None,
+        run_id: RunId | None,
+        reason: str,
+        summary: str,
+    ) -> None:
+        review = Review(
+            review_id=ReviewId(self._ctx.new_id()),
+            target=target,
+            account_id=of.account_id,
+            profile_id=of.profile_id,
+            job_id=job.job_id if job else None,
+            run_id=run_id,
+            reason=reason,
+            summary=summary,
+            opened_at=self.now,
+        )
+        self._reviews.append({**_write_review(review), "subject": subject})
+
+    def owe(self, job: Job) -> None:
+        """A job that asked for a callback reached a state worth telling."""
+        if job.callback_url is None or (job.state not in FINAL and job.state is not JobState.REVIEW):
+            return
+        delivery = Delivery(
+            delivery_id=self._ctx.new_id(),
+            job_id=job.job_id,
+            type=f"job.{job.state}",
+            url=job.callback_url,
+            host=host_of(job.callback_url),
+            body={
+                "job_id": job.job_id,
+                "account_id": job.account_id,
+                "profile_id": job.profile_id,
+                "task": job.task,
+                "state": job.state.value,
+                "attempt": job.attempt,
+                "run_id": job.run_id,
+                "stop_reason": job.stop_reason,
+            },
+            created_at=self.now,
+            due_at=self.now,
+        )
+        row = _write_delivery(delivery)
+        del row["seq"]
+        self._deliveries.append(row)
+
+    def save(self, tx: Tx) -> None:
+        """Hand everything to the transaction."""
+        for name, rows in self._parts():
+            if rows:
+                tx.write(name, rows)
+
+    def _parts(self) -> Sequence[tuple[str, list[dict[str, Any]]]]:
+        return (
+            ("insert_events", self._events),
+            ("insert_reviews", self._reviews),
+            ("insert_deliveries", self._deliveries),
+        )

@@ -1,0 +1,376 @@
+"""Reads for people: one record, a page of them, counts, and the facts behind `why`. Never on the writers' path."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import inf
+from typing import Any, TypeVar, cast
+
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.decisions import Review
+from leasekeeper.core.deliveries import Delivery, DeliveryState
+from leasekeeper.core.events import Event
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import Lease, RunRecord, lease_key
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.readiness import Blocked, too_old
+from leasekeeper.core.routing import routing_key
+from leasekeeper.core.why import WhyFacts
+from leasekeeper.core.workers import Worker
+from leasekeeper.errors import InputError, NotFound, Problem
+from leasekeeper.ports import MOST_IN_PAGE, Page, Stats
+from leasekeeper.stores.sql.codec import Row, decoder, from_us, to_us
+from leasekeeper.stores.sql.engine import Context, Params, Tx
+from leasekeeper.stores.sql.lanes import read_account, read_job, read_lane, read_lease, read_profile, read_proxy
+
+T = TypeVar("T")
+
+MOST_DIGITS = 18
+MOST_TOLD = 3  # webhooks of one job, the newest of them, when somebody asks why
+
+# States whose shown form is not the stored one, or that have an index of their own.
+_SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
+# Every job has these, so they are found soon; all others have an index.
+_COMMON_EVENTS = {"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"}
+_FLAGS = {"paused", "dropped", "open", "live"}
+_OPPOSITES = {"live": "ended", "open": "decided"}
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """How one kind of record is listed: its statements' prefix, its key, the column that orders it, its filters."""
+
+    prefix: str
+    key: str
+    order: str
+    filters: tuple[str, ...]
+    what: str
+
+
+_RUN_FILTERS = (
+    "status", "live", "lease_id", "profile_id", "account_id", "job_id", "run_id", "worker_id", "pool", "result", "task",
+)  # fmt: skip
+
+_LISTS: Mapping[type, _List] = {
+    Account: _List("find_account", "account_id", "account_id", ("account_id", "paused"), "account"),
+    Profile: _List("find_profile", "profile_id", "profile_id", ("profile_id", "account_id", "pool"), "profile"),
+    Lane: _List("find_lane", "profile_id", "profile_id", ("profile_id", "account_id", "state"), "profile"),
+    Proxy: _List("find_proxy", "proxy_id", "proxy_id", ("proxy_id",), "proxy"),
+    Limit: _List("find_limit", "pool", "pool", ("pool",), "limit of pool"),
+    Job: _List(
+        "find_job",
+        "job_id",
+        "seq",
+        (
+            "job_id",
+            "state",
+            "account_id",
+            "profile_id",
+            "task",
+            "pool",
+            "blocked_reason",
+            "idempotency_key",
+            "run_id",
+            "dropped",
+        ),
+        "job",
+    ),
+    Lease: _List("find_lease", "lease_id", "run_id", _RUN_FILTERS, "lease"),
+    RunRecord: _List("find_lease", "run_id", "run_id", _RUN_FILTERS, "run"),
+    Event: _List(
+        "find_event",
+        "seq",
+        "seq",
+        ("type", "account_id", "profile_id", "job_id", "run_id", "worker_id", "since"),
+        "event",
+    ),
+    Review: _List(
+        "find_review",
+        "review_id",
+        "review_id",
+        ("review_id", "open", "target", "account_id", "profile_id", "job_id"),
+        "review",
+    ),
+    Worker: _List("find_worker", "incarnation", "incarnation", ("incarnation", "worker_id", "pool"), "worker"),
+    Delivery: _List("find_delivery", "delivery_id", "seq", ("delivery_id", "state", "job_id", "host"), "webhook"),
+}
+
+
+# Where people find the ids that there are.
+_COMMANDS: Mapping[type, str] = {
+    Account: "accounts",
+    Profile: "profiles",
+    Lane: "profiles",
+    Job: "jobs",
+    Lease: "leases",
+    RunRecord: "runs",
+    Review: "reviews",
+    Worker: "workers",
+    Delivery: "webhooks",
+}
+
+
+def filters_of(kind: type) -> tuple[str, ...]:
+    """The filters that a kind's list has."""
+    return _LISTS[kind].filters
+
+
+def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: str | None, most: int) -> Page[T]:
+    """A page, put together from whole named pieces of SQL."""
+    spec = _LISTS[kind]
+    _check_filters(spec, where, most)
+    params: dict[str, Any] = {"most": most + 1}
+    pieces = [spec.prefix]
+    if kind is Event and "run_id" in where:
+        # A run that is no longer kept may have left events: they are looked for everywhere.
+        (runs,) = tx.read(("profile_of_run", {"run_id": where["run_id"]}))
+        if runs:
+            params["run_profile"] = runs[0]["profile_id"]
+            pieces.append("find_event__of_run")
+    for name, value in where.items():
+        pieces.append(_piece(spec, name, value, params))
+        if (narrower := _narrower(spec, name, value)) is not None:
+            pieces.append(f"{spec.prefix}__{narrower}")
+    if after is not None:
+        params["after"] = _number(after, "after") if spec.order == "seq" else after
+        pieces.append(f"{spec.prefix}__after")
+    pieces.append(f"{spec.prefix}__order")
+    read = cast(Callable[[Row], T], decoder(kind))
+    if kind is Job:
+        params |= _job_facts(tx, ctx)
+        read = cast(Callable[[Row], T], shown_job)
+    (rows,) = tx.read(("+".join(pieces), params))
+    items = [read(row) for row in rows[:most]]
+    return Page(items=items, after=str(rows[most - 1][spec.order]) if len(rows) > most else None)
+
+
+def _check_filters(spec: _List, where: Mapping[str, str], most: int) -> None:
+    problems = [
+        Problem(name, f"a list of {spec.what}s has no such filter; it has: {', '.join(spec.filters)}")
+        for name in where
+        if name not in spec.filters
+    ]
+    if not 1 <= most <= MOST_IN_PAGE:
+        problems.append(Problem("most", f"must be 1 to {MOST_IN_PAGE}"))
+    if problems:
+        raise InputError("the list cannot be made", problems)
+
+
+def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
+    if name == "state" and spec.prefix == "find_job" and value in _SHOWN_STATES:
+        return f"{spec.prefix}__{_SHOWN_STATES[value]}"
+    if name == "lease_id":
+        profile_id, token = lease_key(value) or ("", 0)
+        params |= {"lease_profile": profile_id, "lease_token": token}
+    elif name == "since":
+        params[name] = _number(value, name)
+    elif name in _FLAGS:
+        params[name] = value not in ("", "0", "false")
+        return f"{spec.prefix}__{name if params[name] else _OPPOSITES.get(name, name)}"
+    else:
+        params[name] = value
+    return f"{spec.prefix}__{name}"
+
+
+def _narrower(spec: _List, name: str, value: str) -> str | None:
+    """What also holds of the records with this value, where that is what an index knows them by."""
+    match spec.prefix, name, value:
+        case "find_job", "blocked_reason", _:
+            return "state_blocked"
+        case "find_event", "type", _ if value not in _COMMON_EVENTS:
+            return "notable"
+        case "find_lease", "status", "running" | "releasing":
+            return "live"
+        case "find_lease", "status", "expired" | "revoked":
+            return "lost"
+        case "find_lease", "result", "started":
+            return "open"
+        case "find_lease", "result", "failed" | "blocked":
+            return "failed"
+        case "find_delivery", "state", "pending" | "exhausted":
+            return "undelivered"
+        case _:
+            return None
+
+
+def _number(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
+        raise InputError("the list cannot be made", [Problem(name, "must be a number that an earlier page gave")])
+    return int(text)
+
+
+def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
+    """What a queued job's shown state depends on besides its lane: full pools, tasks that no live worker offers, and
+    profiles that a newer browser opened last than any live worker has.
+
+    A task that nobody ever offered is not looked for: its jobs are not queued but blocked.
+    """
+    now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
+    offered = _offered(tx, ctx, now)
+    gone = {(row["pool"], row["task"]) for row in known} - offered.keys()
+    newer = _newer(tx, offered)
+    return {
+        "full": [row["pool"] for row in full],
+        "gone": sorted(f"{pool}/{task}" for pool, task in gone),
+        "newer": newer,
+        "unserved": 1 if gone or newer else 0,
+    }
+
+
+def _offered(tx: Tx, ctx: Context, now: datetime) -> dict[tuple[str, str], float]:
+    """What live workers offer, by pool and task, each with the newest browser among them."""
+    (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
+    offered: dict[tuple[str, str], float] = {}
+    for worker in map(decoder(Worker), rows):
+        engine = inf if worker.engine is None else worker.engine
+        for task in worker.tasks:
+            offered[worker.pool, task] = max(engine, offered.get((worker.pool, task), 0))
+    return offered
+
+
+def _newer(tx: Tx, offered: Mapping[tuple[str, str], float]) -> list[str]:
+    """Profiles whose next job every live worker that offers it has to leave: its browser is too old."""
+    oldest = min(offered.values(), default=inf)
+    if oldest == inf:
+        return []
+    (lanes,) = tx.read(("newer_lanes", {"engine": int(oldest)}))
+    heads = {row["profile_id"]: (row["head_pool"], row["head_task"]) for row in lanes}
+    return [row["profile_id"] for row in lanes if row["engine"] > offered.get(heads[row["profile_id"]], inf)]
+
+
+def shown_job(row: Row) -> Job:
+    """The job as people see it: a queued one that cannot run now is blocked, for its lane's reason."""
+    job = read_job(row)
+    if job.state is JobState.QUEUED and row["shown_reason"] is not None:
+        engine = row["newer_engine"]
+        detail = job.detail if engine is None else too_old(job.profile_id, engine)
+        return replace(job, state=JobState.BLOCKED, blocked_reason=row["shown_reason"], detail=detail)
+    return job
+
+
+def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
+    """One record by its id."""
+    spec = _LISTS[kind]
+    if spec.key not in spec.filters:
+        raise InputError(f"{spec.what}s have no id to get them by")
+    page = find(tx, ctx, kind, {spec.key: record_id}, None, 1)
+    if not page.items:
+        hint = f"; see 'leasekeeper {_COMMANDS[kind]}'" if kind in _COMMANDS else ""
+        raise NotFound(f"there is no {spec.what} {record_id}{hint}")
+    return page.items[0]
+
+
+def stats(tx: Tx, ctx: Context) -> Stats:
+    """Counts of now."""
+    now, _ = tx.clock()
+    facts = _job_facts(tx, ctx)
+    jobs, waiting, profiles, leases, reviews, deliveries = tx.read(
+        ("count_jobs", {}),
+        ("count_waiting", facts),
+        ("count_profiles", {}),
+        ("count_leases", {}),
+        ("count_reviews", {}),
+        ("count_deliveries", {}),
+    )
+    by_state = {row["state"]: row["jobs"] for row in jobs if row["jobs"]}
+    blocked: dict[str, int] = {}
+    for row in waiting:
+        reason = row["blocked_reason"] if row["state"] == "blocked" else row["hold"]
+        if reason is None and row["pool"] in facts["full"]:
+            reason = Blocked.CAPACITY.value
+        elif reason is None and (row["newer"] or f"{row['pool']}/{row['task']}" in facts["gone"]):
+            reason = Blocked.NO_WORKER.value
+        if reason is None:
+            by_state["queued"] = by_state.get("queued", 0) + row["jobs"]
+        else:
+            blocked[reason] = blocked.get(reason, 0) + row["jobs"]
+    if blocked:
+        by_state["blocked"] = sum(blocked.values())
+    return Stats(
+        jobs=by_state,
+        blocked=blocked,
+        profiles={row["state"]: row["profiles"] for row in profiles},
+        leases={row["pool"]: row["leases"] for row in leases},
+        reviews=reviews[0]["reviews"],
+        webhooks={row["state"]: row["deliveries"] for row in deliveries},
+        webhooks_due_at=_pending(deliveries, "due_at"),
+        webhooks_tried_at=_pending(deliveries, "tried_at"),
+        now=now,
+    )
+
+
+def _pending(rows: Sequence[Row], name: str) -> datetime | None:
+    """A time of the webhooks that are pending, if there are any."""
+    found = next((row[name] for row in rows if row["state"] == DeliveryState.PENDING), None)
+    return None if found is None else from_us(found)
+
+
+def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> WhyFacts:
+    """The facts about one job or profile, read on one snapshot."""
+    job = get(tx, ctx, Job, job_id) if job_id is not None else None
+    wanted = job.profile_id if job else profile_id
+    about: Params = {"profile_id": wanted}
+    now, (lanes, configs, runs, waiting, last, reviews) = tx.clock(
+        ("lane_of", about),
+        ("configs", {"ids": [wanted]}),
+        ("open_runs", {"ids": [wanted]}),
+        ("waiting_in", about),
+        ("last_run", about),
+        ("open_reviews_of", about),
+    )
+    if not lanes:
+        raise NotFound(f"there is no profile {wanted}; see 'leasekeeper profiles'")
+    profile, account = read_profile(configs[0]), read_account(configs[0])
+    lane = read_lane(lanes[0])
+    leases = [read_lease(row) for row in runs]
+    pool = job.pool if job else profile.pool
+    key = routing_key(
+        account.routing,
+        account_id=account.account_id,
+        profile_id=profile.profile_id,
+        task=job.task if job else lane.head_task,
+        shared=job.shared if job else lane.head_shared,
+    )
+    place = {"profile_id": wanted, "priority": job.priority if job else 0, "seq": job.seq if job else 0}
+    ahead, holders, limits, taken = tx.read(
+        ("ahead_of", place),
+        ("account_key_holders", {"accounts": [account.account_id]}),
+        ("pool_limit", {"pool": pool}),
+        ("pool_leases", {"pool": pool}),
+    )
+    owed: Sequence[Row] = []
+    counted: Sequence[Row] = []
+    if job is not None and job.callback_url is not None:
+        owed, counted = tx.read(("deliveries_of", {"job_id": job.job_id, "most": MOST_TOLD}), ("count_deliveries", {}))
+    ran = find(tx, ctx, RunRecord, {"run_id": job.run_id}, None, 1).items if job and job.run_id else []
+    return WhyFacts(
+        now=now,
+        job=job,
+        profile=profile,
+        account=account,
+        proxy=read_proxy(configs[0]) if configs[0]["x_proxy_id"] is not None else None,
+        lane=lane,
+        holders=tuple(lease for lease in leases if lease.ended_at is None),
+        key_holders=tuple(
+            read_lease(row) for row in holders if row["routing_key"] == key and row["profile_id"] != wanted
+        ),
+        unresolved=tuple(lease for lease in leases if lease.unresolved),
+        ahead=ahead[0]["jobs"] if job else 0,
+        waiting=waiting[0]["jobs"],
+        limit=Limit(pool=pool, max_leases=limits[0]["max_leases"]) if limits else None,
+        pool_leases=taken[0]["leases"],
+        outdated=wanted in _job_facts(tx, ctx)["newer"],
+        last_run=decoder(RunRecord)(last[0]) if last else None,
+        job_run=ran[0] if ran else None,
+        next_job=None if job else _next_job(tx, ctx, lane),
+        reviews=tuple(decoder(Review)(row) for row in reviews),
+        webhooks=tuple(decoder(Delivery)(row) for row in owed),
+        webhooks_tried_at=_pending(counted, "tried_at"),
+    )
+
+
+def _next_job(tx: Tx, ctx: Context, lane: Lane) -> Job | None:
+    if lane.head_job_id is not None:
+        return get(tx, ctx, Job, lane.head_job_id)
+    blocked = find(tx, ctx, Job, {"profile_id": lane.profile_id, "state": "blocked"}, None, 1).items
+    return blocked[0] if blocked else None

@@ -1,0 +1,117 @@
+"""The outbox: which messages are due, who sends them, and what came of it.
+
+Taking a message puts its next time off, so that nobody else sends it meanwhile and a sender that vanishes leaves it to
+the others. No host holds up the rest: each gives its first few.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from leasekeeper.core.decisions import Decision
+from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryState, after_attempt, replayed, taken
+from leasekeeper.core.events import EventType
+from leasekeeper.errors import IllegalTransition, NotFound
+from leasekeeper.ports import Decided, Look
+from leasekeeper.stores.sql.codec import clean, decoder, encoder, evolve, to_us
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.log import Log
+
+read_delivery = decoder(Delivery)
+_write_delivery = encoder(Delivery)
+_MOVING = ("seq", "state", "due_at", "attempts", "spent", "attempted_at", "answer", "ended_at")
+
+MOST_HOSTS = 500
+
+
+def due(tx: Tx, after: str, look: Look) -> tuple[list[str], str | None]:
+    """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
+    more hosts than one look takes in."""
+    now, _ = tx.clock()
+    (rows,) = tx.read(("due_deliveries", {"after": after, "now": to_us(now), "hosts": MOST_HOSTS, "each": look.each}))
+    hosts = sorted({row["host"] for row in rows})
+    places: dict[str, int] = {}
+    ranked = []
+    for row in sorted((row for row in rows if row["due_at"] is not None), key=lambda row: row["due_at"]):
+        places[row["host"]] = place = places.get(row["host"], 0) + 1
+        if place <= look.room.get(row["host"], look.each):
+            ranked.append((place, row["due_at"], row["delivery_id"], row["host"]))
+    chosen, slow = list[str](), look.slow_places
+    for _, _, delivery_id, host in sorted(ranked):
+        if host in look.slow:
+            if slow <= 0:
+                continue
+            slow -= 1
+        chosen.append(delivery_id)
+    return chosen[: look.most], hosts[-1] if len(hosts) == MOST_HOSTS else None
+
+
+def take(tx: Tx, ctx: Context, ids: Sequence[str], hold: timedelta) -> list[Delivery]:
+    """Take those of the messages that are still due and that nobody else is taking."""
+    now, (rows,) = tx.clock(("lock_deliveries_free", {"ids": ids}))
+    found = [
+        taken(delivery, now=now, hold=hold)
+        for delivery in map(read_delivery, rows)
+        if delivery.state is DeliveryState.PENDING and delivery.due_at <= now
+    ]
+    if found:
+        tx.write("update_deliveries", [_changed(delivery) for delivery in found])
+    log = Log(ctx, now)
+    for delivery in found:
+        if delivery.state is DeliveryState.EXHAUSTED:
+            _tell(log, EventType.WEBHOOK_EXHAUSTED, delivery)
+    log.save(tx)
+    return [delivery for delivery in found if delivery.state is DeliveryState.PENDING]
+
+
+def settle(tx: Tx, ctx: Context, attempts: Sequence[Attempt]) -> list[Delivery]:
+    """Keep what came of attempts. Those that make no difference any more are left out of the answer."""
+    # If there are several of one message, that it was accepted counts most, then the newest.
+    wanted = {attempt.delivery_id: attempt for attempt in sorted(attempts, key=lambda a: (a.accepted, a.number))}
+    now, (rows,) = tx.clock(("lock_deliveries", {"ids": sorted(wanted)}))
+    log = Log(ctx, now)
+    changed = []
+    for delivery in map(read_delivery, rows):
+        attempt = evolve(wanted[delivery.delivery_id], answer=clean(wanted[delivery.delivery_id].answer))
+        after = after_attempt(delivery, attempt, now=now, jitter=ctx.jitter())
+        if after is None:
+            continue
+        changed.append(after)
+        if after.state is not DeliveryState.PENDING:
+            delivered = after.state is DeliveryState.DELIVERED
+            _tell(log, EventType.WEBHOOK_DELIVERED if delivered else EventType.WEBHOOK_EXHAUSTED, after)
+    if changed:
+        tx.write("update_deliveries", [_changed(delivery) for delivery in changed])
+    log.save(tx)
+    return changed
+
+
+def replay(tx: Tx, ctx: Context, decision: Decision) -> Decided:
+    """A person sends a message once more."""
+    now, (rows,) = tx.clock(("lock_deliveries", {"ids": [decision.id]}))
+    if not rows:
+        raise NotFound(f"there is no webhook {decision.id}; see 'leasekeeper webhooks'")
+    delivery = read_delivery(rows[0])
+    if delivery.state is DeliveryState.PENDING and not delivery.tries and delivery.due_at <= now:
+        raise IllegalTransition(f"webhook {decision.id} is pending and was not tried yet: there is nothing to replay")
+    again = replayed(delivery, now=now)
+    tx.write("update_deliveries", [_changed(again)])
+    log = Log(ctx, now)
+    _tell(log, EventType.WEBHOOK_REPLAYED, delivery, actor=decision.actor, note=decision.note)
+    log.save(tx)
+    return Decided(state=again.state, version=0)
+
+
+def _changed(delivery: Delivery) -> dict[str, object]:
+    row = _write_delivery(delivery)
+    return {name: row[name] for name in _MOVING}
+
+
+def _tell(log: Log, kind: EventType, delivery: Delivery, *, actor: str = "", note: str | None = None) -> None:
+    data = {
+        "delivery_id": delivery.delivery_id,
+        "type": delivery.type,
+        "host": delivery.host,
+        "attempts": delivery.tries,
+        "answer": delivery.answer,
+    }
+    log.event(kind, job_id=delivery.job_id, actor=actor, data=data if note is None else {**data, "note": note})

@@ -1,0 +1,346 @@
+"""Connections and threads of the SQLite store.
+
+One writer thread with one connection per process: `BEGIN IMMEDIATE`, a whole transaction per hop. One reader beside
+it. The log moves into the file only while nobody commits (see checkpoints).
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeVar
+
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.errors import StoreError, StoreNotWritable, StoreUnavailable
+from leasekeeper.ports import StoreInfo
+from leasekeeper.stores.sql.codec import Row, clean, dump_texts, from_us, to_us
+from leasekeeper.stores.sql.engine import Memory, Params, Tx
+from leasekeeper.stores.sql.statements import for_one, for_sqlite, lists, load, positional
+from leasekeeper.stores.sql.threads import Threads
+from leasekeeper.stores.sqlite import schema
+from leasekeeper.stores.sqlite.at_once import AtOnce, Committing
+from leasekeeper.stores.sqlite.checkpoints import Checkpoints
+from leasekeeper.stores.sqlite.sleepers import Sleepers
+
+T = TypeVar("T")
+
+# Left to itself, the module looks at length for a way to adapt these, each time, and then takes them as they are. What
+# the program around us has registered stays.
+_SAME: dict[None, None] = {None: None}
+sqlite3.adapters.setdefault((type(None), sqlite3.PrepareProtocol), _SAME.__getitem__)
+sqlite3.adapters.setdefault((bool, sqlite3.PrepareProtocol), int)
+
+BUSY_SECONDS = 30.0
+ASK_AGAIN_SECONDS = 0.005
+LOOK_EVERY = timedelta(milliseconds=25)
+JUST_NOW = timedelta(milliseconds=5)
+STATEMENTS_KEPT = 256
+
+
+class Statement:
+    """A statement with numbered parameters: SQLite finds those several times as fast as named ones."""
+
+    __slots__ = ("columns", "for_one", "lists", "names", "pick", "text")
+
+    def __init__(self, text: str) -> None:
+        self.lists = lists(text)
+        self.for_one = Statement(for_one(text)) if self.lists else self
+        self.text, self.names = positional(for_sqlite(text), "?")
+        self.pick = _picker(self.names)
+        self.columns: list[str] = []
+
+    def prepared(self, params: Params) -> tuple["Statement", list[Any]]:
+        """What to run for these parameters, and with which values."""
+        if self.lists and all(len(params[name]) == 1 for name in self.lists):
+            one = self.for_one
+            return one, [_adapted(params[n][0] if n in self.lists else params[n]) for n in one.names]
+        return self, [_adapted(value) for value in self.pick(params)]
+
+
+def _picker(names: Sequence[str]) -> Callable[[Params], Sequence[Any]]:
+    """What takes these values out of a row."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda row: [row[name] for name in names]
+
+
+class _Statements(dict[str, Statement]):
+    """Statements by name; `a+b` is the pieces a and b put together."""
+
+    def __missing__(self, name: str) -> Statement:
+        statement = self[name] = Statement("\n".join(_TEXTS[piece] for piece in name.split("+")))
+        return statement
+
+
+_TEXTS = {
+    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql"),
+    **load("leasekeeper.stores.sqlite", "reads.sql", "writes.sql"),
+}
+_STATEMENTS = _Statements()
+_FLEET = "SELECT revision, expiry_resumes_at FROM fleet_lock"
+# Writes that change what the clock tells besides the time.
+_TOLD_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
+
+
+class _SqliteTx:
+    """One open transaction on one connection. Nobody else can write meanwhile, so it has one time."""
+
+    __slots__ = ("_clock", "_cursor", "_now", "fresh", "granted", "held", "kept", "lenient", "revision")
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime], memory: Memory) -> None:
+        self._cursor = connection.cursor()
+        self._clock = clock
+        self._now: datetime | None = None
+        self.kept, self.held = memory.kept, memory.held
+        self.fresh: dict[str, tuple[int, Any]] = {}
+        self.granted: dict[str, tuple[Lease, Job | None]] = {}
+        self.revision = 0
+        self.lenient = False
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        return [self._rows(name, params) for name, params in queries]
+
+    def _rows(self, name: str, params: Params) -> list[Row]:
+        statement, values = _STATEMENTS[name].prepared(params)
+        cursor = self._cursor.execute(statement.text, values)
+        columns = statement.columns
+        if not columns:
+            columns = statement.columns = [column[0] for column in cursor.description]
+        return [dict(zip(columns, row, strict=True)) for row in cursor]
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        answers = self.read(*queries)
+        if self._now is None:
+            self.revision, resumes_at = self._cursor.execute(_FLEET).fetchone()
+            self._now = self._clock(from_us(time.time_ns() // 1_000))
+            self.lenient = to_us(self._now) < resumes_at
+        return self._now, answers
+
+    def expect(self, query: tuple[str, Params]) -> None:
+        """Nothing to save: no statement travels."""
+
+    def hand_on(self) -> None:
+        """Nothing waits: writes are made at once."""
+
+    def write(self, name: str, rows: Sequence[Params]) -> None:
+        if name in _TOLD_BY_CLOCK:
+            self._now = None
+        statement = _STATEMENTS[name]
+        self._cursor.executemany(statement.text, map(statement.pick, rows))
+
+
+def _adapted(value: object) -> object:
+    """A list becomes JSON text, and text what can be sent."""
+    if type(value) is list:
+        return dump_texts([clean(item) for item in value])
+    return clean(value) if type(value) is str else value
+
+
+class SqliteEngine:
+    """The writer, the reader and the watch for changes of one SQLite file."""
+
+    def __init__(self, path: Path, clock: Callable[[datetime], datetime] = lambda real: real) -> None:
+        self._path = path
+        self._clock = clock
+        self._pid = os.getpid()
+        self._local = threading.local()
+        self._writer = Threads(1, "leasekeeper-sqlite-writer", self._close_connection)
+        self._reader = Threads(1, "leasekeeper-sqlite-reader", self._close_connection)
+        self._checkpoints = Checkpoints(path)
+        self._at_once = AtOnce(path, lambda: connect(path, patience=0))
+        self._memory = Memory()
+        self._sleepers = Sleepers(path)
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date."""
+        await self._in(self._writer, self._migrate)
+
+    def _migrate(self) -> None:
+        connection = self._connection()
+        if schema.check_version(schema.version(connection), self._path) < schema.NEWEST:
+            with translated(self._path), self._checkpoints.committing():
+                schema.migrate(connection, self._path)
+
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":
+        self._check_process()
+        if brief:
+            done = self._at_once.run(lambda connection, committing: self._commit(connection, operation, committing))
+            if done is not None:
+                if self._checkpoints.count():
+                    self._at_once.aside = True
+                    with suppress(StoreUnavailable):  # it is being closed, which checkpoints too
+                        self._in(self._writer, self._checkpoint)
+                return done
+        return self._in(self._writer, lambda: self._change(operation))
+
+    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
+        return self._in(self._reader, lambda: self._view(operation))
+
+    async def wait(self, timeout: timedelta) -> None:
+        """Look at the file's change counter until it moves. Any change counts: to look again costs little.
+
+        Several may wait; what one of them notices is news for all, also for one that was about to wait.
+        """
+        sleepers = self._sleepers
+        started = time.monotonic()
+        until = started + timeout.total_seconds()
+        if started - sleepers.changed_at < JUST_NOW.total_seconds():
+            return
+        self._check_process()
+        changes = sleepers.changes
+        while True:
+            with translated(self._path):
+                if self._at_once.others_wrote():
+                    sleepers.wake()
+            left = until - time.monotonic()
+            if sleepers.changes != changes or left <= 0:
+                return
+            await sleepers.sleep(min(left, LOOK_EVERY.total_seconds()))
+
+    def hint(self) -> None:
+        """Wake those of this process who wait. Others have nothing to be sent: they watch the file."""
+        self._sleepers.tell()
+
+    async def info(self) -> StoreInfo:
+        version = await self._in(self._reader, lambda: schema.version(self._connection()))
+        return StoreInfo(
+            kind="sqlite",
+            location=str(self._path),
+            schema=version,
+            newest_schema=schema.NEWEST,
+            now=self._clock(from_us(time.time_ns() // 1_000)),
+            detail=f"SQLite {sqlite3.sqlite_version}, WAL, synchronous FULL",
+        )
+
+    async def close(self) -> None:
+        for threads in (self._writer, self._reader):
+            await asyncio.to_thread(threads.close)
+        self._sleepers.close()
+        self._at_once.close()
+        self._checkpoints.close()
+
+    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
+        self._check_process()
+        return threads.run(work)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreError("this store was opened before a fork; open it again in the child process")
+
+    def _close_connection(self) -> None:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            self._checkpoints.at_end(connection)
+            connection.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path)
+        return connection
+
+    def _change(self, operation: Callable[[Tx], T]) -> T:
+        connection = self._connection()
+        with translated(self._path):
+            connection.execute("BEGIN IMMEDIATE")
+        result = self._commit(connection, operation, self._checkpoints.committing())
+        self._checkpoints.if_due(connection)
+        return result
+
+    def _checkpoint(self) -> None:
+        try:
+            self._checkpoints.if_due(self._connection())
+        finally:
+            self._at_once.aside = False
+
+    def _commit(self, connection: sqlite3.Connection, operation: Callable[[Tx], T], committing: Committing) -> T:
+        """Run the operation in the transaction that has begun, and commit it."""
+        try:
+            with translated(self._path):
+                schema.check_version(schema.version(connection), self._path)
+                tx = _SqliteTx(connection, self._clock, self._memory)
+                result = operation(tx)
+                with committing:
+                    connection.execute("COMMIT")
+                self._memory.committed(tx)
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _view(self, operation: Callable[[Tx], T]) -> T:
+        connection = self._connection()
+        with translated(self._path):
+            connection.execute("BEGIN")
+            try:
+                schema.check_version(schema.version(connection), self._path)
+                return operation(_SqliteTx(connection, self._clock, self._memory))
+            finally:
+                connection.execute("ROLLBACK")
+
+
+def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """A connection with the settings that the store's promises rest on."""
+    schema.check_place(path)
+    with translated(path):
+        connection = sqlite3.connect(
+            path,
+            timeout=patience,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=STATEMENTS_KEPT,
+        )
+        try:
+            schema.check_owner(connection, path)
+            _keep_a_log(connection, patience)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("PRAGMA cache_size = -65536")
+            connection.execute("PRAGMA temp_store = MEMORY")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _keep_a_log(connection: sqlite3.Connection, patience: float) -> None:
+    """Give the file its log. SQLite waits for others nearly everywhere, but not where two do this to a new file."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= until:
+                raise
+        else:
+            return
+        time.sleep(ASK_AGAIN_SECONDS)  # waits: for a lock that tells nobody when it is free
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into the store's, with what to do about them."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translation(path, str(error)) from error
+
+
+def _translation(path: Path, text: str) -> StoreError:
+    if "locked" in text or "busy" in text:
+        return StoreUnavailable(f"{path} was locked for {BUSY_SECONDS:.0f} s by another program; try again")
+    if any(word in text for word in ("readonly", "unable to open", "full", "disk I/O", "permission")):
+        return StoreNotWritable(
+            f"{path} cannot be written ({text}); check the disk's space and the file's owner. Nothing was changed"
+        )
+    if "not a database" in text or "malformed" in text:
+        return StoreError(f"{path} is not a Leasekeeper store, or it is damaged ({text})")
+    return StoreError(f"{path}: {text}")

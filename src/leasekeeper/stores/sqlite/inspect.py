@@ -1,0 +1,34 @@
+"""Look at a SQLite file without opening it for work: which schema it has, whatever that is."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+from leasekeeper.errors import StoreUnavailable
+from leasekeeper.ports import StoreInfo
+from leasekeeper.stores.sql.codec import from_us
+from leasekeeper.stores.sqlite import schema
+from leasekeeper.stores.sqlite.engine import translated
+
+
+def inspect_file(path: Path) -> StoreInfo:
+    """The file's schema and place. Makes nothing: a file that is not there is an error."""
+    if not schema.exists(path):
+        raise StoreUnavailable(
+            f"{path} does not exist yet; 'leasekeeper apply' makes it, 'leasekeeper up' or 'leasekeeper db migrate'"
+        )
+    with translated(path):
+        connection = sqlite3.connect(path)
+        try:
+            schema.check_owner(connection, path)
+            found = schema.version(connection)
+        finally:
+            connection.close()
+    return StoreInfo(
+        kind="sqlite",
+        location=str(path),
+        schema=found,
+        newest_schema=schema.NEWEST,
+        now=from_us(time.time_ns() // 1_000),
+        detail=f"SQLite {sqlite3.sqlite_version}",
+    )

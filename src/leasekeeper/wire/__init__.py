@@ -1,0 +1,47 @@
+"""The edge: JSON and YAML ⇄ core types. Validation, aliases, limits and versions live here and nowhere else.
+
+What comes in is parsed into core types or refused with every fault named; what goes out is plain JSON types.
+Each name is loaded when it is first asked for, so that a command pays only for what it uses.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasekeeper.wire.encoding import encode, encode_in_full, encode_time
+    from leasekeeper.wire.fleet import fleet_schema, fleet_table, load_fleet, parse_fleet
+    from leasekeeper.wire.jobs import (
+        fingerprint,
+        job_body,
+        job_from_json,
+        job_schema,
+        job_table,
+        jobs_from_json,
+        parse_job,
+        parse_jobs,
+    )
+
+__all__ = [
+    "encode",
+    "encode_in_full",
+    "encode_time",
+    "fingerprint",
+    "fleet_schema",
+    "fleet_table",
+    "job_body",
+    "job_from_json",
+    "job_schema",
+    "job_table",
+    "jobs_from_json",
+    "load_fleet",
+    "parse_fleet",
+    "parse_job",
+    "parse_jobs",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "encoding" if name.startswith("encode") else "fleet" if "fleet" in name else "jobs"
+    return getattr(import_module(f"{__name__}.{home}"), name)

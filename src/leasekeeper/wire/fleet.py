@@ -1,0 +1,279 @@
+"""Fleet files at the edge: what may stand in fleet.yaml, as tables, and how a file becomes a `Fleet`.
+
+Looks at one file only; whether its references lead somewhere is for `core.fleet.check_fleet` to say.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.fleet import Fleet
+from leasekeeper.core.ids import ID_RULE, AccountId, ProfileId, ProxyId
+from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
+from leasekeeper.errors import InputError, nearest
+from leasekeeper.wire.document import read_yaml
+from leasekeeper.wire.jobs import labels, notes
+from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, Problems, Text
+from leasekeeper.wire.records import DRAFT, Field, MapOf, Record, table
+
+FLEET_VERSION: Final = 1
+
+MOST_FLEET_BYTES: Final = 64 * 1024 * 1024
+MOST_RECORDS: Final = 1_000_000
+MOST_ACTIVE_RUNS: Final = 1_000
+MOST_POOL_LEASES: Final = 1_000_000
+MOST_PATH_LENGTH: Final = 4_096
+
+_SERVER: Final = "scheme://host:port, with http, https or socks5 as the scheme"
+_CREDENTIALS: Final = "env:NAME or file:PATH: where the secret is, never the secret itself"
+_CREDENTIALS_PATTERN: Final = "env:[A-Za-z_][A-Za-z0-9_]*|file:.+"
+_LANGUAGE_PATTERN: Final = "[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}"
+_TIMEZONE_PATTERN: Final = "[A-Za-z0-9_+/-]+"
+_WINDOW_PATTERN: Final = "[1-9][0-9]{1,4}x[1-9][0-9]{1,4}"
+_QUOTE: Final = "; put it in quotes"
+
+
+def _check_server(text: str) -> str | None:
+    from urllib.parse import urlsplit
+
+    if "@" in text:
+        return "must not hold a user or password: put them elsewhere and say credentials: env:NAME or file:PATH"
+    try:
+        parts = urlsplit(text)
+        whole = bool(parts.hostname and parts.port)
+    except ValueError:
+        return f"must be {_SERVER}"
+    fits = parts.scheme in ("http", "https", "socks5") and whole and text.isascii() and " " not in text
+    return None if fits and not (parts.path.strip("/") or parts.query or parts.fragment) else f"must be {_SERVER}"
+
+
+@cache
+def _timezones() -> frozenset[str]:
+    from zoneinfo import available_timezones
+
+    return frozenset(available_timezones())
+
+
+def _check_timezone(text: str) -> str | None:
+    return timezone_fault(text, _timezones())
+
+
+def timezone_fault(text: str, known: frozenset[str]) -> str | None:
+    """What is wrong with a time zone, going by those that are known; if none is, nothing can be said."""
+    if not known or text in known:
+        return None
+    near = nearest(text, known)
+    return "must be a time zone as Europe/Berlin" + (f"; did you mean {near}?" if near else "")
+
+
+def _check_path(text: str) -> str | None:
+    try:
+        Path(text).expanduser()
+    except RuntimeError:
+        return "begins with '~', but that home directory is not known"
+    return None
+
+
+PROXY: Final = Record(
+    [
+        Field(
+            name="server",
+            kind=Text(_SERVER, most=512, check=_check_server),
+            doc="the network exit",
+            required=True,
+        ),
+        Field(
+            name="region",
+            kind=Text("text of 1 to 128 printable characters", most=128),
+            doc="where it exits, as jobs expect it",
+        ),
+        Field(
+            name="credentials",
+            kind=Text(_CREDENTIALS, most=MOST_PATH_LENGTH, pattern=_CREDENTIALS_PATTERN),
+            doc="where user:password is kept",
+        ),
+    ],
+    of=Proxy,
+)
+
+ACCOUNT: Final = Record(
+    [
+        Field(name="routing", kind=Choice(Routing), doc="what runs one at a time"),
+        labels("account"),
+        notes("account"),
+    ],
+    of=Account,
+)
+
+PROFILE: Final = Record(
+    [
+        Field(
+            name="account",
+            kind=ID,
+            doc="the account it belongs to, for life",
+            required=True,
+            into="account_id",
+        ),
+        Field(name="pool", kind=ID, doc="the workers and the limit it falls under"),
+        Field(name="browser", kind=ID, doc="the driver that opens it"),
+        Field(
+            name="user_data_dir",
+            kind=Text(
+                f"a path of at most {MOST_PATH_LENGTH} printable characters",
+                most=MOST_PATH_LENGTH,
+                check=_check_path,
+            ),
+            doc="the browser's directory; a relative path starts at the fleet file",
+        ),
+        Field(name="proxy", kind=ID, doc="the proxy it always uses", into="proxy_id"),
+        Field(
+            name="language",
+            kind=Text("a language as en-US", most=64, pattern=_LANGUAGE_PATTERN),
+            doc="the browser's language",
+        ),
+        Field(
+            name="timezone",
+            kind=Text("a time zone as Europe/Berlin", most=64, pattern=_TIMEZONE_PATTERN, check=_check_timezone),
+            doc="the browser's time zone",
+        ),
+        Field(
+            name="window",
+            kind=Text("a size as 1280x800", most=11, pattern=_WINDOW_PATTERN),
+            doc="the browser's window",
+        ),
+        Field(name="max_active_runs", kind=Integer(1, MOST_ACTIVE_RUNS), doc="how many runs may share it"),
+        Field(name="disposable", kind=Flag(), doc="its state is worth nothing, so that any job may share it"),
+        Field(name="warm", kind=Flag(), doc="false: every run gets a browser of its own, none is handed over"),
+        Field(
+            name="release_policy",
+            kind=Choice(ReleasePolicy),
+            doc="what becomes of it if a worker vanishes",
+        ),
+        Field(name="manual_use", kind=Choice(ManualUse), doc="what to do if somebody used it outside a lease"),
+        labels("profile"),
+        notes("profile"),
+    ],
+    of=Profile,
+)
+
+
+def _by_id(what: str, record: Record) -> MapOf:
+    key = Text(f"an id: {ID_RULE}", most=ID.most, pattern=ID.pattern)
+    return MapOf(f"at most {MOST_RECORDS:,} {what} by id", key, record, MOST_RECORDS)
+
+
+FLEET: Final = Record(
+    [
+        Field(
+            name="version",
+            kind=Integer(FLEET_VERSION, FLEET_VERSION),
+            doc="the version of this format",
+            into="",
+        ),
+        Field(name="proxies", kind=_by_id("proxies", PROXY), doc="network exits"),
+        Field(name="accounts", kind=_by_id("accounts", ACCOUNT), doc="the identities to operate"),
+        Field(name="profiles", kind=_by_id("profiles", PROFILE), doc="the browser environments of the accounts"),
+        Field(
+            name="limits",
+            kind=MapOf(
+                f"pools, each with a whole number from 1 to {MOST_POOL_LEASES}",
+                ID,
+                Integer(1, MOST_POOL_LEASES),
+                MOST_RECORDS,
+            ),
+            doc="the most leases that a pool may hold at once: a vendor's plan, usually",
+        ),
+    ]
+)
+
+
+def parse_fleet(data: object, *, folder: str | None = None) -> Fleet:
+    """A fleet from plain types, or from the text of a fleet file. Raises InputError that names every fault.
+
+    Relative directories start at `folder`, else where the program runs.
+    """
+    if isinstance(data, str):
+        data = _not_empty(read_yaml(data, "the fleet"), "the fleet")
+    problems = Problems(hint=_QUOTE)
+    if isinstance(data, Mapping) and not _is_known_version(data):
+        problems.add(
+            "version",
+            f"must be {FLEET_VERSION}, the one this program knows; for a newer one upgrade it",
+        )
+        values: dict[str, Any] = {}
+    else:
+        values = FLEET.read(data, "", problems)
+    problems.raise_any("the fleet is not acceptable; nothing was applied")
+    return _fleet(values, folder or os.curdir)
+
+
+def load_fleet(path: str | os.PathLike[str]) -> Fleet:
+    """The fleet of a YAML file."""
+    name = os.fspath(path)
+    try:
+        with Path(name).open("rb") as file:
+            raw = file.read(MOST_FLEET_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
+    if len(raw) > MOST_FLEET_BYTES:
+        raise InputError(f"{name} is longer than {MOST_FLEET_BYTES // 1024**2} MiB: split it, and apply the parts")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: byte {error.start} is not UTF-8: save the file as UTF-8") from None
+    data = _not_empty(read_yaml(text, name), name)
+    return parse_fleet(data, folder=str(Path(name).parent))
+
+
+def fleet_schema() -> dict[str, Any]:
+    """The JSON Schema of a fleet file."""
+    return {
+        "$schema": DRAFT,
+        "$id": f"urn:leasekeeper:fleet:{FLEET_VERSION}",
+        "title": "Leasekeeper fleet",
+        "description": "Accounts, profiles, proxies and limits, as declared in fleet.yaml.",
+        **FLEET.schema(),
+    }
+
+
+def fleet_table() -> str:
+    """The fields of a fleet file as Markdown tables, one per record."""
+    parts = [("fleet.yaml", FLEET), ("proxies.ID", PROXY), ("accounts.ID", ACCOUNT), ("profiles.ID", PROFILE)]
+    return "\n".join(f"**{title}**\n\n{table(record.rows())}" for title, record in parts)
+
+
+def _not_empty(data: object, name: str) -> object:
+    if data is None:
+        raise InputError(f"{name} is empty: declare accounts and profiles, or delete it")
+    if not isinstance(data, Mapping):
+        raise InputError(f"{name} must hold a mapping with {', '.join(f.name for f in FLEET.table)}")
+    return data
+
+
+def _is_known_version(data: Mapping[Any, Any]) -> bool:
+    version = data.get("version")
+    return version is None or (version == FLEET_VERSION and not isinstance(version, bool))
+
+
+def _fleet(values: dict[str, Any], folder: str) -> Fleet:
+    def records(name: str) -> dict[str, dict[str, Any]]:
+        return values.get(name) or {}
+
+    return Fleet(
+        proxies={key: Proxy(proxy_id=ProxyId(key), **value) for key, value in records("proxies").items()},
+        accounts={key: Account(account_id=AccountId(key), **value) for key, value in records("accounts").items()},
+        profiles={key: _profile(key, value, folder) for key, value in records("profiles").items()},
+        limits={key: Limit(pool=key, max_leases=most) for key, most in (values.get("limits") or {}).items()},
+    )
+
+
+def _profile(profile_id: str, values: dict[str, Any], folder: str) -> Profile:
+    directory = values.get("user_data_dir")
+    if directory is not None:
+        # Not resolved: where a symbolic link leads is for the machine to say that opens the browser.
+        absolute = Path(folder, Path(directory).expanduser()).absolute()
+        values = {**values, "user_data_dir": os.path.normpath(absolute)}
+    return Profile(profile_id=ProfileId(profile_id), **values)

@@ -1,0 +1,317 @@
+"""The kinds of single values that fields hold: how each is read, described to people, put into a JSON Schema.
+
+What is wrong goes to `Problems` and reading goes on, so that one answer names every fault; the value is then
+None. Values are never echoed: a message says what is allowed, not what was sent. These are plain classes
+because the command line must start fast, and each dataclass takes a millisecond to make.
+"""
+
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from leasekeeper.core.ids import ID_PATTERN, ID_RULE
+from leasekeeper.errors import InputError, Problem
+
+MOST_PROBLEMS: Final = 100
+
+_TIME_PATTERN: Final = (
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_TIME: Final = re.compile(_TIME_PATTERN)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class Problems:
+    """What is wrong with an input, in the order it was found. `hint` is added where text was expected."""
+
+    def __init__(self, hint: str = "") -> None:
+        self.hint = hint
+        self._found: list[Problem] = []
+        self._more = 0
+
+    def add(self, where: str, message: str) -> None:
+        if len(self._found) < MOST_PROBLEMS:
+            self._found.append(Problem(where, message))
+        else:
+            self._more += 1
+
+    def raise_any(self, message: str) -> None:
+        """Raise InputError with everything found; nothing found, nothing raised."""
+        more = [Problem("", f"and {self._more} more")] if self._more else []
+        if self._found:
+            raise InputError(message, [*self._found, *more])
+
+
+class Kind(Protocol):
+    """A kind of value. `rule` completes the sentence 'must be …'."""
+
+    rule: str
+
+    def read(self, value: object, where: str, problems: Problems) -> Any: ...
+
+    def schema(self) -> dict[str, Any]: ...
+
+
+class Wrong(Exception):
+    """One value that its kind does not take. Ends as a problem, never leaves the reading."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Scalar(ABC):
+    """What the kinds of this module share: `parse` raises Wrong, `read` makes a problem of it."""
+
+    rule: str
+
+    @abstractmethod
+    def parse(self, value: object) -> Any: ...
+
+    def read(self, value: object, where: str, problems: Problems) -> Any:
+        try:
+            return self.parse(value)
+        except Wrong as wrong:
+            wants_text = isinstance(self, Text | Choice) and not isinstance(value, str)
+            problems.add(where, wrong.message + (problems.hint if wants_text else ""))
+            return None
+
+
+def mistyped(rule: str, value: object) -> Wrong:
+    """The value is of another type than the rule asks for."""
+    return Wrong(f"must be {rule}, not {type_name(value)}")
+
+
+def type_name(value: object) -> str:
+    """What a person calls this type of value."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case Mapping():
+            return "an object"
+        case list() | tuple():
+            return "a list"
+        case date():
+            return "a date"
+        case _:
+            return f"a Python {type(value).__name__}"
+
+
+def is_storable(text: str) -> bool:
+    """Whether every store and every encoder can hold the text: no NUL, no half of a surrogate pair."""
+    return "\0" not in text and _SURROGATE.search(text) is None
+
+
+class Text(Scalar):
+    """Text of `least` to `most` characters. `check` gives a sentence if something else is wrong with it.
+
+    With `lines` it may hold line breaks, and `most` counts bytes of UTF-8.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        most: int,
+        least: int = 1,
+        pattern: str | None = None,
+        lines: bool = False,
+        check: Callable[[str], str | None] | None = None,
+    ) -> None:
+        self.rule = rule
+        self.most = most
+        self.least = least
+        self.pattern = pattern
+        self.lines = lines
+        self.check = check
+
+    def parse(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise mistyped(self.rule, value)
+        if not self._fits(value):
+            raise Wrong(f"must be {self.rule}")
+        sentence = self.check(value) if self.check is not None else None
+        if sentence is not None:
+            raise Wrong(sentence)
+        return str.__str__(value)  # of an enum `str` would be the name of its member
+
+    def _fits(self, text: str) -> bool:
+        if not is_storable(text) or not (self.lines or text.isprintable()):
+            return False
+        length = len(text.encode()) if self.lines else len(text)
+        if not self.least <= length <= self.most:
+            return False
+        return self.pattern is None or re.fullmatch(self.pattern, text) is not None
+
+    def schema(self) -> dict[str, Any]:
+        shape: dict[str, Any] = {"type": "string", "minLength": self.least, "maxLength": self.most}
+        return shape if self.pattern is None else {**shape, "pattern": f"^(?:{self.pattern})$"}
+
+
+ID: Final = Text(ID_RULE, most=128, pattern=ID_PATTERN)
+
+
+class Integer(Scalar):
+    """A whole number between two bounds. 900.0 is one too, as JSON Schema has it."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self.rule = str(least) if least == most else f"a whole number from {least} to {most}"
+        self.least = least
+        self.most = most
+
+    def parse(self, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise mistyped(self.rule, value)
+        if (isinstance(value, float) and not value.is_integer()) or not self.least <= value <= self.most:
+            raise Wrong(f"must be {self.rule}")
+        return int(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+class Number(Scalar):
+    """A number between two bounds; as `seconds` it is read as a duration."""
+
+    def __init__(self, least: float, most: float, *, seconds: bool = False) -> None:
+        self.rule = f"a number{' of seconds' if seconds else ''} from {least:.12g} to {most:.12g}"
+        self.least = least
+        self.most = most
+        self.seconds = seconds
+
+    def parse(self, value: object) -> float | timedelta:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise mistyped(self.rule, value)
+        if not self.least <= value <= self.most:
+            raise Wrong(f"must be {self.rule}")
+        return timedelta(seconds=value) if self.seconds else float(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum": self.least, "maximum": self.most}
+
+
+class Flag(Scalar):
+    """True or false, and nothing that looks like it."""
+
+    rule = "true or false"
+
+    def parse(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise mistyped(self.rule, value)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+class Choice(Scalar):
+    """One of the values of an enum."""
+
+    def __init__(self, enum: type[StrEnum]) -> None:
+        self.rule = f"one of {', '.join(enum)}"
+        self.enum = enum
+
+    def parse(self, value: object) -> StrEnum:
+        if not isinstance(value, str):
+            raise mistyped(self.rule, value)
+        if value not in set(self.enum):
+            raise Wrong(f"must be {self.rule}")
+        return self.enum(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "enum": [member.value for member in self.enum]}
+
+
+class Time(Scalar):
+    """A moment with its time zone, read as UTC. From Python it may be an aware datetime."""
+
+    rule = "a time with its zone, as 2026-05-01T09:30:00Z or 2026-05-01T11:30:00+02:00"
+
+    def parse(self, value: object) -> datetime:
+        if not isinstance(value, str | datetime):
+            raise mistyped(self.rule, value)
+        if isinstance(value, str) and _TIME.fullmatch(value) is None:
+            raise Wrong(f"must be {self.rule}")
+        try:
+            moment = value if isinstance(value, datetime) else datetime.fromisoformat(value.upper())
+            utc = moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise Wrong(f"must be {self.rule}") from None
+        if moment.utcoffset() is None:
+            raise Wrong(f"must be {self.rule}")
+        return utc
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time", "pattern": f"^{_TIME_PATTERN}$"}
+
+
+class JsonObject(Scalar):
+    """Any JSON object up to a size and a depth. It is copied, so later changes to the original do not matter.
+
+    Neither its values nor its keys enter a message: they are the user's, and may be secret.
+    """
+
+    def __init__(self, most_bytes: int, most_depth: int) -> None:
+        self.rule = f"a JSON object of at most {most_bytes // 1024} KiB and {most_depth} levels"
+        self.most_bytes = most_bytes
+        self.most_depth = most_depth
+
+    def parse(self, value: object) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise mistyped(self.rule, value)
+        # Every value takes two bytes of JSON at least, so a copy with more values would be too large anyway.
+        copy: dict[str, Any] = self._copy(value, 1, [self.most_bytes // 2])
+        try:
+            size = len(json.dumps(copy, separators=(",", ":"), ensure_ascii=False).encode())
+        except ValueError:
+            raise self._wrong("it holds a number with too many digits") from None
+        if size > self.most_bytes:
+            raise self._wrong(f"it takes {size} bytes")
+        return copy
+
+    def _wrong(self, reason: str) -> Wrong:
+        return Wrong(f"must be {self.rule}: {reason}")
+
+    def _copy(self, value: object, depth: int, left: list[int]) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise self._wrong("it holds too many values")
+        match value:
+            case None | bool() | int():
+                return value
+            case float():
+                if not math.isfinite(value):
+                    raise self._wrong("it holds a number that is not finite")
+                return value
+            case str():
+                return self._text(value)
+        if depth > self.most_depth:
+            raise self._wrong("it is nested too deep")
+        match value:
+            case Mapping():
+                return {self._text(key): self._copy(item, depth + 1, left) for key, item in value.items()}
+            case list() | tuple():
+                return [self._copy(item, depth + 1, left) for item in value]
+            case _:
+                raise self._wrong(f"it holds {type_name(value)}, which JSON has not")
+
+    def _text(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise self._wrong("it holds a key that is not text")
+        if not is_storable(value):
+            raise self._wrong("it holds text with a NUL or half a surrogate pair, which stores cannot keep")
+        return str.__str__(value)  # of an enum `str` would be the name of its member
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object"}
