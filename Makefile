@@ -1,7 +1,7 @@
 # Everything runs from here; `make` alone lists the targets. PYTHON=... chooses the interpreter.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: setup run test check fmt bench bench-claims bench-browser docs lock clean help servers browser bench-setup
+.PHONY: setup run test test-fast test-all soak check fmt bench bench-claims bench-browser docs lock clean help servers browser bench-setup
 
 PYTHON ?= python3
 export PYTHON
@@ -9,6 +9,9 @@ BIN := .venv/bin
 CODE := $(wildcard src tests bench tools examples)
 # More arguments for pytest: make test PYTEST_ARGS="tests/unit -k leases"
 PYTEST_ARGS ?=
+PYTEST := $(BIN)/pytest -n auto --dist load --maxschedchunk 1
+# How long `make soak` searches.
+MINUTES ?= 10
 
 setup: ## create .venv with the locked requirements (again only when they changed)
 	@tools/setup.sh .venv requirements/dev.txt
@@ -16,8 +19,17 @@ setup: ## create .venv with the locked requirements (again only when they change
 run: browser ## see it work: a fleet, a local shop, real browsers
 	@$(BIN)/leasekeeper demo
 
-test: servers check ## everything that must hold: check, then all tests
-	@$(BIN)/pytest -n auto --dist load --maxschedchunk 1 $(PYTEST_ARGS)
+test: servers check ## everything that a change must hold: check, then the tests
+	@$(PYTEST) $(PYTEST_ARGS)
+
+test-fast: setup ## while writing code: unit, conformance on SQLite, command line
+	@$(PYTEST) tests/unit tests/conformance tests/cli --embedded $(PYTEST_ARGS)
+
+test-all: servers check ## before a release: the whole matrix, longer histories
+	@$(PYTEST) -m "release or not release" $(PYTEST_ARGS)
+
+soak: servers ## random histories and chaos for MINUTES=10; SEED=… repeats a run
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: setup ## lint, format, types, layers
 	@$(BIN)/ruff check $(CODE)
@@ -45,7 +57,7 @@ lock: ## resolve requirements/*.in to hashed requirements/*.txt
 	@.venv-lock/bin/python -m pip --quiet install uv
 	@for name in dev bench; do \
 		.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-			--upgrade pyproject.toml --extra postgres --extra browser requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+			--upgrade pyproject.toml --extra postgres --extra browser --extra secrets requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove everything that make created

@@ -23,15 +23,17 @@ from playwright.async_api import Playwright, async_playwright
 from leasekeeper import config as settings
 from leasekeeper.app import App, Run
 from leasekeeper.browsers.finding import find_browser
-from leasekeeper.browsers.launching import forget_tabs, launch_options
-from leasekeeper.browsers.link import KeeperLink, Orders
-from leasekeeper.browsers.wrapper import write_wrapper
+from leasekeeper.browsers.keeper.directory import forget_tabs
+from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper_link import KeeperLink
+from leasekeeper.browsers.keeper_program import write_wrapper
+from leasekeeper.browsers.launching import launch_options
 from leasekeeper.core.ids import AccountId, ProfileId
 from leasekeeper.core.jobs import Job, RunMode
 from leasekeeper.core.profiles import Profile
 from leasekeeper.ports import Store
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.worker import Worker, WorkerOptions
 from leasekeeper.stores import open_store
 from leasekeeper.wire import parse_jobs
@@ -135,13 +137,13 @@ class Bench:
                 )
             )
         launch = self._launch(directory, executable, link.env) if link else self._bare_launch(directory)
-        forget_tabs(directory)
+        forget_tabs(str(directory))
         context = await self._playwright.chromium.launch_persistent_context(**launch)
         took = time.perf_counter() - started
         if link is not None:
             memory = _resident_mb(link.keeper_pid or 0)
         if link is not None:
-            link.ask_to_close()
+            link.request_close()
             await link.ended(30)
             link.close()
         with contextlib.suppress(PlaywrightError):  # its browser may be gone already
@@ -222,7 +224,7 @@ async def run() -> dict[str, float]:
         store = await open_store(url, policy=config.policy)
         profile = Profile(profile_id=ProfileId("p1"), account_id=AccountId("bench"))
         await store.apply(fleet(profile), actor="bench")
-        stop = Stop(config.browsers.stop_grace)
+        stop = Shutdown(config.browsers.stop_grace)
         worker = Worker(
             app,
             store,

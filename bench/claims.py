@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 import leasekeeper.stores
-from bench import history, limits, load
+from bench import history, limits, load, worker_loop
 from bench.peers import procrastinate_locks, redis_recipe
 from leasekeeper.core.jobs import Job
 from tests.servers import PostgresServer, new_database, postgres_server, start_redis
@@ -29,6 +29,7 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("BENCH_SECONDS", "4"))
 FINISHED = int(os.environ.get("BENCH_FINISHED", "1000000"))
 OUT = Path("bench/out/claims.json")
+LOOP_CONCURRENCY = 8
 ALL_JOBS = 120.0
 """Seconds that are more than enough for all the jobs."""
 PROCESSES = (1, 2, 4)
@@ -119,6 +120,7 @@ class PostgresBench:
         report.ratio("one_by_one_to_bare_limit", middle_ratio(ours, bare))
         report.row("PostgreSQL, submit in batches", self.submitted.per_second, self.submitted.setup)
         report.ratio("submit_to_one_by_one", self.submitted.per_second / one)
+        worker_loop_row(report, "PostgreSQL", "worker_loop_to_claims", self.world())
         self._batches(worlds[1], rows)
         self._beside_procrastinate()
         self._blocked()
@@ -212,6 +214,7 @@ class SqliteBench:
         report.row("SQLite (FULL), submit in batches", self.submitted.per_second, self.submitted.setup)
         report.row("SQLite (FULL), 8 workers × 1", self.rate(self.world(), 8, 1))
         report.row("SQLite (FULL), 1 × 1, 100,000 blocked", self.rate(self.world(blocked=100_000), 1, 1))
+        worker_loop_row(report, "SQLite (FULL)", "sqlite_worker_loop_to_claims", self.world())
         report.ratio("sqlite_one_by_one_to_limit", middle_ratio(ours, rows))
         report.ratio("sqlite_one_by_one_to_bare_limit", middle_ratio(ours, bare))
         report.ratio("sqlite_batch_to_one_by_one", middle_ratio(batches, ours))
@@ -228,6 +231,17 @@ class SqliteBench:
         return middle_ratio(many, none)
 
 
+def worker_loop_row(report: Report, store: str, ratio: str, url: str) -> None:
+    """What ships, with a browser that does nothing, beside bare claim and settle with as many places."""
+    whole, bare = in_turns(
+        lambda: worker_loop.rate(url, LOOP_CONCURRENCY, SECONDS),
+        lambda: load.run_workers(url, 1, LOOP_CONCURRENCY, SECONDS, 1).per_second,
+    )
+    report.row(f"{store}, worker_loop: a worker × {LOOP_CONCURRENCY}, driver null", median(whole))
+    report.row(f"  claim and settle alone, 1 worker × {LOOP_CONCURRENCY}", median(bare), f"what {ratio} divides by")
+    report.ratio(ratio, middle_ratio(whole, bare))
+
+
 async def slowest_list(url: str) -> float:
     """Milliseconds for a page of jobs, the slowest of the usual filters, each the middle of five tries."""
     store = await leasekeeper.stores.open_store(url)
@@ -239,7 +253,7 @@ async def slowest_list(url: str) -> float:
             tries = []
             for _ in range(5):
                 started = time.perf_counter()
-                await store.find(Job, where, most=100)
+                await store.find(Job, where, limit=100)
                 tries.append((time.perf_counter() - started) * 1_000)
             slowest = max(slowest, median(tries))
         return slowest

@@ -1,6 +1,7 @@
 """The load: a fleet of profiles with jobs, and workers that claim and settle as fast as they can.
 
-A worker is a loop that holds at most `batch` jobs: it settles what it has and claims the next at the same moment.
+A worker is a loop as `runtime/worker.py` has it, without a browser: it claims as many jobs as it has free places (at
+most `batch`), each job settles by itself, and a place that is free is claimed for at once.
 Loops are spread evenly over processes (a process with several is a worker with that concurrency); measuring starts
 when all are connected.
 """
@@ -13,10 +14,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import leasekeeper.stores
 from leasekeeper.core.accounts import Account
+from leasekeeper.core.browsers import NULL
 from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import AccountId, ProfileId, WorkerId
 from leasekeeper.core.jobs import JobSpec
@@ -24,7 +26,7 @@ from leasekeeper.core.leases import Purpose
 from leasekeeper.core.profiles import Profile
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.workers import WorkerReport
-from leasekeeper.ports import MOST_IN_BATCH, ClaimRequest, LeaseRequest, Store
+from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest, Grant, LeaseRequest, Store
 
 TASK = "sync_orders"
 HELD = "held"
@@ -72,8 +74,12 @@ async def make_world(url: str, profiles: int, jobs_per_profile: int, blocked: in
 def _fleet(names: Sequence[str]) -> Fleet:
     return Fleet(
         accounts={name: Account(account_id=AccountId(name)) for name in names},
-        profiles={name: Profile(profile_id=ProfileId(name), account_id=AccountId(name)) for name in names},
+        profiles={name: _profile(name) for name in names},
     )
+
+
+def _profile(name: str) -> Profile:
+    return Profile(profile_id=ProfileId(name), account_id=AccountId(name), driver=NULL)
 
 
 def _spec(profile: str) -> JobSpec:
@@ -86,7 +92,7 @@ async def report(store: Store) -> None:
 
 
 async def _submit(store: Store, specs: Sequence[JobSpec]) -> Rate:
-    batches = [specs[i : i + MOST_IN_BATCH] for i in range(0, len(specs), MOST_IN_BATCH)]
+    batches = [specs[i : i + MAX_IN_BATCH] for i in range(0, len(specs), MAX_IN_BATCH)]
     started = time.perf_counter()
 
     async def submitter(first: int) -> None:
@@ -94,7 +100,7 @@ async def _submit(store: Store, specs: Sequence[JobSpec]) -> Rate:
             await store.submit(batch)
 
     await asyncio.gather(*(submitter(n) for n in range(SUBMITTERS)))
-    return Rate(len(specs), time.perf_counter() - started, f"{SUBMITTERS} submitters, batches of {MOST_IN_BATCH}")
+    return Rate(len(specs), time.perf_counter() - started, f"{SUBMITTERS} submitters, batches of {MAX_IN_BATCH}")
 
 
 def run_workers(url: str, workers: int, batch: int, seconds: float, processes: int) -> Rate:
@@ -146,17 +152,22 @@ async def _work(url: str, workers: int, batch: int, seconds: float) -> None:
 
 
 async def _loop(store: Store, batch: int, until: float) -> int:
-    request = ClaimRequest(worker_id=WorkerId("bench"), incarnation="bench", tasks=(TASK,), most=batch)
+    request = ClaimRequest(worker_id=WorkerId("bench"), incarnation="bench", tasks=(TASK,))
+    running: set[asyncio.Task[int]] = set()
     done = 0
-    grants = await store.claim(request)
-    while grants:
-        endings = [Ending(ref=grant.lease.ref, facts=CLOSED) for grant in grants]
-        if time.perf_counter() >= until:
-            settled, grants = await store.settle(endings), []
-        else:
-            settled, grants = await store.turn(endings, request)
-        done += sum(1 for answer in settled if answer.refused is None)
-    return done
+    while time.perf_counter() < until:
+        grants = await store.claim(replace(request, limit=batch - len(running)))
+        running |= {asyncio.create_task(_settle(store, grant)) for grant in grants}
+        if not running:
+            break
+        ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        done += sum(task.result() for task in ended)
+    return done + sum(await asyncio.gather(*running))
+
+
+async def _settle(store: Store, grant: Grant) -> int:
+    (settled,) = await store.settle([Ending(ref=grant.lease.ref, facts=CLOSED)])
+    return 1 if settled.refused is None else 0
 
 
 if __name__ == "__main__":

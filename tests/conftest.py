@@ -1,4 +1,5 @@
 """What every test may use: coroutine tests, real databases, short directories, Hypothesis' settings.
+The examples of a test are the same every time; fresh ones are for a soak.
 
 A test that is `async def` runs in an event loop of its own; set-up that is async belongs into an
 `async with` inside the test, so there are no async fixtures.
@@ -21,8 +22,8 @@ import pytest
 from leasekeeper.stores import migrate
 from tests.servers import PostgresServer, drop_database, new_database, postgres_server
 
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
-hypothesis.settings.load_profile("ci")
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("same")
 
 # A runner in the background of a shell inherits an ignored Ctrl-C, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -39,9 +40,28 @@ def pytest_xdist_auto_num_workers() -> int:
     return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", min(8, cores + (cores + 1) // 2)))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In several processes tests are mixed, always in the same way: those that work hard run beside those that wait.
-    The longest one goes first, so that no process is left alone with it at the end."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--embedded", action="store_true", help="only tests that need no database server")
+
+
+def needs_server(item: pytest.Item) -> bool:
+    """Whether a test asks for PostgreSQL, by a fixture or as one of its parameters."""
+    chosen = getattr(item, "callspec", None)
+    asked = (*getattr(item, "fixturenames", ()), *(chosen.params.values() if chosen else ()))
+    return any("postgres" in name for name in asked if isinstance(name, str))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what only a release needs. In several processes tests are mixed, always in the same way: those that work
+    hard run beside those that wait. The longest one goes first, so that no process is left alone with it at the end."""
+    for item in items:
+        for mark in item.iter_markers("release_if"):
+            if mark.kwargs["when"](item.callspec.params):  # type: ignore[attr-defined]  # only parametrized tests have the mark
+                item.add_marker(pytest.mark.release)
+    if config.getoption("embedded"):
+        config.hook.pytest_deselected(items=[item for item in items if needs_server(item)])
+        items[:] = [item for item in items if not needs_server(item)]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: (item.path.name != LONGEST, sha256(item.nodeid.encode()).digest()))
 

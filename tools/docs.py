@@ -8,13 +8,14 @@ import ast
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import leasekeeper
-from leasekeeper.cli.faults import EXIT_CODES, exit_code
+from leasekeeper.cli.exit_codes import EXIT_CODES, exit_code
+from leasekeeper.cli.hints import unblocking
 from leasekeeper.cli.reference import reference as command_line
 from leasekeeper.config import PREFIX, SETTINGS, Setting
 from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
@@ -22,15 +23,19 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
 from leasekeeper.core.fleet import ChangeKind
 from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, JobState
+from leasekeeper.core.leases import Refusal
 from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
-from leasekeeper.core.readiness import NEXT_STEP, Blocked
-from leasekeeper.errors import LeasekeeperError
-from leasekeeper.ports import MOST_IN_PAGE
-from leasekeeper.stores.sql import reading
-from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table
+from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.secrets import Secret
+from leasekeeper.core.tokens import DECISIONS, OPERATIONS, ApiToken, Reach, Scope, to_read
+from leasekeeper.errors import ConflictReason, error_tree
+from leasekeeper.lists import LISTS, MAX_IN_PAGE, Filter
+from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table, port_schema
+from leasekeeper.wording import REFUSALS, UNBLOCKED_BY
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = ROOT / "docs/reference"
+ARCHITECTURE: Final = ROOT / "ARCHITECTURE.md"
 
 PROFILE_STATES: Final = {
     ProfileState.AVAILABLE: "ready for checkout",
@@ -66,15 +71,12 @@ JOB_STATES: Final = {
 }
 RETRY_RULES: Final = {
     RetryRule.YES: "yes",
-    RetryRule.UNLESS_SECTION_OPEN: "unless a mutating section was open",
     RetryRule.NO: "no",
 }
 PROFILE_RULES: Final = {
     ProfileRule.AVAILABLE: "available",
-    ProfileRule.BY_FACTS: "by the facts",
     ProfileRule.REVIEW_REQUIRED: "review_required",
     ProfileRule.QUARANTINED: "quarantined",
-    ProfileRule.QUARANTINED_IF_PROXY_CHANGED: "quarantined if the proxy changed during the run",
     ProfileRule.STALE: "stale, then resolved",
 }
 BLOCKED: Final = {
@@ -90,13 +92,32 @@ BLOCKED: Final = {
     Blocked.NO_WORKER: "no worker of the pool offers the task: none ever did, or none reports now",
     Blocked.DUPLICATE: "not a state: the answer to a job whose idempotency key was used before",
 }
+SCOPES: Final = {
+    Scope.READ: "dashboards and scripts that look: lists, single records, why, counts",
+    Scope.SUBMIT: "programs that submit jobs",
+    Scope.WORK: "workers, and programs that lease profiles",
+    Scope.OPERATE: "people who run the fleet: pause, disable, cancel, retry, revoke, replay; and the sweeper",
+    Scope.REVIEW: "people who judge what runs left behind: clear, quarantine, approve, requeue",
+    Scope.ADMIN: "everything, and alone: fleet files, tokens, secrets",
+}
+REACH: Final = {
+    Reach.NOTHING: "may",
+    Reach.TARGET: "only about its accounts and pools",
+    Reach.POOL: "only for its pools; not if it is restricted to accounts",
+    Reach.OWN_LEASES: "only under leases that were granted to this token, restricted or not",
+    Reach.FLEET: "may not",
+}
 WEBHOOK: Final = ("delivery_id", "type", "host", "attempts", "answer")
+TOKEN: Final = ("token_id", "name", "scopes")
 # When an event is written, and what its `data` holds.
 EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.JOB_SUBMITTED: ("a job was accepted", ("task", "reason")),
     EventType.JOB_ALREADY_HANDLED: ("a job came again with the same idempotency key", ("reason",)),
     EventType.JOB_DUE: ("a scheduled job's time came", ("task", "reason")),
-    EventType.JOB_BLOCKED: ("a job at the head of its lane turned out not to be ready", ("reason",)),
+    EventType.JOB_BLOCKED: (
+        "a submitted job cannot run now (no `job_state`: it waits in its lane), or the head of a lane was not ready",
+        ("task", "reason"),
+    ),
     EventType.JOB_UNBLOCKED: ("what blocked a job was looked at again", ("task", "reason")),
     EventType.JOB_DECIDED: ("a person decided about a job", ("action", "note", "from")),
     EventType.PROFILE_LOCK_CONFLICT: (
@@ -108,7 +129,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.LEASE_GRANTED: ("a lease began", ("token", "routing_key", "purpose", "mode", "attempt")),
     EventType.CHECKPOINT_SAVED: ("a holder reached a safe step", ("step",)),
-    EventType.SECTION_ENTERED: ("a holder entered a mutating section", ("section",)),
+    EventType.SECTION_ENTERED: ("a holder entered a mutating section", ("section", "idempotent")),
     EventType.SECTION_LEFT: ("a holder left a mutating section", ("section",)),
     EventType.RUN_SETTLED: (
         "a holder reported its ending", ("result", "stop_reason", "belongs_to", "profile_reason", "fence"),
@@ -125,18 +146,42 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.MANUAL_USE_DETECTED: ("somebody used the profile by hand between two runs", ("found", "policy")),
     EventType.PROFILE_ADDED: ("a fleet declared a new profile", ()),
+    EventType.PROFILE_ADOPTED: (
+        "a person adopted a used profile that was made outside of Leasekeeper", ("directory", "engine"),
+    ),
     EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain")),
     EventType.ACCOUNT_PAUSED: ("a person paused an account", ("note",)),
     EventType.ACCOUNT_RESUMED: ("a person resumed an account", ("note",)),
+    EventType.SCHEDULE_FIRED: (
+        "jobs of one time of a schedule were made; not `done`: more follow",
+        ("schedule_id", "at", "jobs", "skipped", "done"),
+    ),
+    EventType.SCHEDULE_SKIPPED: (
+        "a time was left out in one profile: the schedule's previous job there had not ended",
+        ("schedule_id", "at", "why"),
+    ),
+    EventType.SCHEDULE_MISSED: (
+        "times passed that nobody handled, and `catch_up` leaves them out",
+        ("schedule_id", "first", "last", "times", "catch_up"),
+    ),
+    EventType.SCHEDULE_RUN: ("a person had a schedule run now", ("schedule_id", "at", "note")),
+    EventType.SCHEDULE_PAUSED: ("a person paused a schedule", ("schedule_id", "note")),
+    EventType.SCHEDULE_RESUMED: ("a person resumed a schedule", ("schedule_id", "note")),
     EventType.FLEET_APPLIED: (
         "a fleet changed something; how many of each",
-        tuple(f"{what}_{kind}" for what in ("proxy", "account", "profile", "limit") for kind in ChangeKind),
+        tuple(f"{what}_{kind}" for what in ("proxy", "account", "profile", "limit", "schedule") for kind in ChangeKind),
     ),
     EventType.WORKER_STARTED: ("a worker reported for the first time", ("incarnation", "pool")),
     EventType.WORKER_STOPPED: ("a worker said that it stops", ("incarnation", "pool")),
+    EventType.WORKER_UNWELL: ("a worker's machine cannot run jobs; it claims none", ("incarnation", "reason")),
+    EventType.WORKER_WELL: ("it can run jobs again", ("incarnation",)),
     EventType.WEBHOOK_DELIVERED: ("the receiver of a webhook answered that it has it", WEBHOOK),
     EventType.WEBHOOK_EXHAUSTED: ("a webhook was tried for the last time", WEBHOOK),
     EventType.WEBHOOK_REPLAYED: ("a person had a webhook sent once more", (*WEBHOOK, "note")),
+    EventType.TOKEN_CREATED: ("a token of the API was created", TOKEN),
+    EventType.TOKEN_REVOKED: ("a person revoked a token of the API", (*TOKEN, "note")),
+    EventType.SECRET_STORED: ("a secret was stored, or encrypted anew", ("name", "key_id", "version", "rotated")),
+    EventType.SECRET_REMOVED: ("a stored secret was removed", ("name", "note")),
     EventType.CLOCK_JUMPED: (
         "the store's clock jumped, and expiry pauses", ("jump_seconds", "expiry_paused_seconds"),
     ),
@@ -236,7 +281,8 @@ def failures() -> str:
         "  retried, and the profile waits for a person (`review_required`).\n"
         "- The facts can only make it stricter: an open mutating section, an unknown final URL or a changed proxy\n"
         "  quarantine the profile; a close that was not proven makes it stale.\n"
-        "- Nothing is retried whose mutating section was open, whatever the table or the job says.\n"
+        "- Nothing is retried that may have been done: a mutating section was open, or was left since the last safe\n"
+        "  step, and not declared idempotent. That means review, whatever the table or the job says.\n"
         "- A retry waits (settings `backoff_*`, or the job's `retry`). After `max_attempts` the job is `dead`; what\n"
         "  may not be retried goes to `review`.\n"
         "- A job whose runs lost their worker twice goes to `review`, whatever attempts are left.\n"
@@ -254,18 +300,35 @@ def blocked_reasons() -> str:
         "`leasekeeper why job ID` says the same about one job, with the holder and the times.",
         table(
             ["reason", "when", "what ends it"],
-            [(f"`{reason}`", BLOCKED[reason], NEXT_STEP[reason]) for reason in Blocked],
+            [(f"`{reason}`", BLOCKED[reason], _unblocked(reason)) for reason in Blocked],
         ),
     )
+
+
+def _unblocked(reason: Blocked) -> str:
+    """What ends a reason for waiting, and on the command line how."""
+    command = unblocking(reason)
+    return UNBLOCKED_BY[reason] + (f" (`{command}`)" if command else "")
 
 
 def settings() -> str:
     """Every setting."""
     return page(
         "Settings",
-        f"Each is read from the environment as `{PREFIX}NAME`; `connect()` takes them by name as well. All processes\n"
-        "of one fleet should use the same. `renew_every` < `holder_stops_after` < `lease_ttl` must hold.\n"
-        "A variable whose name is nearly one of these is refused: it was meant to say something.",
+        f"Each is read from the environment as `{PREFIX}NAME`, else from the settings file by its name in small\n"
+        "letters; `connect()` and `App()` take them by name as well, and win over both. `leasekeeper settings` shows\n"
+        "each value in force and where it comes from. All processes of one fleet should use the same: put them into\n"
+        "the file. `renew_every` < `holder_stops_after` < `lease_ttl` must hold. A variable whose name is nearly one\n"
+        "of these is refused: it was meant to say something. Any other `LEASEKEEPER_` variable is warned about once\n"
+        "and ignored.",
+        "The settings file is TOML. One file is read, the first of these:\n\n"
+        "1. the one that `--config FILE` or `LEASEKEEPER_CONFIG` names;\n"
+        "2. `leasekeeper.toml` beside the SQLite file that `--store`, a program or `LEASEKEEPER_STORE` names;\n"
+        "3. `leasekeeper.toml` in the working directory.",
+        '```toml\n# leasekeeper.toml\nstore = "sqlite:///leasekeeper.db"\nlease_ttl = 90\n```',
+        "Paths in the file (`store`, `data_dir`, a `browser` with a slash) are relative to the file. A name that the\n"
+        "table does not have is an error. Keep a file that holds `webhook_secret` or a password to yourself\n"
+        "(`chmod 600`).",
         table(
             ["environment", "default", "unit", "from – to", "meaning"],
             [
@@ -291,8 +354,8 @@ def _number(value: str | float | None) -> str:
 def _bounds(setting: Setting) -> str:
     if isinstance(setting.default, str):
         return ""
-    most = "" if setting.most >= Setting("", None, "", "").most else f"{setting.most:g}"
-    return f"{setting.least:g} – {most}".rstrip()
+    top = "" if setting.maximum >= Setting("", None, "", "").maximum else f"{setting.maximum:g}"
+    return f"{setting.minimum:g} – {top}".rstrip()
 
 
 def errors() -> str:
@@ -302,23 +365,30 @@ def errors() -> str:
         "Everything that Leasekeeper raises on purpose is a `leasekeeper.LeasekeeperError` with a stable `code` and a\n"
         "`message` for people. Indented names are kinds of the one above. The last column is what the command line\n"
         "leaves with.",
+        'As JSON (`--json`, on stderr) an error is `{"error": {"code", "message", "problems", "data"}}`:\n'
+        "`problems` names each field at fault (`where`, a path as `jobs[3].priority`, and `message`), `data` has the\n"
+        "fields of the column *data* that are known. Both are left out where there is nothing to say.",
         table(
-            ["code", "exception", "meaning", "exit"],
+            ["code", "exception", "meaning", "data", "exit"],
             [
-                (f"`{kind.code}`", f"{'&emsp;' * depth}`{kind.__name__}`", _doc(kind), exit_code(kind.__new__(kind)))
-                for kind, depth in _tree(LeasekeeperError, 0)
+                (
+                    f"`{kind.code}`",
+                    f"{'&emsp;' * depth}`{kind.__name__}`",
+                    _doc(kind),
+                    code(kind.declared()),
+                    exit_code(kind.__new__(kind)),
+                )
+                for kind, depth in error_tree()
             ],
         ),
         "## Exit codes",
         table(["code", "meaning"], EXIT_CODES.items()),
+        "## Refusals",
+        "Why a write under a lease is refused: `refusal` of an error, `refused` of an answer, `why` of the event.",
+        table(["refusal", "meaning"], [(f"`{refusal}`", REFUSALS[refusal]) for refusal in Refusal]),
+        "## Conflicts",
+        f"`cause` of `CONFLICT` is one of {code(ConflictReason)}.",
     )
-
-
-def _tree(kind: type[LeasekeeperError], depth: int) -> Iterator[tuple[type[LeasekeeperError], int]]:
-    yield kind, depth
-    for inner in kind.__subclasses__():
-        if inner.__module__ == LeasekeeperError.__module__:
-            yield from _tree(inner, depth + 1)
 
 
 def _doc(thing: object) -> str:
@@ -345,33 +415,53 @@ def events() -> str:
 
 def lists() -> str:
     """What can be listed, and by which filters."""
-    kinds = reading._LISTS  # noqa: SLF001 - the store's own table of lists; the page is made from it
     return page(
         "Lists",
         '`await client.find(Job, state="blocked")` gives a page of records that match every filter;\n'
         "`await client.get(Job, job_id)` gives one by the key in the second column.",
         table(
-            ["kind", "key", "what", "filters"],
+            ["kind", "key", "order", "what", "filters"],
             [
                 (
                     f"`{kind.__name__}`",
-                    f"`{spec.key}`" if spec.key in spec.filters else "",
+                    f"`{listing.key}`" if listing.key else "",
+                    str(listing.order),
                     _doc(kind).split(". ")[0].rstrip("."),
-                    code(spec.filters),
+                    code(listing.names),
                 )
-                for kind, spec in kinds.items()
+                for kind, listing in LISTS.items()
             ],
         ),
-        f"- Values are text. A page has 100 records unless `most` says otherwise, at most {MOST_IN_PAGE:,};\n"
+        "## Filters",
+        table(
+            ["filter", "of", "only those", "values"],
+            [
+                (f"`{each.name}`", ", ".join(f"`{kind}`" for kind in kinds), each.doc, _filter_values(each))
+                for each, kinds in _filters().items()
+            ],
+        ),
+        f"- Values are text. A page has 100 records unless `limit` says otherwise, at most {MAX_IN_PAGE:,};\n"
         "  `page.after` continues it, and None ends it.\n"
-        "- Jobs, leases, runs, events, reviews and deliveries come newest first.\n"
         "- `state` and `blocked_reason` of a job are those that are shown: a queued job behind a taken profile is\n"
         "  `blocked`, for its lane's reason.\n"
-        "- `paused` and `dropped` are `1` or `0`. `live` (leases) and `open` (reviews) narrow the list when given.\n"
-        "- `since` of an event is a `seq`: only later ones.\n"
         "- A `Lane` is the running side of a profile: its state, its last token, the head of its queue.\n"
         "- A filter that the kind does not have is an error that names those it has.",
     )
+
+
+def _filters() -> dict[Filter, list[str]]:
+    """Each filter with the kinds that have it."""
+    found: dict[Filter, list[str]] = {}
+    for kind, listing in LISTS.items():
+        for each in listing.filters:
+            found.setdefault(each, []).append(kind.__name__)
+    return found
+
+
+def _filter_values(each: Filter) -> str:
+    if each.choices:
+        return code(each.choices) if len(each.choices) <= 12 else f"one of {each.kind.__name__}"
+    return {bool: "`1` or `0`", int: "a number"}.get(each.kind, "text")
 
 
 def job_fields() -> str:
@@ -382,6 +472,8 @@ def job_fields() -> str:
         "As JSON Schema: [job.schema.json](job.schema.json). Every name also has a camelCase form on input;\n"
         "null is the same as absent.",
         job_table(),
+        "A job that a [schedule](../howto/run-on-a-schedule.md) made has two more labels: `schedule` (its id) and\n"
+        "`schedule_time`; its `idempotency_key` is `schedule:ID:TIME:PROFILE`.",
         "Not acted on by this version: `callback_url` (messages are written to the outbox, nothing sends them yet).",
     )
 
@@ -391,21 +483,47 @@ def fleet_fields() -> str:
     return page(
         "fleet.yaml",
         "What `leasekeeper apply` reads. As JSON Schema: [fleet.schema.json](fleet.schema.json).\n"
-        "How to write one: [Declare a fleet](../howto/declare-a-fleet.md).",
+        "How to write one: [Declare a fleet](../howto/declare-a-fleet.md),\n"
+        "[run on a schedule](../howto/run-on-a-schedule.md).",
         fleet_table(),
         "A profile's `browser` is kept, but not acted on by this version: workers run the one that they find.",
     )
 
 
+def tokens() -> str:
+    """What each scope of a token allows, and what a restricted token is held to."""
+    decisions = [(f"decide: {action} a {target}", needs) for (target, action), needs in DECISIONS.items()]
+    calls = [*((name, needs) for name, needs in OPERATIONS.items() if name != "decide"), *decisions]
+    reads = [(f"list or get {kind.__name__}", to_read(kind)) for kind in (ApiToken, Secret)]
+    return page(
+        "Tokens",
+        "How to create one: [Create tokens](../howto/create-tokens.md). `admin` includes all other scopes; none of\n"
+        "the others includes another. Calls are named as the operations of the [port](../../src/leasekeeper/ports.py).",
+        table(["scope", "for"], [(f"`{scope}`", SCOPES[scope]) for scope in Scope]),
+        "## Calls",
+        table(
+            ["call", "scope", "a restricted token"],
+            [(f"`{name}`", f"`{needs.scope}`", REACH[needs.reach]) for name, needs in (*calls, *reads)],
+        ),
+    )
+
+
 def python() -> str:
     """The public names, from their own signatures and docstrings."""
-    tree = ast.parse((ROOT / "src/leasekeeper/client.py").read_text(encoding="utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    opening = next(node for node in tree.body if isinstance(node, ast.AsyncFunctionDef) and node.name == "connect")
-    shown = ["## connect", f"`async with {_call(opening)} as client:`", _doc(leasekeeper.connect)]
+    nodes = [
+        node
+        for name in ("client", "sync_lease")
+        for node in ast.parse((ROOT / f"src/leasekeeper/{name}.py").read_text(encoding="utf-8")).body
+    ]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    calls = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    shown = ["## connect", f"`async with {_call(calls['connect'])} as client:`", _doc(leasekeeper.connect)]
     for name, handle in (("Client", "client"), ("HeldLease", "lease")):
         shown += [f"## {name}", _text(getattr(leasekeeper, name)), _methods(classes[name], handle)]
-    others = [name for name in leasekeeper.__all__ if name not in ("Client", "HeldLease", "connect")]
+    shown += ["## lease", f"`with leasekeeper.{_call(calls['lease'])} as lease:`", _doc(leasekeeper.lease)]
+    shown += ["## SyncLease", _text(leasekeeper.SyncLease), _methods(classes["SyncLease"], "lease")]
+    told = ("Client", "HeldLease", "SyncLease", "connect", "lease")
+    others = [name for name in leasekeeper.__all__ if name not in told]
     return page(
         "Python",
         "```python\nfrom leasekeeper import connect\n```",
@@ -422,8 +540,8 @@ def _text(thing: object) -> str:
 
 
 def _what(thing: object) -> str:
-    """What a public name is; of an enum without words of its own, its values."""
-    if isinstance(thing, type) and issubclass(thing, StrEnum) and thing.__doc__ == StrEnum.__doc__:
+    """What a public name is; for an enum without a docstring, its values."""
+    if isinstance(thing, type) and issubclass(thing, StrEnum) and thing.__doc__ in (None, StrEnum.__doc__):
         return f"One of {code(thing)}."
     return _doc(thing)
 
@@ -444,7 +562,8 @@ def _methods(node: ast.ClassDef, handle: str) -> str:
             rows.append((f"`{handle}.{item.name}`", text or f"The {ast.unparse(item.returns or item)} itself."))
         else:
             how = "async with " if "asynccontextmanager" in marks else "await "
-            how = how if isinstance(item, ast.AsyncFunctionDef) else ""
+            plain = "with " if "contextmanager" in marks else ""
+            how = how if isinstance(item, ast.AsyncFunctionDef) else plain
             rows.append((f"`{how}{handle}.{_call(item)}`", text))
     return table(["call", "what"], rows)
 
@@ -464,9 +583,11 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "job.md": job_fields,
     "job.schema.json": lambda: schema(job_schema()),
     "lists.md": lists,
+    "port.schema.json": lambda: schema(port_schema()),
     "python.md": python,
     "settings.md": settings,
     "states.md": states,
+    "tokens.md": tokens,
 }
 
 
@@ -477,6 +598,19 @@ def differing(folder: Path) -> list[str]:
         for name, write in PAGES.items()
         if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != write()
     ]
+
+
+def modules() -> str:
+    """ARCHITECTURE.md with its list of modules as the tree has them."""
+    before, _, rest = ARCHITECTURE.read_text(encoding="utf-8").partition("- `leasekeeper/`")
+    after = rest.partition("\n## ")[2]
+    top = ROOT / "src" / "leasekeeper"
+    packages: dict[str, list[str]] = {}
+    for path in sorted(top.rglob("*.py")):
+        if path.name != "__init__.py":
+            packages.setdefault(f"{path.parent.relative_to(top)}/", []).append(f"`{path.stem}`")
+    lines = [f"- `{'leasekeeper/' if name == './' else name}`: {', '.join(found)}" for name, found in packages.items()]
+    return before + "\n".join(sorted(lines, key=lambda line: ("leasekeeper/" not in line, line))) + "\n\n## " + after
 
 
 def main(arguments: Sequence[str], folder: Path = REFERENCE) -> int:
@@ -493,6 +627,9 @@ def main(arguments: Sequence[str], folder: Path = REFERENCE) -> int:
     for name in old:
         (folder / name).write_text(PAGES[name](), encoding="utf-8")
         print(f"wrote {folder.name}/{name}")
+    if folder == REFERENCE and (listed := modules()) != ARCHITECTURE.read_text(encoding="utf-8"):
+        ARCHITECTURE.write_text(listed, encoding="utf-8")
+        print(f"wrote {ARCHITECTURE.name}")
     return 0
 
 

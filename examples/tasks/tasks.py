@@ -3,7 +3,7 @@
 # tasks.py
 from leasekeeper import App, Fail, Run
 
-app = App()  # $LEASEKEEPER_STORE, else ./leasekeeper.db
+app = App()  # $LEASEKEEPER_STORE, leasekeeper.toml, else ./leasekeeper.db
 
 
 @app.task("sync_orders", actions=["read_dashboard", "export_orders"])

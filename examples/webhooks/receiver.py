@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 OLDEST_SECONDS = 300
 
 
@@ -34,7 +34,7 @@ class Hook(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers.get("content-length", 0))
-        if not 0 <= length <= MOST_BYTES:
+        if not 0 <= length <= MAX_BYTES:
             self.send_error(413)
             return
         body = self.rfile.read(length)

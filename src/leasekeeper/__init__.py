@@ -5,6 +5,8 @@ The names below are the public ones. They are loaded when first used, so that im
 
 from typing import TYPE_CHECKING, Any
 
+from leasekeeper.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from leasekeeper.app import App, Run, SyncRun
     from leasekeeper.client import Client, HeldLease, connect
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, ProfileBusy
     from leasekeeper.ports import Store
     from leasekeeper.stores import open_store
-
-__version__ = "0.1.0"
+    from leasekeeper.sync_lease import SyncLease, lease
+    from leasekeeper.wording.why import why_text
 
 _HOMES = {
     "leasekeeper.app": ("App", "Run", "SyncRun"),
@@ -38,6 +40,8 @@ _HOMES = {
     "leasekeeper.errors": ("Fail", "LeasekeeperError", "LeaseLost", "ProfileBusy"),
     "leasekeeper.ports": ("Store",),
     "leasekeeper.stores": ("open_store",),
+    "leasekeeper.sync_lease": ("SyncLease", "lease"),
+    "leasekeeper.wording.why": ("why_text",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -67,12 +71,15 @@ __all__ = [
     "Run",
     "RunRecord",
     "Store",
+    "SyncLease",
     "SyncRun",
     "Target",
     "Why",
     "Worker",
     "connect",
+    "lease",
     "open_store",
+    "why_text",
 ]
 
 

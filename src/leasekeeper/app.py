@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from leasekeeper.core.detectors import Detector
-from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
+from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, Reason, RetryRule
 from leasekeeper.core.ids import is_id
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, Mode
-from leasekeeper.errors import Fail, InputError, Problem
+from leasekeeper.errors import Fail, InputError, LeaseLost, Problem
 from leasekeeper.ports import Grant
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class App:
         allowed = (ProfileRule.AVAILABLE, ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)
         if profile not in allowed:
             raise InputError("the reason was not registered", [Problem("profile", f"one of: {', '.join(allowed)}")])
-        rule = RetryRule.UNLESS_SECTION_OPEN if retry else RetryRule.NO
+        rule = RetryRule.YES if retry else RetryRule.NO
         self.reasons[name] = Failure(name, BelongsTo(belongs_to), rule, ProfileRule(profile))
         return name
 
@@ -191,7 +191,7 @@ class Desk(Protocol):
 
     async def checkpoint(self, step: str, *, flush: bool) -> None: ...
 
-    async def enter(self, name: str) -> None: ...
+    async def enter(self, name: str, *, idempotent: bool) -> None: ...
 
     async def leave(self, name: str) -> None: ...
 
@@ -212,12 +212,12 @@ AnyDesk = TypeVar("AnyDesk")
 class _Base(Generic[AnyDesk]):
     """What both kinds of Run have: the job, its lease, and what it may do."""
 
-    def __init__(self, grant: Grant, task: Task, desk: AnyDesk) -> None:
+    def __init__(self, grant: Grant, task: Task, api: AnyDesk) -> None:
         if grant.job is None:
             raise ValueError("a run of a task needs a job")
         self._grant = grant
         self._task = task
-        self._desk = desk
+        self._api = api
         self.job: Job = grant.job
         self.log = logging.getLogger(f"leasekeeper.task.{task.name}")
         self.signals: list[Signal] = []
@@ -249,8 +249,8 @@ class _Base(Generic[AnyDesk]):
             self._refuse(f"{name} is not an action of task {self._task.name} ({', '.join(self._task.actions)})")
 
     def _refuse(self, message: str) -> None:
-        self.signal("ACTION_NOT_ALLOWED", message)
-        raise Fail("ACTION_NOT_ALLOWED", message)
+        self.signal(Reason.ACTION_NOT_ALLOWED, message)
+        raise Fail(Reason.ACTION_NOT_ALLOWED, message)
 
     def signal(self, reason: str, message: str = "") -> None:
         """Note a reason without stopping: the run ends with it, also if the task returns normally."""
@@ -262,43 +262,63 @@ class _Base(Generic[AnyDesk]):
             self._refuse(f"task {self._task.name} is shared: it must not change anything ({name})")
 
 
+class RunOver:
+    """Stands for `run.page` and `run.context` once the task has ended: the browser may be another run's by now."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+
+    def __getattr__(self, name: str) -> Any:
+        raise LeaseLost(f"run {self._run_id} is over: its page and its context cannot be used any more")
+
+    def __repr__(self) -> str:
+        return "<run over>"
+
+
 class Run(_Base[Desk]):
     """One run of a task: the page in the leased profile, and what the task says about its progress."""
 
-    def __init__(self, grant: Grant, task: Task, desk: Desk, page: "Page", context: "BrowserContext") -> None:
-        super().__init__(grant, task, desk)
+    def __init__(self, grant: Grant, task: Task, api: Desk, page: "Page", context: "BrowserContext") -> None:
+        super().__init__(grant, task, api)
         self.page = page
         self.context = context
+
+    def end(self) -> None:
+        """The task has ended: whoever kept this run cannot reach the browser through it."""
+        over: Any = RunOver(self.lease.run_id)
+        self.page = self.context = over
 
     @property
     def stopping(self) -> bool:
         """Whether the worker was asked to stop: a long task may end at its next safe step by itself."""
-        return self._desk.stopping
+        return self._api.stopping
 
     async def safe(self, step: str, *, flush: bool = False) -> None:
         """Record the last safe step: from here another run could start over without harm.
 
         With `flush`, the browser's cookies are made durable first. A worker that was asked to stop ends the run here.
         """
-        self._desk.check()
-        await self._desk.checkpoint(step, flush=flush)
+        self._api.check()
+        await self._api.checkpoint(step, flush=flush)
 
     @asynccontextmanager
-    async def mutating(self, name: str) -> AsyncIterator[None]:
+    async def mutating(self, name: str, *, idempotent: bool = False) -> AsyncIterator[None]:
         """A section that changes something for good. Vanishing inside it quarantines the profile.
 
-        It is left only if the block ends normally: after an exception nobody knows what was submitted.
+        It is left only if the block ends normally: after an exception nobody knows what was submitted. A run that
+        fails inside it, or after it and before the next safe step, goes to review instead of a retry.
+        `idempotent=True` says that to do it twice does no harm, and allows the retry.
         """
         self._enter(name)
-        self._desk.check()
-        await self._desk.enter(name)
+        self._api.check()
+        await self._api.enter(name, idempotent=idempotent)
         yield
-        await self._desk.leave(name)
+        await self._api.leave(name)
 
     async def attach(self, name: str, content: Content) -> None:
         """Keep a file with the run's evidence: bytes, text, or the path of a file."""
-        self._desk.check()
-        await self._desk.attach(name, content)
+        self._api.check()
+        await self._api.attach(name, content)
 
 
 class SyncDesk(Protocol):
@@ -311,7 +331,7 @@ class SyncDesk(Protocol):
 
     def checkpoint(self, step: str, *, flush: bool) -> None: ...
 
-    def enter(self, name: str) -> None: ...
+    def enter(self, name: str, *, idempotent: bool) -> None: ...
 
     def leave(self, name: str) -> None: ...
 
@@ -322,32 +342,37 @@ class SyncRun(_Base[SyncDesk]):
     """Run for a plain `def` task, with Playwright's sync API."""
 
     def __init__(
-        self, grant: Grant, task: Task, desk: SyncDesk, page: "SyncPage", context: "SyncBrowserContext"
+        self, grant: Grant, task: Task, api: SyncDesk, page: "SyncPage", context: "SyncBrowserContext"
     ) -> None:
-        super().__init__(grant, task, desk)
+        super().__init__(grant, task, api)
         self.page = page
         self.context = context
+
+    def end(self) -> None:
+        """The task has ended: whoever kept this run cannot reach the browser through it."""
+        over: Any = RunOver(self.lease.run_id)
+        self.page = self.context = over
 
     @property
     def stopping(self) -> bool:
         """Whether the worker was asked to stop."""
-        return self._desk.stopping
+        return self._api.stopping
 
     def safe(self, step: str, *, flush: bool = False) -> None:
         """Record the last safe step. See Run.safe."""
-        self._desk.check()
-        self._desk.checkpoint(step, flush=flush)
+        self._api.check()
+        self._api.checkpoint(step, flush=flush)
 
     @contextmanager
-    def mutating(self, name: str) -> Iterator[None]:
+    def mutating(self, name: str, *, idempotent: bool = False) -> Iterator[None]:
         """A section that changes something for good. See Run.mutating."""
         self._enter(name)
-        self._desk.check()
-        self._desk.enter(name)
+        self._api.check()
+        self._api.enter(name, idempotent=idempotent)
         yield
-        self._desk.leave(name)
+        self._api.leave(name)
 
     def attach(self, name: str, content: Content) -> None:
         """Keep a file with the run's evidence. See Run.attach."""
-        self._desk.check()
-        self._desk.attach(name, content)
+        self._api.check()
+        self._api.attach(name, content)

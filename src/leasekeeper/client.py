@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leasekeeper import config as settings
-from leasekeeper.aside import aside
 from leasekeeper.core.events import manual_use
-from leasekeeper.core.failures import ProfileRule, handed_in, unknown
+from leasekeeper.core.failures import ProfileRule, Reason, handed_in, unknown
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Lease, LeaseStatus, Mode, Purpose
 from leasekeeper.core.profiles import ManualUse, ReleasePolicy
@@ -28,21 +27,27 @@ from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.why import Why, explain
 from leasekeeper.errors import (
     Conflict,
+    ConflictReason,
     Fail,
     InputError,
     LeasekeeperError,
     LeaseLost,
+    Problem,
     ProfileBusy,
 )
-from leasekeeper.evidence.redact import MOST_MESSAGE, Redactor
+from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, enter_held, leave_held, settle_held
+from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.stores import absolute, open_store
+from leasekeeper.threads import run_in_thread
 from leasekeeper.wire import parse_jobs
+from leasekeeper.wording import REFUSALS
 
 if TYPE_CHECKING:
-    from leasekeeper.runtime.borrowing import Borrowed
+    from leasekeeper.core.browsers import Credentials
+    from leasekeeper.runtime.direct_directory import DirectDirectory
 
 T = TypeVar("T")
 
@@ -51,7 +56,7 @@ ASK_AGAIN = timedelta(seconds=1)
 
 @asynccontextmanager
 async def connect(store: str | None = None, **overrides: str | float) -> AsyncIterator["Client"]:
-    """Open a store by URL (or LEASEKEEPER_STORE, or ./leasekeeper.db). Settings may be given by name."""
+    """Open a store by URL (or LEASEKEEPER_STORE, leasekeeper.toml, ./leasekeeper.db). Settings may be given by name."""
     if store is not None:
         overrides["store"] = store
     loaded = settings.load(**overrides)
@@ -75,10 +80,11 @@ class Client:
         self._heartbeat = Heartbeat(
             lambda: open_store(self.config.store, policy=self.config.policy), config.policy.timing
         )
+        self._lost_leases = LostLeases(store, config)
 
     async def close(self) -> None:
         """Stop renewing and close the store."""
-        await aside(self._heartbeat.close)
+        await run_in_thread(self._heartbeat.close)
         await self.store.close()
 
     async def submit(
@@ -114,53 +120,65 @@ class Client:
         *,
         purpose: Purpose | str = Purpose.API,
         mode: Mode | str = Mode.EXCLUSIVE,
-        ttl: timedelta | None = None,
+        ttl: timedelta | float | None = None,
         release_policy: ReleasePolicy | str | None = None,
-        wait: timedelta | None = None,
+        wait: timedelta | float | None = None,
         worker_id: str | None = None,
     ) -> "HeldLease":
-        """A lease of one profile, as a context manager. With `wait`, asks again until it is free or time is up."""
+        """A lease of one profile, as a context manager. With `wait`, asks again until it is free, at most so long.
+
+        `ttl` and `wait` are seconds or a timedelta. A lease of the profile that is over is ended and resolved first.
+        """
         request = LeaseRequest(
             profile_id=ProfileId(profile),
             worker_id=WorkerId(worker_id) if worker_id else self.worker_id,
             incarnation=self._incarnation,
             purpose=Purpose(purpose),
             mode=Mode(mode),
-            ttl=ttl,
+            ttl=None if ttl is None else _span("ttl", ttl),
             release_policy=ReleasePolicy(release_policy) if release_policy else None,
         )
-        return HeldLease(self, self._heartbeat, request, wait or timedelta(0))
+        return HeldLease(self, self._heartbeat, self._lost_leases, request, _span("wait", wait or 0))
 
     async def why(self, *, job: str | None = None, profile: str | None = None) -> Why:
-        """Why a job does not run, or a profile is not available, in sentences."""
+        """Why a job does not run, or a profile is not available, in codes, ids and times. `why_text` words it."""
         return explain(await self.store.why(job_id=job, profile_id=profile))
 
     async def get(self, kind: type[T], record_id: str) -> T:
         """One record by id: `await client.get(Job, job_id)`."""
         return await self.store.get(kind, record_id)
 
-    async def find(self, kind: type[T], *, after: str | None = None, most: int = 100, **where: str) -> Page[T]:
+    async def find(self, kind: type[T], *, after: str | None = None, limit: int = 100, **where: str) -> Page[T]:
         """A page of records: `await client.find(Job, state="blocked", account_id="store_us_018")`."""
-        return await self.store.find(kind, where, after=after, most=most)
+        return await self.store.find(kind, where, after=after, limit=limit)
 
 
 class HeldLease:
     """A lease while it is held: renewed by itself, released with an outcome at the end.
 
     Leaving the block normally, or with `Fail`, is an ending that explains itself. Any other exception is not, unless
-    `closed` was called: the profile then leaves the rotation until a rule or a person has dealt with it.
+    `closed` was called: the profile then leaves the rotation until a rule or a person has dealt with it. Before the
+    directory or launch options were given out, and before any step was recorded, nothing can have touched the profile:
+    it stays available.
     """
 
-    def __init__(self, client: Client, heartbeat: Heartbeat, request: LeaseRequest, wait: timedelta) -> None:
+    def __init__(
+        self, client: Client, heartbeat: Heartbeat, lost_leases: LostLeases, request: LeaseRequest, wait: timedelta
+    ) -> None:
         self._store = client.store
-        self._data_dir = Path(client.config.browsers.data_dir).absolute()
+        self._lost_leases = lost_leases
+        self._secrets = client.config.secrets
+        self._browsers = client.config.browsers
+        self._data_dir = Path(self._browsers.data_dir).absolute()
         self._heartbeat = heartbeat
         self._request = request
         self._wait = wait
         self._entered = False
         self._grant: Grant | None = None
         self._hold: Hold | None = None
-        self._borrowed: Borrowed | None = None
+        self._directory: DirectDirectory | None = None
+        self._used = False  # the program was given the directory, or said that it does something in the profile
+        self._actual: Mapping[str, str] | None = None  # set once launch options were given out
         self._refused: Fail | None = None
         self._fence: int | None = None
         self._closed: EndFacts | None = None
@@ -174,7 +192,7 @@ class HeldLease:
     def grant(self) -> Grant:
         """The lease with its profile, account and proxy. Only inside the block."""
         if self._grant is None:
-            raise Conflict(f"profile {self._request.profile_id} is not leased yet: use 'async with'")
+            raise self._not_held(f"profile {self._request.profile_id} is not leased yet: use 'async with'")
         return self._grant
 
     @property
@@ -193,7 +211,7 @@ class HeldLease:
 
     async def __aenter__(self) -> Self:
         if self._entered:
-            raise Conflict("this lease was used already: ask the client for another one")
+            raise self._not_held("this lease was used already: ask the client for another one")
         self._entered = True
         try:
             await self._enter()
@@ -224,7 +242,7 @@ class HeldLease:
 
     async def _acquire(self) -> Grant:
         """Ask for the lease. If we are cancelled while the answer is under way, the lease is given back."""
-        asking = asyncio.ensure_future(self._store.acquire(self._request))
+        asking = asyncio.ensure_future(self._lost_leases.acquire(self._request))
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
@@ -244,8 +262,9 @@ class HeldLease:
             elif isinstance(error, Fail):
                 await self.release(error.reason, error.detail)
             else:
-                unexplained = EndFacts(browser=Browser.NOT_PROVEN, final_url=self._last_url)
-                await self._end("TASK_ERROR", type(error).__name__, self._closed or unexplained, None)
+                doubtful = Browser.NOT_PROVEN if self._used else Browser.NONE
+                unexplained = EndFacts(browser=doubtful, final_url=self._last_url)
+                await self._end(Reason.TASK_ERROR, type(error).__name__, self._closed or unexplained, None)
         except LeaseLost as lost:
             if error is None:
                 raise
@@ -256,8 +275,8 @@ class HeldLease:
     def _let_go(self) -> None:
         """The lease is over: nothing is renewed any more, and the directory is for others."""
         self._heartbeat.drop(self._held())
-        if self._borrowed is not None:
-            self._borrowed.let_go()
+        if self._directory is not None:
+            self._directory.release()
 
     def check(self) -> None:
         """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
@@ -265,8 +284,11 @@ class HeldLease:
 
     def _held(self) -> Hold:
         if self._hold is None:
-            raise Conflict(f"profile {self._request.profile_id} is not leased")
+            raise self._not_held(f"profile {self._request.profile_id} is not leased")
         return self._hold
+
+    def _not_held(self, message: str) -> Conflict:
+        return Conflict(message, cause=ConflictReason.LEASE_NOT_HELD, profile_id=self._request.profile_id)
 
     async def lost(self) -> str:
         """Wait until the lease is lost, and say why. For a task that watches over another."""
@@ -275,51 +297,77 @@ class HeldLease:
 
     async def checkpoint(self, step: str, *, url: str | None = None) -> None:
         """Record the last safe step: where another run could start over without harm."""
+        self._used = True
         url = self._redactor.url(url) if url else None
         await checkpoint_held(self._store, self._held(), step, url)
         self._last_url = url or self._last_url
 
     @asynccontextmanager
-    async def mutating(self, name: str) -> AsyncIterator[None]:
+    async def mutating(self, name: str, *, idempotent: bool = False) -> AsyncIterator[None]:
         """A section that changes something for good. Vanishing inside it quarantines the profile.
 
         The section is left only if the block ends normally: after an exception nobody knows what was submitted.
         """
         hold = self._held()
-        await enter_held(self._store, hold, name)
+        self._used = True
+        await enter_held(self._store, hold, name, idempotent=idempotent)
         yield
         await leave_held(self._store, hold, name)
+
+    async def launch_options(self, *, headless: bool = True, args: Sequence[str] = ()) -> dict[str, Any]:
+        """All that the profile declares, for `launch_persistent_context(**options)`: the directory, the proxy with its
+        login, language, time zone, window and arguments, the browser as workers find it, and a clean environment.
+
+        The proxy's password is in it: do not log it. `args` are further arguments for the browser. Raises Fail as
+        `user_data_dir` does, and if the proxy or the browser is not as the profile needs it.
+        """
+        from leasekeeper.runtime.direct_launch import prepare_launch
+
+        self.check()
+        launch = await prepare_launch(self._store, self.grant, self._browsers, self._redactor, args)
+        directory = await self._use_directory(launch.browser.engine)
+        options = launch.options(directory.path, headless=headless)
+        await run_in_thread(directory.forget_tabs)
+        self._used, self._actual = True, launch.actual(headless=headless)
+        return options
 
     async def user_data_dir(self) -> Path:
         """The profile's directory on this machine, made if need be, for your browser alone while you hold the lease.
 
-        Raises Fail if a browser is in it, or if it is not the profile's as the store knows it. Call `closed` when your
-        browser is closed: the directory is then remembered as it is, and what you did is no manual use.
+        Use `launch_options` instead if Playwright launches the browser: a directory alone has neither the profile's
+        proxy nor its language. Raises Fail if a browser is in it, or if it is not the profile's as the store knows it.
+        Call `closed` when your browser is closed: the directory is then remembered as it is, and what you did is no
+        manual use.
         """
-        from leasekeeper.browsers.checkout import StrangeDirectory
-
         self.check()
+        directory = await self._use_directory(None)
+        self._used = True
+        return directory.path
+
+    async def _use_directory(self, engine: int | None) -> "DirectDirectory":
+        from leasekeeper.browsers.profile_directory import StrangeDirectory
+
         if self._refused is not None:
-            raise self._refused  # what a person has to look at is not to be had by asking twice
-        if self._borrowed is None:
+            raise self._refused  # asking twice does not get a profile that a person has to check
+        if self._directory is None:
             try:
-                borrowed = await self._borrow()
+                directory = await self._take_directory(engine)
             except StrangeDirectory as strange:
                 self._refused, self._fence = strange, strange.fence
                 raise
             try:
-                await self._refuse_manual_use(borrowed)
+                await self._refuse_manual_use(directory)
             except BaseException:
-                borrowed.let_go()
+                directory.release()
                 raise
-            self._borrowed = borrowed
-        return self._borrowed.path
+            self._directory = directory
+        return self._directory
 
-    async def _borrow(self) -> "Borrowed":
+    async def _take_directory(self, engine: int | None) -> "DirectDirectory":
         """The directory. If we are cancelled while it is being taken, that takes a moment more, and it is let go."""
-        from leasekeeper.runtime.borrowing import Borrowed
+        from leasekeeper.runtime.direct_directory import ANY_ENGINE, DirectDirectory
 
-        taking = asyncio.ensure_future(aside(Borrowed, self.grant, self._data_dir))
+        taking = asyncio.ensure_future(run_in_thread(DirectDirectory, self.grant, self._data_dir, engine or ANY_ENGINE))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -327,17 +375,30 @@ class HeldLease:
             await asyncio.wait({taking})
             raise
 
-    async def _refuse_manual_use(self, borrowed: "Borrowed") -> None:
+    async def _refuse_manual_use(self, directory: "DirectDirectory") -> None:
         """If somebody used the profile outside a lease, say so; then go on or leave it to a person, as configured."""
-        policy, found = self.grant.profile.manual_use, borrowed.manual_use
+        policy, found = self.grant.profile.manual_use, directory.manual_use
         if not found:
             return
         await self._store.record(manual_use(self.lease, found, policy, datetime.now(UTC)))
-        await aside(borrowed.accept)  # what was told once is known: the next run must not find it again
+        await run_in_thread(directory.accept)  # what was told once is known: the next run must not find it again
         by_person = self._request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
         if policy is not ManualUse.ACCEPT and not by_person:
-            self._refused = Fail("MANUAL_USE_DETECTED", found)
+            self._refused = Fail(Reason.MANUAL_USE_DETECTED, found)
             raise self._refused
+
+    async def proxy_credentials(self) -> "Credentials | None":
+        """User and password for the profile's proxy, if it has any: from the environment, a file, or the store.
+
+        A stored secret is handed out while the lease is live, and needs the key here. Raises InputError or LeaseLost.
+        """
+        from leasekeeper.runtime.secrets import proxy_credentials
+
+        self.check()
+        found = await proxy_credentials(self._store, self.grant, self._secrets)
+        if found is not None:
+            self._redactor.add(found.password, found.basic)
+        return found
 
     def closed(self, *, final_url: str | None = None) -> None:
         """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
@@ -362,7 +423,7 @@ class HeldLease:
         row = None if reason is None else handed_in(reason, {})
         doubt = "" if reason is None else unknown(reason, {})
         message = f"{message} ({doubt})" if message and doubt else message or doubt
-        message = self._redactor.short(message, MOST_MESSAGE)
+        message = self._redactor.short(message, MAX_MESSAGE)
         try:
             facts, engine = await self._look_at_directory(facts)
             ending = Ending(
@@ -372,8 +433,10 @@ class HeldLease:
                 facts=facts,
                 registered=row,
                 output=output,
+                actual=self._actual or {},
                 engine=engine,
                 fence=self._fence,
+                proxy_used=self._actual is not None,
             )
             settled = await settle_held(self._store, ending, hold)
         except LeaseLost:
@@ -386,31 +449,45 @@ class HeldLease:
         self._let_go()
         if settled.refused is not None:
             raise LeaseLost(
-                f"lease {settled.lease_id}: {settled.refused}; the ending was not accepted, and profile "
-                f"{self.lease.profile_id} is left to its release policy"
+                f"lease {settled.lease_id}: {REFUSALS[settled.refused]}; the ending was not accepted, and profile "
+                f"{self.lease.profile_id} is left to its release policy",
+                refusal=settled.refused,
+                lease_id=settled.lease_id,
+                profile_id=self.lease.profile_id,
             )
         return settled
 
     async def _look_at_directory(self, facts: EndFacts) -> tuple[EndFacts, int | None]:
         """What the directory tells of the ending, if the program asked for it; and of the browser that it opened."""
-        borrowed = self._borrowed
-        if borrowed is None or facts.browser is Browser.NOT_PROVEN:
+        directory = self._directory
+        if directory is None or facts.browser is Browser.NOT_PROVEN:
             return facts, None
-        if facts.browser is Browser.NONE and await aside(borrowed.untouched):
+        if facts.browser is Browser.NONE and await run_in_thread(directory.untouched):
             return facts, None
         if facts.browser is Browser.NONE:
             failing = "closed() was not called" if self._closed is None else "closed() was called without final_url"
         else:
-            failing = await aside(borrowed.seal)
+            failing = await run_in_thread(directory.seal)
         if failing:
             unproven = EndFacts(browser=Browser.NOT_PROVEN, failing_clause=failing, final_url=facts.final_url)
             return unproven, None
-        return facts, await aside(lambda: borrowed.engine)
+        return facts, await run_in_thread(lambda: directory.engine)
 
 
-def _unwanted(taking: "asyncio.Future[Borrowed]") -> None:
+def _span(name: str, length: timedelta | float) -> timedelta:
+    """A duration as it was given: in seconds, or as a timedelta."""
+    try:
+        span = length if isinstance(length, timedelta) else timedelta(seconds=length)
+    except (TypeError, ValueError, OverflowError):
+        span = timedelta(-1)
+    if span < timedelta(0):
+        raise InputError("nothing was leased", [Problem(name, f"must be seconds or a timedelta, not {length!r}")])
+    return span
+
+
+def _unwanted(taking: "asyncio.Future[DirectDirectory]") -> None:
     if not taking.cancelled() and taking.exception() is None:
-        taking.result().let_go()
+        taking.result().release()
 
 
 def _frees(reason: str | None) -> bool:

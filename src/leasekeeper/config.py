@@ -1,36 +1,53 @@
 """Every setting in one table: name, default, unit, one line of documentation.
 
-A setting is read from the environment as LEASEKEEPER_<NAME>; the docs' table is generated from SETTINGS.
+A setting is read from the environment as LEASEKEEPER_<NAME>, else from the settings file by its name; the docs' table
+is generated from SETTINGS.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
+from leasekeeper import settings_file
+from leasekeeper.core.browsers import DRIVERS, driver_fault
 from leasekeeper.core.jobs import Backoff
 from leasekeeper.core.leases import Timing
 from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.errors import InputError, Problem, nearest
 
 PREFIX: Final = "LEASEKEEPER_"
-NEARLY: Final = 0.9
+SIMILARITY: Final = 0.9
+# Variables that Leasekeeper itself sets, for its own processes.
+_OWN: Final = frozenset({settings_file.VARIABLE, PREFIX + "KEEPER", PREFIX + "DEMO"})
+_SWITCH: Final = "0 or 1"
+_LOG = logging.getLogger(__name__)
+_warned: set[str] = set()
 
 
-MOST_DAYS: Final = 36_500.0
+MAX_DAYS: Final = 36_500.0
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One knob. `default` None means 'off' or 'none'; `least` and `most` bound a number."""
+    """One setting. `default` None means 'off' or 'none'; `minimum` and `maximum` are the limits of a number. A
+    `secret` is never shown."""
 
     name: str
     default: str | float | None
     unit: str
     doc: str
-    least: float = 0.0
-    most: float = 1e9
+    minimum: float = 0.0
+    maximum: float = 1e9
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
 
 
 SETTINGS: Final = (
@@ -38,117 +55,180 @@ SETTINGS: Final = (
         "store",
         "sqlite:///leasekeeper.db",
         "URL",
-        "where leases and jobs live: sqlite:///FILE or postgresql://…",
+        "the database of leases and jobs: sqlite:///FILE or postgresql://…",
     ),
-    Setting("lease_ttl", 60.0, "seconds", "how long a lease lasts without a heartbeat", 1),
-    Setting("renew_every", 15.0, "seconds", "how often a holder renews", 0.05),
+    Setting(
+        "store_timeout",
+        15.0,
+        "seconds",
+        "timeout of a PostgreSQL response, then the connection is replaced; keep it under half of holder_stops_after",
+        0.1,
+    ),
+    Setting("lease_ttl", 60.0, "seconds", "a lease without a heartbeat expires after this", 1),
+    Setting("renew_every", 15.0, "seconds", "how often a holder renews its lease", 0.05),
     Setting(
         "holder_stops_after",
         40.0,
         "seconds",
-        "a holder stops itself this long after its last acknowledged renewal",
+        "deadline of a holder: it stops this long after its last acknowledged renewal was sent",
         0.1,
     ),
     Setting(
         "lock_delay",
         15.0,
         "seconds",
-        "how long after an expiry a profile may be recovered at the earliest",
+        "minimum time between the expiry of a lease and the recovery of its profile",
         0,
     ),
-    Setting("sweep_every", 5.0, "seconds", "how often expired leases and due jobs are looked for", 0.05),
-    Setting(
-        "poll_every",
-        2.0,
-        "seconds",
-        "the longest a worker waits before it asks again, whatever it was told",
-        0.05,
-    ),
-    Setting(
-        "worker_ttl",
-        90.0,
-        "seconds",
-        "a worker that has not reported for this long does not count as there",
-        1,
-    ),
-    Setting("long_run", 600.0, "seconds", "from here on a holder counts as a long run in conflict reports", 1),
+    Setting("sweep_every", 5.0, "seconds", "how often a sweeper checks for expired leases and due jobs", 0.05),
+    Setting("poll_every", 2.0, "seconds", "maximum time between two claims of an idle worker", 0.05),
+    Setting("worker_ttl", 90.0, "seconds", "a worker that has not reported for this long counts as gone", 1),
+    Setting("long_run", 600.0, "seconds", "a run that takes longer counts as a long run in conflict reports", 1),
     Setting("backoff_first", 10.0, "seconds", "delay before the second attempt", 0),
-    Setting("backoff_factor", 2.0, "factor", "each further delay is this many times the one before", 1, 100),
-    Setting("backoff_most", 900.0, "seconds", "the longest delay between attempts", 0),
+    Setting("backoff_factor", 2.0, "factor", "each further delay is multiplied by this", 1, 100),
+    Setting("backoff_max", 900.0, "seconds", "maximum delay between attempts", 0),
     Setting(
         "clock_tolerance",
         5.0,
         "seconds",
-        "how far the store's clock may stray from a sweeper's before expiry pauses",
+        "maximum jump of the store's clock, compared with a sweeper's, before expiry is paused",
         0.1,
     ),
-    Setting("strict_tasks", 0.0, "0 or 1", "refuse jobs whose task no worker of the pool has ever offered", 0, 1),
+    Setting("strict_tasks", 0.0, _SWITCH, "refuse jobs whose task no worker of the pool has ever offered", 0, 1),
+    Setting(
+        "schedule_grace",
+        300.0,
+        "seconds",
+        "how late a time of a schedule may be handled and still count as on time, not as missed",
+        0,
+    ),
     Setting(
         "keep_jobs",
         30.0,
         "days",
         "finished jobs and their runs are deleted after this; 0 keeps them for ever",
         0,
-        MOST_DAYS,
+        MAX_DAYS,
     ),
-    Setting("keep_events", 90.0, "days", "events are deleted after this; 0 keeps them for ever", 0, MOST_DAYS),
+    Setting("keep_events", 90.0, "days", "events are deleted after this; 0 keeps them for ever", 0, MAX_DAYS),
     Setting(
-        "data_dir", "leasekeeper-data", "folder", "profiles without a directory of their own, and evidence of runs"
+        "data_dir",
+        "leasekeeper-data",
+        "folder",
+        "profiles without a directory of their own, and evidence of runs. The default is beside the SQLite file; with "
+        "another store, beside the settings file, else in the working directory",
+    ),
+    Setting(
+        "drivers",
+        "local",
+        "names",
+        "the browser drivers a worker checks when it starts, separated by spaces: local null",
     ),
     Setting("browser", "", "path", "the browser to run; empty: Playwright's own, chromium, or google-chrome"),
     Setting("browser_args", "", "arguments", "more arguments for the browser, separated by spaces"),
-    Setting("launch_together", 0.0, "browsers", "how many a worker starts at one moment; 0: as many as cores", 0, 1000),
-    Setting("task_timeout", 1800.0, "seconds", "how long a task may take that says nothing else; 0: for ever", 0),
-    Setting("stop_grace", 30.0, "seconds", "how long running tasks may go on after a worker was asked to stop", 0),
-    Setting("close_after", 10.0, "seconds", "how long a browser may take to close before it is interrupted", 0.1),
-    Setting("warm_runs", 20.0, "runs", "how many runs one browser may serve before it is closed; 1: never warm", 1),
-    Setting("warm_age", 600.0, "seconds", "how old a browser may be and still take another run", 0),
-    Setting("warm_idle", 0.0, "seconds", "how long a completed run waits, unsettled, for a next one to take over", 0),
     Setting(
-        "keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MOST_DAYS
+        "launch_together",
+        0.0,
+        "browsers",
+        "maximum that a worker starts at the same time; 0: as many as cores",
+        0,
+        1000,
     ),
-    Setting("keep_evidence_mb", 10240.0, "MB", "the oldest evidence goes when there is more than this; 0: no bound", 0),
+    Setting("task_timeout", 1800.0, "seconds", "timeout of a task that has none of its own; 0: no timeout", 0),
+    Setting("stop_grace", 30.0, "seconds", "how long running tasks may continue after a worker was asked to stop", 0),
+    Setting("close_after", 10.0, "seconds", "timeout of a browser's close, then it gets SIGINT", 0.1),
+    Setting(
+        "max_message_mb",
+        64.0,
+        "MB",
+        "maximum size of a DevTools message; a browser that sends a larger one is closed, before Playwright gets it",
+        1,
+        400,
+    ),
+    Setting(
+        "run_memory_mb",
+        2048.0,
+        "MB",
+        "memory limit of the browser of one run; a run above it ends alone; 0: no limit",
+        0,
+    ),
+    Setting(
+        "playwright_memory_mb",
+        1024.0,
+        "MB",
+        "memory limit of the Playwright process of a worker's async tasks; above it new runs get another process; "
+        "0: no limit",
+        0,
+    ),
+    Setting("warm_runs", 20.0, "runs", "maximum runs of one browser before it is closed; 1: no hand-over", 1),
+    Setting("warm_age", 600.0, "seconds", "maximum age of a browser that is handed over to another run", 0),
+    Setting("warm_idle", 0.0, "seconds", "how long a completed run waits, unsettled, for the next job", 0),
+    Setting("keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MAX_DAYS),
+    Setting("keep_evidence_mb", 10240.0, "MB", "maximum of all evidence; the oldest is deleted; 0: no limit", 0),
     Setting(
         "webhook_secret",
         "",
         "whsec_…",
-        "signs webhooks; several, separated by spaces, while one replaces another; empty: none are sent",
+        "signs webhooks, or secret:NAME of a stored one; several, separated by spaces, to rotate it; "
+        "empty: none are sent",
+        secret=True,
     ),
     Setting(
         "webhook_networks",
         "",
         "networks",
-        "where webhooks may go besides public addresses: 10.0.0.0/8 127.0.0.1, separated by spaces",
+        "networks that webhooks may go to besides public addresses: 10.0.0.0/8 127.0.0.1, separated by spaces",
     ),
-    Setting("webhook_timeout", 15.0, "seconds", "how long a receiver may take to answer a webhook", 0.1, 300),
-    Setting("probe_url", "", "URL", "asked through a profile's proxy before and after each run; empty: no probe"),
+    Setting("webhook_timeout", 15.0, "seconds", "timeout of a receiver's response to a webhook", 0.1, 300),
+    Setting(
+        "secret_key",
+        "",
+        "lkey_…",
+        "encrypts secrets in the store; several, separated by spaces, the current one first, while one is replaced",
+        secret=True,
+    ),
+    Setting("secret_key_file", "", "path", "the same, from a file that only its owner may read (mode 0600)"),
+    Setting("probe_url", "", "URL", "fetched through a profile's proxy before and after each run; empty: no check"),
 )
 
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretConfig:
+    """Where the keys of stored secrets are: in a setting, or in a file. They show in no repr."""
+
+    keys: str = field(default="", repr=False)
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserConfig:
-    """How a worker runs browsers, and where it keeps what they leave behind."""
+    """How a worker runs browsers, and where profiles and evidence are stored."""
 
     data_dir: str
+    drivers: tuple[str, ...]
     browser: str | None
     browser_args: tuple[str, ...]
     launch_together: int
     task_timeout: timedelta | None
     stop_grace: timedelta
     close_after: timedelta
+    max_message_bytes: int
+    run_memory_bytes: int | None
+    playwright_memory_bytes: int | None
     warm_runs: int
     warm_age: timedelta
     warm_idle: timedelta
     keep_evidence: timedelta | None
     keep_evidence_bytes: int | None
     probe_url: str | None
+    secrets: SecretConfig = SecretConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookConfig:
-    """How webhooks are signed and where they may go. The secret shows in no repr."""
+    """How webhooks are signed and where they may go. The secret is not in the repr."""
 
     secret: str = field(repr=False)
     networks: str
@@ -167,63 +247,163 @@ class Config:
     clock_tolerance: timedelta
     browsers: BrowserConfig
     webhooks: WebhookConfig
+    secrets: SecretConfig = SecretConfig()
+
+
+class Source(StrEnum):
+    """Where the value of a setting comes from. A later one wins."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    ARGUMENT = "argument"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """One setting in force. `value` may be a secret."""
+
+    setting: Setting
+    value: str | float | None = field(repr=False)
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings in force, in the order of the table, and the settings file that was read."""
+
+    rows: tuple[Effective, ...]
+    file: Path | None
 
 
 def load(environ: Mapping[str, str] | None = None, /, **overrides: str | float) -> Config:
-    """Settings from the environment, then from keyword arguments. Every wrong one is named at once."""
+    """Keyword arguments, then the environment, then the settings file, then defaults. See `effective`."""
+    return _config({row.setting.name: row.value for row in effective(environ, **overrides).rows})
+
+
+def effective(environ: Mapping[str, str] | None = None, /, **overrides: str | float) -> Settings:
+    """Each setting with its source. Raises InputError that names every wrong setting."""
     environ = os.environ if environ is None else environ
+    store = overrides.get("store", environ.get(PREFIX + "STORE"))
+    file = settings_file.find(environ, str(store) if store else None)
     problems: list[Problem] = []
-    values: dict[str, str | float | None] = {}
+    from_file = _read_file(file, problems) if file is not None else {}
+    rows = {}
     for setting in SETTINGS:
-        raw = overrides.get(setting.name, environ.get(PREFIX + setting.name.upper()))
-        values[setting.name] = _parse(setting, raw, problems)
+        source, raw, where = Source.DEFAULT, None, setting.variable
+        if setting.name in overrides:
+            source, raw = Source.ARGUMENT, overrides[setting.name]
+        elif setting.variable in environ:
+            source, raw = Source.ENVIRONMENT, environ[setting.variable]
+        elif setting.name in from_file:
+            source, raw, where = Source.FILE, from_file[setting.name], f"{file}: {setting.name}"
+        value = _parse(setting, raw, where, problems)
+        rows[setting.name] = Effective(setting=setting, value=value, source=source)
     unknown = [name for name in overrides if name not in _BY_NAME]
     problems += [Problem(name, f"no such setting; there are: {', '.join(_BY_NAME)}") for name in unknown]
     problems += _misspelt(environ)
+    problems += _contradictions({name: row.value for name, row in rows.items()}, any_before=bool(problems))
+    if problems:
+        raise InputError("a setting is wrong", problems)
+    rows["data_dir"] = _placed(rows["data_dir"], str(rows["store"].value), file)
+    return Settings(rows=tuple(rows.values()), file=file)
+
+
+def _contradictions(values: Mapping[str, str | float | None], *, any_before: bool) -> list[Problem]:
+    problems = []
     if not values["data_dir"]:
         problems.append(Problem(PREFIX + "DATA_DIR", "must name a folder: Leasekeeper deletes old evidence in it"))
+    names = str(values["drivers"]).split()
+    faults = [fault for name in names if (fault := driver_fault(name)) is not None]
+    problems += [Problem(PREFIX + "DRIVERS", fault) for fault in faults]
+    if not names:
+        problems.append(Problem(PREFIX + "DRIVERS", f"must name a driver: {', '.join(DRIVERS)}"))
     renew, stop, ttl = (_number(values, name) for name in ("renew_every", "holder_stops_after", "lease_ttl"))
-    if not problems and not renew < stop < ttl:
+    if not any_before and not problems and not renew < stop < ttl:
         problems.append(
             Problem(
                 PREFIX + "HOLDER_STOPS_AFTER",
-                "must lie between renew_every and lease_ttl: a holder must stop itself before its lease can end",
+                "must be between renew_every and lease_ttl: a holder must stop before its lease can expire",
             )
         )
-    if problems:
-        raise InputError("a setting is wrong", problems)
-    return _config(values)
+    return problems
+
+
+def _placed(data_dir: Effective, store: str, file: Path | None) -> Effective:
+    """The data directory as an absolute path that does not depend on the working directory."""
+    folder = Path(str(data_dir.value)).expanduser()
+    if data_dir.source is Source.DEFAULT:
+        database = settings_file.sqlite_file(store)
+        beside = database or file
+        folder = beside.parent / folder if beside else folder
+    return Effective(setting=data_dir.setting, value=str(folder.absolute()), source=data_dir.source)
+
+
+def _read_file(file: Path, problems: list[Problem]) -> dict[str, str | float]:
+    """The settings of the file; its paths are relative to the file."""
+    from_file: dict[str, str | float] = {}
+    for name, value in settings_file.read(file).items():
+        setting = _BY_NAME.get(name)
+        if setting is None:
+            near = nearest(name, _BY_NAME)
+            advice = f"; did you mean {near}?" if near else ""
+            problems.append(Problem(f"{file}: {name}", f"no such setting{advice}"))
+            continue
+        switch = setting.unit == _SWITCH and isinstance(value, bool)
+        if isinstance(setting.default, str) and isinstance(value, str):
+            from_file[name] = _anchored(name, value, file.parent)
+        elif (
+            isinstance(setting.default, float) and isinstance(value, int | float) and isinstance(value, bool) == switch
+        ):
+            from_file[name] = float(value)
+        else:
+            kind = "text in quotes" if isinstance(setting.default, str) else f"a number ({setting.unit})"
+            problems.append(Problem(f"{file}: {name}", f"must be {kind}"))
+    return from_file
+
+
+def _anchored(name: str, value: str, folder: Path) -> str:
+    """A path in the file is relative to the file."""
+    if name == "store" and settings_file.sqlite_file(value) is not None:
+        return f"sqlite:///{settings_file.anchored(value.removeprefix('sqlite:///'), folder)}"
+    if (name == "data_dir" and value) or (name == "browser" and "/" in value):
+        return settings_file.anchored(value, folder)
+    return value
 
 
 def _misspelt(environ: Mapping[str, str]) -> list[Problem]:
-    """Variables that are nearly a setting: what they were meant to say would be lost. Others may be anybody's."""
-    known = [PREFIX + name.upper() for name in _BY_NAME]
-    strange = [name for name in environ if name.startswith(PREFIX) and name not in known]
-    near = ((name, nearest(name, known, NEARLY)) for name in strange)
-    return [Problem(name, f"no such setting; did you mean {meant}?") for name, meant in near if meant]
+    """Variables whose name is nearly a setting are an error. Other unknown ones are logged once."""
+    known = [setting.variable for setting in SETTINGS]
+    strange = [name for name in environ if name.startswith(PREFIX) and name not in known and name not in _OWN]
+    near = {name: nearest(name, known, SIMILARITY) for name in strange}
+    for name in strange:
+        if near[name] is None and name not in _warned:
+            _warned.add(name)
+            _LOG.warning("%s is not a setting, and is ignored", name)
+    return [Problem(name, f"no such setting; did you mean {meant}?") for name, meant in near.items() if meant]
 
 
-def _parse(setting: Setting, raw: str | float | None, problems: list[Problem]) -> str | float | None:
+def _parse(setting: Setting, raw: str | float | None, where: str, problems: list[Problem]) -> str | float | None:
     if raw is None or isinstance(setting.default, str):
         return setting.default if raw is None else str(raw)
     try:
         number = float(raw)
     except ValueError:
         number = float("nan")
-    if not setting.least <= number <= setting.most:
+    if not setting.minimum <= number <= setting.maximum:
         problems.append(
             Problem(
-                PREFIX + setting.name.upper(),
-                f"{_shown(raw)} is not a number ({setting.unit}) from {setting.least:g} to {setting.most:g}",
+                where,
+                f"{_printable(raw)} is not a number ({setting.unit}) from {setting.minimum:g} to {setting.maximum:g}",
             )
         )
         return setting.default
     return number
 
 
-def _shown(raw: str | float) -> str:
-    """The value as it was given, unless it is a secret that was meant for another setting."""
-    return "a secret" if str(raw).startswith("whsec_") else repr(raw)
+def _printable(raw: str | float) -> str:
+    """The value for an error message, unless it looks like a secret that was meant for another setting."""
+    return "a secret" if str(raw).startswith(("whsec_", "lkey_", "lk_")) else repr(raw)
 
 
 def _number(values: Mapping[str, str | float | None], name: str) -> float:
@@ -247,11 +427,13 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
         backoff=Backoff(
             first=seconds("backoff_first"),
             factor=_number(values, "backoff_factor"),
-            most=seconds("backoff_most"),
+            max=seconds("backoff_max"),
         ),
         long_run=seconds("long_run"),
         worker_ttl=seconds("worker_ttl"),
         strict_tasks=bool(_number(values, "strict_tasks")),
+        store_timeout=seconds("store_timeout"),
+        schedule_grace=seconds("schedule_grace"),
     )
     return Config(
         store=str(values["store"]),
@@ -266,6 +448,7 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
             networks=str(values["webhook_networks"]),
             timeout=seconds("webhook_timeout"),
         ),
+        secrets=_secrets(values),
     )
 
 
@@ -275,16 +458,25 @@ def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
 
     return BrowserConfig(
         data_dir=str(values["data_dir"]),
+        drivers=tuple(str(values["drivers"]).split()),
         browser=str(values["browser"]) or None,
         browser_args=tuple(str(values["browser_args"]).split()),
         launch_together=int(_number(values, "launch_together")) or os.cpu_count() or 1,
         task_timeout=seconds("task_timeout") or None,
         stop_grace=seconds("stop_grace"),
         close_after=seconds("close_after"),
+        max_message_bytes=int(_number(values, "max_message_mb") * 1_000_000),
+        run_memory_bytes=int(_number(values, "run_memory_mb") * 1_000_000) or None,
+        playwright_memory_bytes=int(_number(values, "playwright_memory_mb") * 1_000_000) or None,
         warm_runs=int(_number(values, "warm_runs")),
         warm_age=seconds("warm_age"),
         warm_idle=seconds("warm_idle"),
         keep_evidence=timedelta(days=_number(values, "keep_evidence")) or None,
         keep_evidence_bytes=int(_number(values, "keep_evidence_mb") * 1_000_000) or None,
         probe_url=str(values["probe_url"]) or None,
+        secrets=_secrets(values),
     )
+
+
+def _secrets(values: Mapping[str, str | float | None]) -> SecretConfig:
+    return SecretConfig(keys=str(values["secret_key"]), file=str(values["secret_key_file"]))

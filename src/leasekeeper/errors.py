@@ -1,37 +1,43 @@
 """Every exception of Leasekeeper, each with a stable code.
 
-The code is for programs, the message for people: what happened, to what, and what to do next.
+The code and the fields are for programs, the message is for people: what happened, to what, and what to do next.
+How to do it is not said here: a command line and a page have different answers, and find them by the code.
 
     LeasekeeperError
     ├── InputError              INVALID_INPUT: something in a request is wrong; nothing was written
-    │   ├── UnknownAccount      UNKNOWN_ACCOUNT
-    │   ├── UnknownProfile      UNKNOWN_PROFILE
-    │   ├── AmbiguousProfile    AMBIGUOUS_PROFILE
-    │   └── UnknownTask         UNKNOWN_TASK
+    │   ├── UnknownAccount UNKNOWN_ACCOUNT · UnknownProfile UNKNOWN_PROFILE · UnknownTask UNKNOWN_TASK
+    │   ├── AmbiguousProfile AMBIGUOUS_PROFILE · NoWebhookSecret WEBHOOK_SECRET_NEEDED
+    │   └── SecretUnusable      SECRET_UNUSABLE: a stored secret cannot be used here
+    │       └── SecretKeyMissing SECRET_KEY_MISSING · SecretKeyWrong SECRET_KEY_WRONG · SecretNotFound SECRET_NOT_FOUND
+    ├── AccessDenied            ACCESS_DENIED: the caller's token does not allow it; nothing was done
+    │   ├── NotAuthenticated    UNAUTHENTICATED
+    │   │   └── TokenExpired TOKEN_EXPIRED · TokenRevoked TOKEN_REVOKED
+    │   └── Forbidden           FORBIDDEN
+    │       ├── ScopeMissing SCOPE_MISSING · AccountNotAllowed ACCOUNT_NOT_ALLOWED
+    │       └── PoolNotAllowed POOL_NOT_ALLOWED · LeaseOfAnotherToken LEASE_OF_ANOTHER_TOKEN
     ├── NotFound                NOT_FOUND
     ├── Conflict                CONFLICT: the request met another state than it expected
-    │   ├── IdempotencyConflict IDEMPOTENCY_KEY_REUSED
-    │   ├── VersionConflict     VERSION_CHANGED
-    │   ├── IllegalTransition   ILLEGAL_TRANSITION
-    │   └── ProfileBusy         PROFILE_NOT_AVAILABLE
+    │   ├── IdempotencyConflict IDEMPOTENCY_KEY_REUSED · VersionConflict VERSION_CHANGED
+    │   └── IllegalTransition ILLEGAL_TRANSITION · ProfileBusy PROFILE_NOT_AVAILABLE
     ├── LeaseLost               STALE_WORKER_WRITE_REJECTED
-    │   └── LeaseExpired        (the same: its time is up by the store's clock, and nobody has ended it yet)
+    │   └── LeaseExpired        LEASE_EXPIRED: it expired by the store's clock, and nobody has ended it yet
     ├── PartlyDone              PARTLY_DONE: some of it happened, and then something stopped it
     ├── Fail                    RUN_FAILED: raised by your own code to end a run for a named reason
     └── StoreError              STORE_ERROR
-        ├── StoreUnavailable    STORE_UNAVAILABLE
-        ├── StoreNotWritable    STORE_NOT_WRITABLE
-        ├── NetworkFileSystem   STORE_ON_NETWORK_FILE_SYSTEM
-        ├── SchemaTooOld        SCHEMA_TOO_OLD
-        └── SchemaTooNew        SCHEMA_TOO_NEW
+        ├── StoreUnavailable STORE_UNAVAILABLE, of that StoreMissing STORE_NOT_MADE
+        ├── StoreNotWritable STORE_NOT_WRITABLE · NetworkFileSystem STORE_ON_NETWORK_FILE_SYSTEM
+        └── SchemaTooOld SCHEMA_TOO_OLD · SchemaTooNew SCHEMA_TOO_NEW
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from datetime import datetime
+from enum import StrEnum
+from inspect import get_annotations
+from typing import ClassVar, Self
 
 
-def told(something: object) -> str:
+def safe_str(something: object) -> str:
     """It as text, whatever its own way to tell that is worth."""
     try:
         return str(something)
@@ -47,16 +53,6 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next((names[near] for near in get_close_matches(name.casefold(), names, n=1, cutoff=cutoff)), None)
 
 
-class LeasekeeperError(Exception):
-    """The root: catch it to catch everything that Leasekeeper raises on purpose."""
-
-    code: ClassVar[str] = "ERROR"
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One fault in an input: where it is (`jobs[3].priority`) and what is allowed there."""
@@ -67,109 +63,301 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
 
+    def moved(self, name: str, by: int) -> "Problem":
+        """The problem of a part of a list, as it is for the whole list, in which that part begins at `by`."""
+        head, found, rest = self.where.partition("]")
+        number = head.removeprefix(f"{name}[")
+        if not found or number == head or not number.isdecimal():
+            return self
+        return Problem(f"{name}[{int(number) + by}]{rest}", self.message)
+
+
+class LeasekeeperError(Exception):
+    """The root: catch it to catch everything that Leasekeeper raises on purpose.
+
+    `problems` names every field at fault. What else a class declares is given by name: `LeaseLost(…, lease_id=…)`.
+    """
+
+    code: ClassVar[str] = "ERROR"
+
+    def __init__(self, message: str, problems: Sequence[Problem] = (), **data: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.problems = tuple(problems)
+        unknown = data.keys() - self.declared().keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        for name, value in data.items():
+            setattr(self, name, value)
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"  {problem}" for problem in self.problems)])
+
+    @classmethod
+    def declared(cls) -> dict[str, object]:
+        """The fields for programs that this class has, with their types."""
+        found: dict[str, object] = {}
+        for kind in reversed(cls.__mro__):
+            found |= get_annotations(kind)
+        return {name: hint for name, hint in found.items() if name != "code"}
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The fields that are known of this error, by name."""
+        return {name: value for name in self.declared() if (value := getattr(self, name, None)) is not None}
+
+    @classmethod
+    def restored(cls, message: str, problems: Sequence[Problem], data: dict[str, object]) -> Self:
+        """The error as it was raised elsewhere."""
+        error = cls.__new__(cls)
+        LeasekeeperError.__init__(error, message, problems, **data)
+        return error
+
+
+def error_tree(kind: type[LeasekeeperError] = LeasekeeperError) -> Iterator[tuple[type[LeasekeeperError], int]]:
+    """Every class of this module with its depth, parents first."""
+    depth = len(kind.__mro__) - len(LeasekeeperError.__mro__)
+    yield kind, depth
+    for inner in kind.__subclasses__():
+        if inner.__module__ == LeasekeeperError.__module__:
+            yield from error_tree(inner)
+
 
 class InputError(LeasekeeperError):
     """The input is not acceptable. `problems` names every field at fault."""
 
     code = "INVALID_INPUT"
 
-    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
-        text = message if not problems else "\n".join([message, *(f"  {p}" for p in problems)])
-        super().__init__(text)
-        self.problems = tuple(problems)
-
 
 class PartlyDone(LeasekeeperError):
     """Part of what was asked for was done. The message says how far it came, and what stopped it."""
 
     code = "PARTLY_DONE"
+    done: int | None = None
+    total: int | None = None
+    stopped_by: str | None = None
 
 
 class UnknownAccount(InputError):
-    """No such account in the store. Declare it in fleet.yaml and run `leasekeeper apply`."""
+    """No such account in the store. Declare it in the fleet file and apply that."""
 
     code = "UNKNOWN_ACCOUNT"
+    account_id: str | None = None
 
 
 class UnknownProfile(InputError):
-    """No such profile in the store. Declare it in fleet.yaml and run `leasekeeper apply`."""
+    """No such profile of the account in the store. Declare it in the fleet file and apply that."""
 
     code = "UNKNOWN_PROFILE"
+    account_id: str | None = None
+    profile_id: str | None = None
 
 
 class AmbiguousProfile(InputError):
     """The account has several profiles, and the job did not say which."""
 
     code = "AMBIGUOUS_PROFILE"
+    account_id: str | None = None
+    profile_ids: tuple[str, ...] | None = None
 
 
 class UnknownTask(InputError):
     """Strict tasks are on, and no worker of the pool has ever offered this task."""
 
     code = "UNKNOWN_TASK"
+    task: str | None = None
+    pool: str | None = None
+
+
+class NoWebhookSecret(InputError):
+    """Webhooks are owed, and no usable secret to sign them with is set here."""
+
+    code = "WEBHOOK_SECRET_NEEDED"
+
+
+class SecretUnusable(InputError):
+    """A stored secret cannot be used here. The message names the secret, never its value."""
+
+    code = "SECRET_UNUSABLE"
+    secret: str | None = None
+    key_id: str | None = None
+
+
+class SecretKeyMissing(SecretUnusable):
+    """No key is set here. Set LEASEKEEPER_SECRET_KEY or LEASEKEEPER_SECRET_KEY_FILE."""
+
+    code = "SECRET_KEY_MISSING"
+
+
+class SecretKeyWrong(SecretUnusable):
+    """The secret was encrypted with a key that is not set here, or it was changed since."""
+
+    code = "SECRET_KEY_WRONG"
+
+
+class SecretNotFound(SecretUnusable):
+    """A reference names a secret that is not in the store."""
+
+    code = "SECRET_NOT_FOUND"
+
+
+class AccessDenied(LeasekeeperError):
+    """The caller's token does not allow the call. Nothing was done."""
+
+    code = "ACCESS_DENIED"
+    token_id: str | None = None
+
+
+class NotAuthenticated(AccessDenied):
+    """The call came without a token, or with one that is unknown, mistyped or wrong."""
+
+    code = "UNAUTHENTICATED"
+
+
+class TokenExpired(NotAuthenticated):
+    """The token has expired. Create another."""
+
+    code = "TOKEN_EXPIRED"
+
+
+class TokenRevoked(NotAuthenticated):
+    """A person revoked the token."""
+
+    code = "TOKEN_REVOKED"
+
+
+class Forbidden(AccessDenied):
+    """The token is valid, and does not allow this call."""
+
+    code = "FORBIDDEN"
+
+
+class ScopeMissing(Forbidden):
+    """The token does not have the scope that the call needs."""
+
+    code = "SCOPE_MISSING"
+    scope: str | None = None
+
+
+class AccountNotAllowed(Forbidden):
+    """The token is restricted to other accounts, or the call is about more than one."""
+
+    code = "ACCOUNT_NOT_ALLOWED"
+    account_id: str | None = None
+
+
+class PoolNotAllowed(Forbidden):
+    """The token is restricted to other pools, or the call is about more than one."""
+
+    code = "POOL_NOT_ALLOWED"
+    pool: str | None = None
+
+
+class LeaseOfAnotherToken(Forbidden):
+    """The lease was not granted to this token: a worker touches its own leases only."""
+
+    code = "LEASE_OF_ANOTHER_TOKEN"
 
 
 class NotFound(LeasekeeperError):
-    """The named record does not exist (or has been pruned)."""
+    """The named record does not exist (or has been pruned). `what`: job, profile, run, lease …"""
 
     code = "NOT_FOUND"
+    what: str | None = None
+    id: str | None = None
+
+
+class ConflictReason(StrEnum):
+    """What was in the way of a request that was sound."""
+
+    SECTION_OPEN = "section_open"
+    SECTION_NOT_OPEN = "section_not_open"
+    PROFILE_SHARED = "profile_shared"
+    PROFILE_IN_USE = "profile_in_use"
+    PROFILE_NOT_OPENED = "profile_not_opened"
+    LEASE_REVOKED = "lease_revoked"
+    LEASE_NOT_HELD = "lease_not_held"
+    REVIEW_DECIDED = "review_decided"
+    TOKEN_EXISTS = "token_exists"  # noqa: S105 - the name of a cause
+    SECRET_IN_USE = "secret_in_use"  # noqa: S105 - the name of a cause
+    SCHEDULE_RUNNING = "schedule_running"
 
 
 class Conflict(LeasekeeperError):
-    """The request was sound, but the record is in another state than it expected."""
+    """The request was sound, but the record is in another state than it expected. `cause` says in which."""
 
     code = "CONFLICT"
+    cause: ConflictReason | None = None
+    profile_id: str | None = None
+    profile_ids: tuple[str, ...] | None = None
+    job_id: str | None = None
+    run_id: str | None = None
+    lease_id: str | None = None
+    section: str | None = None
+    until_at: datetime | None = None
 
 
 class IdempotencyConflict(Conflict):
-    """The idempotency key was used before for a different job."""
+    """The idempotency key was used before for a different job, which is `job_id`."""
 
     code = "IDEMPOTENCY_KEY_REUSED"
+    idempotency_key: str | None = None
 
 
 class VersionConflict(Conflict):
     """Somebody changed the record since it was read. Read it again, then decide again."""
 
     code = "VERSION_CHANGED"
+    version: int | None = None
 
 
 class IllegalTransition(Conflict):
-    """The state machine has no such move from the present state."""
+    """The state machine has no such move from the present state. `allowed` names what a person may decide now."""
 
     code = "ILLEGAL_TRANSITION"
+    state: str | None = None
+    allowed: tuple[str, ...] | None = None
 
 
 class ProfileBusy(Conflict):
-    """The profile cannot be leased now. `reason` is the blocked reason, `message` names the holder."""
+    """The profile cannot be leased now. `reason` is the blocked reason, `holder` the worker that has it."""
 
     code = "PROFILE_NOT_AVAILABLE"
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    reason: str = ""
+    state: str | None = None
+    account_id: str | None = None
+    holder: str | None = None
 
 
 class LeaseLost(LeasekeeperError):
-    """The lease is not live any more, so the write was refused and nothing changed. Stop acting on the profile."""
+    """The lease is not live any more, so the write was refused and nothing changed. Stop acting on the profile.
+
+    `refusal` is why the store refused; None: the holder's own deadline passed first.
+    """
 
     code = "STALE_WORKER_WRITE_REJECTED"
+    refusal: str | None = None
+    lease_id: str | None = None
+    profile_id: str | None = None
 
 
 class LeaseExpired(LeaseLost):
-    """Its time is up by the store's clock, and nobody has ended it yet. If the holder's own time is not up, then the
+    """It expired by the store's clock, and nobody has ended it yet. If the holder's own deadline has not passed, the
     store's clock has leapt: it may try again."""
+
+    code = "LEASE_EXPIRED"
 
 
 class Fail(LeasekeeperError):
     """Raise it inside a lease to say why the run stopped: `raise Fail("LOGIN_REQUIRED", "the shop shows its form")`."""
 
     code = "RUN_FAILED"
+    reason: str
+    detail: str
 
     def __init__(self, reason: str, message: object = "") -> None:
-        detail = told(message) if message else ""
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = told(reason)
-        self.detail = detail
+        detail = safe_str(message) if message else ""
+        super().__init__(f"{reason}: {detail}" if detail else reason, reason=safe_str(reason), detail=detail)
 
 
 class StoreError(LeasekeeperError):
@@ -182,6 +370,13 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached, or gave up in the middle. What was acknowledged before is safe."""
 
     code = "STORE_UNAVAILABLE"
+
+
+class StoreMissing(StoreUnavailable):
+    """The store was not made yet: there is no such file."""
+
+    code = "STORE_NOT_MADE"
+    location: str | None = None
 
 
 class StoreNotWritable(StoreError):
@@ -197,12 +392,16 @@ class NetworkFileSystem(StoreError):
 
 
 class SchemaTooOld(StoreError):
-    """The store's schema is older than this program. Run `leasekeeper db migrate`."""
+    """The store's schema is older than this program. Migrate it."""
 
     code = "SCHEMA_TOO_OLD"
+    schema: int | None = None
+    newest_schema: int | None = None
 
 
 class SchemaTooNew(StoreError):
     """The store's schema is newer than this program. Upgrade Leasekeeper here before using it."""
 
     code = "SCHEMA_TOO_NEW"
+    schema: int | None = None
+    newest_schema: int | None = None

@@ -1,6 +1,7 @@
-"""The two seams of the system: read this file to know what Leasekeeper promises.
+"""The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
+seam, to browsers, is in `driver_port.py`.
 
-`Store` is about twenty domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
+`Store` is 37 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
 that hold for each of them, on every store:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
@@ -21,20 +22,21 @@ from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
-from leasekeeper.core.ids import LeaseId, ProfileId, RunId, WorkerId
+from leasekeeper.core.ids import LeaseId, ProfileId, RunId, ScheduleId, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec, JobState
-from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose
+from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose, Refusal
 from leasekeeper.core.policy import Retention
 from leasekeeper.core.profiles import Profile, ProfileState, ReleasePolicy
 from leasekeeper.core.records import quick_init
+from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret
 from leasekeeper.core.settle import Ending, LostFacts, Settlement
-from leasekeeper.core.why import WhyFacts
+from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken
+from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import WorkerReport
 
 T = TypeVar("T")
 
-MOST_IN_BATCH = 1_000
-MOST_IN_PAGE = 1_000
+MAX_IN_BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +62,13 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """A worker asks for up to `most` jobs of its pool whose task it knows and that are safe to run now."""
+    """A worker asks for up to `limit` jobs of its pool whose task it knows and that are safe to run now."""
 
     worker_id: WorkerId
     incarnation: str
     tasks: tuple[str, ...]
     pool: str = "default"
-    most: int = 1
+    limit: int = 1
     engine: int | None = None
 
 
@@ -115,7 +117,7 @@ class Renewed:
 
     lease_id: LeaseId
     expires_at: datetime | None = None
-    refused: str | None = None
+    refused: Refusal | None = None
 
 
 @quick_init
@@ -125,7 +127,7 @@ class Settled:
 
     lease_id: LeaseId
     run_id: RunId | None = None
-    refused: str | None = None
+    refused: Refusal | None = None
     settlement: Settlement | None = None
     job_state: JobState | None = None
     profile_state: ProfileState | None = None
@@ -148,17 +150,32 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What a sender wants of the webhook messages that are due: at most `most`, at most `each` per host.
+class DeliveryRequest:
+    """What a sender wants of the webhook messages that are due: at most `limit`, at most `each` per host.
 
     `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
     """
 
-    most: int
+    limit: int
     each: int
     room: Mapping[str, int] = field(default_factory=dict)
     slow: Collection[str] = ()
     slow_places: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """What one commit made of one time of a schedule. Not `done`: the next call goes on with further profiles.
+
+    `skipped` counts profiles whose previous job had not ended. With `fault`, this machine cannot tell its times.
+    """
+
+    schedule_id: ScheduleId
+    at: datetime | None = None
+    made: int = 0
+    skipped: int = 0
+    done: bool = False
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,16 +233,18 @@ class Store(Protocol):
         """Accept jobs, all or none. Idempotent by key: same key and body gives the first job back (I8).
 
         Each job is in a lane, scheduled or blocked when this returns; a job that is due while its profile is
-        taken follows its `on_conflict`, with an event.
+        taken follows its `on_conflict`, with an event. The answer has the state that lists show: a job in a lane that
+        cannot run now (account paused, profile quarantined …) is blocked, with its reason, and has an event of it.
         """
         ...
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Up to `most` jobs, each with the lease of its profile, token, routing key and limits: one commit.
+        """Up to `limit` jobs, each with the lease of its profile, token, routing key and limits: one commit.
 
         Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the
         lane waited; FIFO inside a lane. The cost does not depend on the number of jobs that cannot run. If the caller
-        is cancelled before it has the answer, its grants are given back.
+        is cancelled before it has the answer, its grants are given back. Lanes that turn out not to be ready are put
+        aside on the way; many of them are commits before the one that grants.
         """
         ...
 
@@ -241,8 +260,12 @@ class Store(Protocol):
         """Record the last safe step (and the URL it was reached at). Raises LeaseLost if refused."""
         ...
 
-    async def enter_section(self, ref: LeaseRef, name: str) -> None:
-        """Open a mutating section. A holder that vanishes inside it quarantines the profile."""
+    async def enter_section(self, ref: LeaseRef, name: str, *, idempotent: bool = False) -> None:
+        """Open a mutating section. A holder that vanishes inside it quarantines the profile.
+
+        While it is open, and after it was left until the next safe step, the run is not repeated by itself, unless the
+        section is declared idempotent.
+        """
         ...
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
@@ -257,14 +280,6 @@ class Store(Protocol):
         """
         ...
 
-    async def turn(self, endings: Sequence[Ending], request: ClaimRequest) -> tuple[list[Settled], list[Grant]]:
-        """Settle and claim in one commit: what a busy worker does between two jobs. Guarantees are those of both.
-
-        A profile that it frees can be claimed in it, if nothing else is ready. If it frees the key of an account, the
-        claim is a commit of its own, after those who waited for that key are ready too.
-        """
-        ...
-
     async def hand_over(
         self, ending: Ending, request: ClaimRequest, *, among: Sequence[str] | None = None
     ) -> HandedOver | None:
@@ -276,8 +291,8 @@ class Store(Protocol):
         """
         ...
 
-    async def expire(self, most: int = MOST_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
-        """End leases whose time is up: lease expired, profile stale (once no sharer is left). Frees nothing.
+    async def expire(self, limit: int = MAX_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
+        """End leases that have expired: lease expired, profile stale (once no sharer is left). Frees nothing.
 
         `seen` is what the store's clock showed when the caller last compared it with its own: what was not over by
         then is left, since the clock may have jumped in between.
@@ -292,7 +307,7 @@ class Store(Protocol):
         """
         ...
 
-    async def unresolved(self, most: int = MOST_IN_BATCH) -> list[Lease]:
+    async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
         """Leases that ended without an explanation and wait for `resolve`, oldest first."""
         ...
 
@@ -305,12 +320,24 @@ class Store(Protocol):
         """
         ...
 
-    async def promote(self, most: int = MOST_IN_BATCH) -> int:
+    async def promote(self, limit: int = MAX_IN_BATCH) -> int:
         """Move scheduled jobs that are due into their lanes (or to blocked, or by `on_conflict`). Returns how many."""
         ...
 
-    async def heal(self, most: int = MOST_IN_BATCH) -> int:
-        """Wake lanes that wait for a routing key which is free: for a wake-up that was lost. Returns how many."""
+    async def fire(self, limit: int = MAX_IN_BATCH) -> list[Fired]:
+        """Make the jobs of schedules whose time has come, by `core.schedules`: up to `limit` jobs in one commit.
+
+        Each time of a schedule gives one job per profile, exactly once (key = schedule, time, profile), never before
+        it is due, whoever calls, however often, whatever crashes: how far a schedule has come is in the same commit.
+        Call it until it returns nothing. It also returns nothing while somebody else fires or applies a fleet.
+        """
+        ...
+
+    async def heal(self, limit: int = MAX_IN_BATCH) -> int:
+        """Wake lanes that wait for a routing key which is free: for a wake-up that was lost. Returns how many.
+
+        All keys are looked at, `limit` at a time.
+        """
         ...
 
     async def decide(self, decision: Decision) -> Decided:
@@ -321,7 +348,7 @@ class Store(Protocol):
         """
         ...
 
-    async def take_deliveries(self, look: Look, hold: timedelta, *, after: str = "") -> Page[Delivery]:
+    async def take_deliveries(self, look: DeliveryRequest, hold: timedelta, *, after: str = "") -> Page[Delivery]:
         """Webhook messages that are due, for the caller to send.
 
         Until `hold` has passed nobody else is given them: then they are due again, since whoever took them may be
@@ -354,12 +381,46 @@ class Store(Protocol):
         where: Mapping[str, str] | None = None,
         *,
         after: str | None = None,
-        most: int = 100,
+        limit: int = 100,
     ) -> Page[T]:
         """A page of records that match every filter, newest first where that makes sense. Paged by key.
 
-        Kinds: Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Event, Review, Worker, Delivery.
-        A filter that the kind does not have raises InputError with those it has.
+        What can be listed, and by what, is in `lists.LISTS`. A filter that the kind does not have raises InputError
+        with those it has.
+        """
+        ...
+
+    async def create_token(self, new: NewToken, *, actor: str) -> ApiToken:
+        """Keep a new token: the hash of its text, and never the text. `decide` revokes it. Event `token_created`."""
+        ...
+
+    async def stored_token(self, token_id: str) -> StoredToken | None:
+        """One token with its hash and the store's time, in one read, for whoever authenticates; None: there is none."""
+        ...
+
+    async def note_token_uses(self, token_ids: Sequence[str]) -> None:
+        """These tokens were used just now. A commit of its own: call it aside of the requests, and rarely."""
+        ...
+
+    async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
+        """Keep a secret, encrypted by the caller; an older value of that name is gone. Event `secret_stored`.
+
+        With `replaces` only if the stored version is still that one: raises VersionConflict.
+        """
+        ...
+
+    async def remove_secret(self, name: str, *, actor: str, note: str) -> None:
+        """Delete a secret. Raises NotFound, or Conflict while a proxy names it. Event `secret_removed`."""
+        ...
+
+    async def sealed_secrets(self, names: Sequence[str]) -> list[SealedSecret]:
+        """Those of the named secrets that there are, encrypted: for processes that hold the key."""
+        ...
+
+    async def lease_secrets(self, ref: LeaseRef) -> list[LeaseSecret]:
+        """The secrets that the proxy of a live lease names, and no others. Raises LeaseLost if it is not live.
+
+        A store that has the key itself answers with plain values, other stores with what the key of the caller opens.
         """
         ...
 
@@ -375,6 +436,6 @@ class Store(Protocol):
         """Return when there may be work for the pool, at the latest after `timeout`. May return early or lie."""
         ...
 
-    async def prune(self, retention: Retention, most: int = MOST_IN_BATCH) -> int:
+    async def prune(self, retention: Retention, limit: int = MAX_IN_BATCH) -> int:
         """Delete a batch of finished jobs (with their runs) and events past their time. Returns how many rows went."""
         ...

@@ -19,8 +19,11 @@ from typing import Any, TypeVar
 
 from playwright.async_api import BrowserContext, async_playwright
 
-from leasekeeper.browsers.link import KeeperLink, KeeperReport, Orders, read_report
-from leasekeeper.browsers.wrapper import write_wrapper
+from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper_link import KeeperLink
+from leasekeeper.browsers.keeper_program import write_wrapper
+from leasekeeper.browsers.keeper_reports import read_report
+from leasekeeper.core.browsers import BrowserReport
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -136,7 +139,7 @@ class Stage:
                 with suppress(Exception):
                     await context.close()
 
-    async def visit(self, link: KeeperLink, then: Callable[[BrowserContext], Any] | None = None) -> KeeperReport:
+    async def visit(self, link: KeeperLink, then: Callable[[BrowserContext], Any] | None = None) -> BrowserReport:
         """One ordinary run: open the site, do something, close, and return the keeper's report."""
         async with self.browser(link) as context:
             await context.pages[0].goto(self.site.url)
@@ -151,7 +154,7 @@ class Stage:
     def start_worker(self, orders: Orders, **how: Any) -> "Worker":
         """A worker in a process of its own, so that it can be killed; returns once it acts on the page."""
         settings = {
-            "orders": {name: getattr(orders, name) for name in Orders.__dataclass_fields__ if name != "worker_pid"},
+            "orders": {name: value for name, value in orders.fields().items() if name != "worker_pid"},
             "wrapper": str(self.wrapper),
             "flags": FLAGS,
             "url": self.site.url,
@@ -181,7 +184,7 @@ class Stage:
         self.foreign.append(process)
         return process
 
-    def report(self, run_id: str = "run_1") -> KeeperReport:
+    def report(self, run_id: str = "run_1") -> BrowserReport:
         eventually(lambda: read_report(self.folder(run_id)), "the keeper's report")
         report = read_report(self.folder(run_id))
         assert report is not None

@@ -14,7 +14,8 @@ from typing import Any
 
 from playwright.async_api import Error, Page, async_playwright
 
-from leasekeeper.browsers.link import KeeperLink, Orders
+from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper_link import KeeperLink
 
 
 def boot_time() -> float:

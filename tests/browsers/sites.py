@@ -15,8 +15,8 @@ from playwright.async_api import BrowserContext, Page, async_playwright
 
 from leasekeeper.browsers.finding import find_browser
 from leasekeeper.browsers.launching import launch_options
-from leasekeeper.browsers.secrets import Credentials
 from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.browsers import Credentials
 from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.profiles import Profile

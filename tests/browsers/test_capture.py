@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import os
+import re
 import signal
 import threading
 import time
@@ -10,21 +11,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import BrowserContext, Dialog, Error, Page
+from playwright.async_api import BrowserContext, Dialog, Error, Page, async_playwright
 from playwright.sync_api import sync_playwright
 
+from leasekeeper.core.detectors import PageFacts
 from leasekeeper.evidence.capture import (
-    MOST_VALUE,
     Captured,
     capture,
     capture_sync,
-    look,
-    look_sync,
+    inspect_page,
+    inspect_page_sync,
     read_environment,
     read_environment_sync,
 )
-from leasekeeper.evidence.recorder import KEPT_EACH_END, MOST_KEPT, Recorder
-from leasekeeper.evidence.redact import MOST_URL, Redactor
+from leasekeeper.evidence.recorder import KEPT_EACH_END, MAX_EVENT_CHARACTERS, MAX_EVENTS, MAX_KEPT, Recorder
+from leasekeeper.evidence.redact import MAX_URL, Redactor
 from tests.browsers.sites import answer, browser, main_process, open_page, options, serving, telling
 from tests.runtime.shop import Shop
 from tests.servers import closed_port
@@ -91,14 +92,14 @@ async def test_a_browser_that_died_still_tells_where_it_was(tmp_path: Path) -> N
         found = await captured(context, recorder, page)
         assert (found.final_url, found.screenshot) == (f"http://127.0.0.1:{port}/last", None)
         assert found.problem
-        assert (await look(page, ["#user"])).visible == frozenset()
+        assert (await inspect_page(page, ["#user"])).visible == frozenset()
         assert await read_environment(page, redactor=Redactor()) == {}
 
 
 async def test_a_page_that_was_never_opened_is_no_page() -> None:
     found = await captured(None, None)
     assert (found.final_url, found.screenshot, found.problem) == (None, None, "no page was open")
-    assert (await look(None, ["#user"])).url == ""
+    assert (await inspect_page(None, ["#user"])).url == ""
 
 
 async def test_a_hung_page_costs_no_more_than_its_time(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ async def test_a_hung_page_costs_no_more_than_its_time(tmp_path: Path) -> None:
         await context.wait_for_event("console")
         found = await captured(context, recorder, page)
         began = time.monotonic()
-        facts = await look(page, ["#user"])
+        facts = await inspect_page(page, ["#user"])
         assert time.monotonic() - began < LIMIT
         os.kill(main_process(tmp_path / "p"), signal.SIGKILL)
         with suppress(Error):
@@ -193,8 +194,8 @@ async def test_a_crashed_page_still_tells_where_it_was(tmp_path: Path) -> None:
 async def test_detectors_get_what_is_visible(tmp_path: Path) -> None:
     async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
         page = await open_page(context, f"http://127.0.0.1:{port}/")
-        facts = await look(page, ["#user", "#hidden", "#none"])
-        without = await look(page, [], with_text=False)
+        facts = await inspect_page(page, ["#user", "#hidden", "#none"])
+        without = await inspect_page(page, [], with_text=False)
     assert facts.visible == {"#user"}
     assert "Orders" in facts.text
     assert "secret text" not in facts.text
@@ -204,7 +205,7 @@ async def test_detectors_get_what_is_visible(tmp_path: Path) -> None:
 async def test_a_selector_that_is_wrong_does_not_spoil_the_others(tmp_path: Path) -> None:
     async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
         page = await open_page(context, f"http://127.0.0.1:{port}/")
-        facts = await look(page, ["#user", ">>> nonsense ((", "h1"])
+        facts = await inspect_page(page, ["#user", ">>> nonsense ((", "h1"])
     assert facts.visible == {"#user", "h1"}
     assert "Orders" in facts.text
 
@@ -220,23 +221,49 @@ async def test_the_environment_is_read_as_pages_see_it(tmp_path: Path) -> None:
 
 
 LYING = """() => {
-    const say = (name, value) => Object.defineProperty(navigator, name, {get: () => value});
-    say('language', 'x'.repeat(195) + 'hunter22' + 'y'.repeat(1e6));
-    say('userAgent', {password: 'abc', more: 'z'.repeat(1e6)});
+    const long = 'z'.repeat(4e7);
+    const say = (owner, name) => Object.defineProperty(owner, name, {get: () => long});
+    for (const name of ['language', 'userAgent']) say(navigator, name);
+    for (const name of ['innerWidth', 'innerHeight']) say(window, name);
+    say(HTMLElement.prototype, 'innerText');
+    Intl.DateTimeFormat = () => ({resolvedOptions: () => ({timeZone: long})});
+    String.prototype.slice = () => long;
     history.replaceState(null, '', '/' + 'u'.repeat(1e6));
 }"""
 
 
-async def test_what_a_site_says_of_itself_is_kept_short_and_without_secrets(tmp_path: Path) -> None:
-    async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
+def check_truth(seen: dict[str, str], look: PageFacts) -> None:
+    """What was read is what the browser has, whatever the page says."""
+    assert (seen["language"], seen["timezone"]) == ("fr-FR", "America/Chicago")
+    assert re.fullmatch(r"\d+x\d+", seen["window"])
+    assert seen["user_agent"].startswith("Mozilla/5.0 (")
+    assert look.text.startswith("Orders")
+    assert look.visible == {"#user"}
+
+
+async def test_a_page_cannot_change_what_is_read_of_it_nor_how_much(tmp_path: Path) -> None:
+    async with (
+        serving(answer(SHOP)) as port,
+        browser(tmp_path / "p", language="fr-FR", timezone="America/Chicago") as context,
+    ):
         page = await open_page(context, f"http://127.0.0.1:{port}/")
         await page.evaluate(LYING)
-        seen = await read_environment(page, redactor=Redactor(["hunter22"]))
+        seen = await read_environment(page, "America/Chicago", redactor=Redactor())
+        look = await inspect_page(page, ["#user", "#none"])
         found = await captured(context, None, page)
-    assert seen["language"] == "x" * 195 + "[red…"
-    assert "abc" not in seen["user_agent"]
-    assert max(map(len, seen.values())) == MOST_VALUE
-    assert len(found.final_url or "") == MOST_URL
+    check_truth(seen, look)
+    assert len(found.final_url or "") == MAX_URL
+
+
+async def test_what_is_read_of_the_environment_is_kept_short_and_without_secrets(tmp_path: Path) -> None:
+    arguments = ["--user-agent=" + "x" * 195 + "hunter22" + "y" * 5000]
+    async with async_playwright() as playwright:
+        launch = options(tmp_path / "p")
+        launch["args"] = [*launch.get("args", ()), *arguments]
+        context = await playwright.chromium.launch_persistent_context(**launch)
+        seen = await read_environment(context.pages[0], redactor=Redactor(["hunter22"]))
+        await context.close()
+    assert seen["user_agent"] == "x" * 195 + "[red…"
 
 
 async def test_a_method_that_a_page_made_up_is_kept_short(tmp_path: Path) -> None:
@@ -248,7 +275,7 @@ async def test_a_method_that_a_page_made_up_is_kept_short(tmp_path: Path) -> Non
             async with context.expect_event("requestfailed"):
                 await page.evaluate(script, f"http://127.0.0.1:{nobody}/")
     network: Any = recorder.summary()["network"]
-    assert max(len(entry["method"]) for entry in network["entries"]) == MOST_KEPT
+    assert max(len(entry["method"]) for entry in network["entries"]) == MAX_KEPT
 
 
 async def test_a_secret_across_the_end_of_a_long_problem_is_not_kept() -> None:
@@ -308,27 +335,65 @@ async def test_the_recorder_counts_and_keeps_the_first_and_last_without_secrets(
     assert "hunter22" not in str(summary)
 
 
+FLOOD = """<title>flood</title><script>
+const long = 'x'.repeat(4096);
+for (let n = 0; n < 2500; n++) console.error('flood ' + n + ' password=hunter22 ' + long);
+for (let n = 0; n < 2500; n++) setTimeout(() => { throw new Error('uncaught ' + long) });
+const refused = () => fetch('http://127.0.0.1:PORT/' + long).catch(() => {});
+(async () => { for (let n = 0; n < 700; n++) await refused(); document.title = 'done'; })();
+</script>"""
+
+
+class Counting(Redactor):
+    calls = 0
+
+    def text(self, text: str) -> str:
+        self.calls += 1
+        return super().text(text)
+
+
+async def test_a_page_that_floods_is_not_listened_to_any_more(tmp_path: Path) -> None:
+    """What is heard of it costs memory of a process that all runs share, so there is a limit to it."""
+    redactor = Counting(["hunter22"])
+    recorder = Recorder(redactor)
+    with closed_port() as nobody:
+        async with serving(answer(FLOOD.replace("PORT", str(nobody)))) as port, browser(tmp_path / "p") as context:
+            recorder.attach(context)
+            page = await open_page(context, f"http://127.0.0.1:{port}/")
+            await page.wait_for_function("document.title == 'done'", timeout=LIMIT * 1000)
+            assert redactor.calls == 0
+            summary: Any = recorder.summary()
+            recorder.detach()
+    console, network = summary["console"], summary["network"]
+    assert 0 < console["errors"] <= 2 * MAX_EVENT_CHARACTERS // 4096 + 2
+    assert 0 < network["failed"] <= MAX_EVENT_CHARACTERS // 4096 + 1
+    assert (console["limit_reached"], network["limit_reached"]) == (True, True)
+    assert console["entries"][0]["text"].startswith("flood 0 password=[redacted] xx")
+    assert redactor.calls <= 8 * KEPT_EACH_END
+
+
 def test_the_sync_api_is_captured_the_same_way(tmp_path: Path) -> None:
     """In a thread of its own, as a plain `def` task has one."""
     found: dict[str, Any] = {}
 
     def task() -> None:
         with sync_playwright() as playwright:
-            context = playwright.chromium.launch_persistent_context(**options(tmp_path / "p", language="fr-FR"))
+            launch = options(tmp_path / "p", language="fr-FR", timezone="America/Chicago")
+            context = playwright.chromium.launch_persistent_context(**launch)
             recorder = Recorder(Redactor())
             recorder.attach(context)
             page = context.new_page()
-            page.goto("data:text/html,<input id=user>hello")
-            page.evaluate("console.error('bad')")
-            page.evaluate("Object.defineProperty(navigator, 'userAgent', {get: () => 'hunter22'.repeat(1e5)})")
+            page.goto("data:text/html,Orders<input id=user>")
+            page.evaluate("for (let n = 0; n < 2500; n++) console.error('bad')")
+            page.evaluate(LYING.replace("history.", "0 && history."))
             found["open"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
-            found["look"] = look_sync(page, ["#user", "#none"])
-            found["environment"] = read_environment_sync(page, redactor=Redactor(["hunter22"]))
+            found["look"] = inspect_page_sync(page, ["#user", "#none"])
+            found["environment"] = read_environment_sync(page, "America/Chicago", redactor=Redactor())
             page.close()
             found["closed"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
             context.close()
             found["ended"] = capture_sync(context, recorder=recorder, redactor=Redactor(), page=page)
-            found["gone"] = look_sync(page, ["#user"])
+            found["gone"] = inspect_page_sync(page, ["#user"])
             found["summary"] = recorder.summary()
 
     thread = threading.Thread(target=task)
@@ -336,10 +401,8 @@ def test_the_sync_api_is_captured_the_same_way(tmp_path: Path) -> None:
     thread.join()
     assert found["open"].screenshot.startswith(PNG)
     assert found["open"].final_url == "data:[redacted]"
-    assert found["look"].visible == {"#user"}
-    assert found["environment"]["language"] == "fr-FR"
-    assert found["environment"]["user_agent"] == ("[redacted]" * 20)[: MOST_VALUE - 1] + "…"
+    check_truth(found["environment"], found["look"])
     assert found["closed"].final_url == "about:blank"
     assert (found["ended"].screenshot, found["ended"].problem) == (None, "the page was closed")
     assert found["gone"].visible == frozenset()
-    assert found["summary"]["console"]["errors"] == 1
+    assert found["summary"]["console"]["errors"] == MAX_EVENTS

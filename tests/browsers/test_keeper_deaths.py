@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.link import KeeperLink, KeeperReport, read_report
+from leasekeeper.browsers.keeper_link import KeeperLink
+from leasekeeper.browsers.keeper_reports import read_report
+from leasekeeper.core.browsers import BrowserReport
 from tests.browsers.keeper_stage import PATIENCE, Stage, Worker, boot_time, eventually, eventually_async, send, stage_in
 
 KILL, STOP, CONT = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
@@ -65,7 +67,7 @@ def check_saved(stage: Stage) -> None:
         assert ("kept",) in cookies.execute("SELECT name FROM cookies").fetchall()
 
 
-def check_evidence(stage: Stage, report: KeeperReport) -> None:
+def check_evidence(stage: Stage, report: BrowserReport) -> None:
     assert report.final_url == stage.site.url + "/start"
     assert report.screenshot == "last.png"
     assert (stage.folder() / "last.png").read_bytes().startswith(b"\x89PNG")

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.keeper.fence import clear_singletons
-from leasekeeper.browsers.keeper.orders import Orders, Refused
+from leasekeeper.browsers.keeper.directory import clear_singletons
+from leasekeeper.browsers.keeper.fast_imports import from_json, to_json
+from leasekeeper.browsers.keeper.orders import Refused, orders_of
 from leasekeeper.browsers.keeper.pages import Pages, plain_url
 from leasekeeper.browsers.keeper.processes import has_files_in, is_alive, users_of
 from leasekeeper.browsers.keeper.proof import prove
-from leasekeeper.browsers.keeper.quick import from_json, to_json
+from leasekeeper.browsers.keeper.reached import Channel
 from leasekeeper.browsers.keeper.relay import BEGINNING, Flow, Messages
 
 
@@ -34,7 +35,7 @@ def pipes() -> Iterator[tuple[int, int, int, int]]:
 def test_a_flow_holds_one_piece_and_reads_no_more_until_it_is_written(pipes: tuple[int, int, int, int]) -> None:
     source, writer, reader, sink = pipes
     seen: list[bytes] = []
-    flow = Flow(source, sink, seen.append)
+    flow = Flow(Channel(source), Channel(sink), seen.append)
     block = b"x" * 4096
     total = 0
     for _ in range(200):  # nobody reads at the other end: the flow fills up and stands
@@ -58,7 +59,7 @@ def test_a_flow_holds_one_piece_and_reads_no_more_until_it_is_written(pipes: tup
 
 def test_a_flow_knows_whether_it_stopped_inside_a_message(pipes: tuple[int, int, int, int]) -> None:
     source, writer, reader, sink = pipes
-    flow = Flow(source, sink, lambda _: None)
+    flow = Flow(Channel(source), Channel(sink), lambda _: None)
     for content, between in ((b'{"id":1}\0', True), (b'{"id":2}\0{"i', False), (b'd":3}\0', True)):
         os.write(writer, content)
         flow.take()
@@ -124,10 +125,10 @@ def test_a_closed_page_is_forgotten_but_not_the_last() -> None:
 def test_orders_without_a_real_deadline_are_refused(number: object) -> None:
     good = dict.fromkeys(("browser", "user_data_dir", "profile_id", "lease_id", "run_id", "control", "secret"), "x")
     orders: dict[str, object] = {**good, "folder": "x", "version": 1, "token": 1, "worker_pid": 1, "kill_at": math.inf}
-    orders |= {"close_seconds": 5, "interrupt_seconds": 5.0, "deadline": 1}
-    assert Orders(orders).kill_at == math.inf
+    orders |= {"close_seconds": 5, "max_message_bytes": 9, "interrupt_seconds": 5.0, "deadline": 1}
+    assert orders_of(orders).kill_at == math.inf
     with pytest.raises(Refused, match="deadline"):
-        Orders({**orders, "deadline": number})
+        orders_of({**orders, "deadline": number})
 
 
 def test_a_payload_that_looks_like_a_command_is_not_taken_for_one() -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Error
 
-from leasekeeper.browsers.link import KeeperLink, LaunchRefused, Orders
+from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper_link import KeeperLink
+from leasekeeper.browsers.keeper_reports import LaunchRefused
 from tests.browsers.keeper_stage import CHROMIUM, FLAGS, PATIENCE, Stage, boot_time, eventually_async, stage_in
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, Error, Page
 
-from leasekeeper.browsers.link import KeeperLink, LaunchRefused, read_report
+from leasekeeper.browsers.keeper_link import KeeperLink
+from leasekeeper.browsers.keeper_reports import LaunchRefused, read_report
+from leasekeeper.core.browsers import LeaseTerms
 from tests.browsers.keeper_stage import (
     PATIENCE,
     Stage,
@@ -53,7 +55,7 @@ async def test_who_closes_the_browser_decides_whose_evidence_it_is(stage: Stage,
     async with stage.browser(link) as context:
         await context.pages[0].goto(stage.site.url)
         if by_worker:
-            link.ask_to_close()
+            link.request_close()
         else:
             await context.close()
         report = await link.ended(PATIENCE)
@@ -194,12 +196,12 @@ async def test_a_fence_ends_it_at_once_and_leaves_evidence(stage: Stage) -> None
         second = await context.new_page()
         await second.goto(stage.site.url + "/help")
         await page.click("#go")
-        link.fence("the lease was revoked by ada")
+        link.revoke("the lease was revoked by ada")
         with pytest.raises(Error, match="closed"):
             await page.wait_for_selector("#never", timeout=PATIENCE * 1000)
         report = await link.ended(PATIENCE)
     assert report is not None
-    assert (report.cause, report.fence_reason) == ("fenced", "the lease was revoked by ada")
+    assert (report.cause, report.revoke_reason) == ("revoked", "the lease was revoked by ada")
     assert report.final_url == stage.site.url + "/checkout"
     assert report.screenshot == "last.png"
     assert report.proof.holds, report.proof
@@ -210,12 +212,17 @@ async def test_a_renewal_after_the_fence_changes_nothing(stage: Stage) -> None:
     link = KeeperLink(stage.orders())
     async with stage.browser(link):
         await link.started()
-        link.fence("lost")
+        link.revoke("lost")
         link.extend(boot_time() + 1000, boot_time() + 1001)
         report = await link.ended(PATIENCE)
     assert report is not None
-    assert report.cause == "fenced"
+    assert report.cause == "revoked"
     link.close()
+
+
+def terms(stage: Stage, lease_id: str, token: int, run_id: str, until: float) -> LeaseTerms:
+    folder = str(stage.folder(run_id))
+    return LeaseTerms(lease_id=lease_id, token=token, run_id=run_id, folder=folder, deadline=until, kill_at=until)
 
 
 async def test_a_warm_browser_is_handed_over_to_the_next_lease(stage: Stage) -> None:
@@ -225,18 +232,9 @@ async def test_a_warm_browser_is_handed_over_to_the_next_lease(stage: Stage) -> 
         page = context.pages[0]
         await page.goto(stage.site.url + "/first")
         with pytest.raises(LaunchRefused) as refused:
-            await link.hand_over(
-                lease_id="old", token=2, run_id="x", folder=str(stage.folder("x")), deadline=until, kill_at=until
-            )
+            await link.hand_over(terms(stage, "old", 2, "x", until))
         assert refused.value.reason == "STALE_TOKEN"
-        await link.hand_over(
-            lease_id="lease_4",
-            token=4,
-            run_id="run_2",
-            folder=str(stage.folder("run_2")),
-            deadline=until,
-            kill_at=until,
-        )
+        await link.hand_over(terms(stage, "lease_4", 4, "run_2", until))
         fence = json.loads((stage.profile / ".leasekeeper" / "fence").read_text())
         assert (fence["token"], fence["lease_id"]) == (4, "lease_4")
         await page.goto(stage.site.url + "/second")
@@ -259,13 +257,13 @@ async def test_a_page_that_hangs_does_not_hold_up_the_end(stage: Stage) -> None:
         await page.screenshot()  # so that it is drawn: a page that hangs before has no frame to give
         await page.evaluate("setTimeout(() => { fetch('/act'); while (true) {} }, 0)")
         await eventually_async(stage.site.acts, "the page's last request before it hangs")
-        link.fence("hung")
+        link.revoke("hung")
         with pytest.raises(Error, match="closed"):
             await page.wait_for_selector("#never", timeout=PATIENCE * 1000)
     # Playwright is left while the keeper waits for the page's picture, and kills the group that it launched.
     report = await link.ended(PATIENCE)
     assert report is not None
-    assert (report.cause, report.stopped_by, report.final_url) == ("fenced", "Browser.close", stage.site.url + "/hang")
+    assert (report.cause, report.stopped_by, report.final_url) == ("revoked", "Browser.close", stage.site.url + "/hang")
     assert report.screenshot == "last.png", "a frame of the screencast needs no help of the page"
     assert report.proof.holds, report.proof
     link.close()
@@ -280,7 +278,7 @@ async def test_an_open_dialog_does_not_hold_up_the_end(stage: Stage) -> None:
         page.on("dialog", lambda _: shown.set())
         await page.evaluate("setTimeout(() => { alert('sure?'); fetch('/act') }, 0)")
         await asyncio.wait_for(shown.wait(), PATIENCE)
-        link.fence("asked")
+        link.revoke("asked")
         report = await link.ended(PATIENCE)
     assert report is not None
     assert (report.stopped_by, report.final_url) == ("Browser.close", stage.site.url + "/ask")
@@ -296,7 +294,7 @@ async def test_a_page_that_asks_before_leaving_does_not_hold_up_the_end(stage: S
         await page.goto(stage.site.url)
         await page.evaluate("window.onbeforeunload = event => { event.preventDefault(); return 'stay' }; 0")
         await page.click("h1")
-        link.fence("leaving")
+        link.revoke("leaving")
         report = await link.ended(PATIENCE)
     assert report is not None
     assert report.stopped_by == "Browser.close"
@@ -314,14 +312,14 @@ async def test_half_a_command_at_the_fence_is_cut_off_and_does_nothing(stage: St
         os.kill(browser, signal.SIGSTOP)
         command = asyncio.create_task(page.evaluate("text => fetch('/act?' + text.length)", "x" * 8_000_000))
         await eventually_async(lambda: waiting_in(browser) > 100_000, "a part of the command in the browser's pipe")
-        link.fence("half way")
+        link.revoke("half way")
         with pytest.raises(Error, match="closed"):
             await command
         assert not link.over, "the task hears of the fence before the keeper has its picture"
         os.kill(browser, signal.SIGCONT)
         report = await link.ended(PATIENCE)
     assert report is not None
-    assert (report.cause, report.stopped_by) == ("fenced", "Browser.close")
+    assert (report.cause, report.stopped_by) == ("revoked", "Browser.close")
     assert report.final_url == stage.site.url + "/half"
     assert report.screenshot == "last.png"
     assert report.proof.holds, report.proof

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.link import KeeperLink
+from leasekeeper.browsers.keeper_link import KeeperLink
 from tests.browsers.keeper_stage import Stage, boot_time, stage_in
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.launching import forget_tabs
-from leasekeeper.browsers.secrets import Credentials
+from leasekeeper.browsers.keeper.directory import forget_tabs
+from leasekeeper.core.browsers import Credentials
 from tests.browsers.sites import browser, environment_of, main_process, open_page, processes_on, serving, telling
 
 SEEN_IN_PAGE = """async () => {
@@ -95,7 +95,7 @@ async def test_session_cookies_survive_a_close_but_tabs_do_not_act_by_themselves
     cookies: list[list[str]] = []
     async with serving(telling(page, headers="Cache-Control: no-store\r\n")) as port:
         for visit in range(3):
-            forget_tabs(directory)
+            forget_tabs(str(directory))
             async with browser(directory) as context:
                 cookies.append(sorted(str(cookie.get("name")) for cookie in await context.cookies()))
                 assert [each.url for each in context.pages] == ["about:blank"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.browsers.probe import Probe, ProbeResult, probe
-from leasekeeper.browsers.secrets import Credentials
+from leasekeeper.core.browsers import Credentials
 from tests.browsers.sites import Handler, answer, close_empty, hang, own_certificate, serving, telling
 from tests.servers import closed_port
 

@@ -21,7 +21,8 @@ from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.jobs import Job, JobSpec
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import Lane
-from leasekeeper.ports import MOST_IN_PAGE, Page, Store
+from leasekeeper.lists import MAX_IN_PAGE
+from leasekeeper.ports import Page, Store
 from leasekeeper.stores import migrate, open_store
 from tests.chaos.checker import Call, Contents, Rules, check, read_log
 from tests.chaos.client import POLICY, STOPS_AFTER_SECONDS, TTL_SECONDS, Orders, boot_time
@@ -243,6 +244,6 @@ async def everything(store: Store, kind: type[Any]) -> list[Any]:
     found: list[Any] = []
     page: Page[Any] | None = None
     while page is None or page.after is not None:
-        page = await store.find(kind, after=page.after if page else None, most=MOST_IN_PAGE)
+        page = await store.find(kind, after=page.after if page else None, limit=MAX_IN_PAGE)
         found += page.items
     return found

@@ -280,9 +280,9 @@ def attempts(spans: Iterable[Span], final: Contents) -> Iterator[str]:
     """I9: a job runs at most as often as it may."""
     runs = Counter(span.job for span in spans)
     for job in final.jobs:
-        seen, most = max(runs[job["job"]], job["attempt"]), job["max_attempts"]
-        if seen > most:
-            yield f"I9: job {job['job']} ran {seen} times, allowed are {most}"
+        seen, limit = max(runs[job["job"]], job["attempt"]), job["max_attempts"]
+        if seen > limit:
+            yield f"I9: job {job['job']} ran {seen} times, allowed are {limit}"
 
 
 def keys(history: Iterable[Call], final: Contents) -> Iterator[str]:

@@ -42,7 +42,7 @@ POLICY = Policy(
         holder_stops_after=timedelta(seconds=STOPS_AFTER_SECONDS),
         lock_delay=timedelta(seconds=0.3),
     ),
-    backoff=Backoff(first=timedelta(seconds=0.05), most=timedelta(seconds=0.2)),
+    backoff=Backoff(first=timedelta(seconds=0.05), max=timedelta(seconds=0.2)),
 )
 DONE = EndFacts(browser=Browser.CLOSED, final_url="https://shop.example/end")
 
@@ -176,10 +176,10 @@ class Worker:
             incarnation=self.log.who,
             tasks=self.orders.tasks,
             pool=self.random.choice(self.orders.pools),
-            most=self.random.randint(1, 3),
+            limit=self.random.randint(1, 3),
         )
         sent = boot_time()
-        grants = await self.log.call("claim", {"most": request.most}, self.store.claim(request), granted)
+        grants = await self.log.call("claim", {"limit": request.limit}, self.store.claim(request), granted)
         for grant in grants:
             takes = min(self.orders.longest, self.random.choice([0.0, 0.0, 0.05, 0.6]))
             self.held.append(Holding(grant, sent, boot_time() + takes))

@@ -6,7 +6,7 @@ depends on luck. Told without the mistake, the same story must end without a fin
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,22 +14,23 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from leasekeeper.core import readiness
+from leasekeeper.core import granting, lanes, readiness
 from leasekeeper.core import settle as endings
 from leasekeeper.core.accounts import Account, Proxy, Routing
 from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, Token
 from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.leases import LeaseStatus, Mode, lease_id_of
-from leasekeeper.core.profiles import Cause, Profile, ProfileState, ReleasePolicy
+from leasekeeper.core.profiles import Profile, ProfileState, ReleasePolicy
+from leasekeeper.core.records import evolve
 from leasekeeper.core.settle import Ending, LostFacts
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.stores import migrate, open_store
 from leasekeeper.stores.postgres import engine as postgres
-from leasekeeper.stores.postgres.link import Statement
+from leasekeeper.stores.postgres.pipeline import Statement
 from leasekeeper.stores.postgres.transaction import STATEMENTS, PostgresTx
-from leasekeeper.stores.sql import claiming, holding, lanes, settling
-from leasekeeper.stores.sql.codec import evolve
+from leasekeeper.stores.sql import claiming, heartbeats, settling
+from leasekeeper.stores.sql import lanes as locked_lanes
 from leasekeeper.stores.sql.statements import for_one, for_postgres
 from tests.chaos.stage import FOUND, Stage, a_fleet, a_held_call, a_job, a_lost_commit, a_stage
 from tests.model import histories
@@ -98,7 +99,7 @@ async def the_clock_is_set_back_between_two_grants(stage: Stage) -> None:
         stage.jump(-3600)
 
 
-@judged(a_fleet(3, most=1), a_job("p1"), a_job("p2"), a_job("p3"))
+@judged(a_fleet(3, limit=1), a_job("p1"), a_job("p2"), a_job("p3"))
 async def an_ending_is_told_twice(stage: Stage) -> None:
     """The answer was lost, so the worker says it again; then others want the pool's only place."""
     one, two = await stage.client("one"), await stage.client("two")
@@ -235,8 +236,8 @@ def job(profile: str = "a1", **settings: Any) -> JobSpec:
     return JobSpec(**{"task": "buy", "profile_id": ProfileId(profile), **settings})
 
 
-def claim(machine: Machine, most: int = 1) -> None:
-    machine.a_worker_claims(worker="w1", pool="default", tasks=histories.TASKS, most=most, lost=False)
+def claim(machine: Machine, limit: int = 1) -> None:
+    machine.a_worker_claims(worker="w1", pool="default", tasks=histories.TASKS, limit=limit, lost=False)
 
 
 @modelled
@@ -315,7 +316,7 @@ def a_sharer_meets_a_prompt_while_the_next_one_comes(machine: Machine) -> None:
     begin(machine, *[job(mode=Mode.SHARED)] * 3, max_active_runs=3)
     claim(machine)
     prompt = Ending(ref=histories.NOBODY, reason="SECURITY_PROMPT", facts=histories.DONE.facts)
-    machine.a_worker_settles_and_claims_at_once(picks=[(0, prompt)], pool="default", most=1, twice=False)
+    machine.a_worker_settles_and_claims_at_once(picks=[(0, prompt)], pool="default", limit=1, twice=False)
 
 
 # Mistakes
@@ -335,13 +336,13 @@ def finish_by_id(patch: pytest.MonkeyPatch) -> None:
 
 def tokens_are_times(patch: pytest.MonkeyPatch) -> None:
     """What grows by itself needs no counter: unless the clock is set back."""
-    real = claiming._lease
+    real = granting.new_lease
 
-    def lease(ctx: Any, work: Any, *, now: datetime, **rest: Any) -> Any:
+    def lease(facts: Any, *, now: datetime, **rest: Any) -> Any:
         token = Token(int(now.timestamp()))
-        return evolve(real(ctx, work, now=now, **rest), token=token, lease_id=lease_id_of(work.lane.profile_id, token))
+        return evolve(real(facts, now=now, **rest), token=token, lease_id=lease_id_of(facts.lane.profile_id, token))
 
-    patch.setattr(claiming, "_lease", lease)
+    patch.setattr(granting, "new_lease", lease)
 
 
 def a_counter_drifts(patch: pytest.MonkeyPatch) -> None:
@@ -375,7 +376,7 @@ def a_revoked_lease_is_over(patch: pytest.MonkeyPatch) -> None:
     def revoke(tx: Any, *rest: Any) -> Any:
         revoked = real(tx, *rest)
         if revoked is not None:
-            tx.write("renew_runs", [holding.renewal_row(evolve(revoked, expires_at=revoked.heartbeat_at))])
+            tx.write("renew_runs", [heartbeats.renewal_row(evolve(revoked, expires_at=revoked.heartbeat_at))])
         return revoked
 
     patch.setattr(settling, "revoke", revoke)
@@ -383,35 +384,26 @@ def a_revoked_lease_is_over(patch: pytest.MonkeyPatch) -> None:
 
 def expiry_frees_the_profile(patch: pytest.MonkeyPatch) -> None:
     """A lock with a time to live, as of `SET NX EX`."""
-    real = lanes.move
 
-    def move(work: Any, state: ProfileState, cause: Cause, reason: str, now: datetime) -> None:
-        if cause is Cause.EXPIRED:
-            work.change(state=ProfileState.AVAILABLE, state_reason=reason, state_at=now)
-        else:
-            real(work, state, cause, reason, now)
+    def freed(_facts: Any, reason: str, now: datetime) -> lanes.Changes:
+        return {"state": ProfileState.AVAILABLE, "state_reason": reason, "state_at": now}
 
-    patch.setattr(settling, "move", move)
+    patch.setattr(settling, "profile_expired", freed)
 
 
 def renewal_revives(patch: pytest.MonkeyPatch) -> None:
     """A renewal only looks at who holds the lease, not whether its time is up."""
-    real = lanes.refused
-    patch.setattr(holding, "refused", lambda tx, lease, ref, _now: real(tx, lease, ref, LONG_AGO))
+    real = locked_lanes.refused
+    patch.setattr(heartbeats, "refused", lambda tx, lease, ref, _now: real(tx, lease, ref, LONG_AGO))
 
 
 def sections_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Whatever may have been sent, it is tried again."""
-    real = endings._may_retry
-
-    def may_retry(job: Any, row: Any, **_: bool) -> bool:
-        return bool(real(job, row, section_open=False))
-
-    patch.setattr(endings, "_may_retry", may_retry)
+    patch.setattr(endings, "may_have_been_done", lambda _lease: None)
 
 
 def sharers_may_change_things(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(holding, "_disposable", lambda _tx, _lease: True)
+    patch.setattr(heartbeats, "_disposable", lambda _tx, _lease: True)
 
 
 def sharers_are_not_counted(patch: pytest.MonkeyPatch) -> None:
@@ -420,22 +412,22 @@ def sharers_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def giving_back_costs_an_attempt(patch: pytest.MonkeyPatch) -> None:
-    real = settling._ended_job
-    patch.setattr(settling, "_ended_job", lambda job, *rest: evolve(real(job, *rest), attempt=job.attempt))
+    real = endings.ended_job
+    patch.setattr(settling, "ended_job", lambda job, *rest: evolve(real(job, *rest), attempt=job.attempt))
 
 
 def only_the_same_key_counts(patch: pytest.MonkeyPatch) -> None:
     """A lease that was granted before the account's routing changed is not seen."""
 
-    def held_keys(rows: Sequence[Any]) -> dict[str, int]:
-        return {row["routing_key"]: row["leases"] for row in rows}
+    def held_keys(holdings: Iterable[Any]) -> dict[str, int]:
+        return {holding.routing_key: holding.leases for holding in holdings}
 
     patch.setattr(claiming, "held_keys", held_keys)
 
 
 def a_jump_is_believed(patch: pytest.MonkeyPatch) -> None:
     """The store's clock is always right: all leases expire at once."""
-    patch.setattr(holding, "pause_expiry", lambda *_: None)
+    patch.setattr(heartbeats, "pause_expiry", lambda *_: None)
 
 
 def lanes_are_taken_as_they_were(patch: pytest.MonkeyPatch) -> None:
@@ -467,7 +459,7 @@ def the_account_is_counted_first(patch: pytest.MonkeyPatch) -> None:
         accounts = sorted({work.account.account_id for work in works})
         (counts,) = tx.read(("account_keys", {"accounts": accounts}))
         tx.read(("lock_accounts", {"ids": accounts}))
-        round_.keys.update(claiming.held_keys(counts))
+        round_.keys.update(claiming.read_held_keys(counts))
         return set(accounts)
 
     patch.setattr(claiming, "_lock_keys", lock_keys)
@@ -507,8 +499,8 @@ def facts_are_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
         wanted = {"ids": sorted({profile_id for profile_id, _ in lease_ids})}
         _, runs, jobs = tx.read(("moving_runs", wanted), ("open_runs", wanted), ("running_jobs", wanted))
         now, (rows,) = tx.clock(("lock_lanes", wanted))
-        works = lanes.works_from(tx, rows, map(lanes.read_lease, runs))
-        return now, works, {row["run_id"]: lanes.read_job(row) for row in jobs}
+        works = locked_lanes.works_from(tx, rows, map(locked_lanes.read_lease, runs))
+        return now, works, {row["run_id"]: locked_lanes.read_job(row) for row in jobs}
 
     patch.setattr(settling, "lock_runs", lock_runs)
 
@@ -586,7 +578,7 @@ BUGS: Final = (
     Bug(
         "capacity is counted before the pool is locked",
         the_pool_is_counted_first,
-        raced(a_fleet(2, most=1), a_job("p1"), a_job("p2"), after="pool_leases", race=_two_claims),
+        raced(a_fleet(2, limit=1), a_job("p1"), a_job("p2"), after="pool_leases", race=_two_claims),
         "I1: pool default",
         POSTGRES,
     ),

@@ -28,7 +28,7 @@ from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasekeeper.stores import migrate, open_store
-from leasekeeper.stores.postgres.link import Link
+from leasekeeper.stores.postgres.pipeline import Link
 from leasekeeper.stores.postgres.transaction import PostgresTx
 from tests.chaos.arena import contents_in
 from tests.chaos.checker import Call, Rules, check
@@ -107,9 +107,9 @@ async def a_stage(url: str, fleet: Fleet, specs: Sequence[JobSpec]) -> AsyncIter
 
 
 def a_fleet(
-    profiles: int = 1, *, routing: Routing = Routing.PROFILE, pool: str = "default", most: int | None = None
+    profiles: int = 1, *, routing: Routing = Routing.PROFILE, pool: str = "default", limit: int | None = None
 ) -> Fleet:
-    """Profiles p1, p2, … of one account; `most` limits their pool."""
+    """Profiles p1, p2, … of one account; `limit` limits their pool."""
     return Fleet(
         accounts={"shop": Account(account_id=AccountId("shop"), routing=routing)},
         profiles={
@@ -121,7 +121,7 @@ def a_fleet(
             )
             for n in range(1, profiles + 1)
         },
-        limits={} if most is None else {pool: Limit(pool=pool, max_leases=most)},
+        limits={} if limit is None else {pool: Limit(pool=pool, max_leases=limit)},
     )
 
 
@@ -153,8 +153,10 @@ class Client:
     async def submit(self, *specs: JobSpec) -> None:
         await self._call("submit", {}, self.store.submit(specs), submitted)
 
-    async def claim(self, most: int = 1, *, pool: str = "default") -> list[Grant]:
-        request = ClaimRequest(worker_id=WorkerId(self.who), incarnation=self.who, tasks=("buy",), pool=pool, most=most)
+    async def claim(self, limit: int = 1, *, pool: str = "default") -> list[Grant]:
+        request = ClaimRequest(
+            worker_id=WorkerId(self.who), incarnation=self.who, tasks=("buy",), pool=pool, limit=limit
+        )
         return await self._call("claim", {}, self.store.claim(request), granted) or []
 
     async def claim_one(self, *, pool: str = "default") -> Grant:

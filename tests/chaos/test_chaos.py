@@ -4,8 +4,6 @@ What each test waits for is the end of the work, not a time: faults come for a w
 """
 
 import asyncio
-import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,20 +13,12 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from leasekeeper.core.accounts import Account, Limit, Routing
-from leasekeeper.core.fleet import Fleet
-from leasekeeper.core.ids import AccountId, ProfileId
-from leasekeeper.core.jobs import JobSpec
-from leasekeeper.core.leases import Mode
-from leasekeeper.core.profiles import Profile, ReleasePolicy
+from leasekeeper.core.accounts import Routing
 from tests.chaos.arena import Arena, contents_of, prepare
-from tests.chaos.checker import Contents
+from tests.chaos.rounds import FAULTS, fleet, jobs, judge, ops, start_everybody, workers_die
 from tests.chaos.wire import Wire
 from tests.servers import PostgresServer, new_database, postgres_server
 
-WORKERS = 8
-SWEEPERS = 2
-FAULTS = 20
 KEYS = 200
 SUBMIT_SECONDS = 240
 
@@ -42,96 +32,18 @@ def url(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def fleet(profiles: int, *, accounts: int = 3, routing: Routing = Routing.PROFILE, **limits: int) -> Fleet:
-    """Profiles p0, p1, … spread over accounts a0, a1, …; every third one can be shared by two."""
-    return Fleet(
-        accounts={f"a{n}": Account(account_id=AccountId(f"a{n}"), routing=routing) for n in range(accounts)},
-        profiles={
-            f"p{n}": Profile(
-                profile_id=ProfileId(f"p{n}"),
-                account_id=AccountId(f"a{n % accounts}"),
-                pool="vendor" if limits and n % 2 else "default",
-                max_active_runs=2 if n % 3 == 0 else 1,
-                release_policy=ReleasePolicy.RECOVER,
-            )
-            for n in range(profiles)
-        },
-        limits={pool: Limit(pool=pool, max_leases=most) for pool, most in limits.items()},
-    )
-
-
-def jobs(count: int, profiles: int, seed: int) -> list[JobSpec]:
-    """Jobs for random profiles, some of which may share, some more urgent."""
-    chosen = random.Random(seed)
-    return [
-        JobSpec(
-            task="buy",
-            profile_id=ProfileId(f"p{chosen.randrange(profiles)}"),
-            mode=chosen.choice([Mode.EXCLUSIVE, Mode.SHARED]),
-            priority=chosen.choice([0, 0, 5]),
-            max_attempts=4,
-        )
-        for _ in range(count)
-    ]
-
-
-def limits_of(fleet: Fleet) -> dict[str, int]:
-    """What the checker is told: how many may hold each thing."""
-    found = {f"profile {name}": profile.max_active_runs for name, profile in fleet.profiles.items()}
-    found |= {f"pool {pool}": limit.max_leases for pool, limit in fleet.limits.items()}
-    found |= {f"key account:{name}": 1 for name in fleet.accounts}
-    return found
-
-
-def judge(arena: Arena, url: str, fleet: Fleet, *, least: int = 0) -> Contents:
-    """Let the work end, end the clients, and ask the checker."""
-    asyncio.run(arena.drain(least))
-    arena.end()
-    contents = asyncio.run(contents_of(url))
-    assert arena.verdict(contents, limits_of(fleet)) == []
-    return contents
-
-
-def start_everybody(arena: Arena, **orders: Any) -> None:
-    for _ in range(WORKERS):
-        arena.start("worker", **orders)
-    for _ in range(SWEEPERS):
-        arena.start("sweeper")
-    arena.wait_for_everybody()
-
-
-def ops(arena: Arena) -> Counter[str]:
-    """How often each call was accepted or refused: a run in which nothing happened proves nothing."""
-    return Counter(
-        f"{call.op} {'accepted' if call.accepted else 'refused' if call.refused else 'open'}"
-        for call in arena.history()
-    )
-
-
 def test_eight_workers_are_killed_and_stopped_and_nothing_is_lost_or_done_twice(url: str, tmp_path: Path) -> None:
-    everything = fleet(12)
-    asyncio.run(prepare(url, everything, jobs(200, 12, seed=1)))
-    with Arena(url, tmp_path, seed=1) as arena:
-        start_everybody(arena)
-        arena.torment(FAULTS)
-        contents = judge(arena, url, everything, least=200)
-        seen = ops(arena)
-    assert len(contents.jobs) == 200
-    assert arena.counts["killed"] > 0
-    assert arena.counts["stopped"] > 0
+    seen = workers_die(url, tmp_path, 1, everything=fleet(12), count=200, faults=FAULTS)
+    assert seen["killed"] > 0
+    assert seen["stopped"] > 0
     assert seen["settle accepted"] > 80
     assert seen["renew refused"] + seen["settle refused"] + seen["checkpoint refused"] > 0, "no late write was tried"
 
 
 def test_account_keys_and_pool_limits_hold_while_workers_die(url: str, tmp_path: Path) -> None:
     everything = fleet(12, accounts=5, routing=Routing.ACCOUNT, vendor=2)
-    asyncio.run(prepare(url, everything, jobs(120, 12, seed=2)))
-    with Arena(url, tmp_path, seed=2) as arena:
-        start_everybody(arena, pools=("default", "vendor"))
-        arena.torment(FAULTS // 2)
-        contents = judge(arena, url, everything, least=120)
-    assert len(contents.jobs) == 120
-    assert ops(arena)["settle accepted"] > 50
+    seen = workers_die(url, tmp_path, 2, everything=everything, count=120, faults=FAULTS // 2)
+    assert seen["settle accepted"] > 50
 
 
 def test_a_full_pool_stays_full_however_many_want_its_last_place(url: str, tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ def test_two_sweepers_of_whom_one_has_a_report_do_not_wait_for_each_other(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[psycopg.Error] = []
-    real = PostgresEngine._after
+    real = PostgresEngine._clean_up
 
-    def after(engine: PostgresEngine, tx: Any, error: psycopg.Error, collisions: int, cuts: int) -> tuple[int, int]:
+    def after(engine: PostgresEngine, tx: Any, error: psycopg.Error, *counts: int) -> tuple[int, int]:
         seen.append(error)
-        return real(engine, tx, error, collisions, cuts)
+        return real(engine, tx, error, *counts)
 
     async def story() -> None:
         async with a_stage(postgres_url, a_fleet(), [a_job()]) as stage:
@@ -33,6 +33,6 @@ def test_two_sweepers_of_whom_one_has_a_report_do_not_wait_for_each_other(
             with a_held_call(stage.url, after="open_runs") as held:
                 await held.while_held(one.store.resolve([plain]), two.store.resolve([reported]))
 
-    monkeypatch.setattr(PostgresEngine, "_after", after)
+    monkeypatch.setattr(PostgresEngine, "_clean_up", after)
     asyncio.run(story())
     assert [error for error in seen if isinstance(error, errors.DeadlockDetected)] == []

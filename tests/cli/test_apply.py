@@ -18,7 +18,7 @@ def test_a_new_fleet_is_shown_line_by_line(empty: Workplace) -> None:
 
 def test_the_same_file_again_changes_nothing(place: Workplace) -> None:
     assert place.text("apply", place.fleet()) == "nothing to change\n"
-    assert place.json("apply", place.fleet(), "--yes") == {"changes": [], "applied": True}
+    assert place.json("apply", place.fleet(), "--yes") == {"changes": [], "applied": True, "used_directories": []}
 
 
 def test_a_changed_field_is_shown_as_old_and_new(place: Workplace) -> None:
@@ -62,7 +62,7 @@ def test_a_profile_in_use_is_not_pruned(place: Workplace) -> None:
 def test_with_nobody_to_ask_it_needs_yes(empty: Workplace) -> None:
     result = empty.cli("apply", empty.fleet())
     assert result.exit_code == 2
-    assert "say --yes" in result.stderr
+    assert "use --yes" in result.stderr
     assert empty.json("profiles")["items"] == []
     as_json = empty.cli("apply", empty.fleet(), "--json")
     assert as_json.exit_code == 2

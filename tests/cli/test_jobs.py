@@ -107,7 +107,7 @@ def test_a_decision_needs_a_note_and_a_job(place: Workplace, verb: str) -> None:
     job_id = place.submit()
     assert "--note" in place.fails(2, "jobs", verb, job_id)
     assert "say why" in place.fails(2, "jobs", verb, job_id, "--note", "  ")
-    assert "at most" in place.fails(2, "jobs", verb, job_id, "--note", "x" * 3_000)
+    assert "the maximum is" in place.fails(2, "jobs", verb, job_id, "--note", "x" * 3_000)
     assert "nothing" in place.fails(3, "jobs", verb, "nothing", "--note", "x")
     assert place.json("jobs", "show", job_id)["state"] == "queued"
 

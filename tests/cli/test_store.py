@@ -84,7 +84,7 @@ def test_postgres_is_migrated_by_command_only(postgres_url: str, tmp_path: Path)
     place.start_worker()
     job_id = place.submit()
     assert job_id in place.text("jobs")
-    assert place.json("why", "job", job_id)["headline"].startswith(f"job {job_id} is ready")
+    assert place.json("why", "job", job_id)["text"]["headline"].startswith(f"job {job_id} is ready")
     assert place.text("jobs", "cancel", job_id, "--note", "x") == f"job {job_id} is now cancelled\n"
 
 
@@ -127,7 +127,7 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     for command in (("jobs",), ("db", "status"), ("db", "migrate")):
         done = process(*command, url=f"sqlite:///{tmp_path}/{'x' * 300}.db")
         assert done.returncode == 6, done.stderr
-        assert "cannot be looked at: File name too long" in done.stderr
+        assert "cannot be read: File name too long" in done.stderr
 
 
 def test_an_empty_url_is_not_the_default_store(place: Workplace) -> None:

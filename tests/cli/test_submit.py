@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.ports import MOST_IN_BATCH
+from leasekeeper.ports import MAX_IN_BATCH
 from tests.cli.workplace import Workplace, in_terminal
 
 JOBS = [{"task": "buy", "profile_id": "shop_us_main"}, {"task": "look", "account_id": "shop_de"}]
@@ -77,7 +77,7 @@ def test_many_jobs_from_a_file_or_stdin(place: Workplace, text: str) -> None:
 
 
 def test_more_jobs_than_one_batch_holds(place: Workplace) -> None:
-    number = MOST_IN_BATCH + 200
+    number = MAX_IN_BATCH + 200
     text = json.dumps([{**JOBS[0], "idempotency_key": f"k-{n}"} for n in range(number)])
     assert place.json("submit", "--file", "-", stdin=text)["submitted"] == number
     again = place.text("submit", "--file", "-", stdin=text)
@@ -86,19 +86,19 @@ def test_more_jobs_than_one_batch_holds(place: Workplace) -> None:
 
 
 def test_a_refusal_in_a_later_batch_says_how_far_it_came(place: Workplace) -> None:
-    jobs = [JOBS[0]] * (MOST_IN_BATCH + 5)
+    jobs = [JOBS[0]] * (MAX_IN_BATCH + 5)
     jobs[-1] = {"task": "buy", "account_id": "nobody"}
     result = place.cli("submit", "--file", "-", stdin=json.dumps(jobs))
     assert result.exit_code == 7
     assert "jobs 1,001 to 1,005 of 1,005; the 1,000 before them were accepted" in result.stderr
     assert "jobs[1004].account_id" in result.stderr
     assert "Nothing was submitted" not in result.stderr
-    assert place.json("stats")["jobs"]["queued"] + place.json("stats")["jobs"].get("blocked", 0) == MOST_IN_BATCH
+    assert place.json("stats")["jobs"]["queued"] + place.json("stats")["jobs"].get("blocked", 0) == MAX_IN_BATCH
 
 
 def test_progress_is_shown_on_a_terminal(place: Workplace) -> None:
     path = place.directory / "jobs.json"
-    path.write_text(json.dumps([JOBS[0]] * (2 * MOST_IN_BATCH)))
+    path.write_text(json.dumps([JOBS[0]] * (2 * MAX_IN_BATCH)))
     code, screen = in_terminal("submit", "--file", str(path), url=place.url)
     assert code == 0
     assert "\rsubmitted 1,000 of 2,000 jobs" in screen
@@ -125,7 +125,7 @@ def test_progress_is_shown_on_a_terminal(place: Workplace) -> None:
         (("buy", "--account", "shop_us", "--run-at", "+9999999999d"), "too far"),
         (("buy", "--account", "shop_us", "--mode", "loud"), "--mode"),
         (("buy", "--account", "shop_us", "--label", "nothing"), "NAME=VALUE"),
-        (("buy", "--file", "-"), "--file holds whole jobs"),
+        (("buy", "--file", "-"), "--file has whole jobs"),
         (("--file", "nowhere.json"), "nowhere.json"),
     ],
 )
@@ -137,8 +137,8 @@ def test_a_wrong_job_is_refused_and_nothing_is_written(place: Workplace, argumen
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "holds no job"),
-        ("[]", "holds no job"),
+        ("", "has no jobs in it"),
+        ("[]", "has no jobs in it"),
         ("{", "not JSON"),
         ("[1]", "object"),
         ('{"task": "buy", "task": "look"}', "twice"),

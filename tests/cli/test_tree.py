@@ -9,7 +9,7 @@ import click
 import pytest
 
 from leasekeeper.cli import SECTIONS, cli
-from leasekeeper.cli.faults import EXIT_CODES
+from leasekeeper.cli.exit_codes import EXIT_CODES
 from leasekeeper.cli.reference import reference
 from tests.cli.workplace import Workplace, environment, process
 
@@ -93,7 +93,7 @@ def test_whatever_answers_can_answer_in_json() -> None:
 
 def test_every_decision_asks_for_a_note() -> None:
     decisions = [path for path, command in ALL.items() if {"by", "note"} <= {p.name for p in command.params}]
-    assert len(decisions) == 15
+    assert len(decisions) == 20
     for path in decisions:
         (note,) = [parameter for parameter in ALL[path].params if parameter.name == "note"]
         assert note.required, path

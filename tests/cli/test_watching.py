@@ -158,10 +158,10 @@ class Log:
     def __init__(self) -> None:
         self.seqs: list[int] = []
 
-    async def find(self, _kind: object, _where: object, *, after: str | None, most: int) -> Page[Event]:
+    async def find(self, _kind: object, _where: object, *, after: str | None, limit: int) -> Page[Event]:
         found = sorted((seq for seq in self.seqs if after is None or seq < int(after)), reverse=True)
-        items = [Event(seq=seq, at=datetime.now(UTC), type=EventType.JOB_DUE) for seq in found[:most]]
-        return Page(items=items, after=str(items[-1].seq) if len(found) > most else None)
+        items = [Event(seq=seq, at=datetime.now(UTC), type=EventType.JOB_DUE) for seq in found[:limit]]
+        return Page(items=items, after=str(items[-1].seq) if len(found) > limit else None)
 
 
 async def seqs(tail: Tail, log: Log, *new: int) -> list[int]:
@@ -249,8 +249,14 @@ def test_why_a_job_waits(place: Workplace) -> None:
     assert f"  leasekeeper jobs cancel {job_id} --note …\n" in text
     assert grant.lease.run_id in text
     answer = place.json("why", "job", job_id)
-    assert set(answer) == {"headline", "facts", "next", "can"}
-    assert "holder" in {fact["name"] for fact in answer["facts"]}
+    assert (answer["target"], answer["id"], answer["state"]) == ("job", job_id, "blocked")
+    assert answer["reason"] == "blocked_by_profile_lease"
+    (holder,) = answer["holders"]
+    assert (holder["run_id"], holder["fencing_token"]) == (grant.lease.run_id, grant.lease.token)
+    assert holder["expires_at"].endswith("Z")
+    assert [step["code"] for step in answer["next"]] == ["unblocked"]
+    assert [(each["target"], each["action"]) for each in answer["possible"]] == [("job", "cancel")]
+    assert "holder" in {fact["name"] for fact in answer["text"]["facts"]}
 
 
 def test_why_a_profile_is_not_available(place: Workplace) -> None:
@@ -261,7 +267,7 @@ def test_why_a_profile_is_not_available(place: Workplace) -> None:
     assert (
         f"what you can do\n  leasekeeper runs show {run['run_id']}\n  leasekeeper profiles clear shop_us_main" in text
     )
-    assert place.json("why", "profile", "twin_a")["headline"] == "profile twin_a is available"
+    assert place.json("why", "profile", "twin_a")["text"]["headline"] == "profile twin_a is available"
 
 
 def test_why_fits_a_screen(place: Workplace) -> None:

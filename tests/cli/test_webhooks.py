@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 
 from leasekeeper.core.deliveries import Attempt
-from leasekeeper.ports import Look, Store
+from leasekeeper.ports import DeliveryRequest, Store
 from leasekeeper.webhooks.message import read_keys
 from tests.cli.workplace import Workplace
 
@@ -20,7 +20,7 @@ def owed(place: Workplace, *statuses: int | None) -> list[str]:
     items = place.json("webhooks")["items"][: len(statuses)][::-1]
 
     async def send(store: Store) -> None:
-        await store.take_deliveries(Look(most=100, each=100), timedelta(minutes=5))
+        await store.take_deliveries(DeliveryRequest(limit=100, each=100), timedelta(minutes=5))
         attempts = [
             Attempt(delivery_id=item["delivery_id"], number=1, status=status, answer=f"HTTP {status}")
             for item, status in zip(items, statuses, strict=True)
@@ -97,6 +97,6 @@ def test_a_new_secret_is_one(empty: Workplace) -> None:
 def test_a_sweep_with_a_wrong_secret_says_that_the_rest_was_done(place: Workplace) -> None:
     wrong = place.cli("sweep", env={"LEASEKEEPER_WEBHOOK_SECRET": "hunter2"})
     assert wrong.exit_code == 7
-    assert "all but the webhooks was done" in wrong.stderr
+    assert "the sweep is done, but webhooks were not sent" in wrong.stderr
     assert "leasekeeper webhooks secret" in wrong.stderr
     assert "hunter2" not in wrong.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.cli.loading import load_app
+from leasekeeper.cli.app_loader import load_app
 from leasekeeper.cli.worker import _stopping
 from leasekeeper.errors import InputError
 from tests.cli.workplace import SECONDS_TO_ANSWER, Workplace, environment, process, program
@@ -145,7 +145,7 @@ def test_looking_at_a_fleet_makes_no_store(tmp_path: Path) -> None:
     place = Workplace(url=f"sqlite:///{tmp_path}/new.db", directory=tmp_path)
     text = place.text("apply", place.fleet(), "--dry-run")
     assert text.endswith("dry run: 9 changes (9 added) not applied\n")
-    assert "say --yes" in place.cli("apply", place.fleet()).stderr
+    assert "use --yes" in place.cli("apply", place.fleet()).stderr
     assert "nobody" in place.cli("apply", place.fleet("profiles: {p: {account: nobody}}"), "--yes").stderr
     assert list(tmp_path.glob("new.db*")) == []
     assert "applied 9 changes" in process("apply", place.fleet(), "--yes", url=place.url).stdout

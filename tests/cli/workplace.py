@@ -115,13 +115,13 @@ class Workplace:
         job_id: str = answer["items"][0]["job_id"]
         return job_id
 
-    def claim(self, most: int = 1, worker: str = "w1") -> list[Grant]:
+    def claim(self, limit: int = 1, worker: str = "w1") -> list[Grant]:
         request = ClaimRequest(
             worker_id=WorkerId(worker),
             incarnation=f"{worker}-1",
             tasks=("buy", "look"),
             pool="default",
-            most=most,
+            limit=limit,
         )
         return self.do(lambda store: store.claim(request))
 
@@ -183,11 +183,17 @@ def environment(url: str | None = None, **more: str) -> dict[str, str]:
 
 
 def in_terminal(
-    *arguments: str, url: str, columns: int = 80, typed: str = "", interrupt_at: str | None = None, **env: str
+    *arguments: str,
+    url: str,
+    columns: int = 80,
+    typed: str = "",
+    type_at: str = "",
+    interrupt_at: str | None = None,
+    **env: str,
 ) -> tuple[int, str]:
     """The command line on a terminal of this width: its exit code, and what was on the screen.
 
-    `typed` is what a person answers; at the text `interrupt_at` they press Ctrl-C.
+    `typed` is what a person answers, once they see the text `type_at`; at `interrupt_at` they press Ctrl-C.
     """
     keyboard, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -199,13 +205,17 @@ def in_terminal(
         stderr=terminal,
     )
     os.close(terminal)
-    os.write(keyboard, typed.encode())
     seen = b""
+    if not type_at:
+        os.write(keyboard, typed.encode())
     try:
         while select.select([keyboard], [], [], SECONDS_TO_ANSWER)[0]:
             with suppress(OSError):  # the terminal is gone when the process is
                 part = os.read(keyboard, 65536)
                 seen += part
+                if type_at and type_at.encode() in seen:
+                    os.write(keyboard, typed.encode())
+                    type_at = ""
                 if interrupt_at and interrupt_at.encode() in seen:
                     child.send_signal(signal.SIGINT)
                     interrupt_at = None

@@ -41,7 +41,7 @@ async def total_changes(world: World) -> int:
     """SQLite counts what a connection changed since it was opened; the store has two that write."""
     engine: Any = getattr(world.store, "_engine")  # noqa: B009 - the port rightly has no such thing
     result = await engine.change(lambda tx: tx._cursor.connection.total_changes)
-    brief = engine._at_once._connection
+    brief = engine._inline._connection
     return int(result) + (brief.total_changes if brief is not None else 0)
 
 

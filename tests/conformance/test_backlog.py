@@ -51,7 +51,7 @@ async def rows_of_each_step(world: World, count: int) -> dict[str, int]:
         async with touching(world) as touched:
             await step(world)
         rows[name] = touched.rows
-        job = (await world.store.find(Job, {"state": "blocked" if reason else "queued"}, most=1)).items[0]
+        job = (await world.store.find(Job, {"state": "blocked" if reason else "queued"}, limit=1)).items[0]
         assert job.blocked_reason == reason, name
     return rows
 

@@ -191,14 +191,14 @@ async def test_a_retried_job_keeps_its_place_before_later_ones(new_world: NewWor
         assert (await world.lane("p1")).head_job_id == second.job_id
 
 
-@pytest.mark.parametrize(("most", "tasks"), [(0, ("visit",)), (-1, ("visit",)), (1001, ("visit",)), (1, ())])
+@pytest.mark.parametrize(("limit", "tasks"), [(0, ("visit",)), (-1, ("visit",)), (1001, ("visit",)), (1, ())])
 async def test_a_claim_that_asks_for_nonsense_is_refused(
-    new_world: NewWorld, most: int, tasks: tuple[str, ...]
+    new_world: NewWorld, limit: int, tasks: tuple[str, ...]
 ) -> None:
     async with new_world() as world:
         await world.add()
         with pytest.raises(InputError) as refused:
-            await world.claim(most, tasks=tasks)
+            await world.claim(limit, tasks=tasks)
         assert refused.value.code == "INVALID_INPUT"
         assert (await world.lane()).token == 0
 
@@ -266,23 +266,23 @@ async def test_a_busy_profile_names_its_holder(new_world: NewWorld) -> None:
 async def test_a_claim_of_a_worker_that_never_reported_is_served(new_world: NewWorld) -> None:
     async with new_world() as world:
         job = await world.add()
-        request = ClaimRequest(worker_id=WorkerId("unseen"), incarnation="x", tasks=("visit", "visit"), most=3)
+        request = ClaimRequest(worker_id=WorkerId("unseen"), incarnation="x", tasks=("visit", "visit"), limit=3)
         assert ids(await world.store.claim(request)) == [job.job_id]
 
 
-async def work_off(world: World, most: int) -> list[str]:
+async def work_off(world: World, limit: int) -> list[str]:
     done = []
-    while grants := await world.claim(most):
+    while grants := await world.claim(limit):
         for grant in grants:
             await world.finish(grant, facts=EndFacts(browser=Browser.NONE))
             done.append(str(grant.lease.job_id))
     return done
 
 
-@pytest.mark.parametrize("most", [1, 7])
-async def test_every_job_is_claimed_exactly_once(new_world: NewWorld, most: int) -> None:
+@pytest.mark.parametrize("limit", [1, 7])
+async def test_every_job_is_claimed_exactly_once(new_world: NewWorld, limit: int) -> None:
     async with new_world(*(profile(f"p{n}") for n in range(7))) as world:
         jobs = await world.submit(*(spec(f"p{n % 7}", priority=n % 3) for n in range(63)))
-        done = await work_off(world, most)
+        done = await work_off(world, limit)
         assert sorted(done) == sorted(job.job_id for job in jobs)
         assert (await world.store.stats()).jobs == {"completed": 63}

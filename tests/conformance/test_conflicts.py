@@ -209,8 +209,9 @@ async def test_a_profile_that_waits_for_a_person_is_no_conflict(new_world: NewWo
     async with new_world() as world:
         await world.finish(await world.run(), "LOGIN_REQUIRED")
         answer = await meets(world, W.SKIP)
-        assert (answer.decision, answer.job.state) == (None, "queued")
-        assert (await world.job(answer.job)).blocked_reason == "blocked_by_review_required"
+        assert (answer.decision, answer.job.state) == (None, "blocked")
+        assert answer.job.blocked_reason == "blocked_by_review_required"
+        assert answer.job == await world.job(answer.job)
 
 
 async def test_a_job_that_a_person_sends_back_waits_whatever_its_policy(new_world: NewWorld) -> None:

@@ -51,7 +51,7 @@ async def test_a_job_that_was_given_back_from_a_browser_that_was_not_proven_clos
         assert (settled.job_state, settled.profile_state) == ("queued", "stale")
         await world.resolve(grant)
         lane = await world.lane()
-        assert (lane.state, "could not be proven closed" in lane.state_reason) == ("review_required", True)
+        assert (lane.state, "was not proven closed" in lane.state_reason) == ("review_required", True)
         await world.clear()
         again = await world.take()
         assert again.job is not None

@@ -8,15 +8,16 @@ import pytest
 
 from leasekeeper.core.decisions import Action
 from leasekeeper.core.deliveries import Delivery
-from leasekeeper.core.events import EventType
+from leasekeeper.core.depth import MAX_DEPTH
+from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
 from leasekeeper.core.ids import RunId
 from leasekeeper.core.jobs import Backoff, Retry, RunMode
-from leasekeeper.core.leases import LeaseStatus, Purpose, RunResult
-from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.core.leases import LeaseStatus, Purpose, Refusal, RunResult
+from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
 from leasekeeper.errors import InputError, LeaseLost
-from leasekeeper.ports import Renewal
-from tests.conformance.world import POLICY, URL, NewWorld, World, end, profile, proxy, seconds
+from leasekeeper.ports import Renewal, Resolution
+from tests.conformance.world import POLICY, URL, NewWorld, World, end, profile, proxy, seconds, spec
 
 # Reason → what it belongs to, the job, the profile: PRODUCT's table, for a run that closed cleanly.
 TABLE = {
@@ -32,6 +33,7 @@ TABLE = {
     "PROXY_REGION_MISMATCH": ("proxy", "review", "available"),
     "PROXY_CHANGED": ("proxy", "review", "quarantined"),
     "PROXY_UNREACHABLE": ("proxy", "scheduled", "available"),
+    "SECRET_UNAVAILABLE": ("worker", "scheduled", "available"),
     "PROFILE_IN_USE_ELSEWHERE": ("profile", "review", "review_required"),
     "WORKER_STOPPED": ("worker", "scheduled", "available"),
     "MANUAL_USE_DETECTED": ("profile", "review", "review_required"),
@@ -39,6 +41,8 @@ TABLE = {
     "PROFILE_NEWER_THAN_BROWSER": ("profile", "review", "available"),
     "ACTION_NOT_ALLOWED": ("workflow", "review", "available"),
     "TASK_ERROR": ("code", "review", "available"),
+    "MACHINE_UNWELL": ("worker", "scheduled", "available"),
+    "MEMORY_EXCEEDED": ("page", "scheduled", "available"),
     "EVIDENCE_NOT_SAVED": ("worker", "review", "review_required"),
     "WORKER_LOST": ("worker", "scheduled", "stale"),
     "LEASE_LOST": ("worker", "scheduled", "stale"),
@@ -141,11 +145,12 @@ async def test_a_run_that_ends_inside_a_section_is_neither_completed_nor_tried_a
             assert await world.state(name) == "quarantined"
 
 
-async def test_a_run_that_left_its_section_is_tried_again(new_world: NewWorld) -> None:
+async def test_a_run_that_left_its_section_and_reached_a_safe_step_is_tried_again(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
         await world.store.enter_section(grant.lease.ref, "submit_order")
         await world.store.leave_section(grant.lease.ref, "submit_order")
+        await world.store.checkpoint(grant.lease.ref, "ordered")
         await world.finish(grant, "BROWSER_CRASHED")
         assert (await world.job(grant)).state == "scheduled"
         assert await world.state() == "available"
@@ -193,7 +198,7 @@ async def test_delays_are_spread_over_their_upper_half(new_world: NewWorld) -> N
 
 
 async def test_the_fleet_and_a_job_have_their_own_backoff(new_world: NewWorld) -> None:
-    slow = Backoff(first=seconds(100), factor=3.0, most=seconds(250))
+    slow = Backoff(first=seconds(100), factor=3.0, max=seconds(250))
     policy = type(POLICY)(worker_ttl=POLICY.worker_ttl, backoff=slow)
     async with new_world(policy=policy) as world:
         await world.add(max_attempts=9)
@@ -268,7 +273,7 @@ async def test_a_close_that_is_not_proven_names_its_clause_and_keeps_the_result(
         assert (run.result, run.stop_reason, run.output) == (RunResult.COMPLETED, None, {"done": True})
         assert (await world.job(grant)).state == "completed"
         assert "proven closed" in (await world.lane()).state_reason
-        assert "stopped reporting" not in (await world.lane()).state_reason
+        assert "no heartbeat" not in (await world.lane()).state_reason
 
 
 async def test_a_releasing_lease_still_settles(new_world: NewWorld) -> None:
@@ -320,6 +325,35 @@ async def test_one_ending_that_cannot_be_written_does_not_take_others_with_it(ne
         assert (await world.finish(bad)).refused is None
 
 
+def nested(levels: int) -> dict[str, object]:
+    """An object that holds lists in lists, so many levels in all."""
+    value: object = "leaf"
+    for _ in range(levels - 1):
+        value = [value]
+    return {"inner": value}
+
+
+async def test_what_is_nested_too_deep_is_refused_at_every_door(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        before, logged, deep = await world.everything(), await world.events(), nested(MAX_DEPTH + 1)
+        lost = Resolution(lease_id=grant.lease.lease_id, facts=LostFacts(evidence=deep))
+        event = Event(at=world.now, type=EventType.MANUAL_USE_DETECTED, data=deep)
+        for door, where in (
+            (world.finish(grant, output=deep), "endings[0].output"),
+            (world.finish(grant, evidence=deep), "endings[0].evidence"),
+            (world.store.resolve([lost]), "resolutions[0].facts.evidence"),
+            (world.store.record(event), "data"),
+            (world.store.submit([spec(), spec(payload=deep)]), "jobs[1].payload"),
+        ):
+            with pytest.raises(InputError, match="nested more than 32 levels deep") as refused:
+                await door
+            assert [problem.where for problem in refused.value.problems] == [where]
+        assert (await world.everything(), await world.events()) == (before, logged)
+        await world.finish(grant, output=nested(MAX_DEPTH))
+        assert (await world.run_of(grant)).output == nested(MAX_DEPTH)
+
+
 async def test_a_batch_of_endings_has_a_limit(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
@@ -363,7 +397,7 @@ async def test_a_lease_of_a_store_that_was_restored_is_not_taken_for_the_one_it_
         grant = await world.run()
         forgotten = replace(grant.lease.ref, run_id=RunId("another"))
         (settled,) = await world.store.settle([end(forgotten)])
-        assert settled.refused == "the lease was granted to another run, by a store that had forgotten this one"
+        assert settled.refused is Refusal.OTHER_RUN
         with pytest.raises(LeaseLost, match="another run"):
             await world.store.checkpoint(forgotten, "dashboard")
         assert (await world.store.renew([Renewal(ref=forgotten)]))[0].refused is not None

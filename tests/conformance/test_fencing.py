@@ -10,7 +10,7 @@ import pytest
 
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import LeaseId, ProfileId, Token
-from leasekeeper.core.leases import LeaseRef, LeaseStatus
+from leasekeeper.core.leases import LeaseRef, LeaseStatus, Refusal
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.errors import LeaseLost
@@ -25,7 +25,7 @@ async def refusal_of(call: Awaitable[None]) -> str | None:
     try:
         await call
     except LeaseLost as error:
-        return f"{error.code}: {error.message}"
+        return error.refusal
     return None
 
 
@@ -193,7 +193,7 @@ async def test_a_lease_that_is_over_or_wrong_writes_nothing(new_world: NewWorld,
             assert event.data["token"] == ref.token
             assert event.data["lease_id"] == ref.lease_id
             assert event.data["write"] == name.removesuffix("_as_releasing")
-            assert str(event.data["why"]) in refused
+            assert event.data["why"] == refused == Refusal(refused)
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -212,20 +212,23 @@ async def test_the_live_lease_with_its_own_token_writes(new_world: NewWorld, nam
 @pytest.mark.parametrize(
     ("over", "why"),
     [
-        (expired_and_not_swept, "has expired"),
-        (expired_and_swept, "is expired"),
-        (revoked, "is revoked"),
-        (released, "is released"),
-        (superseded, "is released"),
-        (of_a_token_to_come, "no such lease"),
-        (of_another_routing_key, "routing key"),
+        (expired_and_not_swept, Refusal.OVERDUE),
+        (expired_and_swept, Refusal.EXPIRED),
+        (revoked, Refusal.REVOKED),
+        (released, Refusal.RELEASED),
+        (superseded, Refusal.RELEASED),
+        (of_a_token_to_come, Refusal.NO_SUCH_LEASE),
+        (of_another_routing_key, Refusal.WRONG_ROUTING_KEY),
     ],
 )
-async def test_a_refusal_says_what_became_of_the_lease(new_world: NewWorld, over: Over, why: str) -> None:
+async def test_a_refusal_says_what_became_of_the_lease(new_world: NewWorld, over: Over, why: Refusal) -> None:
     async with new_world() as world:
-        refused = await renew(world, await over(world))
-        assert refused is not None
-        assert why in refused
+        ref = await over(world)
+        assert await renew(world, ref) is why
+        with pytest.raises(LeaseLost) as lost:
+            await world.store.checkpoint(ref, "late")
+        assert lost.value.code == ("LEASE_EXPIRED" if why is Refusal.OVERDUE else "STALE_WORKER_WRITE_REJECTED")
+        assert lost.value.data == {"refusal": why, "lease_id": ref.lease_id, "profile_id": ref.profile_id}
 
 
 async def test_a_refused_ending_leaves_the_others_of_its_batch_alone(new_world: NewWorld) -> None:

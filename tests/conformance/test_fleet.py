@@ -20,7 +20,7 @@ FULL: tuple[Record, ...] = (
     profile(
         "p1",
         pool="vendor",
-        browser="chrome",
+        driver="null",
         user_data_dir="/profiles/1",
         proxy_id="exit",
         language="de-AT",
@@ -215,9 +215,17 @@ async def test_an_account_or_a_proxy_that_is_in_use_is_not_removed_from_under_a_
         assert len(await applied(world)) == 3
 
 
-async def test_settings_of_a_removed_account_are_forgotten_and_its_pause_too(new_world: NewWorld) -> None:
+async def test_a_pause_outlives_an_account_that_is_removed(new_world: NewWorld) -> None:
     async with new_world(profile("p1"), account("gone")) as world:
         await world.decide_account(Action.PAUSE, "gone")
         await world.declare(profile("p1"), prune=True)
         await world.declare(account("gone"))
-        assert not (await world.store.get(Account, "gone")).paused
+        assert (await world.store.get(Account, "gone")).paused
+
+
+async def test_a_driver_that_nobody_knows_is_refused_with_those_there_are(new_world: NewWorld) -> None:
+    async with new_world(profile("p1")) as world:
+        with pytest.raises(InputError, match="no driver lokal; there are: local, null; did you mean local") as raised:
+            await world.declare(profile("p2", driver="lokal"))
+        assert [problem.where for problem in raised.value.problems] == ["profiles.p2.driver"]
+        assert [record.profile_id for record in await world.all(Profile)] == ["p1"]

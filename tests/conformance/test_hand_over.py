@@ -9,7 +9,7 @@ from leasekeeper.core.accounts import Routing
 from leasekeeper.core.decisions import Action
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import WorkerId
-from leasekeeper.core.leases import LeaseStatus
+from leasekeeper.core.leases import LeaseStatus, Refusal
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.ports import ClaimRequest, Grant, HandedOver
 from tests.conformance.world import URL, NewWorld, World, account, limit, profile, proxy, spec
@@ -109,7 +109,7 @@ async def test_a_stale_lease_hands_nothing_over(new_world: NewWorld) -> None:
         handed = await hand(world, grant)
         assert handed is not None
         assert handed.grant is None
-        assert handed.settled.refused == "the lease has expired"
+        assert handed.settled.refused is Refusal.OVERDUE
         assert len(await world.events(type=EventType.STALE_WORKER_WRITE_REJECTED)) == 1
 
 
@@ -166,4 +166,4 @@ async def test_two_hand_overs_of_one_run_give_one_lease(new_world: NewWorld) -> 
         grants = [a.grant for a in answers if isinstance(a, HandedOver) and a.grant is not None]
         assert len(grants) == 1
         refused = [a.settled.refused for a in answers if isinstance(a, HandedOver) and a.grant is None]
-        assert refused == ["the lease is released"]
+        assert refused == [Refusal.RELEASED]

@@ -11,8 +11,8 @@ from leasekeeper.ports import ClaimRequest
 from tests.conformance.world import NewWorld, Record, World, limit, profile, spec
 
 
-def vendor(most: int, count: int = 6) -> tuple[Record, ...]:
-    return (limit("vendor", most), *(profile(f"p{n}", f"shop{n}", pool="vendor") for n in range(count)))
+def vendor(leases: int, count: int = 6) -> tuple[Record, ...]:
+    return (limit("vendor", leases), *(profile(f"p{n}", f"shop{n}", pool="vendor") for n in range(count)))
 
 
 async def submit_all(world: World, count: int = 6) -> None:
@@ -111,7 +111,7 @@ async def test_many_who_claim_at_once_keep_to_the_limit(new_world: NewWorld) -> 
             *(
                 stores[n % 3].claim(
                     ClaimRequest(
-                        worker_id=WorkerId(f"w{n}"), incarnation=str(n), tasks=("visit",), pool="vendor", most=2
+                        worker_id=WorkerId(f"w{n}"), incarnation=str(n), tasks=("visit",), pool="vendor", limit=2
                     )
                 )
                 for n in range(9)

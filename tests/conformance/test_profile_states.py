@@ -13,7 +13,7 @@ from leasekeeper.core.profiles import TRANSITIONS, ProfileState, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, ProfileBusy, VersionConflict
 from leasekeeper.ports import Grant
-from tests.conformance.world import URL, NewWorld, World, profile
+from tests.conformance.world import URL, NewWorld, World, profile, schedule
 
 S = ProfileState
 Step = Callable[[World], Awaitable[object]]
@@ -225,7 +225,7 @@ async def test_only_an_available_profile_is_leased(new_world: NewWorld, state: P
 
 
 async def test_a_decision_that_the_record_does_not_have_is_refused(new_world: NewWorld) -> None:
-    async with new_world() as world:
+    async with new_world(profile(), schedule()) as world:
         grant = await world.run()
         await world.decide_account(Action.PAUSE)
         subjects = {
@@ -234,13 +234,15 @@ async def test_a_decision_that_the_record_does_not_have_is_refused(new_world: Ne
             Target.ACCOUNT: "shop",
             Target.LEASE: grant.lease.lease_id,
             Target.WEBHOOK: (await world.owe("https://hook.test/")).delivery_id,
+            Target.TOKEN: (await world.token("a" * 12)).token_id,
+            Target.SCHEDULE: "nightly",
         }
         before, logged = await world.everything(), await world.events()
         for target in Target:
             for action in set(Action) - set(ACTIONS[target]):
                 with pytest.raises(InputError) as refused:
                     await world.decide(target, subjects[target], action)
-                assert all(allowed.value in refused.value.message for allowed in ACTIONS[target])
+                assert all(allowed.value in str(refused.value) for allowed in ACTIONS[target])
         assert await world.everything() == before
         assert await world.events() == logged
 

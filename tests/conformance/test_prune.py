@@ -129,7 +129,7 @@ async def test_a_batch_of_pruning_has_a_limit(new_world: NewWorld) -> None:
         for job in jobs:
             await world.decide_job(job, Action.CANCEL)
         world.advance(2 * DAY)
-        assert [await world.store.prune(JOBS, most=4) for _ in range(4)] == [4, 4, 2, 0]
+        assert [await world.store.prune(JOBS, limit=4) for _ in range(4)] == [4, 4, 2, 0]
 
 
 async def test_nothing_goes_where_everything_is_kept(new_world: NewWorld) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.decisions import Action, Target
-from leasekeeper.core.deliveries import DELAYS, MOST_ATTEMPTS, SPREAD, VANISHED, Attempt, Delivery, DeliveryState
+from leasekeeper.core.deliveries import DELAYS, MAX_ATTEMPTS, SPREAD, VANISHED, Attempt, Delivery, DeliveryState
 from leasekeeper.core.policy import Retention
 from leasekeeper.errors import IllegalTransition, InputError, NotFound
-from leasekeeper.ports import Look
+from leasekeeper.ports import DeliveryRequest
 from tests.conformance.world import HOLD, NewWorld, World, answered, seconds
 
 HOOK = "https://hook.test/done?key=hunter2"
@@ -57,7 +57,9 @@ async def test_senders_that_ask_at_once_are_given_different_messages(new_world: 
         stores = [world.store, await world.another(), await world.another()]
         given: list[str] = []
         for _ in range(30):
-            pages = await asyncio.gather(*(store.take_deliveries(Look(most=4, each=2), HOLD) for store in stores))
+            pages = await asyncio.gather(
+                *(store.take_deliveries(DeliveryRequest(limit=4, each=2), HOLD) for store in stores)
+            )
             given += [delivery.delivery_id for page in pages for delivery in page.items]
             if not any(page.items for page in pages):
                 break
@@ -96,7 +98,7 @@ async def test_what_failed_is_due_again_after_its_delay_until_it_is_exhausted(ne
         assert await told(world, "webhook_exhausted") == []
         (last,) = await world.take_deliveries()
         (over,) = await world.store.settle_deliveries([answered(last, None)])
-        assert (over.state, over.attempts, over.ended_at) == (DeliveryState.EXHAUSTED, MOST_ATTEMPTS, world.now)
+        assert (over.state, over.attempts, over.ended_at) == (DeliveryState.EXHAUSTED, MAX_ATTEMPTS, world.now)
         assert await told(world, "webhook_exhausted") == [owed.delivery_id]
         world.advance(timedelta(days=30))
         assert await world.take_deliveries() == []
@@ -141,13 +143,13 @@ async def test_no_host_holds_up_the_others(new_world: NewWorld) -> None:
         for _ in range(20):
             await world.owe("https://a-dead-one.test/")
         others = [await world.owe(f"https://live{n}.test/") for n in range(3)]
-        taken = await world.take_deliveries(most=5, each=2)
+        taken = await world.take_deliveries(limit=5, each=2)
         assert set(ids(others)) < set(ids(taken))
         assert sorted(delivery.host for delivery in taken) == [
             "a-dead-one.test", "a-dead-one.test", "live0.test", "live1.test", "live2.test",
         ]  # fmt: skip
-        assert await world.take_deliveries(most=5, each=2, room={"a-dead-one.test": 0}) == []
-        (one,) = await world.take_deliveries(most=5, each=2, room={"a-dead-one.test": 1})
+        assert await world.take_deliveries(limit=5, each=2, room={"a-dead-one.test": 0}) == []
+        (one,) = await world.take_deliveries(limit=5, each=2, room={"a-dead-one.test": 1})
         assert one.host == "a-dead-one.test"
 
 
@@ -170,7 +172,7 @@ async def test_slow_hosts_share_some_places_and_those_with_nothing_due_take_none
 async def test_what_nobody_lives_to_tell_of_is_given_up_at_last(new_world: NewWorld) -> None:
     async with new_world() as world:
         owed = await world.owe(HOOK)
-        for number in range(1, MOST_ATTEMPTS + 1):
+        for number in range(1, MAX_ATTEMPTS + 1):
             (taken,) = await world.take_deliveries()
             assert taken.attempts == number
             world.advance(HOLD)
@@ -244,20 +246,20 @@ async def test_what_is_due_first_goes_first(new_world: NewWorld) -> None:
             owed.append(await world.owe(f"https://h{n}.test/"))
             world.advance(1)
         for expected in owed:
-            (taken,) = await world.take_deliveries(most=1)
+            (taken,) = await world.take_deliveries(limit=1)
             assert taken.delivery_id == expected.delivery_id
 
 
 async def test_more_hosts_than_one_look_takes_in_are_all_found(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasekeeper.stores.sql.sending.MOST_HOSTS", 3)
+    monkeypatch.setattr("leasekeeper.stores.sql.sending.MAX_HOSTS", 3)
     async with new_world() as world:
         owed = [await world.owe(f"https://h{n}.test/") for n in range(8)]
         found: list[Delivery] = []
         after: str | None = ""
         while after is not None:
-            page = await world.store.take_deliveries(Look(most=100, each=1), HOLD, after=after)
+            page = await world.store.take_deliveries(DeliveryRequest(limit=100, each=1), HOLD, after=after)
             found += page.items
             after = page.after
         assert ids(found) == ids(owed)
@@ -335,8 +337,8 @@ async def test_why_tells_of_the_webhooks_of_a_job(new_world: NewWorld) -> None:
         assert (await world.store.why(profile_id="p1")).webhooks == ()
 
 
-@pytest.mark.parametrize("most", [0, 1001])
-async def test_nobody_takes_none_or_too_many(new_world: NewWorld, most: int) -> None:
+@pytest.mark.parametrize("limit", [0, 1001])
+async def test_nobody_takes_none_or_too_many(new_world: NewWorld, limit: int) -> None:
     async with new_world() as world:
         with pytest.raises(InputError, match="1 to 1000 webhooks"):
-            await world.store.take_deliveries(Look(most=most, each=1), HOLD)
+            await world.store.take_deliveries(DeliveryRequest(limit=limit, each=1), HOLD)

@@ -9,13 +9,19 @@ from leasekeeper.core.accounts import Routing
 from leasekeeper.core.decisions import Action
 from leasekeeper.core.jobs import Risk
 from leasekeeper.core.leases import Purpose
-from leasekeeper.core.why import Why, WhyFacts, explain
+from leasekeeper.core.why import Why, explain
+from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.errors import InputError, NotFound
+from leasekeeper.wording.why import why_text
 from tests.conformance.world import NewWorld, World, account, limit, profile, proxy, seconds
 
 
 def text_of(why: Why) -> str:
-    return "\n".join([why.headline, *(f"{name}: {value}" for name, value in why.facts), *why.next, *why.can])
+    """The answer in sentences, then what can be decided and which runs to look at."""
+    said = why_text(why)
+    possible = [f"{each.action} {each.target} {each.id} {each.section or ''}" for each in why.possible]
+    facts = [f"{name}: {value}" for name, value in said.facts]
+    return "\n".join([said.headline, *facts, *said.next, *possible, *(f"see {run_id}" for run_id in why.evidence)])
 
 
 async def about(world: World, **subject: Any) -> WhyFacts:
@@ -190,26 +196,26 @@ async def a_disabled_profile(world: World) -> dict[str, str]:
 SITUATIONS: dict[Callable[[World], Awaitable[dict[str, str]]], tuple[str, ...]] = {
     a_queued_job: ("ready and waits for a worker",),
     a_scheduled_job: ("is due in 60 s",),
-    a_running_job: ("is running", "w1", "leases revoke p1:1"),
-    a_paused_job: ("blocked_by_account_pause", "accounts resume shop"),
-    a_mismatched_job: ("blocked_by_proxy_mismatch", "expects proxy region EU", "jobs cancel"),
-    a_job_without_approval: ("blocked_by_approval", "jobs approve"),
+    a_running_job: ("is running", "w1", "revoke lease p1:1"),
+    a_paused_job: ("blocked_by_account_pause", "resume account shop"),
+    a_mismatched_job: ("blocked_by_proxy_mismatch", "expects proxy region EU", "cancel job"),
+    a_job_without_approval: ("blocked_by_approval", "approve job"),
     a_job_without_a_worker: ("blocked_by_no_worker", "start a worker"),
     a_job_without_capacity: ("blocked_by_capacity", "1 of 1 leases of pool default"),
-    a_reviewed_job: ("waits for a person", "LOGIN_REQUIRED", "jobs requeue", "profiles clear p1"),
-    a_dead_job: ("is dead", "TIMEOUT", "dlq retry"),
+    a_reviewed_job: ("waits for a person", "LOGIN_REQUIRED", "requeue job", "clear profile p1"),
+    a_dead_job: ("is dead", "TIMEOUT", "retry job"),
     a_finished_job: ("is completed", "it is over"),
     a_job_of_a_lost_worker: ("is due", "WORKER_LOST", "lost workers: 1"),
     an_idle_profile: ("p1 is available", "nothing waits for it"),
-    a_revoked_profile: ("p1 is leased", "p1:1 was revoked", "its time is up, in 35 s; then the next sweep quarantines"),
-    a_job_that_died_inside_a_section: ("last run: ", "runs show ", "# submit_order may have gone through"),
-    a_profile_without_a_worker: ("p1 is available", "visit in pool default", "blocked_by_no_worker", "why job "),
+    a_revoked_profile: ("p1 is leased", "p1:1 was revoked", "until it expires, in 35 s", "the next sweep quarantines"),
+    a_job_that_died_inside_a_section: ("last run: ", "see ", "submit_order"),
+    a_profile_without_a_worker: ("p1 is available", "visit in pool default", "blocked_by_no_worker"),
     a_profile_whose_task_nobody_ever_offered: ("rare in pool default", "blocked_by_no_worker"),
-    a_leased_profile: ("p1 is leased", "inside submit_order", "leases revoke p1:1"),
-    a_stale_profile: ("p1 is stale", "release policy quarantine", "profiles disable p1"),
-    a_quarantined_profile: ("p1 is quarantined", "a security prompt appeared", "profiles clear p1"),
+    a_leased_profile: ("p1 is leased", "inside submit_order", "revoke lease p1:1"),
+    a_stale_profile: ("p1 is stale", "release policy quarantine", "disable profile p1"),
+    a_quarantined_profile: ("p1 is quarantined", "a security prompt appeared", "clear profile p1"),
     a_draining_profile: ("p1 is leased", "leaves the rotation when the present lease ends"),
-    a_disabled_profile: ("p1 is disabled", "sold", "profiles enable p1"),
+    a_disabled_profile: ("p1 is disabled", "sold", "enable profile p1"),
 }
 
 

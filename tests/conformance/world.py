@@ -15,22 +15,26 @@ from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
-from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, WorkerId
+from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, ScheduleId, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec
 from leasekeeper.core.leases import Lease, LeaseRef, Mode, RunRecord
 from leasekeeper.core.policy import Policy
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.schedules import Schedule, ScheduleState, Selection
+from leasekeeper.core.secrets import SealedSecret, Secret
 from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
+from leasekeeper.core.tokens import ApiToken, NewToken, Scope
 from leasekeeper.core.workers import Worker, WorkerReport
-from leasekeeper.ports import ClaimRequest, Decided, Grant, LeaseRequest, Look, Resolution, Settled, Store
+from leasekeeper.ports import ClaimRequest, Decided, DeliveryRequest, Grant, LeaseRequest, Resolution, Settled, Store
 from leasekeeper.stores import open_store
 
 T = TypeVar("T")
-Record = Account | Profile | Proxy | Limit
+Record = Account | Profile | Proxy | Limit | Schedule
 
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 KINDS: tuple[type[Any], ...] = (
-    Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery,
+    Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery, ApiToken, Secret, Schedule,
+    ScheduleState,
 )  # fmt: skip
 URL = "https://site.test/done"
 HOLD = timedelta(seconds=60)
@@ -61,8 +65,18 @@ def profile(profile_id: str = "p1", account_id: str = "shop", **settings: Any) -
     return Profile(profile_id=ProfileId(profile_id), account_id=AccountId(account_id), **settings)
 
 
-def limit(pool: str, most: int) -> Limit:
-    return Limit(pool=pool, max_leases=most)
+def limit(pool: str, limit: int) -> Limit:
+    return Limit(pool=pool, max_leases=limit)
+
+
+def schedule(
+    schedule_id: str = "nightly", cron: str = "0 * * * *", profile_id: str | None = "p1", **settings: Any
+) -> Schedule:
+    """A schedule of task `visit`; `job` settings come as `job={...}`, a selection as `labels`, `account_id`, `pool`."""
+    chosen = {name: settings.pop(name) for name in ("labels", "account_id", "pool") if name in settings}
+    select = Selection(**chosen) if chosen else Selection(profile_id=ProfileId(profile_id or ""))
+    job = JobSpec(**{"task": "visit", **settings.pop("job", {})})
+    return Schedule(schedule_id=ScheduleId(schedule_id), cron=cron, select=select, job=job, **settings)
 
 
 def fleet(*records: Record) -> Fleet:
@@ -78,6 +92,7 @@ def fleet(*records: Record) -> Fleet:
         profiles={r.profile_id: r for r in records if isinstance(r, Profile)},
         proxies={r.proxy_id: r for r in records if isinstance(r, Proxy)},
         limits={r.pool: r for r in records if isinstance(r, Limit)},
+        schedules={r.schedule_id: r for r in records if isinstance(r, Schedule)},
     )
 
 
@@ -142,10 +157,12 @@ class World:
         return (await self.submit(spec(profile_id, task, **settings)))[0]
 
     async def claim(
-        self, most: int = 1, *, tasks: tuple[str, ...] = ("visit",), worker_id: str = "w1", **request: Any
+        self, limit: int = 1, *, tasks: tuple[str, ...] = ("visit",), worker_id: str = "w1", **request: Any
     ) -> list[Grant]:
         return await self.store.claim(
-            ClaimRequest(worker_id=WorkerId(worker_id), incarnation=f"{worker_id}-1", tasks=tasks, most=most, **request)
+            ClaimRequest(
+                worker_id=WorkerId(worker_id), incarnation=f"{worker_id}-1", tasks=tasks, limit=limit, **request
+            )
         )
 
     async def take(self, **request: Any) -> Grant:
@@ -188,8 +205,8 @@ class World:
         (delivery,) = await self.all(Delivery, job_id=job.job_id)
         return delivery
 
-    async def take_deliveries(self, most: int = 100, each: int = 100, **which: Any) -> list[Delivery]:
-        return list((await self.store.take_deliveries(Look(most=most, each=each, **which), HOLD)).items)
+    async def take_deliveries(self, limit: int = 100, each: int = 100, **which: Any) -> list[Delivery]:
+        return list((await self.store.take_deliveries(DeliveryRequest(limit=limit, each=each, **which), HOLD)).items)
 
     async def send(self, url: str, status: int | None, **answer: Any) -> Delivery:
         """Owe a message, send it, and be answered so."""
@@ -197,6 +214,13 @@ class World:
         (taken,) = [each for each in await self.take_deliveries() if each.delivery_id == owed.delivery_id]
         (changed,) = await self.store.settle_deliveries([answered(taken, status, **answer)])
         return changed
+
+    async def token(self, token_id: str, **fields: Any) -> ApiToken:
+        settings = {"name": "ci", "scopes": (Scope.READ,), "hash": "c0ffee", **fields}
+        return await self.store.create_token(NewToken(token_id=token_id, **settings), actor="ann")
+
+    async def secret(self, name: str, sealed: str = "c2VhbGVk", key_id: str = "k1", **more: Any) -> Secret:
+        return await self.store.put_secret(SealedSecret(name=name, key_id=key_id, sealed=sealed), actor="ann", **more)
 
     async def decide(
         self,
@@ -263,7 +287,7 @@ class World:
         found: list[T] = []
         after = None
         while True:
-            answer = await self.store.find(kind, where, after=after, most=page)
+            answer = await self.store.find(kind, where, after=after, limit=page)
             found += answer.items
             after = answer.after
             if after is None:

@@ -16,7 +16,7 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.core.profiles import Lane
 from leasekeeper.demo.jobs import FIRST, WHILE_TAKEN
-from leasekeeper.demo.troupe import processes_of
+from leasekeeper.demo.workers import processes_of
 from leasekeeper.ports import Store
 from leasekeeper.stores import open_store
 from tests.cli.workplace import environment, in_terminal, process, program
@@ -96,10 +96,10 @@ async def read(folder: Path) -> tuple[Sequence[Job], Sequence[Lane], Sequence[Ru
     async def everything(store: Store) -> tuple[Sequence[Job], Sequence[Lane], Sequence[RunRecord], Sequence[Event]]:
         assert (await store.find(Lease, {"live": "1"})).items == []
         return (
-            list(reversed((await store.find(Job, most=1000)).items)),
-            (await store.find(Lane, most=1000)).items,
-            list(reversed((await store.find(RunRecord, most=1000)).items)),
-            list(reversed((await store.find(Event, most=1000)).items)),
+            list(reversed((await store.find(Job, limit=1000)).items)),
+            (await store.find(Lane, limit=1000)).items,
+            list(reversed((await store.find(RunRecord, limit=1000)).items)),
+            list(reversed((await store.find(Event, limit=1000)).items)),
         )
 
     store = await open_store(f"sqlite:///{folder}/leasekeeper.db")
@@ -241,7 +241,7 @@ def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'leasekeeper[browser]'" in done.stderr
+    assert "pip install playwright (the extra leasekeeper[browser])" in done.stderr
 
 
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.cli.live import picture
-from leasekeeper.cli.outcome import look_around, table
+from leasekeeper.cli.demo_live import picture
+from leasekeeper.cli.demo_summary import look_around, table
 from leasekeeper.cli.table import Screen
 from leasekeeper.core.ids import AccountId, JobId, ProfileId
 from leasekeeper.core.profiles import Lane, ProfileState
-from leasekeeper.demo.place import Place
-from leasekeeper.demo.play import Scene
-from leasekeeper.demo.story import Line
+from leasekeeper.demo.folder import Place
+from leasekeeper.demo.narration import Line
+from leasekeeper.demo.scenario import Scene
 from leasekeeper.ports import Stats
 from tests.unit.records import a_lease
 

@@ -21,8 +21,8 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.ports import Store
+from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.sweeper import Sweeper
-from leasekeeper.runtime.testimony import Testimony
 from leasekeeper.stores import open_store
 from leasekeeper.wire import parse_jobs
 from tests.conformance.world import fleet
@@ -88,7 +88,7 @@ class Arena:
         """The job's run, once its browser really clicks (and, if asked for, is inside its section)."""
 
         async def clicking() -> RunRecord | None:
-            page = await self.store.find(RunRecord, {"job_id": job.job_id}, most=1)
+            page = await self.store.find(RunRecord, {"job_id": job.job_id}, limit=1)
             if not page.items:
                 return None
             run = page.items[0]
@@ -198,7 +198,7 @@ async def arena(url: str, folder: Path, *profiles: Profile) -> AsyncIterator[Are
     config = settings.load({}, **{**TIMES, "store": url, "data_dir": str(data)})
     store = await open_store(url, policy=config.policy)
     stop = asyncio.Event()
-    sweeping = asyncio.create_task(Sweeper(store, config, testimony=Testimony(data)).run(stop))
+    sweeping = asyncio.create_task(Sweeper(store, config, reports=LostRunReports(data)).run(stop))
     with Shop() as shop:
         try:
             await store.apply(fleet(*profiles), actor="test")

@@ -11,7 +11,7 @@ from leasekeeper.app import App, Run
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import ReleasePolicy
-from leasekeeper.runtime import testimony
+from leasekeeper.runtime import lost_runs
 from leasekeeper.runtime.sweeper import Sweeper
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
@@ -50,7 +50,7 @@ async def test_a_clock_that_is_set_frees_nothing_and_leaves_nothing(
         record = profile("p1", release_policy=ReleasePolicy.RECOVER)
         async with house(new_app(), sqlite_url, tmp_path, record, clock=clock) as home:
             stop = asyncio.Event()
-            sweeper = Sweeper(home.store, home.config, testimony=testimony.Testimony(home.data))
+            sweeper = Sweeper(home.store, home.config, reports=lost_runs.LostRunReports(home.data))
             sweeping = asyncio.create_task(sweeper.run(stop))
             job = await home.submit("tick", payload={"url": shop.url})
             async with home.worker():

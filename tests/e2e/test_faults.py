@@ -33,6 +33,13 @@ KILLS: dict[str, Callable[[Arena], None]] = {
 }
 
 
+# Daily: each kill once, each policy once, each store once. The policies themselves are the conformance suite's.
+@pytest.mark.release_if(
+    when=lambda chosen: (
+        (chosen["what"] != "worker" and (chosen["policy"], chosen["store_url"]) != (ReleasePolicy.RECOVER, "sqlite"))
+        or (chosen["policy"], chosen["store_url"]) == (ReleasePolicy.QUARANTINE, "postgres")
+    )
+)
 @pytest.mark.parametrize("what", KILLS)
 @pytest.mark.parametrize("policy", [ReleasePolicy.RECOVER, ReleasePolicy.QUARANTINE])
 async def test_a_worker_that_is_killed(store_url: str, tmp_path: Path, what: str, policy: ReleasePolicy) -> None:
@@ -80,6 +87,7 @@ async def _remembers(a: Arena, name: str) -> None:
     assert run.output == {"cookie": name, "local": name, "indexed": name}
 
 
+@pytest.mark.release_if(when=lambda chosen: chosen["store_url"] == "postgres")  # the keeper knows no store
 async def test_a_worker_that_dies_inside_a_section(store_url: str, tmp_path: Path) -> None:
     async with arena(store_url, tmp_path, profile("p1", release_policy=ReleasePolicy.RECOVER)) as a:
         a.start("first")
@@ -109,6 +117,8 @@ async def test_a_driver_that_is_killed(sqlite_url: str, tmp_path: Path) -> None:
         await _remembers(a, f"p1:{lane.token}")
 
 
+# Daily: both stops on SQLite, one on PostgreSQL.
+@pytest.mark.release_if(when=lambda chosen: (chosen["store_url"], chosen["what"]) == ("postgres", "worker"))
 @pytest.mark.parametrize("what", ["worker", "worker_and_driver"])
 async def test_a_worker_that_is_stopped_for_longer_than_its_lease(store_url: str, tmp_path: Path, what: str) -> None:
     async with arena(store_url, tmp_path, profile("p1", release_policy=ReleasePolicy.RECOVER)) as a:

@@ -29,4 +29,4 @@ async def test_a_worker_that_cannot_reach_its_store_loses_its_browser_in_time(tm
             await a.job_when(job, lambda j: j.state == "completed")
             ended = await a.store.get(RunRecord, run.run_id)
             assert ended.stop_reason == "WORKER_LOST"
-            assert ended.evidence["keeper"]["cause"] in ("fenced", "deadline")  # type: ignore[index] # the keeper's own record
+            assert ended.evidence["keeper"]["cause"] in ("revoked", "deadline")  # type: ignore[index] # the keeper's own record

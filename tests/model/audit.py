@@ -14,8 +14,10 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import Lane
 from leasekeeper.errors import NotFound
-from leasekeeper.ports import MOST_IN_PAGE, Grant, Store
-from tests.model.reference import Held, Model, Work
+from leasekeeper.lists import MAX_IN_PAGE
+from leasekeeper.ports import Grant, Store
+from tests.model.records import Held, Work
+from tests.model.reference import Model
 from tests.model.tables import FINAL, PROFILE_MOVES
 
 REOPENING = ("retry", "requeue")
@@ -28,6 +30,7 @@ class Audit:
         self.store, self.model = store, model
         self.parked: dict[str, str] = {}
         self.seen = 0
+        self.lanes: dict[str, Lane] = {}
         self.job_states: dict[str, str] = {}
         self.profile_states: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
@@ -38,12 +41,13 @@ class Audit:
     async def compare(self) -> None:
         """Everything that the store holds, against the model and against its own events."""
         await self._replay()
-        lanes = {str(lane.profile_id): lane for lane in (await self.store.find(Lane, most=MOST_IN_PAGE)).items}
+        lanes = {str(lane.profile_id): lane for lane in (await self.store.find(Lane, limit=MAX_IN_PAGE)).items}
         self.parked = {name: lane.waits_on for name, lane in lanes.items() if lane.waits_on is not None}
         self._compare_profiles(lanes)
-        shown = (await self.store.find(Job, most=MOST_IN_PAGE)).items
+        self._compare_revisions(lanes)
+        shown = (await self.store.find(Job, limit=MAX_IN_PAGE)).items
         self._compare_jobs({str(job.job_id): job for job in shown})
-        self._compare_leases((await self.store.find(Lease, {"live": "true"}, most=MOST_IN_PAGE)).items)
+        self._compare_leases((await self.store.find(Lease, {"live": "true"}, limit=MAX_IN_PAGE)).items)
         await self._compare_stats(shown)
         await self._compare_inbox()
 
@@ -61,6 +65,14 @@ class Audit:
             assert (lane.head_job_id is not None) == bool(head), f"the lane of {name} has the head {lane.head_job_id}"
             assert lane.head_job_id in (None, *(job.job_id for job in head[:1]))
 
+    def _compare_revisions(self, lanes: dict[str, Lane]) -> None:
+        """Whoever knows a lane's revision knows the lane: it counts every change, and is never the same for two."""
+        for name, lane in lanes.items():
+            before = self.lanes.get(name)
+            if before is not None and before != lane:
+                assert before.revision < lane.revision, f"{name} was written without counting: {before} -> {lane}"
+        self.lanes = lanes
+
     def _compare_jobs(self, shown: dict[str, Job]) -> None:
         assert shown.keys() == self.model.jobs.keys(), "I4: every acknowledged job is there, and no other"
         for name, work in self.model.jobs.items():
@@ -68,9 +80,10 @@ class Audit:
             state, reasons = self.model.shown(work, parked=work.profile in self.parked)
             assert job.state == state, f"{name} is {job.state} ({job.blocked_reason}), wanted {state} {reasons}"
             assert job.blocked_reason in reasons or (job.blocked_reason is None and not reasons), (name, reasons, job)
-            assert (job.attempt, job.losses, job.approved, job.dropped) == (
+            assert (job.attempt, job.losses, job.given_back, job.approved, job.dropped) == (
                 work.attempt,
                 work.losses,
+                work.given_back,
                 work.approved,
                 work.dropped,
             )
@@ -82,13 +95,13 @@ class Audit:
     def _compare_leases(self, leases: Sequence[Lease]) -> None:
         seen = {
             (lease.lease_id, lease.worker_id, lease.job_id, lease.routing_key, lease.pool, str(lease.status),
-             lease.expires_at, lease.last_safe_step, lease.open_section)
+             lease.expires_at, lease.last_safe_step, lease.open_section, lease.left_section)
             for lease in leases
         }  # fmt: skip
         live = [held for held in self.model.leases if held.ended is None]
         assert seen == {
             (held.ref[0], held.worker, held.job.job_id if held.job else None, held.key, held.pool, held.status,
-             held.expires, held.step, held.section)
+             held.expires, held.step, held.section, held.left)
             for held in live
         }  # fmt: skip
         assert len(leases) == len(seen), "I3: no two leases are the same"
@@ -102,12 +115,12 @@ class Audit:
 
     async def _compare_inbox(self) -> None:
         """What waits for a person is in the inbox, once, and nothing else is; what is owed to a webhook is owed."""
-        reviews = (await self.store.find(Review, {"open": "true"}, most=MOST_IN_PAGE)).items
+        reviews = (await self.store.find(Review, {"open": "true"}, limit=MAX_IN_PAGE)).items
         seen = Counter((str(review.target), review.job_id or review.profile_id) for review in reviews)
         wanted = {("profile", n) for n, s in self.model.sides.items() if s.state in ("review_required", "quarantined")}
         wanted |= {("job", job.job_id) for job in self.model.jobs.values() if self._waits_for_a_person(job)}
         assert seen == Counter(wanted)
-        deliveries = (await self.store.find(Delivery, most=MOST_IN_PAGE)).items
+        deliveries = (await self.store.find(Delivery, limit=MAX_IN_PAGE)).items
         owed = Counter((str(d.job_id), d.type) for d in deliveries)
         assert owed == Counter(
             {(job.job_id, kind): count for job in self.model.jobs.values() for kind, count in job.told.items()}
@@ -118,7 +131,7 @@ class Audit:
 
     async def limits(self, grants: Sequence[Grant]) -> None:
         """I1, from the store's own leases: at the moment of a grant no limit is passed."""
-        live = (await self.store.find(Lease, {"live": "true"}, most=MOST_IN_PAGE)).items
+        live = (await self.store.find(Lease, {"live": "true"}, limit=MAX_IN_PAGE)).items
         for grant in grants:
             beside = [lease for lease in live if lease.profile_id == grant.lease.profile_id]
             assert len(beside) <= grant.profile.max_active_runs, (
@@ -162,14 +175,14 @@ class Audit:
                     return (await self.store.get(Job, record_id)).version
                 case Target.ACCOUNT:
                     return (await self.store.get(Account, record_id)).version
-                case Target.LEASE | Target.WEBHOOK:
+                case Target.LEASE | Target.WEBHOOK | Target.TOKEN | Target.SCHEDULE:
                     return None
         except NotFound:
             return None
 
     async def _replay(self) -> None:
         """New events, oldest first (I12), with what each may and may not do (I3, I5, I7)."""
-        page = await self.store.find(Event, {"since": str(self.seen)}, most=MOST_IN_PAGE)
+        page = await self.store.find(Event, {"since": str(self.seen)}, limit=MAX_IN_PAGE)
         assert page.after is None
         for event in reversed(page.items):
             self.seen = event.seq

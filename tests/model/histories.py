@@ -179,7 +179,10 @@ def endings() -> SearchStrategy[Ending]:
 def writes() -> SearchStrategy[list[str]]:
     """What a holder does: safe steps (`place` knows the URL too), sections entered and left."""
     return st.lists(
-        st.sampled_from(["checkpoint", "place", "place", "enter pay", "enter post", "leave pay"]), max_size=3
+        st.sampled_from(
+            ["checkpoint", "place", "place", "enter pay", "enter post", "leave pay", "enter sync", "leave sync"]
+        ),
+        max_size=3,
     )
 
 

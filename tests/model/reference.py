@@ -5,10 +5,9 @@ locks, no SQL and no cost. Where the text leaves a choice (which of two equal la
 makes a delay) the model is told what the store chose and says whether it may.
 """
 
-from collections import Counter
 from collections.abc import Container, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
@@ -32,101 +31,14 @@ from leasekeeper.errors import (
     VersionConflict,
 )
 from leasekeeper.ports import ClaimRequest, LeaseRequest
+from tests.model.records import Choice, Held, Side, Work
 from tests.model.tables import DEFAULT_RULE, FAILURES, FINAL, JOB_DECISIONS, PROFILE_DECISIONS, STRICTNESS, Rule
 
 TTL = timedelta(seconds=60)
-LOCK_DELAY_SHARE = 0.25
-MOST_LOSSES = 2
+MAX_LOSSES = 2
+FREE_GIVE_BACKS = 3
 WORKER_TTL = timedelta(seconds=90)
 BACKOFF = Backoff()
-
-
-@dataclass(slots=True)
-class Side:
-    """The running side of one profile. `since`: when its lane last became able to run, or last gave a job."""
-
-    since: datetime
-    state: str = "available"
-    token: int = 0
-    clean: bool = True
-    drain: bool = False
-    verdict: str | None = None
-    ready: bool = False
-
-
-@dataclass(slots=True)
-class Work:
-    """One job. `reopened` counts how often a person brought it back; `told` the webhooks that are owed."""
-
-    job_id: str
-    seq: int
-    spec: JobSpec
-    account: str
-    profile: str
-    pool: str
-    run_at: datetime | None
-    state: str = ""
-    attempt: int = 0
-    losses: int = 0
-    approved: bool = False
-    dropped: bool = False
-    reopened: int = 0
-    version: int = 1
-    lease: "Held | None" = None
-    told: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def shared(self) -> bool:
-        return self.spec.mode == "shared"
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return (-self.spec.priority, self.seq)
-
-
-@dataclass(slots=True)
-class Held:
-    """One lease, for ever. `ended` None: it holds its profile, its routing key and its place in the pool.
-
-    One that a person revoked does so too, until its time is up: its holder may not know it yet.
-    """
-
-    profile: str
-    token: int
-    account: str
-    job: Work | None
-    worker: str
-    key: str
-    pool: str
-    shared: bool
-    policy: str
-    ttl: timedelta
-    expires: datetime
-    proxy: str | None
-    status: str = "running"
-    step: str | None = None
-    url: str | None = None
-    section: str | None = None
-    ended: datetime | None = None
-    unresolved: bool = False
-    report: LostFacts | None = None
-
-    @property
-    def ref(self) -> tuple[str, str, int]:
-        return (f"{self.profile}:{self.token}", self.profile, self.token)
-
-    @property
-    def lock_delay(self) -> timedelta:
-        return self.ttl * LOCK_DELAY_SHARE
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A job that may be granted now, and its place in the order."""
-
-    job: Work
-    key: str
-    place: tuple[int, datetime]
 
 
 class Model:
@@ -211,12 +123,14 @@ class Model:
         limit = self.limits.get(pool)
         return limit is None or sum(held.pool == pool and held.ended is None for held in self.leases) < limit.max_leases
 
-    def joinable(self, profile: str, shared: bool) -> bool:
-        """Whether one more run of this mode may start in the profile now."""
-        config, side, live = self.profiles[profile], self.sides[profile], self.live(profile)
+    def joinable(self, profile: str, shared: bool, *, apart_from: Work | None = None) -> bool:
+        """Whether one more run of this mode may start in the profile now; or could, but for one job's own runs."""
+        config, side = self.profiles[profile], self.sides[profile]
+        live = [held for held in self.live(profile) if apart_from is None or held.job is not apart_from]
+        lost = [held for held in self.unresolved(profile) if apart_from is None or held.job is not apart_from]
         if side.state == "available":
             return True
-        if side.state != "leased" or side.verdict or side.drain or self.unresolved(profile):
+        if side.state != "leased" or side.verdict or side.drain or lost:
             return False
         all_share = config.disposable or (shared and all(held.shared for held in live))
         return all_share and len(live) < config.max_active_runs
@@ -353,11 +267,15 @@ class Model:
         return job.spec.on_conflict.value
 
     def _conflicts(self, job: Work) -> bool:
-        """Somebody's lease, or what one left behind, is what keeps the job from running now."""
-        if self.sides[job.profile].state in ("leased", "stale") and not self.joinable(job.profile, job.shared):
+        """Somebody else's lease, or what one left behind, is what keeps the job from running now."""
+        open_here = [held for held in (*self.live(job.profile), *self.unresolved(job.profile)) if held.job is not job]
+        taken = self.sides[job.profile].state in ("leased", "stale") and bool(open_here)
+        if taken and not self.joinable(job.profile, job.shared, apart_from=job):
             return True
         key = self.key(job.profile, job.spec.task, job.shared)
-        return key.startswith("account:") and any(held.key == key and held.ended is None for held in self.leases)
+        return key.startswith("account:") and any(
+            held.key == key and held.ended is None and held.job is not job for held in self.leases
+        )
 
     def _put(self, job: Work, state: str) -> None:
         job.state = state
@@ -437,7 +355,7 @@ class Model:
             or self.key_taken(key)
             or not self.room(profile.pool)
         ):
-            raise ProfileBusy("cannot be leased", "")
+            raise ProfileBusy("cannot be leased")
         held = self._lease(
             profile.profile_id,
             job=None,
@@ -525,21 +443,22 @@ class Model:
 
     def checkpoint(self, ref: LeaseRef, step: str, url: str | None) -> None:
         held = self._writer(ref)
-        held.step, held.url = step, url or held.url
+        held.step, held.url, held.left = step, url or held.url, None
 
-    def enter_section(self, ref: LeaseRef, name: str) -> None:
+    def enter_section(self, ref: LeaseRef, name: str, *, idempotent: bool = False) -> None:
         held = self._writer(ref)
         if held.section is not None:
             raise Conflict("sections do not nest")
         if held.shared and not self.profiles[held.profile].disposable:
             raise Conflict("a change needs the profile alone")
-        held.section = name
+        held.section, held.idempotent = name, idempotent
 
     def leave_section(self, ref: LeaseRef, name: str) -> None:
         held = self._writer(ref)
         if held.section != name:
             raise Conflict("another section is open, or none")
-        held.section = None
+        held.left = held.left if held.idempotent else name
+        held.section, held.idempotent = None, False
 
     def _writer(self, ref: LeaseRef) -> Held:
         held = self.holder(ref)
@@ -563,7 +482,7 @@ class Model:
         held.ended, held.status = self.now, "released"
         verdict, held.unresolved = self._verdict(held, ending, rule)
         if held.job is not None:
-            retry = "unless_section" if reason == "TASK_ERROR" and ending.retry else rule.retry
+            retry = "yes" if reason == "TASK_ERROR" and ending.retry else rule.retry
             self._end_job(held, reason, retry=retry, lost=rule.profile == "stale")
         self._end_profile(held.profile, verdict)
         self._move_on()
@@ -610,7 +529,9 @@ class Model:
         held.ended, held.status = self.now, "released"
         if held.job is not None:
             held.job.attempt -= 1
-            self._put(held.job, "queued")
+            held.job.given_back += 1
+            held.job.run_at = None
+            self._put(held.job, "queued" if held.job.given_back <= FREE_GIVE_BACKS else "scheduled")
         self._end_profile(held.profile, verdict)
         side.ready |= open_lane
         self._move_on()
@@ -620,7 +541,7 @@ class Model:
         own = ending.registered
         if own is None or own.reason != ending.reason:
             return DEFAULT_RULE
-        return Rule(retry=own.retry.removesuffix("_open"), profile=str(own.profile))
+        return Rule(retry=str(own.retry), profile=str(own.profile))
 
     def _verdict(self, held: Held, ending: Ending, rule: Rule) -> tuple[str | None, bool]:
         """What stands against `available`, and whether the ending is left to be resolved."""
@@ -637,11 +558,12 @@ class Model:
         if job is None:
             return
         job.losses += lost
+        job.given_back = 0
         own = job.spec.retry.reasons if job.spec.retry else None
-        may = reason in own if own is not None else retry in ("yes", "unless_section")
+        may = reason in own if own is not None else retry == "yes"
         if reason is None:
             self._put(job, "completed")
-        elif (lost and job.losses >= MOST_LOSSES) or held.section is not None or not may:
+        elif (lost and job.losses >= MAX_LOSSES) or held.may_be_done or not may:
             self._put(job, "review")
         elif job.attempt >= job.spec.max_attempts:
             self._put(job, "review" if lost else "dead")
@@ -652,7 +574,8 @@ class Model:
     def retry_window(self, job: Work) -> tuple[datetime, datetime]:
         """When a job that was just settled may be tried again: jitter takes away up to half of the delay."""
         backoff = (job.spec.retry and job.spec.retry.backoff) or BACKOFF
-        whole = min(backoff.first * backoff.factor ** (job.attempt - 1), backoff.most)
+        times = job.given_back - FREE_GIVE_BACKS if job.given_back else job.attempt
+        whole = min(backoff.first * backoff.factor ** (times - 1), backoff.max)
         return self.now + whole / 2, self.now + whole
 
     def _end_profile(self, profile: str, verdict: str | None) -> None:
@@ -702,7 +625,7 @@ class Model:
             return False
         held.unresolved = False
         if held.job is not None and held.job.state == "running" and held.job.lease is held:
-            self._end_job(held, "WORKER_LOST", retry="unless_section", lost=True)
+            self._end_job(held, "WORKER_LOST", retry="yes", lost=True)
         self._end_profile(held.profile, verdict)
         self._move_on()
         return True
@@ -772,7 +695,7 @@ class Model:
             case Action.APPROVE:
                 job.approved = True
             case _:
-                job.approved, job.dropped, job.run_at = True, False, None
+                job.approved, job.dropped, job.run_at, job.given_back = True, False, None, 0
                 job.reopened += 1
                 self._place(job, follow_conflict=False)
         self._move_on()

@@ -9,7 +9,8 @@ STRICTNESS: Final = {"recover": 0, "review": 1, "quarantine": 2}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason of section 6. `retry`: yes, unless_section or no. `profile`: what the reason alone does to it."""
+    """One reason of section 6. `retry`: yes (unless something may have been done) or no. `profile`: what the reason
+    alone does to it."""
 
     retry: str
     profile: str
@@ -20,8 +21,9 @@ DEFAULT_RULE: Final = Rule("no", "available")
 FAILURES: Final = {
     "TIMEOUT": Rule("yes", "available"),
     "TEMPORARY_NAVIGATION_ERROR": Rule("yes", "available"),
-    "BROWSER_LAUNCH_FAILED": Rule("unless_section", "available"),
-    "BROWSER_CRASHED": Rule("unless_section", "available"),
+    "BROWSER_LAUNCH_FAILED": Rule("yes", "available"),
+    "BROWSER_CRASHED": Rule("yes", "available"),
+    "MEMORY_EXCEEDED": Rule("yes", "available"),
     "LOGIN_REQUIRED": Rule("no", "review_required"),
     "PROFILE_MISMATCH": Rule("no", "review_required"),
     "PROFILE_DIRECTORY_EMPTY": Rule("no", "review_required"),
@@ -32,13 +34,13 @@ FAILURES: Final = {
     "PROXY_UNREACHABLE": Rule("yes", "available"),
     "PROFILE_IN_USE_ELSEWHERE": Rule("no", "review_required"),
     "MANUAL_USE_DETECTED": Rule("no", "review_required"),
-    "WORKER_STOPPED": Rule("unless_section", "available"),
+    "WORKER_STOPPED": Rule("yes", "available"),
     "PROFILE_CORRUPT": Rule("no", "quarantined"),
     "ACTION_NOT_ALLOWED": Rule("no", "available"),
     "TASK_ERROR": Rule("no", "available"),
     "EVIDENCE_NOT_SAVED": Rule("no", "review_required"),
-    "WORKER_LOST": Rule("unless_section", "stale"),
-    "LEASE_LOST": Rule("unless_section", "stale"),
+    "WORKER_LOST": Rule("yes", "stale"),
+    "LEASE_LOST": Rule("yes", "stale"),
 }
 
 # Section 2: every move of a profile that exists.

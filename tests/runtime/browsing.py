@@ -17,7 +17,7 @@ from leasekeeper.core.jobs import FINAL, Job, JobState
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.ports import Store
-from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.worker import Worker, WorkerOptions
 from leasekeeper.stores import open_store
 from leasekeeper.wire import parse_jobs
@@ -55,9 +55,9 @@ class House:
         return answer.job
 
     @asynccontextmanager
-    async def worker(self, **options: Any) -> AsyncIterator[Stop]:
+    async def worker(self, **options: Any) -> AsyncIterator[Shutdown]:
         """A worker that runs inside the block, and is asked to stop at its end."""
-        stop = Stop(self.config.browsers.stop_grace)
+        stop = Shutdown(self.config.browsers.stop_grace)
         worker = Worker(
             self.app,
             self.store,
@@ -92,14 +92,14 @@ class House:
 
     async def run_of(self, job: Job) -> RunRecord:
         """The job's last run."""
-        page = await self.store.find(RunRecord, {"job_id": job.job_id}, most=1)
+        page = await self.store.find(RunRecord, {"job_id": job.job_id}, limit=1)
         return page.items[0]
 
     async def lane(self, profile_id: str = "p1") -> Lane:
         return await self.store.get(Lane, profile_id)
 
     async def events(self, **where: str) -> Sequence[Event]:
-        return list(reversed((await self.store.find(Event, where, most=1000)).items))
+        return list(reversed((await self.store.find(Event, where, limit=1000)).items))
 
     def evidence(self, run: RunRecord) -> Path:
         return self.data / "runs" / run.run_id

@@ -1,4 +1,4 @@
-"""A process that holds a lease and says what becomes of it. Run as `python -m tests.runtime.held URL`."""
+"""A process that holds a lease and says what becomes of it. Run as `python -m tests.runtime.held URL LOCK_DELAY`."""
 
 import asyncio
 import sys
@@ -7,8 +7,8 @@ from leasekeeper import LeaseLost, connect
 from tests.runtime.stage import TIMES
 
 
-async def hold(url: str) -> None:
-    async with connect(url, **TIMES) as client:
+async def hold(url: str, lock_delay: float) -> None:
+    async with connect(url, **{**TIMES, "lock_delay": lock_delay}) as client:
         lease = client.lease("p1", worker_id="held")
         await lease.__aenter__()
         print("held", flush=True)  # noqa: T201 - its words are what the test reads
@@ -25,4 +25,4 @@ async def hold(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(hold(sys.argv[1]))
+    asyncio.run(hold(sys.argv[1], float(sys.argv[2])))

@@ -15,7 +15,7 @@ from leasekeeper.client import Client
 from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.profiles import Lane, ProfileState
 from leasekeeper.core.workers import WorkerReport
-from leasekeeper.stores.sqlite.quiet import nobody_writes
+from leasekeeper.stores.sqlite.write_block import writes_blocked
 from tests.conformance.world import fleet, profile
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ async def state_of(client: Client, profile_id: str = "p1") -> ProfileState:
 def stop(url: str, *pids: int) -> None:
     """SIGSTOP, in a moment in which nobody writes: stopped in a commit to SQLite, they would hold up everybody."""
     if url.startswith("sqlite:///"):
-        with nobody_writes(Path(url.removeprefix("sqlite:///"))):
+        with writes_blocked(Path(url.removeprefix("sqlite:///"))):
             _stop(pids)
     else:
         _stop(pids)

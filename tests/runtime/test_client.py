@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper import Event, Fail, Job, LeaseLost, ProfileBusy, RunRecord, connect
+from leasekeeper import Event, Fail, Job, LeaseLost, ProfileBusy, RunRecord, connect, why_text
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, InputError, StoreUnavailable
-from leasekeeper.evidence.redact import MOST_MESSAGE
+from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import Settled
 from tests.runtime.stage import CALM, TIMES, furnish, state_of, until
 
@@ -29,7 +29,7 @@ async def test_a_program_submits_looks_and_asks_why(store_url: str) -> None:
         assert again.job.job_id == same.job.job_id
         assert len((await client.find(Job, profile_id="p1")).items) == 2
         why = await client.why(job=submitted.job.job_id)
-        assert "waits for a worker" in why.headline
+        assert "waits for a worker" in why_text(why).headline
 
 
 async def test_a_job_cannot_be_given_twice_in_one_call(store_url: str) -> None:
@@ -138,6 +138,43 @@ async def test_an_exception_is_no_explanation_unless_the_browser_was_closed(
         assert await state_of(client) is state
 
 
+@pytest.mark.parametrize("error", [NameError, KeyboardInterrupt, asyncio.CancelledError])
+async def test_an_exception_before_the_profile_was_touched_leaves_it_available(
+    store_url: str, error: type[BaseException]
+) -> None:
+    async with connect(store_url, **CALM) as client:
+        await furnish(client)
+        with pytest.raises(error):
+            async with client.lease("p1") as lease:
+                raise error
+        assert await state_of(client) is ProfileState.AVAILABLE
+        run = await client.get(RunRecord, lease.lease.run_id)
+        assert (run.result, run.stop_reason, run.message) == ("failed", "TASK_ERROR", error.__name__)
+
+
+async def test_an_exception_after_the_directory_was_given_out_is_no_explanation(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with connect(sqlite_url, data_dir=str(tmp_path), **CALM) as client:
+        await furnish(client)
+        with pytest.raises(NameError):  # noqa: PT012 - it must come out of the block
+            async with client.lease("p1") as lease:
+                await lease.user_data_dir()
+                raise NameError
+        assert await state_of(client) is ProfileState.QUARANTINED
+
+
+async def test_an_exception_after_launch_options_were_refused_leaves_it_available(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with connect(sqlite_url, data_dir=str(tmp_path), **CALM) as client:
+        await furnish(client)
+        with pytest.raises(InputError, match="user-data-dir"):
+            async with client.lease("p1") as lease:
+                await lease.launch_options(args=["--user-data-dir=elsewhere"])
+        assert await state_of(client) is ProfileState.AVAILABLE
+
+
 async def test_an_exception_inside_a_mutating_section_quarantines(store_url: str) -> None:
     async with connect(store_url, **CALM) as client:
         await furnish(client)
@@ -148,7 +185,7 @@ async def test_an_exception_inside_a_mutating_section_quarantines(store_url: str
                     raise ZeroDivisionError
         why = await client.why(profile="p1")
         assert await state_of(client) is ProfileState.QUARANTINED
-        assert any("submit_order" in text for _, text in why.facts)
+        assert any("submit_order" in text for _, text in why_text(why).facts)
 
 
 async def test_a_taken_profile_says_who_holds_it(store_url: str) -> None:
@@ -265,4 +302,4 @@ async def test_what_is_said_at_the_end_is_kept_as_far_as_it_is_worth(sqlite_url:
         await furnish(client)
         async with client.lease("p1") as lease:
             await lease.release("LOGIN_REQUIRED", "it says: " + "so " * 100_000)
-        assert len((await client.get(RunRecord, lease.lease.run_id)).message) == MOST_MESSAGE
+        assert len((await client.get(RunRecord, lease.lease.run_id)).message) == MAX_MESSAGE

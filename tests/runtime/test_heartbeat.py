@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from leasekeeper.core.leases import Lease, Timing
 from leasekeeper.errors import StoreUnavailable
-from leasekeeper.ports import MOST_IN_BATCH, Renewal, Renewed, Store
+from leasekeeper.ports import MAX_IN_BATCH, Renewal, Renewed, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.heartbeat import Heartbeat
 from tests.runtime.stage import until
@@ -79,15 +79,15 @@ async def test_more_leases_than_one_call_takes_are_renewed_in_several() -> None:
     timing = replace(TIMING, ttl=timedelta(minutes=4), holder_stops_after=timedelta(minutes=3))
     heartbeat = Heartbeat(network.open, timing)
     past = boot_time() - timing.renew_every.total_seconds()
-    for lease in leases(MOST_IN_BATCH + 1, timing):
+    for lease in leases(MAX_IN_BATCH + 1, timing):
         heartbeat.hold(lease, past, lost.append)
     try:
 
         async def renewed() -> bool:
-            return sum(network.batches) > MOST_IN_BATCH
+            return sum(network.batches) > MAX_IN_BATCH
 
         await until(renewed)
     finally:
         await asyncio.to_thread(heartbeat.close)
-    assert max(network.batches) <= MOST_IN_BATCH
+    assert max(network.batches) <= MAX_IN_BATCH
     assert lost == []

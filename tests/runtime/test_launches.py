@@ -1,15 +1,18 @@
 """Launches that go wrong, and browsers that change under a worker: what becomes of the profile."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import playwright
 import pytest
 
 from leasekeeper.app import App, Run
-from leasekeeper.browsers.checkout import Condition, inspect
 from leasekeeper.browsers.finding import Found, find_browser
+from leasekeeper.browsers.profile_directory import Condition, inspect
 from leasekeeper.core.profiles import ManualUse
+from leasekeeper.errors import InputError
 from leasekeeper.ports import ClaimRequest, Grant
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
@@ -128,3 +131,70 @@ async def test_of_an_adopted_directory_the_folder_default_is_used(sqlite_url: st
         assert (await home.lane()).state == "available"
     assert [path.name for path in (directory / "Profile 1").iterdir()] == ["Preferences"]
     assert (directory / "Default" / "History").exists()
+
+
+# Refuses one system call to whatever is started after it, as a sandbox does.
+SANDBOX = """#!{python}
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 434), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
+program = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(filters))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0
+os.execv({node!r}, [{node!r}, *sys.argv[1:]])
+"""
+
+
+async def test_a_keeper_that_cannot_watch_its_worker_is_a_launch_that_failed_and_counts(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pidfd_open is refused, as by seccomp in some containers: not a lost lease, which would be tried without end."""
+    node = str(Path(playwright.__file__).parent / "driver" / "node")
+    sandbox = tmp_path / "node"
+    sandbox.write_text(SANDBOX.format(python=sys.executable, node=node))
+    sandbox.chmod(0o700)
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(sandbox))
+    async with house(new_app(), sqlite_url, tmp_path) as home:
+        (failed,) = await home.do(job := await home.submit("visit"))
+        run = await home.run_of(job)
+        assert (failed.state, failed.attempt, run.stop_reason) == ("scheduled", 1, "BROWSER_LAUNCH_FAILED")
+        assert "pidfd_open failed" in run.message
+        assert (await home.lane()).state == "available"
+
+
+async def test_a_data_directory_that_others_may_write_to_starts_no_keeper(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home:
+        (done,) = await home.do(await home.submit("visit"))
+        assert done.state == "completed"
+        async with home.worker():
+            await home.settled(await home.submit("visit"))
+            home.data.chmod(0o777)
+            swapped = home.data / "bin" / "keeper"
+            swapped.write_text(f"#!/bin/sh\ntouch {tmp_path}/swapped\n")
+            (failed,) = await home.settled(job := await home.submit("visit"))
+            assert (failed.state, failed.stop_reason) == ("scheduled", "BROWSER_LAUNCH_FAILED")
+            assert "can be written to by other users (mode 0777)" in (await home.run_of(job)).message
+        with pytest.raises(InputError, match="chmod go-w"):
+            await home.do()
+        home.data.chmod(0o755)
+        (done,) = await home.do(await home.submit("visit"))
+        assert done.state == "completed"
+        assert not (tmp_path / "swapped").exists()
+
+
+async def test_a_run_whose_page_floods_playwright_ends_alone_and_says_why(sqlite_url: str, tmp_path: Path) -> None:
+    app = new_app()
+
+    @app.task("flood")
+    async def flood(run: Run) -> None:
+        await run.page.evaluate("'x'.repeat(1e8)")
+
+    async with house(app, sqlite_url, tmp_path, profile("p1"), profile("p2"), max_message_mb=2) as home:
+        flooding, beside = await home.submit("flood"), await home.submit("visit", "p2")
+        failed, done = await home.do(flooding, beside, concurrency=2)
+        assert (failed.stop_reason, done.state) == ("BROWSER_CRASHED", "completed")
+        run: Any = await home.run_of(flooding)
+        assert "above the limit (LEASEKEEPER_MAX_MESSAGE_MB)" in run.message
+        assert run.evidence["keeper"]["cause"] == "message_too_large"
+        assert (await home.lane()).state == "available"

@@ -4,7 +4,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -12,13 +14,15 @@ from playwright.async_api import async_playwright
 
 from leasekeeper import connect
 from leasekeeper.app import App, Run
-from leasekeeper.browsers.checkout import Condition, inspect
 from leasekeeper.browsers.finding import find_browser
+from leasekeeper.browsers.profile_directory import Condition, inspect
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.profiles import ManualUse, ProfileState
+from leasekeeper.core.workers import Worker
 from leasekeeper.errors import Fail
+from leasekeeper.runtime import machine
 from tests.browsers.sites import gone
 from tests.conformance.world import profile
 from tests.runtime.browsing import House, house
@@ -36,9 +40,9 @@ def new_app() -> App:
     return app
 
 
-async def clear(home: House) -> None:
+async def clear(home: House, profile_id: str = "p1") -> None:
     await home.store.decide(
-        Decision(target=Target.PROFILE, id="p1", action=Action.CLEAR, note="nobody else uses it", actor="ann")
+        Decision(target=Target.PROFILE, id=profile_id, action=Action.CLEAR, note="nobody else uses it", actor="ann")
     )
 
 
@@ -306,3 +310,65 @@ async def test_a_person_who_clears_for_another_reason_says_nothing_of_the_direct
         await clear(first)
     async with house(app, sqlite_url, tmp_path / "elsewhere") as home:
         assert "is empty: its session is somewhere else" in await sent_to_review(home, await home.submit("visit"))
+
+
+async def test_with_only_the_store_set_a_program_finds_the_session_from_any_working_directory(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(tmp_path / "leasekeeper-data")
+    async with house(new_app(), sqlite_url, tmp_path, data_dir=data) as home:
+        await home.do(await home.submit("visit"))
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        monkeypatch.chdir(elsewhere)
+        async with connect(sqlite_url) as client, client.lease("p1") as lease:
+            assert await lease.user_data_dir() == tmp_path / "leasekeeper-data" / "profiles" / "p1"
+        assert list(elsewhere.iterdir()) == []
+        assert (await home.lane()).state is ProfileState.AVAILABLE
+
+
+@pytest.mark.parametrize("by_person", [False, True])
+async def test_a_worker_that_finds_two_profiles_in_a_row_empty_takes_no_more_until_one_is_there_or_cleared(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, by_person: bool
+) -> None:
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
+    three = tuple(profile(name) for name in ("p1", "p2", "p3"))
+    async with house(new_app(), sqlite_url, tmp_path, *three) as first:
+        await first.do(*[await first.submit("visit", each.profile_id) for each in three])
+    async with house(new_app(), sqlite_url, tmp_path / "elsewhere", *three) as home:
+        jobs = [await home.submit("visit", each.profile_id) for each in three]
+
+        async def waiting() -> list[str]:
+            lanes = [await home.lane(each.profile_id) for each in three]
+            return [lane.profile_id for lane in lanes if lane.state is ProfileState.REVIEW_REQUIRED]
+
+        async def stopped() -> bool:
+            return "in a row" in caplog.text and len(await waiting()) >= 2
+
+        async with home.worker():
+            await until(stopped)
+            assert await waiting() == ["p1", "p2"]
+            assert "2 profiles in a row (p1, p2) had a session and have an empty directory here" in caplog.text
+            assert f"looked for in {home.profiles}" in caplog.text
+            assert (await home.store.get(Job, jobs[2].job_id)).state == "queued"
+            said = await until(partial(unwell_reason, home))
+            assert said.startswith("profiles are not here: 2 profiles in a row (p1, p2)")
+            if by_person:
+                for name in ("p1", "p2"):
+                    await clear(home, name)
+                done = await home.settled(*jobs[:2])
+                assert [job.state for job in done] == ["completed"] * 2
+            else:
+                copytree(first.profiles, home.profiles, dirs_exist_ok=True)
+                (third,) = await home.settled(jobs[2])
+                assert third.state == "completed"
+                assert await waiting() == ["p1", "p2"]
+            await until(partial(is_well, home))
+
+
+async def unwell_reason(home: House) -> str:
+    return "".join(worker.unwell_reason or "" for worker in (await home.store.find(Worker)).items)
+
+
+async def is_well(home: House) -> bool:
+    return not await unwell_reason(home)

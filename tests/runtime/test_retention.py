@@ -9,8 +9,8 @@ from leasekeeper import Fail, connect
 from leasekeeper.client import Client
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.evidence.files import EvidenceFolder
+from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.sweeper import sweep_here
-from leasekeeper.runtime.testimony import Ledger
 from tests.runtime.stage import CALM, furnish
 
 

@@ -17,8 +17,16 @@ class Cut(Enum):
     AFTER = "the COMMIT is done, its answer is lost"
 
 
+class Frozen(Enum):
+    """The same, but the client hears nothing of it: its connection stays open, and silent."""
+
+    BEFORE = Cut.BEFORE.value
+    AFTER = Cut.AFTER.value
+
+
 class Cutter:
-    """`url(database)` leads through the door. `cut` tells it what to do with the next COMMITs.
+    """`url(database)` leads through the door. `cut` tells it what to do with the next COMMITs;
+    `freeze` makes every connection silent.
 
     Of a cut the client hears only when the server is done with it: what it holds is free then, also for those who would
     not wait for it.
@@ -29,7 +37,8 @@ class Cutter:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        self._cuts: list[Cut | None] = []
+        self._cuts: list[Cut | Frozen | None] = []
+        self._wires: set[_Wire] = set()
         self._shut = self._shut_at_cut = False
         self._threads = [threading.Thread(target=self._accept)]
         self.cut_off = threading.Event()
@@ -39,11 +48,17 @@ class Cutter:
         port = self._listener.getsockname()[1]
         return f"postgresql://postgres@127.0.0.1:{port}/{database}?sslmode=disable&gssencmode=disable"
 
-    def cut(self, *cuts: Cut | None, then_shut: bool = False) -> None:
+    def cut(self, *cuts: Cut | Frozen | None, then_shut: bool = False) -> None:
         """What becomes of the COMMITs to come, in order; None lets one pass. `then_shut`: a cut closes the door too."""
         with self._lock:
             self._cuts, self._shut_at_cut = list(cuts), then_shut
             self.cut_off.clear()
+
+    def freeze(self) -> None:
+        """Every connection there is stays open and carries nothing more, either way. New ones are not concerned."""
+        with self._lock:
+            for wire in self._wires:
+                wire.frozen.set()
 
     def shut(self) -> None:
         """Close the door: every connection breaks, and no new one is made."""
@@ -69,7 +84,7 @@ class Cutter:
             self._shut = self._shut or self._shut_at_cut
         self.cut_off.set()
 
-    def next_cut(self) -> Cut | None:
+    def next_cut(self) -> Cut | Frozen | None:
         with self._lock:
             return self._cuts.pop(0) if self._cuts else None
 
@@ -92,6 +107,7 @@ class Cutter:
                 server.connect(self._address)
                 self._sockets |= {client, server}
                 wire = _Wire(self, client, server)
+                self._wires.add(wire)
                 self._threads.append(threading.Thread(target=wire.carry))
                 self._threads[-1].start()
 
@@ -103,6 +119,7 @@ class _Wire:
         self._cutter, self._client, self._server = cutter, client, server
         self._statements: dict[bytes, bytes] = {}
         self._losing_answers = threading.Event()
+        self.frozen = threading.Event()
         self._back = threading.Thread(target=self._until_broken, args=(self._carry_answers,))
 
     def carry(self) -> None:
@@ -132,14 +149,26 @@ class _Wire:
                         return
                     case Cut.AFTER:
                         self._losing_answers.set()
+                    case Frozen.BEFORE:
+                        self._freeze()
+                    case Frozen.AFTER:
+                        self._server.sendall(message(kind, body))
+                        self._freeze()
                     case None:
                         pass
-            self._server.sendall(message(kind, body))
+            if not self.frozen.is_set():
+                self._server.sendall(message(kind, body))
+
+    def _freeze(self) -> None:
+        self.frozen.set()
+        self._cutter.was_cut()
 
     def _carry_answers(self) -> None:
         with suppress(OSError, EOFError):  # a server that is gone has let go of whatever it held
             while True:
                 kind, body = read_message(self._server)
+                if self.frozen.is_set():
+                    continue
                 if not self._losing_answers.is_set():
                     self._client.sendall(message(kind, body))
                 elif (kind, body) == (b"C", b"COMMIT\0"):

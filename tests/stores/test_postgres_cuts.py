@@ -17,7 +17,7 @@ from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import StoreUnavailable
 from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasekeeper.stores import migrate, open_store
-from leasekeeper.stores.postgres import engine
+from leasekeeper.stores.postgres import connections, engine
 from leasekeeper.stores.sql.store import SqlStore
 from tests.conformance.world import (
     POLICY,
@@ -195,7 +195,7 @@ async def test_a_commit_that_nobody_can_ask_about_is_an_error_that_says_so(
         await pair.through.submit([spec("p2")])
         wanted = spec("p1", idempotency_key="order-7")
         door.cut(Cut.AFTER, then_shut=True)
-        with pytest.raises(StoreUnavailable, match="read before doing it again"):
+        with pytest.raises(StoreUnavailable, match="check, then repeat it"):
             await pair.through.submit([wanted])
         assert door.cut_off.is_set()
         door.cut()
@@ -253,7 +253,7 @@ async def test_the_answer_to_the_question_may_be_lost_too(postgres_url: str) -> 
         assert isinstance(store, SqlStore)
         asked = store._engine
         assert isinstance(asked, engine.PostgresEngine)
-        with engine.connect(postgres_url, "") as connection:
+        with connections.connect(postgres_url, "") as connection:
             connection.execute("INSERT INTO commits (nonce) VALUES ('committed')")
         # Asked again and again, as one does whose answers are lost: what was never committed never becomes so.
         assert [asked._committed("never") for _ in range(3)] == [False, False, False]

@@ -15,7 +15,7 @@ from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreUnavailable
 from leasekeeper.ports import ClaimRequest, LeaseRequest
 from leasekeeper.stores import inspect, migrate, open_store
-from leasekeeper.stores.postgres import engine, schema, transaction
+from leasekeeper.stores.postgres import connections, engine, schema, transaction
 from tests.conformance.world import Clock, end, fleet, profile, spec
 from tests.servers import PostgresServer, closed_port, drop_database, new_database, postgres_server
 from tests.stores.earlier import OWED_AFTER, OWED_BEFORE, OWED_NOW
@@ -38,8 +38,8 @@ def shape(url: str) -> list[tuple[object, ...]]:
     return [*columns, *indexes]
 
 
-async def test_a_database_without_the_schema_is_refused_with_the_command_to_run(postgres_url: str) -> None:
-    with pytest.raises(SchemaTooOld, match="leasekeeper db migrate") as refused:
+async def test_a_database_without_the_schema_is_refused(postgres_url: str) -> None:
+    with pytest.raises(SchemaTooOld, match="migrate it") as refused:
         await open_store(postgres_url)
     assert refused.value.code == "SCHEMA_TOO_OLD"
     assert "has schema 0" in refused.value.message
@@ -99,7 +99,7 @@ def plan(url: str, name: str, *, options: str = engine._WRITER_OPTIONS, **params
     """How the server runs a statement for a writer of the store, or with other options for a reader."""
     statement = transaction.STATEMENTS[name]
     values = ", ".join(params[each] for each in statement.names)
-    with engine.connect(url, options) as connection:
+    with connections.connect(url, options) as connection:
         connection.execute(b"PREPARE asked AS " + statement.text)
         rows = connection.execute(f"EXPLAIN EXECUTE asked ({values})".encode()).fetchall()
     return "\n".join(row["QUERY PLAN"] for row in rows)
@@ -110,12 +110,12 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
     await migrate(postgres_url)
     if filled:
         await fill(postgres_url)
-    ready = plan(postgres_url, "lock_ready", pool="'default'", task="'visit'", engine="NULL", most="1")
+    ready = plan(postgres_url, "lock_ready", pool="'default'", task="'visit'", engine="NULL", limit="1")
     assert "lanes_ready" in ready
     assert "Sort" not in ready
     assert "Seq Scan on lanes" not in ready
     among = plan(
-        postgres_url, "lock_ready_among", pool="'default'", tasks="'{visit,pay}'", engine="NULL", most="2", window="16"
+        postgres_url, "lock_ready_among", pool="'default'", tasks="'{visit,pay}'", engine="NULL", limit="2", window="16"
     )
     assert "lanes_ready" in among
     assert "Seq Scan on lanes" not in among
@@ -157,7 +157,7 @@ async def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(
         )
         for row in OWED_BEFORE:
             connection.execute(insert, row)
-    with pytest.raises(SchemaTooOld, match="leasekeeper db migrate"):
+    with pytest.raises(SchemaTooOld, match="migrate it"):
         await open_store(postgres_url)
     await migrate(postgres_url)
     with psycopg.connect(postgres_url) as connection:
@@ -295,13 +295,13 @@ async def test_a_database_whose_text_sorts_by_language_pages_and_claims_the_same
         found: list[str] = []
         after = None
         while True:
-            page = await store.find(Profile, after=after, most=3)
+            page = await store.find(Profile, after=after, limit=3)
             found += [each.profile_id for each in page.items]
             if (after := page.after) is None:
                 break
         assert found == sorted(names)
         await store.submit([spec(name) for name in names])
-        grants = await store.claim(ClaimRequest(worker_id=WorkerId("w1"), incarnation="i", tasks=("visit",), most=99))
+        grants = await store.claim(ClaimRequest(worker_id=WorkerId("w1"), incarnation="i", tasks=("visit",), limit=99))
         assert len(grants) == len(names)
     finally:
         await store.close()

@@ -162,7 +162,7 @@ async def test_a_file_that_is_not_there_cannot_be_inspected(tmp_path: Path) -> N
 async def test_an_address_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(InputError) as refused:
         await open_store(url)
-    assert "sqlite:///" in refused.value.message
+    assert "sqlite:///" in str(refused.value)
 
 
 async def test_a_file_that_may_not_be_written_is_refused(open_dir: Path) -> None:
@@ -178,7 +178,7 @@ async def test_a_folder_that_may_not_be_written_is_refused(open_dir: Path) -> No
     close_to_writers(open_dir)
     with ordinary_user():
         message = await refusal(at(open_dir / "leasekeeper.db"), StoreNotWritable)
-    assert "cannot be made" in message
+    assert "cannot be created" in message
     assert modes_in(open_dir) == {}
 
 
@@ -274,9 +274,9 @@ def answer_of_child(store: Store) -> str:
     return text
 
 
-async def submit_until_full(store: Store, most: int = 200) -> int:
+async def submit_until_full(store: Store, limit: int = 200) -> int:
     """How many batches were accepted before the disk was full."""
-    for accepted in range(most):
+    for accepted in range(limit):
         try:
             await store.submit([spec(payload={"fill": "x" * 20_000}) for _ in range(20)])
         except StoreNotWritable:
@@ -291,14 +291,14 @@ async def test_a_full_disk_refuses_a_batch_whole_and_keeps_what_was_accepted(sql
         await limit_pages(store, 1_500)
         accepted = await submit_until_full(store)
         assert accepted > 0
-        assert len((await store.find(Job, most=1000)).items) == accepted * 20
+        assert len((await store.find(Job, limit=1000)).items) == accepted * 20
         await limit_pages(store, 1_000_000)
         assert len(await store.submit([spec()])) == 1
     finally:
         await store.close()
     store = await open_store(sqlite_url)
     try:
-        assert len((await store.find(Job, most=1000)).items) == accepted * 20 + 1
+        assert len((await store.find(Job, limit=1000)).items) == accepted * 20 + 1
     finally:
         await store.close()
 
@@ -326,7 +326,7 @@ async def test_a_log_that_cannot_grow_refuses_a_batch_whole(sqlite_url: str) -> 
         await store.apply(fleet(profile()), actor="ann")
         with no_file_beyond(3_000_000):
             accepted = await submit_until_full(store)
-        assert len((await store.find(Job, most=1000)).items) == accepted * 20
+        assert len((await store.find(Job, limit=1000)).items) == accepted * 20
         assert len(await store.submit([spec()])) == 1
     finally:
         await store.close()

@@ -17,7 +17,7 @@ from leasekeeper.errors import StoreNotWritable, StoreUnavailable
 from leasekeeper.ports import Store
 from leasekeeper.stores import open_store
 from leasekeeper.stores.sqlite import checkpoints
-from leasekeeper.stores.sqlite.quiet import nobody_writes
+from leasekeeper.stores.sqlite.write_block import writes_blocked
 from tests.conformance.world import fleet, profile, spec
 from tests.stores.test_sqlite_file import no_file_beyond
 
@@ -66,7 +66,7 @@ async def test_the_log_moves_into_the_file_every_so_many_commits(tmp_path: Path)
 async def test_a_commit_waits_for_a_checkpoint_and_a_checkpoint_for_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "CHECKPOINT_WAITS_SECONDS", 60.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_TIMEOUT_SECONDS", 60.0)
     file = tmp_path / "leasekeeper.db"
     store = await open_store(f"sqlite:///{file}")
     try:
@@ -99,8 +99,8 @@ async def test_a_new_file_that_somebody_else_begins_to_use_is_waited_for(tmp_pat
 async def test_who_is_stopped_in_a_checkpoint_or_a_commit_does_not_stop_the_others_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "COMMIT_WAITS_SECONDS", 0.1)
-    monkeypatch.setattr(checkpoints, "CHECKPOINT_WAITS_SECONDS", 0.1)
+    monkeypatch.setattr(checkpoints, "COMMIT_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_TIMEOUT_SECONDS", 0.1)
     file = tmp_path / "leasekeeper.db"
     store = await open_store(f"sqlite:///{file}")
     try:
@@ -122,7 +122,7 @@ async def test_in_a_quiet_moment_nobody_is_in_the_middle_of_anything(tmp_path: P
     store = await open_store(f"sqlite:///{file}")
     try:
         await store.apply(fleet(profile()), actor="ann")
-        with nobody_writes(file):
+        with writes_blocked(file):
             asked = asyncio.create_task(store.submit([spec()]))
             assert await still_waiting(asked)
             with pytest.raises(BlockingIOError), held(file, fcntl.LOCK_SH | fcntl.LOCK_NB):
@@ -137,7 +137,7 @@ async def test_in_a_quiet_moment_nobody_is_in_the_middle_of_anything(tmp_path: P
 
 
 def _pass_by(file: Path) -> None:
-    with nobody_writes(file):
+    with writes_blocked(file):
         pass
 
 
@@ -201,7 +201,7 @@ async def test_processes_that_write_and_checkpoint_at_once_do_not_harm_the_file(
     try:
         assert [await writer.wait() for writer in writers] == [0, 0, 0]
         assert (await store.stats()).jobs == {"blocked": 360}
-        assert len({job.idempotency_key for job in (await store.find(Job, most=1000)).items}) == 360
+        assert len({job.idempotency_key for job in (await store.find(Job, limit=1000)).items}) == 360
     finally:
         await store.close()
     connection = sqlite3.connect(file)

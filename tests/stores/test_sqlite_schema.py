@@ -24,11 +24,11 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
-        ready = plan(connection, "lock_ready", pool="default", task="visit", engine=None, most=1)
+        ready = plan(connection, "lock_ready", pool="default", task="visit", engine=None, limit=1)
         assert "lanes USING INDEX lanes_ready (head_pool=? AND head_task=?)" in ready
         assert "TEMP B-TREE" not in ready
         assert "SCAN lanes" not in ready
-        among = plan(connection, "lock_ready_among", pool="default", tasks=["visit", "pay"], engine=None, most=2)
+        among = plan(connection, "lock_ready_among", pool="default", tasks=["visit", "pay"], engine=None, limit=2)
         assert "USING INDEX lanes_ready (head_pool=? AND head_task=?)" in among
         assert "SCAN l " not in among + " "
         heads = plan(connection, "heads", ids=["p1", "p2"])
@@ -64,7 +64,7 @@ def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     values = dict.fromkeys(("state", "account_id", "run_id", "run_profile", "type", "result", "status"), "x")
-    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "most": 100}
+    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "limit": 100}
     try:
         prefix = list_.split("+", maxsplit=1)[0]
         assert index in plan(connection, f"{list_}+{prefix}__order", **values, **facts)
@@ -89,7 +89,7 @@ def test_pruning_finds_the_runs_of_a_job_by_their_index(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
         assert "runs USING INDEX runs_job (job_id=?)" in plan(connection, "prune_job_runs", job_id="x")
-        finished = plan(connection, "finished_jobs", before=1, most=10)
+        finished = plan(connection, "finished_jobs", before=1, limit=10)
         assert "r USING INDEX runs_unresolved" in finished
         assert "jobs USING INDEX jobs_finished (finished_at<?)" in finished
     finally:
@@ -109,7 +109,7 @@ def test_due_webhooks_are_found_host_by_host(tmp_path: Path) -> None:
         ):
             assert step in due
         assert "TEMP B-TREE" not in due
-        assert "INDEX deliveries_ended (ended_at<?)" in plan(connection, "old_deliveries", before=1, most=10)
+        assert "INDEX deliveries_ended (ended_at<?)" in plan(connection, "old_deliveries", before=1, limit=10)
     finally:
         connection.close()
 
@@ -135,7 +135,7 @@ def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(tmp_pa
 def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
-    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "most": 100}
+    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "limit": 100}
     try:
         for state in ("queued", "blocked"):
             waiting = plan(connection, f"find_job+find_job__state_{state}+find_job__order", **facts)

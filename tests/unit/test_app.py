@@ -47,8 +47,8 @@ class Desk:
     async def checkpoint(self, step: str, *, flush: bool) -> None:
         self.said.append(f"safe {step} {flush}")
 
-    async def enter(self, name: str) -> None:
-        self.said.append(f"enter {name}")
+    async def enter(self, name: str, *, idempotent: bool) -> None:
+        self.said.append(f"enter {name}{' again' * idempotent}")
 
     async def leave(self, name: str) -> None:
         self.said.append(f"leave {name}")
@@ -71,8 +71,8 @@ class PlainDesk:
     def checkpoint(self, step: str, *, flush: bool) -> None:
         self.said.append(f"safe {step} {flush}")
 
-    def enter(self, name: str) -> None:
-        self.said.append(f"enter {name}")
+    def enter(self, name: str, *, idempotent: bool) -> None:
+        self.said.append(f"enter {name}{' again' * idempotent}")
 
     def leave(self, name: str) -> None:
         self.said.append(f"leave {name}")
@@ -94,12 +94,12 @@ def an_app(**options: Any) -> App:
     return app
 
 
-def a_run(desk: Desk, *, allowed: tuple[str, ...] | None = None, **options: Any) -> Run:
+def a_run(api: Desk, *, allowed: tuple[str, ...] | None = None, **options: Any) -> Run:
     grant = a_grant()
     assert grant.job is not None
     granted: Grant = replace(grant, job=replace(grant.job, allowed_actions=allowed))
     page: Any = object()
-    return Run(granted, an_app(**options).tasks["sync"], desk, page, page)
+    return Run(granted, an_app(**options).tasks["sync"], api, page, page)
 
 
 def test_a_task_is_known_by_its_name_and_kind() -> None:
@@ -148,7 +148,7 @@ def test_reasons_of_a_project() -> None:
     app = App()
     assert app.reason("OUT_OF_STOCK", retry=True) == "OUT_OF_STOCK"
     row = app.reasons["OUT_OF_STOCK"]
-    assert (row.retry, row.profile) == (RetryRule.UNLESS_SECTION_OPEN, ProfileRule.AVAILABLE)
+    assert (row.retry, row.profile) == (RetryRule.YES, ProfileRule.AVAILABLE)
     with pytest.raises(InputError, match="is a reason of Leasekeeper"):
         app.reason("TIMEOUT")
     with pytest.raises(InputError, match="one of: available, review_required, quarantined"):
@@ -166,23 +166,23 @@ def test_a_detector_must_look_for_something() -> None:
 
 
 async def test_what_a_run_says_goes_to_its_desk_after_a_look_at_the_lease() -> None:
-    desk = Desk()
-    run = a_run(desk)
+    api = Desk()
+    run = a_run(api)
     await run.safe("open", flush=True)
     async with run.mutating("pay"):
-        desk.said.append("inside")
+        api.said.append("inside")
     await run.attach("a.txt", "text")
-    assert desk.said == [
+    assert api.said == [
         "check", "safe open True", "check", "enter pay", "inside", "leave pay", "check", "attach a.txt 'text'",
     ]  # fmt: skip
 
 
 async def test_a_section_that_fails_is_not_left() -> None:
-    desk = Desk()
+    api = Desk()
     with pytest.raises(ValueError, match="half"):
-        async with a_run(desk).mutating("pay"):
+        async with a_run(api).mutating("pay"):
             raise ValueError("half")
-    assert desk.said == ["check", "enter pay"]
+    assert api.said == ["check", "enter pay"]
 
 
 @pytest.mark.parametrize(
@@ -227,18 +227,18 @@ def test_a_signal_is_noted() -> None:
 
 
 def test_a_plain_run_says_the_same() -> None:
-    app, desk = App(), PlainDesk()
+    app, api = App(), PlainDesk()
 
     @app.task("sync")
     def plain(run: SyncRun) -> None: ...
 
     page: Any = object()
-    run = SyncRun(a_grant(), app.tasks["sync"], desk, page, page)
+    run = SyncRun(a_grant(), app.tasks["sync"], api, page, page)
     run.safe("open")
     with run.mutating("pay"):
-        desk.said.append("inside")
+        api.said.append("inside")
     run.attach("a.bin", b"x")
     assert run.stopping
-    assert desk.said == [
+    assert api.said == [
         "check", "safe open False", "check", "enter pay", "inside", "leave pay", "check", "attach a.bin b'x'",
     ]  # fmt: skip

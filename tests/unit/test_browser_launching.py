@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from leasekeeper.browsers.launching import forget_tabs, launch_options
-from leasekeeper.browsers.secrets import Credentials
+from leasekeeper.browsers.keeper.directory import forget_tabs
+from leasekeeper.browsers.launching import launch_options
 from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.browsers import Credentials
 from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.profiles import Profile
@@ -139,9 +140,9 @@ def test_only_open_tabs_are_forgotten(tmp_path: Path) -> None:
     sessions.mkdir(parents=True)
     for path in (sessions / "Session_1", sessions / "Tabs_1", tmp_path / "Default" / "Cookies"):
         path.write_text("x")
-    forget_tabs(tmp_path)
-    forget_tabs(tmp_path)
-    forget_tabs(tmp_path / "new")
+    forget_tabs(str(tmp_path))
+    forget_tabs(str(tmp_path))
+    forget_tabs(str(tmp_path / "new"))
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["Cookies"]
 
 
@@ -151,5 +152,5 @@ def test_tabs_are_not_looked_for_behind_a_link(tmp_path: Path) -> None:
     precious.write_text("x")
     (tmp_path / "profile" / "Default").mkdir(parents=True)
     (tmp_path / "profile" / "Default" / "Sessions").symlink_to(precious.parent)
-    forget_tabs(tmp_path / "profile")
+    forget_tabs(str(tmp_path / "profile"))
     assert precious.exists()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.secrets import Credentials, resolve_credentials
+from leasekeeper.browsers.secrets import resolve_credentials
+from leasekeeper.core.browsers import Credentials
 from leasekeeper.errors import InputError
 
 SECRET = "hunter:2:secret"  # noqa: S105 - nobody's password

@@ -42,7 +42,7 @@ def test_every_setting_can_be_set_from_the_environment() -> None:
             "LEASEKEEPER_LONG_RUN": "60",
             "LEASEKEEPER_BACKOFF_FIRST": "1",
             "LEASEKEEPER_BACKOFF_FACTOR": "3",
-            "LEASEKEEPER_BACKOFF_MOST": "10",
+            "LEASEKEEPER_BACKOFF_MAX": "10",
             "LEASEKEEPER_CLOCK_TOLERANCE": "2",
             "LEASEKEEPER_STRICT_TASKS": "1",
             "LEASEKEEPER_KEEP_JOBS": "1",
@@ -59,7 +59,7 @@ def test_every_setting_can_be_set_from_the_environment() -> None:
         seconds(2),
     )
     assert (config.policy.worker_ttl, config.policy.long_run) == (seconds(30), seconds(60))
-    assert (backoff.first, backoff.factor, backoff.most) == (seconds(1), 3.0, seconds(10))
+    assert (backoff.first, backoff.factor, backoff.max) == (seconds(1), 3.0, seconds(10))
     assert config.policy.strict_tasks is True
     assert config.retention == Retention(jobs=timedelta(days=1), events=None)
 
@@ -84,7 +84,7 @@ def test_a_number_above_its_bound_is_refused_with_the_bound() -> None:
 def test_all_wrong_settings_are_named_at_once() -> None:
     found = faults({"LEASEKEEPER_LEASE_TTL": "x", "LEASEKEEPER_POLL_EVERY": "y"}, nonsense=1)
     assert list(found) == ["LEASEKEEPER_LEASE_TTL", "LEASEKEEPER_POLL_EVERY", "nonsense"]
-    assert found["nonsense"].startswith("no such setting; there are: store, lease_ttl")
+    assert found["nonsense"].startswith("no such setting; there are: store, store_timeout")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_every_setting_has_a_unit_a_line_of_docs_and_a_sound_default(setting: ob
     assert found.unit
     assert found.doc
     if isinstance(found.default, float):
-        assert found.least <= found.default <= found.most
+        assert found.minimum <= found.default <= found.maximum
 
 
 def test_settings_have_different_names() -> None:

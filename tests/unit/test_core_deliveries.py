@@ -8,7 +8,7 @@ import pytest
 from leasekeeper.core.deliveries import (
     DELAYS,
     LONGEST_WAIT,
-    MOST_ATTEMPTS,
+    MAX_ATTEMPTS,
     SPREAD,
     VANISHED,
     Attempt,
@@ -56,7 +56,7 @@ def test_who_takes_it_has_it_to_himself_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
-@pytest.mark.parametrize("number", range(1, MOST_ATTEMPTS + 1))
+@pytest.mark.parametrize("number", range(1, MAX_ATTEMPTS + 1))
 def test_any_answer_of_the_200s_delivers(number: int, status: int) -> None:
     after = after_attempt(owed(attempts=number), attempt(number, status), now=LATER, jitter=0.5)
     assert after is not None
@@ -64,7 +64,7 @@ def test_any_answer_of_the_200s_delivers(number: int, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [None, 100, 199, 300, 301, 308, 400, 401, 404, 408, 429, 500, 503, 599])
-@pytest.mark.parametrize("number", range(1, MOST_ATTEMPTS))
+@pytest.mark.parametrize("number", range(1, MAX_ATTEMPTS))
 def test_any_other_answer_is_tried_again_after_the_delay_of_its_attempt(number: int, status: int | None) -> None:
     for jitter in (0.0, 1.0):
         after = after_attempt(owed(attempts=number), attempt(number, status), now=LATER, jitter=jitter)
@@ -75,8 +75,8 @@ def test_any_other_answer_is_tried_again_after_the_delay_of_its_attempt(number: 
 
 @pytest.mark.parametrize("status", [None, 302, 404, 503])
 def test_the_last_attempt_exhausts_it(status: int | None) -> None:
-    last = owed(attempts=MOST_ATTEMPTS)
-    after = after_attempt(last, attempt(MOST_ATTEMPTS, status), now=LATER, jitter=0)
+    last = owed(attempts=MAX_ATTEMPTS)
+    after = after_attempt(last, attempt(MAX_ATTEMPTS, status), now=LATER, jitter=0)
     assert after is not None
     assert (after.state, after.ended_at) == (DeliveryState.EXHAUSTED, LATER)
 
@@ -127,12 +127,12 @@ def test_what_was_given_up_is_delivered_after_all_if_the_receiver_has_it() -> No
 
 def test_what_nobody_lives_to_tell_of_is_not_tried_for_ever() -> None:
     delivery = owed()
-    for number in range(1, MOST_ATTEMPTS + 1):
+    for number in range(1, MAX_ATTEMPTS + 1):
         delivery = taken(delivery, now=NOW, hold=timedelta(0))
         assert (delivery.state, delivery.attempts) == (DeliveryState.PENDING, number)
     over = taken(delivery, now=LATER, hold=timedelta(0))
     assert (over.state, over.answer, over.ended_at) == (DeliveryState.EXHAUSTED, VANISHED, LATER)
-    assert over.attempts == MOST_ATTEMPTS
+    assert over.attempts == MAX_ATTEMPTS
     heard = taken(replace(delivery, answer="HTTP 500"), now=LATER, hold=timedelta(0))
     assert heard.answer == f"{VANISHED}; the answer before: HTTP 500"
 

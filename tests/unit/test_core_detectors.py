@@ -87,4 +87,4 @@ def test_the_selectors_to_look_for_are_known_beforehand() -> None:
 def test_a_detector_that_cannot_work_is_refused_with_advice(conditions: dict[str, str], complaint: str) -> None:
     with pytest.raises(InputError) as raised:
         Detector(**conditions)
-    assert complaint in raised.value.message
+    assert complaint in str(raised.value)

@@ -2,29 +2,43 @@
 
 import pytest
 
-from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule, failure, handed_in, unknown
+from leasekeeper.browsers.keeper import reasons as keeper_reasons
+from leasekeeper.core.failures import (
+    FAILURES,
+    BelongsTo,
+    Failure,
+    ProfileRule,
+    Reason,
+    RetryRule,
+    failure,
+    handed_in,
+    unknown,
+)
 
 TABLE = """
-TIMEOUT                    page     yes                 available
-TEMPORARY_NAVIGATION_ERROR page     yes                 available
-BROWSER_LAUNCH_FAILED      browser  unless_section_open by_facts
-BROWSER_CRASHED            browser  unless_section_open by_facts
-LOGIN_REQUIRED             account  no                  review_required
-PROFILE_MISMATCH           profile  no                  review_required
-PROFILE_DIRECTORY_EMPTY    profile  no                  review_required
-HUMAN_REVIEW_REQUIRED      workflow no                  review_required
-SECURITY_PROMPT            account  no                  quarantined
-PROXY_REGION_MISMATCH      proxy    no                  quarantined_if_proxy_changed
-PROXY_CHANGED              proxy    no                  quarantined
-PROXY_UNREACHABLE          proxy    yes                 available
-PROFILE_IN_USE_ELSEWHERE   profile  no                  review_required
-WORKER_STOPPED             worker   unless_section_open available
-MANUAL_USE_DETECTED        profile  no                  review_required
-PROFILE_CORRUPT            profile  no                  quarantined
-ACTION_NOT_ALLOWED         workflow no                  available
-TASK_ERROR                 code     no                  available
-WORKER_LOST                worker   unless_section_open stale
-LEASE_LOST                 worker   unless_section_open stale
+TIMEOUT                    page     yes available
+TEMPORARY_NAVIGATION_ERROR page     yes available
+BROWSER_LAUNCH_FAILED      browser  yes available
+BROWSER_CRASHED            browser  yes available
+LOGIN_REQUIRED             account  no  review_required
+PROFILE_MISMATCH           profile  no  review_required
+PROFILE_DIRECTORY_EMPTY    profile  no  review_required
+HUMAN_REVIEW_REQUIRED      workflow no  review_required
+SECURITY_PROMPT            account  no  quarantined
+PROXY_REGION_MISMATCH      proxy    no  available
+PROXY_CHANGED              proxy    no  quarantined
+PROXY_UNREACHABLE          proxy    yes available
+SECRET_UNAVAILABLE         worker   yes available
+PROFILE_IN_USE_ELSEWHERE   profile  no  review_required
+MACHINE_UNWELL             worker   yes available
+MEMORY_EXCEEDED            page     yes available
+WORKER_STOPPED             worker   yes available
+MANUAL_USE_DETECTED        profile  no  review_required
+PROFILE_CORRUPT            profile  no  quarantined
+ACTION_NOT_ALLOWED         workflow no  available
+TASK_ERROR                 code     no  available
+WORKER_LOST                worker   yes stale
+LEASE_LOST                 worker   yes stale
 """
 
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
@@ -88,3 +102,12 @@ def test_a_holders_reason_that_nobody_knows_needs_a_person() -> None:
 )
 def test_what_a_misspelt_reason_may_have_meant(reason: str, told: str) -> None:
     assert unknown(reason, {}) == told
+
+
+def test_a_keeper_gives_reasons_that_the_table_has() -> None:
+    names = {name: value for name, value in vars(keeper_reasons).items() if name.isupper()}
+    assert names == {name: Reason(name).value for name in names}
+
+
+def test_every_built_in_reason_has_a_row() -> None:
+    assert set(FAILURES) == set(Reason)

@@ -46,7 +46,7 @@ def profiles() -> st.SearchStrategy[Mapping[str, Profile]]:
 
 
 def limits() -> st.SearchStrategy[Mapping[str, Limit]]:
-    made = st.builds(lambda pool, most: Limit(pool=pool, max_leases=most), IDS, st.integers(1, 3))
+    made = st.builds(lambda pool, limit: Limit(pool=pool, max_leases=limit), IDS, st.integers(1, 3))
     return st.lists(made, max_size=3).map(lambda records: {record.pool: record for record in records})
 
 

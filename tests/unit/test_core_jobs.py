@@ -56,17 +56,17 @@ def test_each_delay_is_twice_the_one_before_up_to_a_quarter_of_an_hour(attempt: 
 @given(
     first=st.floats(min_value=0, max_value=604_800),
     factor=st.floats(min_value=1, max_value=100),
-    most=st.floats(min_value=0, max_value=604_800),
+    maximum=st.floats(min_value=0, max_value=604_800),
     attempt=st.integers(min_value=0, max_value=10_000),
     jitter=st.floats(min_value=0, max_value=1, exclude_max=True),
 )
 def test_jitter_takes_at_most_half_and_the_limit_holds(
-    first: float, factor: float, most: float, attempt: int, jitter: float
+    first: float, factor: float, maximum: float, attempt: int, jitter: float
 ) -> None:
-    backoff = Backoff(first=seconds(first), factor=factor, most=seconds(most))
+    backoff = Backoff(first=seconds(first), factor=factor, max=seconds(maximum))
     delay = backoff.delay(attempt, jitter)
-    least = min(backoff.first, backoff.most) / 2
-    assert least - timedelta(microseconds=1) <= delay <= backoff.most
+    least = min(backoff.first, backoff.max) / 2
+    assert least - timedelta(microseconds=1) <= delay <= backoff.max
 
 
 @given(st.integers(min_value=1, max_value=200), st.floats(min_value=0, max_value=1, exclude_max=True))

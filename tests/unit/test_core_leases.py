@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasekeeper.core.ids import ProfileId, Token, is_id
-from leasekeeper.core.leases import LIVE, LeaseStatus, Timing, clock_jump, is_live, refusal
+from leasekeeper.core.leases import LIVE, LeaseStatus, Refusal, Timing, clock_jump, is_live, refusal
 from leasekeeper.core.workers import Worker, reports
 from tests.unit.records import NOW, a_lease, before, seconds
 
@@ -63,24 +63,24 @@ def test_the_live_lease_with_its_own_token_may_write() -> None:
 
 
 def test_a_write_without_a_lease_is_refused() -> None:
-    assert refusal(None, a_lease().ref, NOW) == "there is no such lease"
+    assert refusal(None, a_lease().ref, NOW) is Refusal.NO_SUCH_LEASE
 
 
 @pytest.mark.parametrize("changes", [{"token": Token(6)}, {"token": Token(8)}, {"profile_id": ProfileId("other")}])
 def test_a_foreign_token_is_refused(changes: dict[str, Any]) -> None:
     foreign = a_lease(**changes).ref
-    assert refusal(a_lease(), foreign, NOW) == "the fencing token is not the one this lease was granted with"
+    assert refusal(a_lease(), foreign, NOW) is Refusal.WRONG_TOKEN
 
 
 @pytest.mark.parametrize("status", sorted(set(LeaseStatus) - LIVE))
 def test_an_ended_lease_writes_nothing(status: LeaseStatus) -> None:
     lease = a_lease(status=status)
-    assert refusal(lease, lease.ref, NOW) == f"the lease is {status}"
+    assert refusal(lease, lease.ref, NOW) == Refusal(status)
 
 
 def test_an_expired_lease_writes_nothing() -> None:
     lease = a_lease(expires_at=NOW)
-    assert refusal(lease, lease.ref, NOW) == "the lease has expired"
+    assert refusal(lease, lease.ref, NOW) is Refusal.OVERDUE
 
 
 @given(st.sampled_from(LeaseStatus), st.integers(min_value=-100, max_value=100))
@@ -90,7 +90,7 @@ def test_a_write_is_accepted_exactly_while_the_lease_is_live(status: LeaseStatus
 
 
 @pytest.mark.parametrize(
-    ("store", "least", "most", "expected"),
+    ("store", "least", "limit", "expected"),
     [
         (5.0, 5.0, 5.0, None),
         (9.9, 5.0, 5.0, None),
@@ -104,9 +104,9 @@ def test_a_write_is_accepted_exactly_while_the_lease_is_live(status: LeaseStatus
     ],
 )
 def test_a_clock_jumped_if_it_strays_further_than_tolerated(
-    store: float, least: float, most: float, expected: timedelta | None
+    store: float, least: float, limit: float, expected: timedelta | None
 ) -> None:
-    assert clock_jump(seconds(store), seconds(least), seconds(most), seconds(5)) == expected
+    assert clock_jump(seconds(store), seconds(least), seconds(limit), seconds(5)) == expected
 
 
 @pytest.mark.parametrize("text", ["a", "store_us_018", "A.b-c_9", "-x", "_", "x" * 128])

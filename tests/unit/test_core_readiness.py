@@ -11,8 +11,9 @@ from leasekeeper.core.accounts import Routing
 from leasekeeper.core.ids import AccountId, ProfileId
 from leasekeeper.core.jobs import Risk
 from leasekeeper.core.profiles import ProfileState
-from leasekeeper.core.readiness import NEXT_STEP, Blocked, can_share, job_gate, lane_gate
+from leasekeeper.core.readiness import Blocked, WaitFacts, can_share, job_gate, lane_gate, shown_reason, waits_as
 from leasekeeper.core.routing import is_account_key, routing_key
+from leasekeeper.wording import UNBLOCKED_BY
 from tests.unit.records import a_job, a_profile, a_proxy
 
 REASONS = {
@@ -142,9 +143,9 @@ def test_a_leased_profile_takes_another_run_only_if_both_may_share(facts: dict[s
 
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(0, 8), st.booleans(), st.booleans(), st.booleans())
 def test_the_gate_never_lets_a_profile_exceed_its_limit(
-    most: int, live: int, exclusive: int, shared: bool, disposable: bool, ending: bool
+    limit: int, live: int, exclusive: int, shared: bool, disposable: bool, ending: bool
 ) -> None:
-    profile = a_profile(max_active_runs=most, disposable=disposable)
+    profile = a_profile(max_active_runs=limit, disposable=disposable)
     blocked = gate(
         state=ProfileState.LEASED,
         profile=profile,
@@ -154,7 +155,7 @@ def test_the_gate_never_lets_a_profile_exceed_its_limit(
         ending=ending,
     )
     if blocked is None:
-        assert live < most
+        assert live < limit
         assert exclusive == 0
         assert can_share(profile, shared=shared)
 
@@ -169,8 +170,8 @@ def test_only_read_only_runs_and_disposable_profiles_share() -> None:
 
 def test_the_blocked_reasons_are_those_of_the_product_and_each_has_a_next_step() -> None:
     assert {reason.value for reason in Blocked} == REASONS
-    assert set(NEXT_STEP) == set(Blocked)
-    assert all(NEXT_STEP.values())
+    assert set(UNBLOCKED_BY) == set(Blocked)
+    assert all(UNBLOCKED_BY.values())
 
 
 @pytest.mark.parametrize(
@@ -180,8 +181,8 @@ def test_the_blocked_reasons_are_those_of_the_product_and_each_has_a_next_step()
         (Blocked.ACCOUNT_PAUSE, "resume"),
         (Blocked.PROXY_MISMATCH, "fleet.yaml"),
         (Blocked.ENVIRONMENT_MISMATCH, "fleet.yaml"),
-        (Blocked.REVIEW_REQUIRED, "leasekeeper reviews"),
-        (Blocked.PROFILE_STATE, "leasekeeper why profile"),
+        (Blocked.REVIEW_REQUIRED, "a person"),
+        (Blocked.PROFILE_STATE, "a stale profile"),
         (Blocked.CAPACITY, "limit"),
         (Blocked.APPROVAL, "approve"),
         (Blocked.NO_WORKER, "start a worker"),
@@ -189,7 +190,7 @@ def test_the_blocked_reasons_are_those_of_the_product_and_each_has_a_next_step()
     ],
 )
 def test_each_next_step_says_what_it_waits_for(reason: Blocked, words: str) -> None:
-    assert words in NEXT_STEP[reason]
+    assert words in UNBLOCKED_BY[reason]
 
 
 @pytest.mark.parametrize(
@@ -212,3 +213,27 @@ def test_the_account_s_policy_gives_the_routing_key(
     key = routing_key(routing, account_id=AccountId("a1"), profile_id=ProfileId("p1"), task=task, shared=shared)
     assert key == expected
     assert is_account_key(key) is expected.startswith("account")
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (WaitFacts(), None),
+        (WaitFacts(unserved=True), Blocked.NO_WORKER),
+        (WaitFacts(full=True, unserved=True), Blocked.CAPACITY),
+        (WaitFacts(hold=Blocked.PROFILE_LEASE, full=True, unserved=True), Blocked.PROFILE_LEASE),
+    ],
+)
+def test_a_queued_job_shows_the_first_thing_that_it_waits_for(facts: WaitFacts, reason: Blocked | None) -> None:
+    assert shown_reason(facts) == reason
+
+
+def test_whoever_searches_for_a_reason_finds_the_jobs_that_show_it() -> None:
+    either = (False, True)
+    holds = (None, Blocked.PROFILE_LEASE, Blocked.ACCOUNT_PAUSE)
+    for hold, full, unserved in product(holds, either, either):
+        facts = WaitFacts(hold=hold, full=full, unserved=unserved)
+        for reason in (Blocked.CAPACITY, Blocked.NO_WORKER, Blocked.PROFILE_LEASE, Blocked.ACCOUNT_PAUSE):
+            wanted = waits_as(reason)
+            found = wanted.hold == hold and wanted.full in (full, None) and wanted.unserved in (unserved, None)
+            assert found == (shown_reason(facts) == reason)

@@ -21,6 +21,7 @@ from leasekeeper.core.settle import (
     quarantine_trigger,
     resolve,
     settle,
+    used_proxy,
 )
 from tests.unit.records import NOW, a_job, a_lease, before, seconds
 
@@ -100,8 +101,11 @@ SECURITY_PROMPT            review    quarantined
 PROXY_REGION_MISMATCH      review    available
 PROXY_CHANGED              review    quarantined
 PROXY_UNREACHABLE          scheduled available
+SECRET_UNAVAILABLE         scheduled available
 PROFILE_IN_USE_ELSEWHERE   review    review_required
 MANUAL_USE_DETECTED        review    review_required
+MACHINE_UNWELL             scheduled available
+MEMORY_EXCEEDED            scheduled available
 WORKER_STOPPED             scheduled available
 PROFILE_CORRUPT            review    quarantined
 PROFILE_NEWER_THAN_BROWSER review    available
@@ -182,7 +186,7 @@ def test_a_retry_waits_for_its_backoff() -> None:
 
 
 def test_a_job_may_bring_a_backoff_of_its_own() -> None:
-    own = Backoff(first=seconds(2), factor=3, most=seconds(60))
+    own = Backoff(first=seconds(2), factor=3, max=seconds(60))
     settlement = end("TIMEOUT", job=a_job(attempt=2, retry=Retry(backoff=own)))
     assert settlement.job is not None
     assert settlement.job.run_at == NOW + seconds(3)
@@ -403,7 +407,7 @@ def test_with_nothing_found_out_every_doubt_is_named() -> None:
     settlement = lose(facts=LostFacts(), last_safe_step=None)
     assert settlement is not None
     assert settlement.profile.reason == (
-        "worker worker_07 stopped reporting; not recovered: no safe step is known, "
+        "no heartbeat of worker worker_07 reached the store for 0 s; not recovered: no safe step is known, "
         "the final URL is unknown, the browser is not proven dead"
     )
 
@@ -504,3 +508,18 @@ def test_a_stale_profile_is_recovered_only_if_all_conditions_hold(
     if settlement is not None:
         assert settlement.profile.cause in TRANSITIONS[ProfileState.STALE, state_of(settlement.profile)]
         assert not settlement.profile.unresolved
+
+
+@pytest.mark.parametrize(
+    ("said", "used"),
+    [
+        ({"facts": EndFacts(browser=Browser.CLOSED)}, True),
+        ({"facts": EndFacts(browser=Browser.NOT_PROVEN)}, True),
+        ({"facts": EndFacts(browser=Browser.CLOSED), "proxy_used": False}, False),
+        ({"facts": EndFacts(browser=Browser.NONE)}, False),
+        ({"not_started": True}, False),
+        ({"not_started": True, "facts": EndFacts(failing_clause="its processes live on")}, True),
+    ],
+)
+def test_a_run_names_its_proxy_only_if_a_browser_was_behind_it(said: dict[str, Any], used: bool) -> None:
+    assert used_proxy(Ending(ref=a_lease().ref, **said)) is used

@@ -1,18 +1,23 @@
-"""`why`: for every state of a job and of a profile an answer that names holder, next step and commands."""
+"""`why`: for every state of a job and of a profile an answer in codes and data, in sentences and in commands."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from leasekeeper.cli.hints import commands_for
 from leasekeeper.core.accounts import Limit
+from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.ids import JobId, LeaseId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import LeaseStatus, Purpose, RunRecord, RunResult
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
-from leasekeeper.core.readiness import NEXT_STEP, Blocked
-from leasekeeper.core.why import _NOBODY_SENDS, Why, WhyFacts, after_revoke, ago, explain, span
+from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.why import Next, Possible, Step, explain
+from leasekeeper.core.why_facts import WhyFacts
+from leasekeeper.wording import UNBLOCKED_BY, ago, span
+from leasekeeper.wording.why import _NOBODY_SENDS, why_text
 from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, a_proxy, an_account, before, seconds
 
 LOST = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(5), ended_at=before(5), unresolved=True)
@@ -65,7 +70,23 @@ def a_run(**changes: Any) -> RunRecord:
     return replace(usual, **changes)
 
 
-def text(why: Why) -> str:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer as the command line shows it."""
+
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    next: tuple[str, ...]
+    can: tuple[str, ...]
+
+
+def told(gathered: WhyFacts) -> Told:
+    why = explain(gathered)
+    said = why_text(why)
+    return Told(said.headline, said.facts, said.next, tuple(commands_for(why)))
+
+
+def text(why: Told) -> str:
     lines = [f"{name}: {value}" for name, value in why.facts]
     return "\n".join([why.headline, *lines, *why.next, *why.can])
 
@@ -99,7 +120,7 @@ def test_every_state_of_a_job_is_in_the_table() -> None:
 @pytest.mark.parametrize(("state", "profile", "words"), JOBS)
 def test_why_answers_for_every_state_of_a_job(state: JobState, profile: ProfileState, words: list[str]) -> None:
     job = a_job(state=state, run_at=NOW + seconds(200), finished_at=before(10))
-    why = explain(facts(profile, job))
+    why = told(facts(profile, job))
     assert why.headline.startswith("job job_1 ")
     assert why.next
     assert [word for word in words if word not in text(why)] == []
@@ -107,31 +128,31 @@ def test_why_answers_for_every_state_of_a_job(state: JobState, profile: ProfileS
 
 @pytest.mark.parametrize("reason", Blocked)
 def test_why_tells_each_blocked_reason_with_its_next_step(reason: Blocked) -> None:
-    why = explain(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
+    why = told(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
     assert why.headline == f"job job_1 is {reason}"
-    assert why.next == (NEXT_STEP[reason],)
+    assert why.next == (UNBLOCKED_BY[reason],)
     assert "leasekeeper jobs cancel job_1 --note …" in why.can
 
 
 def test_why_offers_to_approve_a_job_that_waits_for_it() -> None:
-    why = explain(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=Blocked.APPROVAL)))
+    why = told(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=Blocked.APPROVAL)))
     assert "leasekeeper jobs approve job_1 --note …" in why.can
 
 
 def test_why_counts_the_leases_of_a_full_pool() -> None:
     job = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.CAPACITY)
-    why = explain(facts(job=job, limit=Limit(pool="default", max_leases=100), pool_leases=100))
+    why = told(facts(job=job, limit=Limit(pool="default", max_leases=100), pool_leases=100))
     assert "100 of 100 leases of pool default are taken" in text(why)
 
 
 def test_why_offers_to_resume_the_paused_account_of_a_blocked_job() -> None:
     job = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.ACCOUNT_PAUSE)
-    why = explain(facts(job=job, account=an_account(paused=True)))
+    why = told(facts(job=job, account=an_account(paused=True)))
     assert "leasekeeper accounts resume store_us_018 --note …" in why.can
 
 
 def test_why_tells_a_job_s_history() -> None:
-    why = explain(facts(job=a_job(state=JobState.REVIEW, losses=2, detail="WORKER_LOST: gone", attempt=2)))
+    why = told(facts(job=a_job(state=JobState.REVIEW, losses=2, detail="WORKER_LOST: gone", attempt=2)))
     assert "sync_orders, attempt 2 of 3, priority 0" in text(why)
     assert "lost workers: 2" in text(why)
     assert "detail: WORKER_LOST: gone" in text(why)
@@ -140,7 +161,7 @@ def test_why_tells_a_job_s_history() -> None:
 def test_why_never_shows_a_payload() -> None:
     for state in JobState:
         job = a_job(state=state, payload={"password": "hunter2"}, run_at=NOW, finished_at=NOW)
-        assert "hunter2" not in text(explain(facts(ProfileState.LEASED, job)))
+        assert "hunter2" not in text(told(facts(ProfileState.LEASED, job)))
 
 
 PROFILES: list[tuple[ProfileState, list[str]]] = [
@@ -168,7 +189,7 @@ def test_every_state_of_a_profile_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("state", "words"), PROFILES)
 def test_why_answers_for_every_state_of_a_profile(state: ProfileState, words: list[str]) -> None:
-    why = explain(facts(state))
+    why = told(facts(state))
     assert why.headline == f"profile profile_018 is {state}"
     assert why.next
     assert [word for word in words if word not in text(why)] == []
@@ -176,32 +197,31 @@ def test_why_answers_for_every_state_of_a_profile(state: ProfileState, words: li
 
 
 def test_why_names_the_holder_its_heartbeat_and_its_last_step() -> None:
-    lines = dict(explain(facts(ProfileState.LEASED, holders=(a_lease(open_section="submit_order"),))).facts)
+    lines = dict(told(facts(ProfileState.LEASED, holders=(a_lease(open_section="submit_order"),))).facts)
     assert lines["holder"] == "worker_07, run run_1 (job) of profile profile_018, token 7, since 2 min ago"
     assert lines["heartbeat"] == "10 s ago; lease ends in 50 s"
     assert lines["last safe step"] == "dashboard_open (40 s ago); inside submit_order"
 
 
 def test_why_says_that_nobody_sweeps_when_a_lease_is_over_or_a_job_was_due() -> None:
-    over = explain(facts(ProfileState.LEASED, holders=(a_lease(expires_at=NOW - seconds(1)),)))
+    over = told(facts(ProfileState.LEASED, holders=(a_lease(expires_at=NOW - seconds(1)),)))
     assert dict(over.facts)["heartbeat"] == "10 s ago; lease was over 1 s ago"
     assert "nothing sweeps" in text(over)
-    assert over.can == ("leasekeeper sweep",)
+    assert [command.split("  #")[0] for command in over.can] == ["leasekeeper sweep"]
     due = a_job(state=JobState.SCHEDULED, run_at=NOW - seconds(3))
-    late = explain(facts(ProfileState.AVAILABLE, job=due))
+    late = told(facts(ProfileState.AVAILABLE, job=due))
     assert "was due 3 s ago" in late.headline
     assert "nothing sweeps" in text(late)
-    assert not [command for command in late.can if "sweep" in command]
 
 
 def test_why_says_if_the_holder_has_reached_no_safe_step() -> None:
     fresh = a_lease(last_safe_step=None, last_safe_at=None, purpose=Purpose.MANUAL)
-    assert dict(explain(facts(ProfileState.LEASED, holders=(fresh,))).facts)["last safe step"] == "none yet"
+    assert dict(told(facts(ProfileState.LEASED, holders=(fresh,))).facts)["last safe step"] == "none yet"
 
 
 def test_why_offers_to_revoke_each_of_several_sharers() -> None:
     sharers = (a_lease(), a_lease(lease_id=LeaseId("lease_2")))
-    assert len([c for c in explain(facts(ProfileState.LEASED, holders=sharers)).can if "revoke" in c]) == 2
+    assert len([c for c in told(facts(ProfileState.LEASED, holders=sharers)).can if "revoke" in c]) == 2
 
 
 REVOKED = a_lease(status=LeaseStatus.REVOKED)
@@ -222,29 +242,32 @@ def test_why_tells_what_becomes_of_a_revoked_lease_and_does_not_offer_to_revoke_
     lease: dict[str, Any], then: str
 ) -> None:
     holders = (replace(REVOKED, **lease),)
-    said = f"lease lease_1 was revoked: its profile stays leased until its time is up, in 50 s; then {then}"
+    said = "lease lease_1 was revoked: its profile stays leased until it expires, in 50 s"
     blocked = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.PROFILE_LEASE)
     for job in (None, a_job(), blocked):
-        why = explain(facts(ProfileState.LEASED, job, holders=holders))
-        assert why.next == (said,)
+        why = told(facts(ProfileState.LEASED, job, holders=holders))
+        assert why.next == (said, then)
         assert not [command for command in why.can if "revoke" in command]
         assert dict(why.facts)["heartbeat"] == "10 s ago; lease revoked, ends in 50 s"
 
 
 def test_why_tells_a_revoked_lease_from_those_that_share_its_profile() -> None:
     other = a_lease(lease_id=LeaseId("lease_2"), run_id=RunId("run_2"))
-    why = explain(facts(ProfileState.LEASED, holders=(REVOKED, other)))
-    assert why.next[1] == "its other runs go on; it stays leased until the last of them has ended"
+    why = told(facts(ProfileState.LEASED, holders=(REVOKED, other)))
+    assert why.next[2] == "its other runs go on; it stays leased until the last of them has ended"
     assert why.can == ("leasekeeper leases revoke lease_2 --note …",)
     # The job of the other run is not the one whose lease was taken away.
-    running = explain(facts(ProfileState.LEASED, a_job(run_id=RunId("run_2")), holders=(REVOKED, other)))
+    running = told(facts(ProfileState.LEASED, a_job(run_id=RunId("run_2")), holders=(REVOKED, other)))
     assert "it ends by itself" in running.next[0]
     assert running.can == ("leasekeeper leases revoke lease_2 --note …",)
 
 
 def test_why_says_if_the_time_of_a_revoked_lease_is_up() -> None:
-    over = after_revoke(replace(REVOKED, expires_at=before(1)), NOW)
-    assert over == "its time is up, the next sweep quarantines it (release policy quarantine)"
+    over = told(facts(ProfileState.LEASED, a_job(), holders=(replace(REVOKED, expires_at=before(1)),)))
+    assert over.next == (
+        "lease lease_1 was revoked and has expired",
+        "the next sweep quarantines it (release policy quarantine)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,13 +280,13 @@ def test_why_says_if_the_time_of_a_revoked_lease_is_up() -> None:
     ],
 )
 def test_why_tells_how_a_stale_profile_will_be_resolved(lease: dict[str, Any], words: str) -> None:
-    why = explain(facts(ProfileState.STALE, unresolved=(replace(LOST, **lease),)))
+    why = told(facts(ProfileState.STALE, unresolved=(replace(LOST, **lease),)))
     assert words in "\n".join(why.next)
 
 
 def test_why_tells_of_a_pause_and_of_a_drain() -> None:
     paused = an_account(paused=True, pause_note="ban wave")
-    why = explain(facts(account=paused, lane=a_lane(drain=True)))
+    why = told(facts(account=paused, lane=a_lane(drain=True)))
     assert "store_us_018 (paused)" in text(why)
     assert "paused because: ban wave" in text(why)
     assert "its jobs wait until the account is resumed" in why.next
@@ -273,54 +296,54 @@ def test_why_tells_of_a_pause_and_of_a_drain() -> None:
 
 def test_why_names_the_run_of_the_same_account_that_is_waited_for() -> None:
     other = a_lease(run_id=RunId("run_9"), profile_id="profile_019")
-    why = explain(facts(key_holders=(other,), lane=a_lane(waits_on="account:store_us_018")))
+    why = told(facts(key_holders=(other,), lane=a_lane(waits_on="account:store_us_018")))
     assert why.next == ("its next job starts when run run_9 of the same account ends",)
 
 
 @pytest.mark.parametrize("reason", [Blocked.NO_WORKER, Blocked.CAPACITY, Blocked.APPROVAL])
 def test_why_says_what_the_next_job_of_a_free_profile_waits_for(reason: Blocked) -> None:
-    why = explain(facts(next_job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
-    assert why.next == (f"its next job (sync_orders in pool default) is {reason}: {NEXT_STEP[reason]}",)
+    why = told(facts(next_job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
+    assert why.next == (f"its next job (sync_orders in pool default) is {reason}: {UNBLOCKED_BY[reason]}",)
     assert why.can == ("leasekeeper why job job_1",)
-    ready = explain(facts(next_job=a_job(state=JobState.QUEUED)))
+    ready = told(facts(next_job=a_job(state=JobState.QUEUED)))
     assert ready.next == ("its next job starts as soon as a worker is free",)
 
 
 def test_why_says_if_nothing_waits() -> None:
-    assert explain(facts(waiting=0)).next == ("nothing waits for it",)
+    assert told(facts(waiting=0)).next == ("nothing waits for it",)
 
 
 def test_why_tells_how_the_last_run_ended() -> None:
-    told = "run_1 by worker_07, failed 3 min ago (LOGIN_REQUIRED)"
-    assert dict(explain(facts(ProfileState.AVAILABLE, last_run=a_run())).facts)["last run"] == told
+    line = "run_1 by worker_07, failed 3 min ago (LOGIN_REQUIRED)"
+    assert dict(told(facts(ProfileState.AVAILABLE, last_run=a_run())).facts)["last run"] == line
     # A job has its own last run: its profile may have had another since.
     other = a_run(run_id=RunId("run_9"))
-    why = explain(facts(job=a_job(state=JobState.SCHEDULED), job_run=a_run(), last_run=other))
-    assert dict(why.facts)["last run"] == told
+    why = told(facts(job=a_job(state=JobState.SCHEDULED), job_run=a_run(), last_run=other))
+    assert dict(why.facts)["last run"] == line
 
 
 @pytest.mark.parametrize("state", [ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED])
 def test_why_shows_the_evidence_first_where_a_person_decides(state: ProfileState) -> None:
     other = a_run(run_id=RunId("run_9"))
-    assert explain(facts(state, last_run=other)).can[0] == "leasekeeper runs show run_9"
+    assert told(facts(state, last_run=other)).can[0] == "leasekeeper runs show run_9"
     blocked = a_job(state=JobState.BLOCKED, run_id=None)
-    assert explain(facts(state, blocked, last_run=other)).can[0] == "leasekeeper runs show run_9"
-    review = explain(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=other))
+    assert told(facts(state, blocked, last_run=other)).can[0] == "leasekeeper runs show run_9"
+    review = told(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=other))
     assert review.can[:2] == ("leasekeeper runs show run_1", "leasekeeper runs show run_9")
-    same = explain(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=a_run()))
+    same = told(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=a_run()))
     assert len([command for command in same.can if "runs show" in command]) == 1
 
 
 def test_why_shows_the_evidence_of_a_job_whose_profile_is_well() -> None:
     for state in (JobState.REVIEW, JobState.DEAD):
-        why = explain(facts(job=a_job(state=state), job_run=a_run(), last_run=a_run(run_id=RunId("run_9"))))
+        why = told(facts(job=a_job(state=state), job_run=a_run(), last_run=a_run(run_id=RunId("run_9"))))
         assert [command for command in why.can if "runs show" in command] == ["leasekeeper runs show run_1"]
         assert why.can[0] == "leasekeeper runs show run_1"
 
 
 def test_why_warns_beside_requeue_of_a_section_that_may_have_gone_through() -> None:
     for section, caution in (("pay", "  # pay may have gone through: check the site before"), (None, "")):
-        why = explain(facts(job=a_job(state=JobState.REVIEW), job_run=a_run(open_section=section)))
+        why = told(facts(job=a_job(state=JobState.REVIEW), job_run=a_run(open_section=section)))
         assert f"leasekeeper jobs requeue job_1 --note …{caution}" in why.can
 
 
@@ -363,7 +386,7 @@ OVER = "nothing: it is over"
 
 
 @pytest.mark.parametrize(
-    ("changes", "told", "next_steps", "replay"),
+    ("changes", "line", "next_steps", "replay"),
     [
         (
             {"state": DeliveryState.DELIVERED, "ended_at": before(5)},
@@ -400,11 +423,11 @@ OVER = "nothing: it is over"
     ],
 )
 def test_why_tells_what_became_of_the_webhook(
-    changes: dict[str, Any], told: str, next_steps: tuple[str, ...], replay: bool
+    changes: dict[str, Any], line: str, next_steps: tuple[str, ...], replay: bool
 ) -> None:
     delivery = a_delivery(**changes)
-    why = explain(facts(job=a_job(state=JobState.COMPLETED), webhooks=(delivery,)))
-    assert ("webhook", told) in why.facts
+    why = told(facts(job=a_job(state=JobState.COMPLETED), webhooks=(delivery,)))
+    assert ("webhook", line) in why.facts
     assert why.next == next_steps
     assert ("leasekeeper webhooks replay d1 --note …" in why.can) is replay
     assert "hunter2" not in text(why)
@@ -415,5 +438,40 @@ def test_why_tells_a_webhook_that_waits_its_turn_from_one_that_nobody_sends() ->
     turn = "It waits its turn behind others to hook.test"
     for tried, said in ((None, _NOBODY_SENDS), (300, _NOBODY_SENDS), (9, turn)):
         tried_at = None if tried is None else before(tried)
-        why = explain(facts(job=a_job(state=JobState.COMPLETED), webhooks=(late,), webhooks_tried_at=tried_at))
+        why = told(facts(job=a_job(state=JobState.COMPLETED), webhooks=(late,), webhooks_tried_at=tried_at))
         assert why.next[-1] == f"its webhook was due 5 min ago. {said}"
+
+
+def test_an_answer_is_codes_ids_and_times() -> None:
+    lease = replace(REVOKED, release_policy=ReleasePolicy.RECOVER)
+    why = explain(facts(ProfileState.LEASED, a_job(), holders=(lease,)))
+    assert (why.target, why.id, why.state, why.now) == (Target.JOB, "job_1", JobState.RUNNING, NOW)
+    assert why.next == (
+        Step(code=Next.LEASE_REVOKED, lease_id=lease.lease_id, at=lease.expires_at),
+        Step(code=Next.SWEEP_RECOVERS, lease_id=lease.lease_id, at=lease.expires_at + seconds(15)),
+    )
+    (holder,) = why.holders
+    assert (holder.worker_id, holder.heartbeat_at, holder.expires_at) == ("worker_07", before(10), lease.expires_at)
+
+
+def test_what_a_person_can_do_is_an_action_on_a_target() -> None:
+    job = a_job(state=JobState.REVIEW)
+    why = explain(facts(ProfileState.QUARANTINED, job, job_run=a_run(open_section="pay"), last_run=a_run()))
+    assert why.possible == (
+        Possible(target=Target.JOB, id="job_1", action=Action.REQUEUE, section="pay"),
+        Possible(target=Target.JOB, id="job_1", action=Action.CANCEL),
+        *(
+            Possible(target=Target.PROFILE, id="profile_018", action=action)
+            for action in (Action.CLEAR, Action.REVIEW, Action.DISABLE)
+        ),
+    )
+    assert why.evidence == ("run_1",)
+
+
+@pytest.mark.parametrize("code", Next)
+def test_every_next_step_is_worded(code: Next) -> None:
+    step = Step(code=code, at=NOW, reason=Blocked.CAPACITY, lease_id=LeaseId("lease_1"), run_id=RunId("run_1"))
+    for job in (None, a_job()):
+        (said,) = why_text(replace(explain(facts(job=job)), next=(step,))).next
+        assert said != code
+        assert "None" not in said.replace("None in pool None", "").replace("others to None", "")

@@ -31,7 +31,8 @@ import pytest
 
 from leasekeeper import Event, connect
 from leasekeeper.cli import cli
-from leasekeeper.cli.loading import load_app
+from leasekeeper.cli.app_loader import load_app
+from leasekeeper.cli.init import NEXT
 from leasekeeper.wire import load_fleet
 from tools import docs
 
@@ -41,7 +42,7 @@ TASKS = ROOT / "examples/tasks"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
 SECONDS = 60
 PROGRAM = (sys.executable, "-c", "from leasekeeper.cli import main; main()")
-COMMANDS = ("apply", "up", "submit")
+COMMANDS = ("apply", "up", "submit sync_orders")
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
@@ -78,6 +79,13 @@ def test_a_generated_page_is_what_the_program_says(name: str) -> None:
 
 def test_the_reference_holds_generated_pages_only() -> None:
     assert sorted(path.name for path in docs.REFERENCE.iterdir()) == sorted(docs.PAGES)
+
+
+def test_every_public_name_has_a_description_of_its_own() -> None:
+    rows = re.findall(r"^\| `leasekeeper\.(\w+)` \| (.*) \|$", docs.PAGES["python.md"](), re.MULTILINE)
+    descriptions = [what for _, what in rows]
+    assert len(rows) > 20
+    assert [name for name, what in rows if not what or descriptions.count(what) > 1] == []
 
 
 def test_the_generator_writes_what_is_missing_and_checks_without_writing(tmp_path: Path) -> None:
@@ -188,6 +196,12 @@ def test_the_tasks_of_the_readme_run_as_it_says(tmp_path: Path, monkeypatch: pyt
         shop.shutdown()
 
 
+def test_the_readme_says_what_init_says_is_next() -> None:
+    lines = [line.strip() for where, line, _ in command_lines() if where.startswith("README.md block")]
+    (first,) = [number for number, line in enumerate(lines) if line.startswith("leasekeeper init ")]
+    assert lines[first + 1 : first + 1 + len(NEXT)] == list(NEXT)
+
+
 def first_ended(place: Path) -> list[Any]:
     """The runs, once there is one and it has ended."""
     until = time.monotonic() + 4 * SECONDS
@@ -272,7 +286,7 @@ def swept(until: str) -> dict[str, int]:
 async def check_events() -> None:
     """Each event of the tutorial carries what the page about events says."""
     async with connect() as client:
-        events = (await client.find(Event, most=1000)).items
+        events = (await client.find(Event, limit=1000)).items
     assert len({event.type for event in events}) > 10
     for event in events:
         assert set(event.data) <= set(docs.EVENTS[event.type][1]), event.type

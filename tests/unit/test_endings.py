@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.app import App, Run, Signal, Task
-from leasekeeper.browsers.reports import KeeperReport, Proof, Refusal
+from leasekeeper.core.browsers import BrowserReport, LaunchRefusal, Proof
 from leasekeeper.core.classify import Facts
 from leasekeeper.core.failures import ProfileRule, RetryRule, failure
 from leasekeeper.core.settle import Browser
@@ -22,28 +22,21 @@ from leasekeeper.runtime.endings import (
     unopened_facts,
 )
 
-CLEAN = Proof(graceful=True, processes_gone=True, lock_gone=True, exit_type="Normal", failing_clause="")
+CLEAN = Proof(clauses={"graceful": True, "processes_gone": True})
 KILLED = Proof(
-    graceful=False,
-    processes_gone=True,
-    lock_gone=False,
-    exit_type="Crashed",
+    clauses={"graceful": False, "processes_gone": True},
     failing_clause="the browser did not close and was killed (SIGKILL)",
 )
 ALIVE = Proof(
-    graceful=False,
-    processes_gone=False,
-    lock_gone=False,
-    exit_type="Crashed",
-    failing_clause="processes of the browser are still alive",
+    clauses={"graceful": False, "processes_gone": False}, failing_clause="processes of the browser are still alive"
 )
 
 # A program that cannot run at all, for want of a library.
-LEFT_NOTHING = replace(CLEAN, graceful=False, failing_clause="the browser ended by itself (exit code 127)")
-REFUSED = Refusal(reason="BROWSER_LAUNCH_FAILED", message="m")
+LEFT_NOTHING = replace(KILLED, failing_clause="the browser ended by itself (exit code 127)")
+REFUSED = LaunchRefusal(reason="BROWSER_LAUNCH_FAILED", message="m")
 
 
-def report(proof: Proof = CLEAN, **changes: Any) -> KeeperReport:
+def report(proof: Proof = CLEAN, **changes: Any) -> BrowserReport:
     fields: dict[str, Any] = {
         "profile_id": "p",
         "run_id": "r",
@@ -55,14 +48,15 @@ def report(proof: Proof = CLEAN, **changes: Any) -> KeeperReport:
         "exit_code": 0,
         "signal": None,
         "proof": proof,
+        "untouched": False,
         "final_url": None,
         "screenshot": None,
         "commands": (),
         "started_at": 1.0,
         "ended_at": 2.0,
-        "fence_reason": "",
+        "revoke_reason": "",
     }
-    return KeeperReport(**{**fields, **changes})
+    return BrowserReport(**{**fields, **changes})
 
 
 async def nothing(run: Run) -> None:
@@ -117,6 +111,16 @@ def test_a_task_returns_a_mapping_or_nothing(result: object, reason: str | None)
     assert outcome_of_result(result).reason == reason
 
 
+def test_a_result_that_is_nested_too_deep_is_the_task_s_error() -> None:
+    deep: object = "leaf"
+    for _ in range(700):
+        deep = [deep]
+    outcome = outcome_of_result({"found": deep})
+    assert outcome.reason == "TASK_ERROR"
+    assert "nested more than 32 levels deep" in outcome.message
+    assert outcome_of_result({"found": [[["leaf"]]]}).reason is None
+
+
 @pytest.mark.parametrize(
     ("outcome", "signals", "reason"),
     [
@@ -164,9 +168,11 @@ def test_a_reason_that_is_no_text_does_not_pass_for_success() -> None:
     assert outcome_of_error(Fail(nothing_named), task(), facts=Facts(), redact=str).reason == "None"
 
 
-FACTS: list[tuple[KeeperReport | None, dict[str, Any], Browser, str | None]] = [
+FACTS: list[tuple[BrowserReport | None, dict[str, Any], Browser, str | None]] = [
     (report(), {}, Browser.CLOSED, "u"),
     (report(KILLED), {}, Browser.NOT_PROVEN, "u"),
+    (report(Proof(clauses={})), {}, Browser.NOT_PROVEN, "u"),
+    (report(replace(CLEAN, clauses={"processes_gone": True, "lock_gone": False})), {}, Browser.NOT_PROVEN, "u"),
     (None, {}, Browser.NOT_PROVEN, "u"),
     (report(final_url="k"), {"final_url": None}, Browser.CLOSED, "k"),
     (report(), {"final_url": None}, Browser.CLOSED, None),
@@ -175,10 +181,8 @@ FACTS: list[tuple[KeeperReport | None, dict[str, Any], Browser, str | None]] = [
     (report(KILLED), {"opened": False, "final_url": None}, Browser.NOT_PROVEN, "about:blank"),
     (report(), {"opened": False, "final_url": None}, Browser.CLOSED, "about:blank"),
     (report(refused=REFUSED, started_at=None), {"opened": False}, Browser.NONE, "u"),
-    (report(LEFT_NOTHING, refused=REFUSED), {"opened": False}, Browser.NONE, "u"),
-    (report(replace(LEFT_NOTHING, exit_type=None), refused=REFUSED), {"opened": False}, Browser.NONE, "u"),
-    (report(replace(LEFT_NOTHING, exit_type="Crashed"), refused=REFUSED), {"opened": False}, Browser.NOT_PROVEN, "u"),
-    (report(replace(LEFT_NOTHING, lock_gone=False), refused=REFUSED), {"opened": False}, Browser.NOT_PROVEN, "u"),
+    (report(LEFT_NOTHING, refused=REFUSED, untouched=True), {"opened": False}, Browser.NONE, "u"),
+    (report(LEFT_NOTHING, refused=REFUSED), {"opened": False}, Browser.NOT_PROVEN, "u"),
     (report(LEFT_NOTHING), {"opened": False}, Browser.NOT_PROVEN, "u"),
     (report(KILLED, refused=REFUSED), {"opened": False}, Browser.NOT_PROVEN, "u"),
     (report(ALIVE, refused=REFUSED), {"opened": False, "throwaway": True}, Browser.NOT_PROVEN, "u"),
@@ -187,7 +191,7 @@ FACTS: list[tuple[KeeperReport | None, dict[str, Any], Browser, str | None]] = [
 
 @pytest.mark.parametrize(("said", "changes", "browser", "url"), FACTS)
 def test_the_keepers_word_decides_what_is_proven(
-    said: KeeperReport | None, changes: dict[str, Any], browser: Browser, url: str | None
+    said: BrowserReport | None, changes: dict[str, Any], browser: Browser, url: str | None
 ) -> None:
     given: dict[str, Any] = {
         "final_url": "u", "opened": True, "throwaway": False, "evidence_saved": True, "proxy_changed": False,
@@ -197,7 +201,7 @@ def test_the_keepers_word_decides_what_is_proven(
     assert bool(facts.failing_clause) == (browser is Browser.NOT_PROVEN)
 
 
-UNOPENED: list[tuple[KeeperReport | None, bool, Browser, bool]] = [
+UNOPENED: list[tuple[BrowserReport | None, bool, Browser, bool]] = [
     (None, False, Browser.NONE, False),
     (None, True, Browser.NOT_PROVEN, True),
     (report(KILLED), True, Browser.NOT_PROVEN, True),
@@ -209,7 +213,7 @@ UNOPENED: list[tuple[KeeperReport | None, bool, Browser, bool]] = [
 
 @pytest.mark.parametrize(("said", "begun", "browser", "doubt"), UNOPENED)
 def test_a_run_that_did_not_start_has_nothing_to_prove_unless_a_keeper_was_there(
-    said: KeeperReport | None, begun: bool, browser: Browser, doubt: bool
+    said: BrowserReport | None, begun: bool, browser: Browser, doubt: bool
 ) -> None:
     facts = unopened_facts(said, begun=begun, final_url=None, throwaway=False, evidence_saved=True)
     assert (facts.browser, bool(facts.failing_clause)) == (browser, doubt)

@@ -52,7 +52,7 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "runs" / "run_1").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(EvidenceNotSaved, match="it is a link"):
+    with pytest.raises(EvidenceNotSaved, match="it is a symbolic link"):
         EvidenceFolder(tmp_path / "runs", "run_1").create()
 
 
@@ -101,9 +101,9 @@ def test_of_two_that_want_a_name_at_once_one_gets_it(folder: EvidenceFolder, mon
 
 
 def test_one_file_and_one_run_have_a_limit(folder: EvidenceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_BYTES", 10)
-    monkeypatch.setattr(files, "MOST_ARTIFACTS", 2)
-    with pytest.raises(InputError, match="most for one file"):
+    monkeypatch.setattr(files, "MAX_BYTES", 10)
+    monkeypatch.setattr(files, "MAX_ARTIFACTS", 2)
+    with pytest.raises(InputError, match="maximum for one file"):
         folder.write("a", b"x" * 11)
     folder.write("a", b"x" * 10)
     folder.write("b", b"")
@@ -213,7 +213,7 @@ def names(root: Path) -> list[str]:
 def test_old_evidence_is_deleted(tmp_path: Path) -> None:
     run_folder(tmp_path, OLD, days=40)
     run_folder(tmp_path, NEW, days=20)
-    pruned = prune_evidence(tmp_path, older_than=timedelta(days=30), most_bytes=None)
+    pruned = prune_evidence(tmp_path, older_than=timedelta(days=30), max_bytes=None)
     assert (pruned.run_ids, pruned.bytes_freed, pruned.bytes_left) == ((OLD,), 100, 100)
     assert names(tmp_path) == [NEW]
 
@@ -221,15 +221,15 @@ def test_old_evidence_is_deleted(tmp_path: Path) -> None:
 def test_the_oldest_evidence_goes_when_there_is_too_much(tmp_path: Path) -> None:
     for days in (1, 3, 2):
         run_folder(tmp_path, run_id(days), days=days)
-    assert prune_evidence(tmp_path, older_than=None, most_bytes=250).run_ids == (run_id(3),)
-    assert prune_evidence(tmp_path, older_than=None, most_bytes=100).run_ids == (run_id(2),)
+    assert prune_evidence(tmp_path, older_than=None, max_bytes=250).run_ids == (run_id(3),)
+    assert prune_evidence(tmp_path, older_than=None, max_bytes=100).run_ids == (run_id(2),)
     assert names(tmp_path) == [run_id(1)]
 
 
 def test_runs_in_use_and_recent_ones_are_never_deleted(tmp_path: Path) -> None:
     run_folder(tmp_path, USED, days=90)
     run_folder(tmp_path, NEW, days=0)
-    pruned = prune_evidence(tmp_path, older_than=timedelta(0), most_bytes=0, in_use={USED})
+    pruned = prune_evidence(tmp_path, older_than=timedelta(0), max_bytes=0, in_use={USED})
     assert pruned.run_ids == ()
     assert names(tmp_path) == [NEW, USED]
 
@@ -246,7 +246,7 @@ def test_only_folders_of_runs_are_touched(tmp_path: Path) -> None:
     (root / ".hidden").mkdir()
     os.utime(root / OLD, (0, 0))
     os.utime(root / OLD / "link", (0, 0), follow_symlinks=False)
-    prune_evidence(root, older_than=timedelta(days=1), most_bytes=0)
+    prune_evidence(root, older_than=timedelta(days=1), max_bytes=0)
     assert names(root) == [".hidden", NEW, USED, "experiment-1"]
     assert (outside / "precious").exists()
 
@@ -275,18 +275,18 @@ def test_a_folder_that_cannot_be_deleted_keeps_no_other_one(
         monkeypatch.setattr(files, "_folder", looked_at)
     else:
         monkeypatch.setattr(Path, "rename", renamed)
-    assert prune_evidence(tmp_path, older_than=timedelta(days=30), most_bytes=None).run_ids == (NEW,)
+    assert prune_evidence(tmp_path, older_than=timedelta(days=30), max_bytes=None).run_ids == (NEW,)
     assert names(tmp_path) == [OLD]
 
 
 def test_nothing_to_prune_is_no_error(tmp_path: Path) -> None:
-    assert prune_evidence(tmp_path / "nowhere", older_than=timedelta(0), most_bytes=0).run_ids == ()
+    assert prune_evidence(tmp_path / "nowhere", older_than=timedelta(0), max_bytes=0).run_ids == ()
 
 
 def test_what_an_interrupted_pruning_left_is_deleted_by_the_next(tmp_path: Path) -> None:
     (tmp_path / ".gone-1").mkdir()
     (tmp_path / ".gone-1" / "a").write_text("x")
-    prune_evidence(tmp_path, older_than=None, most_bytes=None)
+    prune_evidence(tmp_path, older_than=None, max_bytes=None)
     assert names(tmp_path) == []
 
 
@@ -298,7 +298,7 @@ def test_two_prunings_at_once_delete_each_folder_once(tmp_path: Path) -> None:
 
     def prune() -> None:
         start.wait()
-        deleted.extend(prune_evidence(tmp_path, older_than=timedelta(days=30), most_bytes=None).run_ids)
+        deleted.extend(prune_evidence(tmp_path, older_than=timedelta(days=30), max_bytes=None).run_ids)
 
     threads = [threading.Thread(target=prune) for _ in range(4)]
     for thread in threads:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasekeeper.browsers.keeper import pages as keeper
-from leasekeeper.evidence.redact import MOST_URL, REDACTED, Redactor
+from leasekeeper.evidence.redact import MAX_URL, REDACTED, Redactor
 
 SECRET = "p@ss/wörd 1"  # noqa: S105 - nobody's password
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
@@ -93,7 +93,7 @@ def test_an_address_is_cut_once_its_secrets_are_gone() -> None:
     begin = "https://shop.test/" + "a/" * 985
     found = Redactor([SECRET]).url(begin + "p%40ss%2Fw%C3%B6rd%201" + "/b" * 500_000)
     assert found.startswith(begin + REDACTED)
-    assert len(found) == MOST_URL == keeper.MOST_URL
+    assert len(found) == MAX_URL == keeper.MAX_URL
 
 
 def test_a_short_text_is_cut_once_its_secrets_are_gone() -> None:

@@ -30,12 +30,15 @@ PUBLIC_NAMES: list[str] = [
     "Run",
     "RunRecord",
     "Store",
+    "SyncLease",
     "SyncRun",
     "Target",
     "Why",
     "Worker",
     "connect",
+    "lease",
     "open_store",
+    "why_text",
 ]
 
 

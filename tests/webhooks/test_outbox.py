@@ -23,7 +23,7 @@ from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.leases import Lease
 from leasekeeper.errors import InputError, PartlyDone, StoreUnavailable
 from leasekeeper.ports import LeaseRequest, Store
-from leasekeeper.runtime.outbox import MOST_TO_SILENT, Outbox, Sent, sender_of
+from leasekeeper.runtime.outbox import MAX_TO_UNRESPONSIVE, Outbox, Sent, sender_of
 from leasekeeper.runtime.sweeper import sweep_here
 from leasekeeper.stores import open_store
 from leasekeeper.webhooks.message import new_secret
@@ -69,7 +69,7 @@ class Post:
         return sorted({delivery.delivery_id for delivery in await self.all()} - before)
 
     async def all(self) -> list[Delivery]:
-        return list((await self.store.find(Delivery, most=1000)).items)
+        return list((await self.store.find(Delivery, limit=1000)).items)
 
     async def states(self) -> list[DeliveryState]:
         return [delivery.state for delivery in reversed(await self.all())]
@@ -142,7 +142,7 @@ async def test_a_receiver_that_took_it_and_hung_up_gets_it_again(store_url: str)
         (owed,) = await post.owe(receiver.url)
         sent = await post.outbox().once()
         assert (sent.delivered, sent.failed) == (0, 1)
-        assert (await post.all())[0].answer == "no answer within 0.3 s"
+        assert (await post.all())[0].answer == "no response within 0.3 s"
         post.shift += LATER
         await post.outbox().once()
         assert [message.id for message in receiver.messages] == [owed, owed]
@@ -280,7 +280,7 @@ async def test_settings_that_are_wrong_keep_no_lease_from_its_end(
             LeaseRequest(profile_id=ProfileId("p1"), worker_id=WorkerId("w"), incarnation="w-1")
         )
         post.shift += LATER
-        with pytest.raises(PartlyDone, match=r"all but the webhooks was done: .*LEASEKEEPER_WEBHOOK_"):
+        with pytest.raises(PartlyDone, match=r"the sweep is done, but webhooks were not sent: .*LEASEKEEPER_WEBHOOK_"):
             await sweep_here(post.store, post.config)
         assert (await post.store.get(Lease, lease.lease.lease_id)).status == "expired"
 
@@ -343,28 +343,29 @@ def test_silent_hosts_get_one_message_at_a_time_and_a_part_of_the_places() -> No
     for number, host in enumerate(host for host, count in under_way for _ in range(count)):
         task: Any = number
         outbox._sending[task] = delivery_to(host)
-    outbox._silent = {f"silent{n}" for n in range(40)}
-    look = outbox._look(50)
-    assert (look.most, look.slow, look.slow_places) == (50, outbox._silent, MOST_TO_SILENT - 1)
-    assert look.room == {"busy": 0, "less": 3} | {f"silent{n}": 1 if n else 0 for n in range(40)}
+    outbox._unresponsive = {f"silent{n}" for n in range(40)}
+    request = outbox._request(50)
+    assert (request.limit, request.slow, request.slow_places) == (50, outbox._unresponsive, MAX_TO_UNRESPONSIVE - 1)
+    assert request.room == {"busy": 0, "less": 3} | {f"silent{n}": 1 if n else 0 for n in range(40)}
 
 
 async def test_hosts_with_nothing_due_shut_nobody_out(sqlite_url: str) -> None:
     """More hosts than places for such were refused and given up; one that was restarting is served when it is back."""
     async with posting(sqlite_url) as post, receiving() as receiver:
         outbox = post.outbox()
-        outbox._silent = {f"gone{n}.example" for n in range(2 * MOST_TO_SILENT)} | {receiver.url.split("/")[2]}
+        gone = {f"gone{n}.example" for n in range(2 * MAX_TO_UNRESPONSIVE)}
+        outbox._unresponsive = gone | {receiver.url.split("/")[2]}
         await post.owe(*[receiver.url] * 6)
         assert (await outbox.once()).delivered == 6
 
 
 async def test_one_turn_goes_through_all_hosts(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leasekeeper.stores.sql.sending.MOST_HOSTS", 2)
+    monkeypatch.setattr("leasekeeper.stores.sql.sending.MAX_HOSTS", 2)
     async with posting(sqlite_url, webhook_networks="127.0.0.0/8") as post:
         with silent_hosts(9) as urls:
             await post.owe(*urls)
             outbox = post.outbox()
-            await outbox._turn(Sent())
+            await outbox._record_and_take(Sent())
             under_way = sorted(delivery.host for delivery in outbox._sending.values())
             for task in outbox._sending:
                 task.cancel()
@@ -447,12 +448,12 @@ async def test_the_log_says_which_host_takes_no_messages_now_and_then_and_when_i
         outbox, host = post.outbox(), receiver.url.split("/")[2]
         owed = await post.owe(*[receiver.url] * 3)
         await outbox.once()
-        told = f"{host} did not take a webhook: HTTP 503; it is tried again, see leasekeeper webhooks --host {host}"
+        told = f"webhook to {host} failed: HTTP 503; it will be retried"
         assert caplog.messages == [told]
-        monkeypatch.setattr("leasekeeper.runtime.outbox.TELL_EVERY_SECONDS", 0.0)
+        monkeypatch.setattr("leasekeeper.runtime.outbox.LOG_EVERY_SECONDS", 0.0)
         post.shift += timedelta(seconds=10)
         await outbox.once()
         works, given_up = sorted(caplog.messages[1:], key=len)
-        assert works == f"{host} takes webhooks again"
-        assert given_up.startswith(f"webhook to {host} was given up: HTTP 410; to send it again: leasekeeper webhooks")
+        assert works == f"webhooks to {host} work again"
+        assert given_up.startswith(f"webhook to {host} is exhausted: HTTP 410; to send it again, replay ")
         assert any(each in given_up for each in owed)

@@ -9,7 +9,7 @@ from leasekeeper.client import connect
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.profiles import Lane, ProfileState
-from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.up import work
 from leasekeeper.runtime.worker import WorkerOptions
 from leasekeeper.stores import migrate
@@ -30,7 +30,7 @@ async def test_a_receiver_is_told_when_the_job_its_evidence_and_its_profile_are_
         return {"title": await run.page.title()}
 
     await migrate(store_url)
-    stop = Stop(timedelta(seconds=30))
+    stop = Shutdown(timedelta(seconds=30))
     async with connect(store_url) as client, receiving() as receiver:
         await client.store.apply(fleet(profile("p1")), actor="ann")
         working = asyncio.create_task(work(app, WorkerOptions(), sweep=True, stop=stop))

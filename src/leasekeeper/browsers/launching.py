@@ -1,18 +1,17 @@
 """How a profile's browser is started: a profile, its proxy and a run mode in, Playwright's launch arguments out.
 
-Pure but for `forget_tabs`. The browser gets the whole environment of the profile and nothing of the worker's: no
+Pure. The browser gets the whole environment of the profile and nothing of the worker's: no
 secrets of its environment, no proxy of the machine, no debugging port. Passwords never reach a command line.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from leasekeeper.browsers.secrets import Credentials
 from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.browsers import Credentials
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import InputError, Problem
@@ -20,7 +19,7 @@ from leasekeeper.errors import InputError, Problem
 LAUNCH_SECONDS: Final = 30.0
 
 # Quiet: no traffic of the browser's own. `--restore-last-session` keeps session cookies over a clean close; the
-# tabs it would bring back are forgotten by `forget_tabs`.
+# keeper deletes the tabs that it would bring back.
 QUIET: Final = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -144,17 +143,3 @@ def _proxy(proxy: Proxy, credentials: Credentials | None) -> dict[str, str]:
             f"proxy {proxy.proxy_id}: Chromium cannot log in to a SOCKS proxy; use its http port, or no password"
         )
     return {"server": proxy.server, "username": credentials.username, "password": credentials.password}
-
-
-def forget_tabs(directory: Path) -> None:
-    """Delete the tabs that the last browser had open, so that the next one starts with an empty page.
-
-    Session cookies are not there: they stay. Call it just before a launch, after `checkout.inspect`.
-    """
-    folder = directory / "Default" / "Sessions"
-    if folder.resolve() != directory.resolve() / "Default" / "Sessions":
-        return  # a link that leads elsewhere: those are not tabs
-    with suppress(FileNotFoundError):
-        for path in folder.iterdir():
-            with suppress(FileNotFoundError):
-                path.unlink()

@@ -1,8 +1,8 @@
-"""An optional live look through a proxy: fetch one address and compare what it says with what is expected.
+"""An optional live probe of a proxy: fetch one address through it and compare the answer with what is expected.
 
 Three answers: ok, changed (it works, but the exit is another one), failed (nobody knows). Standard library only, and
 blocking: call it from a thread. The address should answer with JSON (`{"ip": …, "country": …}`) or with plain text.
-A look ends in its time, however slowly a proxy talks; only the lookup of the proxy's name is the system's own affair.
+The timeout is for the whole probe, however slowly a proxy answers; only the DNS lookup of the proxy has the system's.
 """
 
 import http.client
@@ -18,11 +18,11 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from leasekeeper.browsers.secrets import Credentials
+from leasekeeper.core.browsers import Credentials
 
 PROBE_SECONDS: Final = 5.0
-MOST_BYTES: Final = 64 * 1024
-# Names under which "what is my address" services tell the exit.
+MAX_BYTES: Final = 64 * 1024
+# Names under which "what is my address" services report the exit.
 _FIELDS: Final = ("ip", "query", "origin", "country", "countryCode", "country_code", "region", "regionName", "city")
 
 
@@ -34,7 +34,7 @@ class ProbeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What came of one look. `seen` is what the address told of the exit; `detail` is for a person."""
+    """The result of one probe. `seen` is what the address reported of the exit; `detail` is for a person."""
 
     result: ProbeResult
     seen: str = ""
@@ -58,29 +58,29 @@ def probe(
     except _NotSupported as error:
         return Probe(result=ProbeResult.FAILED, detail=str(error))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Probe(result=ProbeResult.FAILED, detail=f"the proxy gave no answer: {_words(error)}")
+        return Probe(result=ProbeResult.FAILED, detail=f"the proxy gave no answer: {_error_text(error)}")
     if status != 200:
         return Probe(result=ProbeResult.FAILED, detail=f"the probed address answered with status {status}")
     seen = _seen(body)
     if expected is None or any(value.casefold() == expected.casefold() for value in seen.values()):
-        return Probe(result=ProbeResult.OK, seen=_told(seen))
-    told = _told(seen) or "nothing that says where it exits"
-    return Probe(result=ProbeResult.CHANGED, seen=_told(seen), detail=f"expected {expected}, seen {told}")
+        return Probe(result=ProbeResult.OK, seen=_seen_text(seen))
+    shown = _seen_text(seen) or "nothing that says where it exits"
+    return Probe(result=ProbeResult.CHANGED, seen=_seen_text(seen), detail=f"expected {expected}, seen {shown}")
 
 
 class _NotSupported(Exception):
     pass
 
 
-def _words(error: Exception) -> str:
-    """Short, and without the text that a server could put its own words (or ours) into."""
+def _error_text(error: Exception) -> str:
+    """Short, and without text that a server wrote."""
     if isinstance(error, TimeoutError):
         return "it took too long"
     return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
 class _Link:
-    """A connection that lasts until a moment: each wait is for what is left of its time, not so long for every byte."""
+    """A connection with one deadline: each wait is for what is left of it, not a timeout for every byte."""
 
     def __init__(self, place: tuple[str, int], until: float) -> None:
         self._until = until
@@ -168,7 +168,7 @@ def _fetch(proxy: SplitResult, url: SplitResult, login: Credentials | None, seco
         if secure or proxy.scheme == "https":
             link.secure(name if secure else proxy.hostname or "")
         answer = _ask(link, "GET", path, headers)
-        return answer.status, answer.read(MOST_BYTES)
+        return answer.status, answer.read(MAX_BYTES)
     finally:
         link.close()
 
@@ -226,5 +226,5 @@ def _seen(body: bytes) -> dict[str, str]:
     return {"text": str(answer)[:100]}
 
 
-def _told(seen: dict[str, str]) -> str:
+def _seen_text(seen: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" if name != "text" else value for name, value in seen.items())

@@ -13,7 +13,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from leasekeeper.cli.faults import EXIT_CODES, fail
+from leasekeeper.cli.config_option import config_option
+from leasekeeper.cli.exit_codes import EXIT_CODES, fail
 from leasekeeper.errors import nearest
 
 SECTIONS: Final = {
@@ -23,29 +24,35 @@ SECTIONS: Final = {
         "open": "Open a profile yourself, under a lease, in a visible browser.",
     },
     "Set up": {
+        "init": "Write a small project that runs, in a folder of its own.",
         "apply": "Put a fleet file into force, after showing the difference.",
+        "settings": "Show each setting in force and where it comes from.",
+        "tokens": "Who may call the service, and what each token allows.",
+        "secrets": "Proxy passwords and signing keys that the store keeps encrypted.",
         "db": "Look at the store's schema, and bring it up to date.",
+        "doctor": "Check this installation; answer what to ask before more workers.",
         "demo": "See it work: a small fleet, a local shop, real browsers.",
     },
     "Work": {
         "submit": "Submit one job by options, or many from a file.",
-        "jobs": "List jobs, look at one, cancel, requeue or approve it.",
-        "runs": "List runs (attempts of jobs, other uses of profiles), look at one.",
+        "jobs": "List jobs, show one, cancel, requeue or approve it.",
+        "runs": "List runs (attempts of jobs, other uses of profiles), show one.",
+        "schedules": "Jobs made again and again, as by cron: list, show, pause, run now.",
         "dlq": "Dead jobs: list them, retry them, or drop them.",
-        "webhooks": "What was told to callback URLs, and what was not; send it again.",
-        "sweep": "One pass of housekeeping: expire, resolve, promote, prune, send webhooks.",
+        "webhooks": "List webhooks to callback URLs, show one, replay failed ones.",
+        "sweep": "One pass of housekeeping: expire, resolve, promote, fire schedules, prune.",
     },
     "Fleet": {
-        "profiles": "List profiles, look at one, decide what becomes of it.",
+        "profiles": "List profiles, show one, clear, quarantine or disable it.",
         "accounts": "List accounts, pause and resume them.",
-        "leases": "Who holds which profile, until when; revoke a lease.",
+        "leases": "List who has which profile, until when; revoke a lease.",
         "workers": "Which processes take jobs, and when each last reported.",
     },
     "Understand": {
         "why": "Why a job does not run or a profile is not available.",
         "reviews": "The human inbox: what waits for a person, and deciding it.",
         "events": "The audit log, newest first; --follow keeps watching.",
-        "conflicts": "Which profiles and which pairs of tasks collide most.",
+        "conflicts": "Which profiles and which pairs of tasks conflict most often.",
         "stats": "Counts of now: jobs by state and reason, profiles, leases.",
     },
 }
@@ -125,8 +132,9 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     "--store",
     metavar="URL",
     help="Where leases and jobs live: sqlite:///FILE or postgresql://…  [default: $LEASEKEEPER_STORE, "
-    "else sqlite:///leasekeeper.db]",
+    "the settings file, sqlite:///leasekeeper.db]",
 )
+@config_option
 @click.option(
     "--version",
     is_flag=True,

@@ -3,9 +3,9 @@
 What an account is, the fleet file says; here it is only stopped and started.
 """
 
-from leasekeeper.cli.answers import View, answer_page
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.options import noun, output, paging
+from leasekeeper.cli.output import View, answer_page
 from leasekeeper.cli.table import Column
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import Action, Target

@@ -1,6 +1,6 @@
 """`leasekeeper apply FILE`: put a fleet into force. Shows the difference first, then asks.
 
-The store works the difference out twice, to show and to apply: what was applied is what is told at the end.
+The store computes the difference twice, to show and to apply: the output at the end is what was applied.
 """
 
 import sys
@@ -9,17 +9,17 @@ from typing import Final
 
 import click
 
-from leasekeeper.cli.answers import answer_json, encoded
+from leasekeeper.cli.connection import missing, settings, with_store
 from leasekeeper.cli.options import actor, output
-from leasekeeper.cli.session import missing, settings, with_store
+from leasekeeper.cli.output import answer_json, encoded
 from leasekeeper.cli.table import Screen, printable
 from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff
 from leasekeeper.errors import InputError
 
 SIGNS: Final = {ChangeKind.ADD: ("+", "32"), ChangeKind.CHANGE: ("~", "33"), ChangeKind.REMOVE: ("-", "31")}
-MOST_LINES: Final = 200
+MAX_LINES: Final = 200
 STDIN: Final = "-"
-MOST_CHARACTERS: Final = 64 * 1024 * 1024
+MAX_CHARACTERS: Final = 64 * 1024 * 1024
 
 
 @click.command("apply")
@@ -27,14 +27,21 @@ MOST_CHARACTERS: Final = 64 * 1024 * 1024
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show the difference.")
 @click.option("--prune", is_flag=True, help="Remove what the file does not name. Never a profile in use.")
+@click.option("--adopt", is_flag=True, help="Adopt directories with used profiles, without asking.")
 @actor
 @output
-def command(file: str, yes: bool, dry_run: bool, prune: bool, by: str, store: str | None, as_json: bool) -> None:
+def command(
+    file: str, yes: bool, dry_run: bool, prune: bool, adopt: bool, by: str, store: str | None, as_json: bool
+) -> None:
     """Put a fleet file (YAML; - is stdin) into force, after showing the difference.
 
-    Applying the same file again changes nothing. States, leases and jobs are never touched.
+    Applying the same file again changes nothing. States, leases and jobs are never touched. Directories on this machine
+    that hold profiles which were used before Leasekeeper are shown, and adopted if you agree.
     """
+    from leasekeeper.cli.adoption import Adoption
+
     fleet = read_fleet(file)
+    asking = not as_json and file != STDIN and sys.stdin.isatty() and sys.stdout.isatty()
 
     def applied(*, dry: bool) -> list[Change]:
         if dry and missing(settings(store).store) is not None:
@@ -43,21 +50,26 @@ def command(file: str, yes: bool, dry_run: bool, prune: bool, by: str, store: st
         return with_store(store, lambda opened: opened.apply(fleet, actor=by, prune=prune, dry_run=dry), make=True)
 
     changes = applied(dry=True)
+    adoption = Adoption.of(fleet, store, prune=prune)
     if not as_json:
         _show(changes)
     if changes and not dry_run:
-        _agree(yes=yes, asking=not as_json and file != STDIN and sys.stdin.isatty() and sys.stdout.isatty())
+        _agree(yes=yes, asking=asking)
         done = applied(dry=False)
         if not as_json and done != changes:
-            click.echo("the store changed while you looked; this is what was applied:")
+            click.echo("the store changed in the meantime; this is what was applied:")
             _show(done)
         changes = done
+    if not as_json and changes:
+        click.echo(f"dry run: {count(changes)} not applied" if dry_run else f"applied {count(changes)}")
+    if not as_json:
+        adoption.show()
+    if not dry_run and adoption.agreed(adopt=adopt, asking=asking and not yes):
+        adoption.adopt(store, by)
     if as_json:
-        answer_json({"changes": encoded(changes), "applied": not dry_run})
-    elif changes and not dry_run:
-        click.echo(f"applied {count(changes)}")
-    elif changes:
-        click.echo(f"dry run: {count(changes)} not applied")
+        used = adoption.document()
+        answer_json({"changes": encoded(changes), "applied": not dry_run, "used_directories": used})
+    adoption.conclude(file, wanted=adopt and not dry_run, as_json=as_json)
 
 
 def read_fleet(file: str) -> Fleet:
@@ -67,7 +79,7 @@ def read_fleet(file: str) -> Fleet:
     if file != STDIN:
         return load_fleet(file)
     try:
-        return parse_fleet(sys.stdin.buffer.read(MOST_CHARACTERS).decode("utf-8-sig"))
+        return parse_fleet(sys.stdin.buffer.read(MAX_CHARACTERS).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"stdin: byte {error.start} is not UTF-8") from None
 
@@ -77,7 +89,9 @@ def _agree(*, yes: bool, asking: bool) -> None:
     if yes:
         return
     if not asking:
-        raise InputError("nothing was applied: there is nobody to ask here; say --yes to apply, or --dry-run to look")
+        raise InputError(
+            "nothing was applied: there is no terminal to ask; use --yes to apply, or --dry-run to show the changes"
+        )
     if not click.confirm("apply this?"):
         click.echo("nothing was applied")
         raise click.exceptions.Exit(130)
@@ -89,10 +103,10 @@ def _show(changes: Sequence[Change]) -> None:
         return
     screen = Screen.now()
     lines = [line for change in changes for line in difference(change, screen)]
-    for line in lines[:MOST_LINES]:
+    for line in lines[:MAX_LINES]:
         click.echo(line)
-    if len(lines) > MOST_LINES:
-        click.echo(screen.aside(f"… and {len(lines) - MOST_LINES:,} more lines; --dry-run --json shows all"))
+    if len(lines) > MAX_LINES:
+        click.echo(screen.dim(f"… and {len(lines) - MAX_LINES:,} more lines; --dry-run --json shows all"))
 
 
 def difference(change: Change, screen: Screen) -> list[str]:

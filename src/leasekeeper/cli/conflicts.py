@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from leasekeeper.cli.answers import answer_json, encoded
+from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import output
-from leasekeeper.cli.session import with_store
+from leasekeeper.cli.output import answer_json, encoded
 from leasekeeper.cli.table import Column, Screen, render_table
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.errors import NotFound
-from leasekeeper.ports import MOST_IN_PAGE
+from leasekeeper.lists import MAX_IN_PAGE
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Store
 
-MOST_EVENTS: Final = 10_000
-MOST_JOBS_LOOKED_UP: Final = 1_000
+MAX_EVENTS: Final = 10_000
+MAX_JOBS_LOOKED_UP: Final = 1_000
 UNKNOWN_TASK: Final = "(unknown)"
 NO_JOB: Final = "(no job)"
 
@@ -51,7 +51,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Collisions by profile and by pair of tasks, most first."""
+    """Collisions by profile and by pair of tasks, most frequent first."""
 
     events: int
     complete: bool
@@ -71,7 +71,7 @@ class Report:
 )
 @output
 def command(top: int, store: str | None, as_json: bool) -> None:
-    """Report which profiles, and which pairs of tasks, collide most."""
+    """Report which profiles, and which pairs of tasks, conflict most often."""
     report = with_store(store, gather)
     if as_json:
         answer_json(
@@ -100,16 +100,16 @@ async def gather(store: "Store") -> Report:
         pair = f"{blocked} waits for {current}"
         pairs.setdefault(pair, Tally(pair, {"blocked_task": blocked, "current_task": current})).add(event)
     now = (await store.check()).now
-    return Report(events=len(events), complete=complete, profiles=_most(profiles), pairs=_most(pairs), now=now)
+    return Report(events=len(events), complete=complete, profiles=_limit(profiles), pairs=_limit(pairs), now=now)
 
 
 async def _conflicts(store: "Store") -> tuple[list[Event], bool]:
     """The newest conflicts, and whether these are all."""
     events: list[Event] = []
     after = None
-    while len(events) < MOST_EVENTS:
+    while len(events) < MAX_EVENTS:
         where = {"type": str(EventType.PROFILE_LOCK_CONFLICT)}
-        page = await store.find(Event, where, after=after, most=MOST_IN_PAGE)
+        page = await store.find(Event, where, after=after, limit=MAX_IN_PAGE)
         events += page.items
         after = page.after
         if after is None:
@@ -126,7 +126,7 @@ async def _tasks(store: "Store", events: Iterable[Event]) -> dict[str, str]:
         if event.data.get(f"{role}_job_id") and not event.data.get(f"{role}_task")
     )
     tasks: dict[str, str] = {}
-    for job_id in list(wanted)[:MOST_JOBS_LOOKED_UP]:
+    for job_id in list(wanted)[:MAX_JOBS_LOOKED_UP]:
         try:
             tasks[job_id] = (await store.get(Job, job_id)).task
         except NotFound:
@@ -141,7 +141,7 @@ def _task(event: Event, role: str, tasks: Mapping[str, str]) -> str:
     return str(event.data.get(f"{role}_task") or tasks.get(str(job_id), UNKNOWN_TASK))
 
 
-def _most(tallies: Mapping[str, Tally]) -> list[Tally]:
+def _limit(tallies: Mapping[str, Tally]) -> list[Tally]:
     return sorted(tallies.values(), key=lambda tally: (-tally.count, tally.name))
 
 
@@ -164,4 +164,4 @@ def lay_out(report: Report, top: int, screen: Screen) -> list[str]:
         )
         lines += [*render_table(columns, tallies[:top], report.now, screen), ""]
     scope = "" if report.complete else f"the newest {report.events:,} "
-    return [*lines, screen.aside(f"from {scope or f'{report.events:,} '}conflicts")]
+    return [*lines, screen.dim(f"from {scope or f'{report.events:,} '}conflicts")]

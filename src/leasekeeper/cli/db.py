@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasekeeper.cli.answers import answer_json, encoded
+from leasekeeper.cli.connection import settings
 from leasekeeper.cli.options import output
-from leasekeeper.cli.session import settings
+from leasekeeper.cli.output import answer_json, encoded
 from leasekeeper.cli.table import Screen, render_sheet
 
 if TYPE_CHECKING:

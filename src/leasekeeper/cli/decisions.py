@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from leasekeeper.cli.answers import answer_json
-from leasekeeper.cli.faults import exit_code
+from leasekeeper.cli.connection import with_store
+from leasekeeper.cli.exit_codes import exit_code, say_error
 from leasekeeper.cli.options import actor, note, output
+from leasekeeper.cli.output import answer_json
 from leasekeeper.cli.progress import Progress
-from leasekeeper.cli.session import with_store
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.errors import Conflict, InputError, LeasekeeperError, NotFound
-from leasekeeper.ports import MOST_IN_PAGE
+from leasekeeper.lists import MAX_IN_PAGE
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Decided, Store
 
 T = TypeVar("T")
-MOST_AT_ONCE: Final = 10_000
-MOST_SENTENCES: Final = 20
+MAX_AT_ONCE: Final = 10_000
+MAX_SENTENCES: Final = 20
 
 version_option = click.option(
     "--if-version",
@@ -56,10 +56,10 @@ def decision_command(target: Target, action: Action, text: str) -> click.Command
 
 
 async def put_through(store: "Store", decision: Decision) -> "Decided":
-    """Decide, and tell the state as lists show it: a job that is back in its queue may be blocked there."""
+    """Decide, and return the state as lists show it: a job that is back in its queue may be blocked there."""
     decided = await store.decide(decision)
     if decision.target is Target.JOB and decided.state == JobState.QUEUED:
-        with suppress(LeasekeeperError):  # it was decided, whatever becomes of this look
+        with suppress(LeasekeeperError):  # the decision is stored, even if this query fails
             return replace(decided, state=(await store.get(Job, decision.id)).state)
     return decided
 
@@ -83,14 +83,16 @@ def decided_json(decision: Decision, decided: "Decided") -> dict[str, object]:
 
 
 def sentence(decision: Decision, decided: "Decided") -> str:
-    """The outcome in words, with a hint where it is not what the command's name suggests."""
+    """The outcome as a sentence, with a hint where it is not what the command's name suggests."""
     name = f"{decision.target} {decision.id}"
     if decision.action is Action.DISABLE and decided.state == ProfileState.LEASED:
         return f"{name} is in use: it leaves the rotation when its present lease ends"
     if decision.action is Action.ENABLE and decided.state == ProfileState.REVIEW_REQUIRED:
-        return f"{name} is now review_required: its last ending was not clean, so a person has to look first"
+        return f"{name} is now review_required: its last ending was not clean, so a person has to check it first"
+    if decision.target is Target.TOKEN:
+        return f"{name} is now revoked: calls with it are refused"
     if decision.action is Action.REVOKE:
-        return f"{name} is now revoked: its holder can write nothing more, its profile is resolved when its time is up"
+        return f"{name} is now revoked: its writes are refused, its profile is resolved when it would have expired"
     if decision.action is Action.DROP:
         return f"{name} is dropped from the dead jobs"
     if decision.action is Action.REPLAY:
@@ -104,13 +106,13 @@ async def every_id(store: "Store", kind: type[T], where: Mapping[str, str], id_o
     """The ids of all that match, read before any is decided: deciding one changes the list."""
     found: list[str] = []
     after = None
-    while len(found) < MOST_AT_ONCE:
-        page = await store.find(kind, where, after=after, most=MOST_IN_PAGE)
+    while len(found) < MAX_AT_ONCE:
+        page = await store.find(kind, where, after=after, limit=MAX_IN_PAGE)
         found += [id_of(item) for item in page.items]
         after = page.after
         if after is None:
             break
-    return found[:MOST_AT_ONCE]
+    return found[:MAX_AT_ONCE]
 
 
 def decide_each(
@@ -124,7 +126,7 @@ def decide_each(
     what: str,
     as_json: bool,
 ) -> None:
-    """Decide each record, tell what came of it, and leave with the code of the first refusal, if any.
+    """Decide each record, print the outcome, and exit with the code of the first refusal, if any.
 
     Each is a commit of its own: one refusal does not stop the others.
     """
@@ -140,7 +142,7 @@ def decide_each(
                     done.append((decision, await put_through(store, decision)))
                 except (InputError, NotFound, Conflict) as error:
                     refused.append((record_id, error))
-                if len(chosen) > MOST_SENTENCES:
+                if len(chosen) > MAX_SENTENCES:
                     progress.at(len(done) + len(refused))
 
     try:
@@ -162,18 +164,20 @@ def _tell(
     as_json: bool,
 ) -> None:
     if as_json:
-        faults = [{"id": record_id, "code": error.code, "message": error.message} for record_id, error in refused]
+        from leasekeeper.wire import error_to_json
+
+        faults = [{"id": record_id, **error_to_json(error)} for record_id, error in refused]
         answer_json({"items": [decided_json(*each) for each in done], "refused": faults})
         return
-    for decision, decided in done[:MOST_SENTENCES]:
+    for decision, decided in done[:MAX_SENTENCES]:
         click.echo(sentence(decision, decided))
-    if len(done) > MOST_SENTENCES:
-        click.echo(f"… and {len(done) - MOST_SENTENCES:,} more")
-    if len(done) + len(refused) == MOST_AT_ONCE:
-        click.echo(f"{MOST_AT_ONCE:,} are decided at once at most: run it again for what is left")
+    if len(done) > MAX_SENTENCES:
+        click.echo(f"… and {len(done) - MAX_SENTENCES:,} more")
+    if len(done) + len(refused) == MAX_AT_ONCE:
+        click.echo(f"the maximum is {MAX_AT_ONCE:,} at once: run it again for the others")
     if not done and not refused:
         click.echo(f"no {what}: nothing to do")
-    for _, error in refused[:MOST_SENTENCES]:
-        click.echo(f"leasekeeper: {error.message}", err=True)
-    if len(refused) > MOST_SENTENCES:
-        click.echo(f"leasekeeper: … and {len(refused) - MOST_SENTENCES:,} more were refused", err=True)
+    for _, error in refused[:MAX_SENTENCES]:
+        say_error(error, as_json=False)
+    if len(refused) > MAX_SENTENCES:
+        click.echo(f"leasekeeper: … and {len(refused) - MAX_SENTENCES:,} more were refused", err=True)

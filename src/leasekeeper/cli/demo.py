@@ -1,20 +1,17 @@
 """`leasekeeper demo`: the main job on this machine, with real browsers in a shop of its own.
 
-The demo plays it; here it gets a place and an audience, and at the end it is told what became of each job and profile,
-why, and where the evidence is. The store stays, so that people can look around.
+The demo plays it; here it gets a place and an audience, and at the end it prints what happened to each job and profile,
+why, and where the evidence is. The store stays, so that people can query it.
 """
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from leasekeeper.cli.live import Lines, Table
+from leasekeeper.cli.demo_live import Lines, Table
+from leasekeeper.cli.find_browser import installed_browser
 from leasekeeper.cli.table import Screen
-
-if TYPE_CHECKING:
-    from leasekeeper.browsers.finding import Found
 
 
 @click.command("demo")
@@ -27,11 +24,11 @@ def command(folder: Path | None) -> None:
     """See it work: a fleet of ten profiles, a local shop, real browsers, and everything that can go wrong."""
     import asyncio
 
-    from leasekeeper.cli.outcome import tell
-    from leasekeeper.demo.place import taken
-    from leasekeeper.demo.play import Stopped, play
+    from leasekeeper.cli.demo_summary import tell
+    from leasekeeper.demo.folder import taken
+    from leasekeeper.demo.scenario import Stopped, play
 
-    browser = _browser()
+    browser = installed_browser()
     screen = Screen.now()
     click.echo(
         "Ten profiles of three accounts, a shop on this machine, three workers,\n"
@@ -47,18 +44,6 @@ def command(folder: Path | None) -> None:
             click.echo("stopped: the workers have ended, no browser is open")
             raise click.Abort from None
         tell(result, place, screen)
-
-
-def _browser() -> "Found":
-    """The browser that will be used. Raises an error that says what to install."""
-    from importlib.util import find_spec
-
-    from leasekeeper.browsers.finding import find_browser
-    from leasekeeper.runtime.drivers import NoPlaywright
-
-    if find_spec("playwright") is None:
-        raise NoPlaywright
-    return find_browser(os.environ.get("LEASEKEEPER_BROWSER"))
 
 
 def _is_terminal() -> bool:

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from leasekeeper.cli.answers import View, answer_page
-from leasekeeper.cli.decisions import MOST_AT_ONCE, decide_each, every_id
+from leasekeeper.cli.decisions import MAX_AT_ONCE, decide_each, every_id
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
+from leasekeeper.cli.output import View, answer_page
 from leasekeeper.cli.table import Column
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.jobs import Job
@@ -35,7 +35,7 @@ command = noun("dlq", "Dead jobs: those that used up their attempts.")
 
 
 @command.command("list")
-@filters(account="account_id", profile="profile_id", task="task", pool="pool")
+@filters(Job, account="account_id", profile="profile_id", task="task", pool="pool")
 @paging
 @output
 def list_dead(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
@@ -45,7 +45,7 @@ def list_dead(store: str | None, limit: int, after: str | None, as_json: bool, *
 
 @command.command("retry")
 @click.argument("job_ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help=f"All dead jobs, at most {MOST_AT_ONCE:,} at once.")
+@click.option("--all", "everything", is_flag=True, help=f"All dead jobs, maximum {MAX_AT_ONCE:,} at once.")
 @note
 @actor
 @output

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from leasekeeper.cli.answers import View, answer_page, encoded
+from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.session import with_store
+from leasekeeper.cli.output import View, answer_page, encoded
 from leasekeeper.cli.table import ID_WIDTH, Column, Screen, cell
-from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.events import Event
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Store
 
 FOLLOW_EVERY_SECONDS: Final = 1.0
 FOLLOW_PAGE: Final = 200
-MOST_FOLLOW_PAGES: Final = 50
-MOST_REMEMBERED: Final = 20_000
+MAX_FOLLOW_PAGES: Final = 50
+MAX_REMEMBERED: Final = 20_000
 
 
 def states(event: Event) -> str:
@@ -32,7 +32,7 @@ def states(event: Event) -> str:
 
 def data(event: Event) -> str:
     """What the event carries besides the ids that have a column of their own."""
-    shown = {event.profile_id, event.job_id, event.run_id, event.worker_id, None}
+    shown = [event.profile_id, event.job_id, event.run_id, event.worker_id, None]  # values may be lists: no set
     return ", ".join(f"{name}={value}" for name, value in event.data.items() if value not in shown)
 
 
@@ -58,7 +58,7 @@ command = noun("events", "Events: the audit log. Every decision and every state 
 
 
 @command.command("list")
-@filters(job="job_id", profile="profile_id", run="run_id", type=("type", EventType))
+@filters(Event, job="job_id", profile="profile_id", run="run_id", type="type")
 @click.option("--follow", is_flag=True, help="Keep watching; with --json one document per line. Ctrl-C ends it.")
 @paging
 @output
@@ -97,8 +97,8 @@ class Tail:
         """Events not read before, oldest first: back from the newest, to a page that holds a known one."""
         news: list[Event] = []
         after = None
-        for _ in range(MOST_FOLLOW_PAGES):
-            page = await store.find(Event, where, after=after, most=FOLLOW_PAGE)
+        for _ in range(MAX_FOLLOW_PAGES):
+            page = await store.find(Event, where, after=after, limit=FOLLOW_PAGE)
             if self.floor is None:
                 self.floor = min((event.seq for event in page.items), default=1) - 1
             unknown = [event for event in page.items if event.seq > self.floor and event.seq not in self.seen]
@@ -112,7 +112,7 @@ class Tail:
 
     def _remember(self, news: list[Event]) -> None:
         self.seen.update(dict.fromkeys(event.seq for event in news))
-        surplus = sorted(self.seen)[: max(0, len(self.seen) - MOST_REMEMBERED)]
+        surplus = sorted(self.seen)[: max(0, len(self.seen) - MAX_REMEMBERED)]
         for seq in surplus:
             del self.seen[seq]
             self.floor = max(self.floor or 0, seq)
@@ -127,4 +127,4 @@ def line(event: Event, screen: Screen) -> str:
     )
     parts = (event.type, about, states(event), event.actor or event.worker_id or "", data(event))
     at = event.at.astimezone().strftime("%H:%M:%S")
-    return f"{screen.aside(at)}  " + "  ".join(cell(part, event.at) for part in parts if part)
+    return f"{screen.dim(at)}  " + "  ".join(cell(part, event.at) for part in parts if part)

@@ -7,16 +7,16 @@ from typing import Any
 
 from leasekeeper.cli.table import Screen, printable
 
-MOST_ENTRIES = 8
+MAX_ENTRIES = 8
 
 _CAUSES = {
     "closed": "closed by the worker",
-    "fenced": "fenced: the lease was over",
-    "deadline": "fenced: the holder's deadline had passed",
+    "revoked": "revoked: the lease was over",
+    "deadline": "revoked: the holder's deadline had passed",
     "worker_gone": "closed by the keeper, because the worker was gone",
-    "driver_gone": "closed by the keeper, because Playwright's driver was gone",
+    "driver_gone": "closed by the keeper, because the Playwright process was gone",
     "browser_gone": "the browser ended by itself",
-    "told_to_stop": "the keeper was told to stop",
+    "told_to_stop": "the keeper got a signal to stop",
 }
 
 
@@ -44,9 +44,9 @@ def _page(evidence: Mapping[str, Any]) -> Iterator[str]:
             f"  console: {console.get('errors', 0)} errors, {console.get('warnings', 0)} warnings; "
             f"network: {network.get('failed', 0)} failed, {network.get('error_answers', 0)} error answers"
         )
-    for entry in console.get("entries", [])[:MOST_ENTRIES]:
+    for entry in console.get("entries", [])[:MAX_ENTRIES]:
         yield printable(f"    {entry['text']}")
-    for entry in network.get("entries", [])[:MOST_ENTRIES]:
+    for entry in network.get("entries", [])[:MAX_ENTRIES]:
         method = f"{entry['method']} " if "method" in entry else ""  # of an error answer only the address is known
         yield printable(f"    {method}{entry['url']}: {entry['problem']}")
     if evidence.get("no_screenshot"):
@@ -61,12 +61,12 @@ def _keeper(keeper: Mapping[str, Any] | None) -> Iterator[str]:
     proof = "proven clean" if keeper.get("clean_close") else f"not proven clean: {keeper.get('failing_clause', '')}"
     cause = _CAUSES.get(str(keeper.get("cause")), str(keeper.get("cause")))
     yield printable(f"  browser: {cause} ({keeper.get('stopped_by')}), {proof}")
-    if keeper.get("fence_reason"):
-        yield printable(f"    {keeper['fence_reason']}")
+    if keeper.get("revoke_reason"):
+        yield printable(f"    {keeper['revoke_reason']}")
     commands = keeper.get("commands", [])
     if commands:
         yield "  last commands that reached it:"
-    for command in commands[-MOST_ENTRIES:]:
+    for command in commands[-MAX_ENTRIES:]:
         at = datetime.fromtimestamp(float(command["at"]), UTC)
         yield printable(f"    {at:%H:%M:%S}.{at.microsecond // 1000:03d}  {command['method']:<28} {command['url']}")
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from leasekeeper.cli.answers import View, answer_page, answer_record
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.options import filters, given, noun, output, paging
+from leasekeeper.cli.output import View, answer_page, answer_record
 from leasekeeper.cli.table import Column
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.jobs import Job, JobState
@@ -46,7 +46,15 @@ command = noun("jobs", "Jobs: one request each, to run a task for an account ins
 
 
 @command.command("list")
-@filters(state=("state", JobState), account="account_id", profile="profile_id", task="task", pool="pool")
+@filters(
+    Job,
+    state="state",
+    account="account_id",
+    profile="profile_id",
+    task="task",
+    pool="pool",
+    schedule="schedule",
+)
 @click.option(
     "--reason",
     "blocked_reason",

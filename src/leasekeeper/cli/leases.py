@@ -1,4 +1,4 @@
-"""`leasekeeper leases`: who holds which profile until when; revoke.
+"""`leasekeeper leases`: who has which profile until when; revoke.
 
 Lists show live leases; those that ended are history, and asked for with --all.
 """
@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from leasekeeper.cli.answers import View, answer_page
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.options import filters, given, noun, output, paging
+from leasekeeper.cli.output import View, answer_page
 from leasekeeper.cli.table import Column
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.leases import Lease
@@ -32,14 +32,14 @@ VIEW = View(
         Column[Lease]("SAFE STEP", "last_safe_step", spare=7),
         Column[Lease]("INSIDE", "open_section", spare=2),
     ),
-    empty="nobody holds a profile now; --all shows those that ended",
+    empty="no live leases; --all shows those that ended",
 )
 
 command = noun("leases", "Leases: the right of one worker to use one profile for one run.")
 
 
 @command.command("list")
-@filters(profile="profile_id", worker="worker_id")
+@filters(Lease, profile="profile_id", worker="worker_id")
 @click.option("--all", "with_ended", is_flag=True, help="Those that ended, too.")
 @paging
 @output
@@ -55,6 +55,6 @@ command.add_command(
     decision_command(
         Target.LEASE,
         Action.REVOKE,
-        "Revoke a live lease: its holder can write nothing more, the profile is resolved when its time is up.",
+        "Revoke a live lease: its writes are refused; the profile is resolved when the lease would have expired.",
     )
 )

@@ -9,7 +9,7 @@ from leasekeeper.cli.options import os_user, store_option
 if TYPE_CHECKING:
     from leasekeeper.core.jobs import RunMode
     from leasekeeper.ports import Grant, Store
-    from leasekeeper.runtime.visiting import Visit
+    from leasekeeper.runtime.manual_run import ManualRun
 
 
 @click.command("open")
@@ -23,34 +23,34 @@ def command(profile: str, url: str | None, store: str | None) -> None:
     """
     import socket
 
-    from leasekeeper.cli.session import settings, with_store
+    from leasekeeper.cli.connection import settings, with_store
 
     config = settings(store)
     who = f"{os_user()}@{socket.gethostname()}".replace("@", "-")[:100]
 
-    async def work(opened: "Store") -> "Visit":
+    async def work(opened: "Store") -> "ManualRun":
         import asyncio
 
         from leasekeeper.runtime.heartbeat import Heartbeat
-        from leasekeeper.runtime.stopping import Stop
-        from leasekeeper.runtime.visiting import visit
+        from leasekeeper.runtime.manual_run import run_manually
+        from leasekeeper.runtime.shutdown import Shutdown
         from leasekeeper.stores import open_store
 
-        stop = Stop(config.browsers.stop_grace)
+        stop = Shutdown(config.browsers.stop_grace)
         stop.listen()
         heartbeat = Heartbeat(lambda: open_store(config.store, policy=config.policy), config.policy.timing)
         try:
-            return await visit(
-                opened, config, profile, who=who, heartbeat=heartbeat, stop=stop, url=url, opened_as=_tell_open
+            return await run_manually(
+                opened, config, profile, who=who, heartbeat=heartbeat, stop=stop, url=url, opened_as=_print_open
             )
         finally:
             stop.done()
             await asyncio.to_thread(heartbeat.close)
 
-    _tell_end(with_store(store, work))
+    _print_end(with_store(store, work))
 
 
-def _tell_open(grant: "Grant", mode: "RunMode") -> None:
+def _print_open(grant: "Grant", mode: "RunMode") -> None:
     lease = grant.lease
     click.echo(f"profile {lease.profile_id} is yours: lease {lease.lease_id}, renewed while it is open")
     if mode.value == "headless":
@@ -59,8 +59,8 @@ def _tell_open(grant: "Grant", mode: "RunMode") -> None:
         click.echo("  close the window, or press Ctrl-C here, to give it back")
 
 
-def _tell_end(visit: "Visit") -> None:
-    settled, report = visit.settled, visit.report
-    click.echo(f"given back: profile {visit.grant.lease.profile_id} is {settled.profile_state}")
+def _print_end(ended: "ManualRun") -> None:
+    settled, report = ended.settled, ended.report
+    click.echo(f"given back: profile {ended.grant.lease.profile_id} is {settled.profile_state}")
     if report is not None and not report.proof.holds:
         click.echo(f"  the close is not proven: {report.proof.failing_clause}")

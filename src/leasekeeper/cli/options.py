@@ -3,16 +3,17 @@
 Filters are named on the command line by what people say (`--account`) and passed on by field (`account_id`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from leasekeeper.ports import MOST_IN_PAGE
+from leasekeeper.cli.config_option import config_option
+from leasekeeper.lists import LISTS, MAX_IN_PAGE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MOST_CHARACTERS_OF_NOTE = 2_000
+MAX_CHARACTERS_OF_NOTE = 2_000
 
 
 class Noun(click.Group):
@@ -33,13 +34,13 @@ def noun(name: str, text: str) -> Noun:
 
 
 def store_option(command: F) -> F:
-    """--store, here or before the command."""
+    """--store and --config, here or before the command."""
     return click.option(
         "--store",
         metavar="URL",
         callback=lambda ctx, _, value: value if value is not None else ctx.find_root().obj,
         help="Where leases and jobs live; may also stand before the command.",
-    )(command)
+    )(config_option(command))
 
 
 def output(command: F) -> F:
@@ -53,26 +54,26 @@ def paging(command: F) -> F:
     limit = click.option(
         "--limit",
         metavar="N",
-        type=click.IntRange(1, MOST_IN_PAGE),
+        type=click.IntRange(1, MAX_IN_PAGE),
         default=50,
         show_default=True,
-        help="Show at most this many.",
+        help="Maximum number to show.",
     )
     after = click.option("--after", metavar="KEY", help="Continue a list: the key that the page before ended with.")
     return limit(after(command))
 
 
-def filters(**fields: str | tuple[str, Iterable[str]]) -> Callable[[F], F]:
-    """One option per filter: `account="account_id"`, or `state=("state", JobState)` for one of an enum."""
+def filters(kind: type, **fields: str) -> Callable[[F], F]:
+    """One option per filter of a kind's list: `account="account_id"`. What it takes is declared with the list."""
 
     def decorate(command: F) -> F:
-        for name, spec in reversed(fields.items()):
-            field, choices = (spec, None) if isinstance(spec, str) else spec
+        for name, field in reversed(fields.items()):
+            choices = LISTS[kind].filter(field).choices
             command = click.option(
                 f"--{name}",
                 field,
-                type=click.Choice([str(c) for c in choices]) if choices is not None else str,
-                metavar=name.upper() if choices is None else None,
+                type=click.Choice(choices) if choices else str,
+                metavar=None if choices else name.upper(),
                 help=f"Only those with this {name}.",
             )(command)
         return command
@@ -102,8 +103,8 @@ def note(command: F) -> F:
 def _explained(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     if not value.strip():
         raise click.BadParameter("say why: an unexplained decision is not accepted")
-    if len(value) > MOST_CHARACTERS_OF_NOTE:
-        raise click.BadParameter(f"has {len(value):,} characters, at most {MOST_CHARACTERS_OF_NOTE:,} are kept")
+    if len(value) > MAX_CHARACTERS_OF_NOTE:
+        raise click.BadParameter(f"has {len(value):,} characters; the maximum is {MAX_CHARACTERS_OF_NOTE:,}")
     return value
 
 

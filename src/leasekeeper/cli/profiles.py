@@ -1,6 +1,6 @@
 """`leasekeeper profiles`: list, show, and what a person may decide about one.
 
-A list shows the running side (Lane); `show` adds the configuration and who holds the profile now.
+A list shows the runtime state (Lane); `show` adds the configuration and the current lease.
 """
 
 from datetime import datetime
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasekeeper.cli.answers import View, answer_json, answer_page, encoded, fields_of
+from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.leases import LIVE
 from leasekeeper.cli.leases import VIEW as LEASES
 from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.session import with_store
+from leasekeeper.cli.output import View, answer_json, answer_page, encoded, fields_of
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.leases import Lease
@@ -50,7 +50,7 @@ command = noun("profiles", "Profiles: the browser environments, each of one acco
 
 
 @command.command("list")
-@filters(state=("state", ProfileState), account="account_id")
+@filters(Lane, state="state", account="account_id")
 @paging
 @output
 def list_profiles(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
@@ -62,7 +62,7 @@ def list_profiles(store: str | None, limit: int, after: str | None, as_json: boo
 @click.argument("profile_id", metavar="ID")
 @output
 def show_profile(profile_id: str, store: str | None, as_json: bool) -> None:
-    """Show one profile: state, configuration, who holds it."""
+    """Show one profile: state, configuration, current lease."""
 
     async def read(opened: "Store") -> "tuple[Lane, Profile, Sequence[Lease], datetime]":
         lane = await opened.get(Lane, profile_id)
@@ -105,9 +105,9 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
 
 
 for action, text in (
-    (Action.CLEAR, "Put a profile in review or quarantine back into rotation: somebody looked, it is safe."),
+    (Action.CLEAR, "Put a profile in review or quarantine back into rotation: a person has checked that it is safe."),
     (Action.QUARANTINE, "Move a profile from review to quarantine: unsafe until cleared."),
-    (Action.REVIEW, "Move a profile from quarantine to review: somebody has to look at it."),
+    (Action.REVIEW, "Move a profile from quarantine to review: a person has to check it."),
     (Action.DISABLE, "Take a profile out of rotation. A leased one drains: out when its lease ends."),
     (Action.ENABLE, "Put a disabled profile back; to review first if its last ending was not clean."),
 ):

@@ -1,4 +1,4 @@
-"""A line that tells how far a long command has come. Only where a person waits: on a terminal, on stderr.
+"""A progress line for long commands. Only on a terminal, on stderr.
 
 Written over itself, at most so often, and finished with a line break before the answer.
 """

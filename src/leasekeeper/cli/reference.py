@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import click
 
 from leasekeeper.cli import SECTIONS, cli
-from leasekeeper.cli.faults import EXIT_CODES
+from leasekeeper.cli.exit_codes import EXIT_CODES
 
-_EVERYWHERE = frozenset({"store", "as_json"})
+_EVERYWHERE = frozenset({"store", "config", "as_json"})
 _HEAD = """# The command line
 
 <!-- Written by `make docs` from the program itself. Change the help texts, not this page. -->
@@ -18,11 +18,14 @@ _HEAD = """# The command line
 `leasekeeper NOUN VERB`. A noun alone lists. Tables are for people: they fit the terminal; where the output is
 not a terminal, nothing is shortened or coloured (`NO_COLOR` turns colours off everywhere). `--json` is for
 programs: one JSON document on stdout; a list is `{"items": […], "after": KEY}`, where `after`
-continues it and null ends it; an error is `{"error": {"code", "message"}}` on stderr.
+continues it and null ends it; an error is `{"error": {"code", "message", "problems", "data"}}` on stderr
+([errors](errors.md)). Fields of records and of `why` are those of [port.schema.json](port.schema.json), without
+payloads and without the query of webhook addresses; `why` has the same in sentences under `text`.
 
 Every command that answers takes `--json` (all but `demo`, `up`, `worker` and `open`), and all but `demo` take
-`--store URL`, which may also stand before the command. Without it the store is that of the environment
-variable `LEASEKEEPER_STORE`, else `sqlite:///leasekeeper.db`.
+`--store URL` and `--config FILE`, which may also stand before the command. Without `--store` the store is that
+of the environment variable `LEASEKEEPER_STORE`, else of the [settings file](settings.md), else
+`sqlite:///leasekeeper.db`.
 """
 
 

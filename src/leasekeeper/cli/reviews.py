@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from leasekeeper.cli.answers import View, answer_page, answer_record
+from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import answer_decided, put_through
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
-from leasekeeper.cli.session import with_store
+from leasekeeper.cli.output import View, answer_page, answer_record
 from leasekeeper.cli.table import ID_WIDTH, Column, Screen
 from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.profiles import Lane
-from leasekeeper.errors import Conflict, InputError
+from leasekeeper.errors import Conflict, ConflictReason, InputError
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Decided, Store
@@ -59,7 +59,7 @@ def record_id(review: Review) -> str:
 
 
 @command.command("list")
-@filters(account="account_id", profile="profile_id")
+@filters(Review, account="account_id", profile="profile_id")
 @click.option("--all", "with_decided", is_flag=True, help="Those that were decided, too.")
 @paging
 @output
@@ -137,5 +137,6 @@ def _check_open(review: Review) -> None:
     if review.decided_at is not None:
         raise Conflict(
             f"review {review.review_id} was decided already: {review.decision or 'settled'} "
-            f"by {review.actor or 'Leasekeeper'}{f' ({review.note})' if review.note else ''}"
+            f"by {review.actor or 'Leasekeeper'}{f' ({review.note})' if review.note else ''}",
+            cause=ConflictReason.REVIEW_DECIDED,
         )

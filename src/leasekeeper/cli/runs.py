@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from leasekeeper.cli.answers import View, answer_page, answer_record
+from leasekeeper.cli.connection import settings
 from leasekeeper.cli.evidence import evidence_lines
 from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.session import settings
+from leasekeeper.cli.output import View, answer_page, answer_record
 from leasekeeper.cli.table import Column, Screen
-from leasekeeper.core.leases import RunRecord, RunResult
+from leasekeeper.core.leases import RunRecord
 
 FIRST: Final = ("run_id", "result", "stop_reason", "message")
 
@@ -38,7 +38,7 @@ command = noun("runs", "Runs: attempts of jobs, and manual and API uses of profi
 
 
 @command.command("list")
-@filters(job="job_id", profile="profile_id", worker="worker_id", result=("result", RunResult))
+@filters(RunRecord, job="job_id", profile="profile_id", worker="worker_id", result="result")
 @paging
 @output
 def list_runs(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasekeeper.cli.answers import answer_json, encoded
+from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import output
-from leasekeeper.cli.session import with_store
+from leasekeeper.cli.output import answer_json, encoded
 from leasekeeper.cli.table import Screen
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def lay_out(stats: "Stats", screen: Screen) -> list[str]:
     ):
         lines += [screen.title(title), *_counts(counts, screen)]
     if stats.webhooks:
-        lines.append(screen.aside("  leasekeeper webhooks --state exhausted, or --state pending"))
+        lines.append(screen.dim("  leasekeeper webhooks --state exhausted, or --state pending"))
     waiting = f"{stats.reviews:,} open: leasekeeper reviews" if stats.reviews else "nothing waits for a person"
     return [*lines, screen.title("reviews"), f"  {waiting}"]
 
@@ -54,4 +54,4 @@ def lay_out(stats: "Stats", screen: Screen) -> list[str]:
 def _counts(counts: Mapping[str, int], screen: Screen) -> list[str]:
     shown = sorted(((count, name) for name, count in counts.items() if count), key=lambda pair: (-pair[0], pair[1]))
     width = max((len(f"{count:,}") for count, _ in shown), default=0)
-    return [f"  {count:>{width},}  {screen.state(name)}" for count, name in shown] or [screen.aside("  none")]
+    return [f"  {count:>{width},}  {screen.state(name)}" for count, name in shown] or [screen.dim("  none")]

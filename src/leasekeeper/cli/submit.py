@@ -4,7 +4,6 @@ Every job is checked before the first is sent; then they go in batches, each bat
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,20 +11,20 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from leasekeeper.cli.answers import answer_json
+from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import output
+from leasekeeper.cli.output import answer_json
 from leasekeeper.cli.progress import Progress
-from leasekeeper.cli.session import with_store
 from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.leases import Mode
-from leasekeeper.errors import InputError, LeasekeeperError, PartlyDone, Problem
-from leasekeeper.ports import MOST_IN_BATCH, Submitted
+from leasekeeper.errors import InputError, LeasekeeperError, PartlyDone, Problem, UnknownTask
+from leasekeeper.ports import MAX_IN_BATCH, Submitted
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Store
 
-MOST_CHARACTERS_OF_FILE: Final = 512 * 1024 * 1024
-MOST_TOLD: Final = 20
+MAX_CHARACTERS_OF_FILE: Final = 512 * 1024 * 1024
+MAX_TOLD: Final = 20
 _WHITESPACE: Final = " \t\r\n"
 
 
@@ -33,7 +32,7 @@ _WHITESPACE: Final = " \t\r\n"
 @click.argument("task", required=False)
 @click.option("--account", "account_id", metavar="ID", help="Whose job it is. Enough if the account has one profile.")
 @click.option("--profile", "profile_id", metavar="ID", help="In which profile it runs.")
-@click.option("--payload", metavar="JSON|@FILE", help="What the task gets: a JSON object, or a file that holds one.")
+@click.option("--payload", metavar="JSON|@FILE", help="The task's payload: a JSON object, or a file with one.")
 @click.option("--priority", metavar="N", type=int, help="Higher runs first.")
 @click.option("--run-at", metavar="TIME", help="Not before: 2026-05-01T09:30:00Z, or from now: +90s, +10m, +2h, +1d.")
 @click.option(
@@ -44,19 +43,22 @@ _WHITESPACE: Final = " \t\r\n"
 )
 @click.option("--pool", metavar="POOL", help="Which workers may take it.  [default: the profile's pool]")
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="shared: read-only, beside others.")
-@click.option("--callback", "callback_url", metavar="URL", help="The webhook that is told how the job ended.")
+@click.option("--callback", "callback_url", metavar="URL", help="URL of the webhook that is sent when the job ends.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label; may be given several times.")
 @click.option(
     "--file",
     type=click.File("r", encoding="utf-8-sig"),
     help="Many jobs: a JSON object, an array, or JSON lines; - is stdin.",
 )
+@click.option("--strict", is_flag=True, help="Refuse a task that no worker has offered (setting strict_tasks).")
 @output
-def command(task: str | None, file: IO[str] | None, store: str | None, as_json: bool, **options: Any) -> None:
+def command(
+    task: str | None, file: IO[str] | None, strict: bool, store: str | None, as_json: bool, **options: Any
+) -> None:
     """Submit one job for TASK, or the jobs of a file.
 
     A job is accepted when this returns: it waits in its profile's queue, for its time, or for what blocks
-    it.
+    it. A task that no worker offers is warned about, and refused with --strict.
     """
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if file is None:
@@ -64,14 +66,26 @@ def command(task: str | None, file: IO[str] | None, store: str | None, as_json: 
             raise click.UsageError("name the task, or give --file")
         specs = [_one(task, given)]
     elif task is not None or given:
-        raise click.UsageError("--file holds whole jobs: it goes with no task and no option of a job")
+        raise click.UsageError("--file has whole jobs: it cannot be combined with a task or the options of a job")
     else:
         specs = _many(file)
-    answers = with_store(store, lambda opened: send(opened, specs))
+    answers, warned = with_store(store, lambda opened: _send_and_check(opened, specs), strict_tasks=strict)
     if as_json:
-        answer_json(_document(answers))
-    else:
-        _tell(answers)
+        answer_json({**_document(answers), "warnings": warned})
+        return
+    _tell(answers)
+    for warning in warned:
+        click.echo(f"leasekeeper: {warning}", err=True)
+
+
+async def _send_and_check(store: "Store", specs: Sequence[JobSpec]) -> tuple[list[Submitted], list[str]]:
+    from leasekeeper.cli.task_names import warnings, with_hint
+
+    try:
+        answers = await send(store, specs)
+    except UnknownTask as error:
+        raise await with_hint(store, error, (spec.task for spec in specs)) from None
+    return answers, await warnings(store, answers)
 
 
 def _one(task: str, given: dict[str, Any]) -> JobSpec:
@@ -128,14 +142,14 @@ def due(text: str) -> str:
 def _many(file: IO[str]) -> list[JobSpec]:
     name = getattr(file, "name", "<stdin>")
     try:
-        text = file.read(MOST_CHARACTERS_OF_FILE + 1)
+        text = file.read(MAX_CHARACTERS_OF_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{name} cannot be read: {error}") from None
-    if len(text) > MOST_CHARACTERS_OF_FILE:
-        raise InputError(f"{name} is longer than {MOST_CHARACTERS_OF_FILE:,} characters: split it")
+    if len(text) > MAX_CHARACTERS_OF_FILE:
+        raise InputError(f"{name} is longer than {MAX_CHARACTERS_OF_FILE:,} characters: split it")
     documents = list(_documents(text, name))
     if not documents:
-        raise InputError(f"{name} holds no job")
+        raise InputError(f"{name} has no jobs in it")
     return _parsed(documents)
 
 
@@ -160,7 +174,7 @@ def _documents(text: str, name: str) -> Iterator[object]:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     document = dict(pairs)
     if len(document) < len(pairs):
-        raise ValueError("an object holds one key twice")
+        raise ValueError("an object has one key twice")
     return document
 
 
@@ -186,10 +200,10 @@ def _parsed(documents: Sequence[object]) -> list[JobSpec]:
         else:
             specs.append(spec)
             ids.append((number, spec.job_id, spec.idempotency_key))
-        if len(problems) > MOST_TOLD:
-            problems[MOST_TOLD:] = [Problem("", "and perhaps more")]
+        if len(problems) > MAX_TOLD:
+            problems[MAX_TOLD:] = [Problem("", "and perhaps more")]
             break
-    problems += islice(same_ids(ids), MOST_TOLD)
+    problems += islice(same_ids(ids), MAX_TOLD)
     if problems:
         raise InputError("the jobs are not acceptable; none was submitted", problems)
     return specs
@@ -205,34 +219,29 @@ async def send(store: "Store", specs: Sequence[JobSpec]) -> list[Submitted]:
     """Submit in batches, each all or nothing."""
     answers: list[Submitted] = []
     with Progress("submitted", "jobs", len(specs)) as progress:
-        for start in range(0, len(specs), MOST_IN_BATCH):
+        for start in range(0, len(specs), MAX_IN_BATCH):
             try:
-                answers += await store.submit(specs[start : start + MOST_IN_BATCH])
+                answers += await store.submit(specs[start : start + MAX_IN_BATCH])
             except LeasekeeperError as error:
-                if len(specs) <= MOST_IN_BATCH:
+                if len(specs) <= MAX_IN_BATCH:
                     raise
-                said = _in_the_file(error.message, start) + "\n  " + _how_far(start, len(specs))
+                problems = [problem.moved("jobs", start) for problem in error.problems]
+                far = _how_far(start, len(specs))
+                said = far if problems else f"{error.message}; {far}"
                 if start:
-                    raise PartlyDone(said) from error
-                error.message = said
-                raise
+                    raise PartlyDone(said, problems, done=start, total=len(specs), stopped_by=error.code) from error
+                raise error.restored(said, problems, error.data) from error
             except BaseException:
                 if answers:
                     click.echo(f"stopped: {len(answers):,} of {len(specs):,} jobs were accepted", err=True)
                 raise
-            if len(specs) > MOST_IN_BATCH:
+            if len(specs) > MAX_IN_BATCH:
                 progress.at(len(answers))
     return answers
 
 
-def _in_the_file(message: str, start: int) -> str:
-    """What the store says of one batch, as it is for the whole file."""
-    message = re.sub(r"\bjobs\[(\d+)\]", lambda found: f"jobs[{int(found[1]) + start}]", message)
-    return message.replace(". Nothing was submitted", "") if start else message
-
-
 def _how_far(accepted: int, total: int) -> str:
-    batch = f"jobs {accepted + 1:,} to {min(accepted + MOST_IN_BATCH, total):,}"
+    batch = f"jobs {accepted + 1:,} to {min(accepted + MAX_IN_BATCH, total):,}"
     before = f"the {accepted:,} before them were accepted" if accepted else "nothing was accepted"
     return f"this was in {batch} of {total:,}; {before}, nothing from there on"
 
@@ -259,10 +268,10 @@ def _tell(answers: Sequence[Submitted]) -> None:
         return
     known = [answer for answer in answers if answer.already_handled]
     click.echo(f"submitted {len(answers) - len(known):,} jobs, {len(known):,} were already handled")
-    for answer in known[:MOST_TOLD]:
+    for answer in known[:MAX_TOLD]:
         click.echo(f"  {sentence(answer)}")
-    if len(known) > MOST_TOLD:
-        click.echo(f"  … and {len(known) - MOST_TOLD:,} more")
+    if len(known) > MAX_TOLD:
+        click.echo(f"  … and {len(known) - MAX_TOLD:,} more")
 
 
 def sentence(answer: Submitted) -> str:

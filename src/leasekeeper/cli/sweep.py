@@ -7,15 +7,16 @@ from typing import Final
 
 import click
 
-from leasekeeper.cli.answers import answer_json, encoded
+from leasekeeper.cli.connection import settings, with_store
 from leasekeeper.cli.options import output
-from leasekeeper.cli.session import settings, with_store
+from leasekeeper.cli.output import answer_json, encoded
 
 WORDS: Final = {
     "expired": "expired",
     "resolved": "resolved",
     "promoted": "promoted",
     "healed": "healed",
+    "fired": "jobs of schedules made",
     "pruned": "pruned",
     "reports": "reports of keepers kept",
     "webhooks": "webhooks delivered",
@@ -26,7 +27,8 @@ WORDS: Final = {
 @click.command("sweep")
 @output
 def command(store: str | None, as_json: bool) -> None:
-    """Do one pass of housekeeping: expire leases, resolve lost runs, promote due jobs, prune, send webhooks.
+    """Do one pass of housekeeping: expire leases, resolve lost runs, promote due jobs, fire schedules, prune,
+    send webhooks.
 
     'leasekeeper up' does the same all the time, 'leasekeeper worker' does not; running it beside them is safe.
     """

@@ -15,12 +15,12 @@ from operator import attrgetter
 from textwrap import wrap
 from typing import Final, Generic, TypeVar
 
-from leasekeeper.core.why import ago
+from leasekeeper.wording import ago
 
 T = TypeVar("T")
 
 ID_WIDTH: Final = 36  # of a UUID; an id that is shortened is good for nothing
-MOST_NEEDED: Final = 3
+MAX_NEEDED: Final = 3
 _NARROWEST: Final = 8
 _GAP: Final = "  "
 _LEAST_WRAP: Final = 30
@@ -55,7 +55,7 @@ class Screen:
     def title(self, text: str) -> str:
         return self.paint(text, _BOLD)
 
-    def aside(self, text: str) -> str:
+    def dim(self, text: str) -> str:
         return self.paint(text, _DIM)
 
     def state(self, text: str) -> str:
@@ -67,7 +67,7 @@ class Column(Generic[T]):
     """One column: `value` is an attribute's name or a function of the row.
 
     `spare` tells how well it can be spared: 0 is never touched, the highest is shortened first. Down to
-    `least` it reads well. What is above MOST_NEEDED is then left out; only after that others get narrower.
+    `least` it reads well. What is above MAX_NEEDED is then left out; only after that others get narrower.
     """
 
     title: str
@@ -116,13 +116,13 @@ def render_table(columns: Sequence[Column[T]], rows: Sequence[T], now: datetime,
         parts = (paint(i, _pad(texts[i], width, right=i in right, trailing=i != last)) for i, width in widths.items())
         return _GAP.join(parts).rstrip()
 
-    lines = [line({i: columns[i].title for i in widths}, lambda _, text: screen.aside(text))]
+    lines = [line({i: columns[i].title for i in widths}, lambda _, text: screen.dim(text))]
     for number in range(len(rows)):
         texts = {i: cells[i][number] for i in widths}
         lines.append(line(texts, lambda i, text: screen.state(text) if columns[i].state else text))
     if left_out:
         hidden = f"not shown for want of room: {', '.join(left_out).lower()}"
-        lines += [screen.aside(line) for line in wrapped(hidden, screen, indent="")]
+        lines += [screen.dim(line) for line in wrapped(hidden, screen, indent="")]
     return lines
 
 
@@ -140,7 +140,7 @@ def _fit(
         widths = dict(kept)
         excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
         spared = sorted((i for i in kept if columns[i].spare), key=lambda i: -columns[i].spare)
-        comfortable = bool(spared) and columns[spared[0]].spare > MOST_NEEDED
+        comfortable = bool(spared) and columns[spared[0]].spare > MAX_NEEDED
         for i in spared:
             least = max(columns[i].least if comfortable else _NARROWEST, _width(columns[i].title))
             cut = min(max(excess, 0), max(widths[i] - least, 0)) if i in texts else 0
@@ -201,7 +201,7 @@ def render_sheet(fields: Sequence[tuple[str, object]], now: datetime, screen: Sc
     for name, value in shown:
         text = _full(value, now)
         for number, part in enumerate(_wrapped(text, screen.width, name_width + 4)):
-            label = screen.aside(f"  {name:<{name_width}}") if number == 0 else " " * (name_width + 2)
+            label = screen.dim(f"  {name:<{name_width}}") if number == 0 else " " * (name_width + 2)
             lines.append(f"{label}{_GAP}{screen.state(part)}")
     return lines
 

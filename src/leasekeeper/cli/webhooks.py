@@ -1,13 +1,13 @@
-"""`leasekeeper webhooks`: what was told to callback URLs, and what was not; list, show, replay, secret."""
+"""`leasekeeper webhooks`: messages to callback URLs and their delivery; list, show, replay, secret."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from leasekeeper.cli.answers import View, answer_json, answer_page, answer_record
-from leasekeeper.cli.decisions import MOST_AT_ONCE, decide_each, every_id
+from leasekeeper.cli.decisions import MAX_AT_ONCE, decide_each, every_id
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
+from leasekeeper.cli.output import View, answer_json, answer_page, answer_record
 from leasekeeper.cli.table import ID_WIDTH, Column
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
@@ -35,11 +35,11 @@ VIEW = View(
     empty="no job with a callback_url has ended yet",
 )
 
-command = noun("webhooks", "Webhooks: what jobs with a callback_url told to it when they ended.")
+command = noun("webhooks", "Webhooks: the messages that are sent to the callback_url of a job when it ends.")
 
 
 @command.command("list")
-@filters(state=("state", DeliveryState), job="job_id", host="host")
+@filters(Delivery, state="state", job="job_id", host="host")
 @paging
 @output
 def list_webhooks(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
@@ -59,7 +59,7 @@ def show_webhook(delivery_id: str, store: str | None, as_json: bool) -> None:
 @command.command("replay")
 @click.argument("delivery_ids", metavar="[ID]...", nargs=-1)
 @click.option(
-    "--exhausted", is_flag=True, help=f"All that were given up, at most {MOST_AT_ONCE:,} at once; --host narrows it."
+    "--exhausted", is_flag=True, help=f"All exhausted ones, maximum {MAX_AT_ONCE:,} at once; --host selects a host."
 )
 @click.option("--host", metavar="HOST", help="With --exhausted: only those that go there.")
 @note

@@ -1,19 +1,22 @@
 """`leasekeeper why job|profile ID`: one screen that says what is the matter and what to do.
 
-The sentences are the core's; this module lays them out.
+What is the matter is the core's, the sentences are `wording`'s; this module adds the commands and lays it out.
 """
 
 from typing import TYPE_CHECKING
 
 import click
 
-from leasekeeper.cli.answers import answer_json
+from leasekeeper.cli.connection import with_store
+from leasekeeper.cli.hints import commands_for
 from leasekeeper.cli.options import output
-from leasekeeper.cli.session import with_store
+from leasekeeper.cli.output import answer_json, encoded
 from leasekeeper.cli.table import Screen, render_sheet, wrapped
-from leasekeeper.core.why import Why, WhyFacts, explain
+from leasekeeper.core.why import Why, explain
+from leasekeeper.wording.why import why_text
 
 if TYPE_CHECKING:
+    from leasekeeper.core.why_facts import WhyFacts
     from leasekeeper.ports import Store
 
 
@@ -24,35 +27,39 @@ if TYPE_CHECKING:
 def command(kind: str, record_id: str, store: str | None, as_json: bool) -> None:
     """Say why a job does not run or a profile is not available, what happens next, and what you can do."""
 
-    async def read(opened: "Store") -> WhyFacts:
+    async def read(opened: "Store") -> "WhyFacts":
         if kind == "job":
             return await opened.why(job_id=record_id)
         return await opened.why(profile_id=record_id)
 
-    facts = with_store(store, read)
-    why = explain(facts)
+    why = explain(with_store(store, read))
     if as_json:
-        answer_json(
-            {
-                "headline": why.headline,
-                "facts": [{"name": name, "text": text} for name, text in why.facts],
-                "next": list(why.next),
-                "can": list(why.can),
-            }
-        )
+        answer_json(document(why))
         return
-    for line in lay_out(why, facts, Screen.now()):
+    for line in lay_out(why, Screen.now()):
         click.echo(line)
 
 
-def lay_out(why: Why, facts: WhyFacts, screen: Screen) -> list[str]:
+def document(why: Why) -> dict[str, object]:
+    """The answer in codes, ids and times, and beside it the same in sentences."""
+    said = why_text(why)
+    facts = [{"name": name, "text": text} for name, text in said.facts]
+    answer = encoded(why)
+    return {
+        **(answer if isinstance(answer, dict) else {}),
+        "text": {"headline": said.headline, "facts": facts, "next": list(said.next)},
+    }
+
+
+def lay_out(why: Why, screen: Screen) -> list[str]:
     """Headline, facts, what happens by itself, and commands to copy (these are never wrapped)."""
-    lines = [screen.title(line) for line in wrapped(why.headline, screen, indent="")]
-    lines += render_sheet(why.facts, facts.now, screen)
-    if why.next:
+    said, commands = why_text(why), commands_for(why)
+    lines = [screen.title(line) for line in wrapped(said.headline, screen, indent="")]
+    lines += render_sheet(said.facts, why.now, screen)
+    if said.next:
         lines += ["", screen.title("what happens next")]
-        lines += [line for text in why.next for line in wrapped(text, screen)]
-    if why.can:
+        lines += [line for text in said.next for line in wrapped(text, screen)]
+    if commands:
         lines += ["", screen.title("what you can do")]
-        lines += [f"  {text}" for text in why.can]
+        lines += [f"  {text}" for text in commands]
     return lines

@@ -48,7 +48,7 @@ def start(
     """Load the app and work until stopped."""
     import asyncio
 
-    from leasekeeper.cli.loading import load_app
+    from leasekeeper.cli.app_loader import load_app
     from leasekeeper.runtime.up import work
     from leasekeeper.runtime.worker import WorkerOptions
 
@@ -75,7 +75,7 @@ def start(
 
     async def run() -> None:
         await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping)
-        click.echo("stopped: no lease is held, no browser is open")
+        click.echo("stopped: no live lease, no open browser")
         await _leave_deaf_tasks()
 
     asyncio.run(run())

@@ -1,14 +1,14 @@
 """`leasekeeper workers`: which processes take jobs, and when each last reported.
 
-A worker that neither reports nor said goodbye is shown as silent.
+A worker that neither reports nor said goodbye is shown as silent; one whose machine cannot run jobs as unwell.
 """
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from leasekeeper.cli.answers import View, answer_json, encoded, print_page, read_page
+from leasekeeper.cli.connection import settings
 from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.session import settings
+from leasekeeper.cli.output import View, answer_json, encoded, print_page, read_page
 from leasekeeper.cli.table import Column
 from leasekeeper.core.workers import Worker, reports
 
@@ -16,7 +16,7 @@ command = noun("workers", "Workers: the processes that take jobs.")
 
 
 @command.command("list")
-@filters(pool="pool")
+@filters(Worker, pool="pool")
 @paging
 @output
 def list_workers(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
@@ -36,7 +36,9 @@ def view(now: datetime, ttl: timedelta) -> View[Worker]:
     def state(worker: Worker) -> str:
         if worker.stopped_at is not None:
             return "stopped"
-        return "reporting" if reports(worker, now, ttl) else "silent"
+        if not reports(worker, now, ttl):
+            return "silent"
+        return "reporting" if worker.unwell_reason is None else "unwell"
 
     return View(
         kind=Worker,
@@ -45,9 +47,11 @@ def view(now: datetime, ttl: timedelta) -> View[Worker]:
             Column[Worker]("WORKER", "worker_id"),
             Column[Worker]("STATE", state, state=True),
             Column[Worker]("REPORTED", "heartbeat_at"),
+            Column[Worker]("UNWELL", "unwell_reason", spare=1, least=16),
             Column[Worker]("POOL", "pool", spare=2),
             Column[Worker]("SLOTS", "concurrency", spare=4),
             Column[Worker]("ENGINE", "engine", spare=5),
+            Column[Worker]("VERSION", "version", spare=6),
             Column[Worker]("STARTED", "started_at", spare=3),
             Column[Worker]("TASKS", lambda worker: ", ".join(worker.tasks), spare=1, least=16),
         ),

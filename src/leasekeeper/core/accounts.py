@@ -1,7 +1,7 @@
 """Accounts, proxies and pool limits: the rest of what a fleet file declares."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from leasekeeper.core.ids import AccountId, ProxyId
@@ -30,7 +30,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """A named network exit. `credentials` is a reference (`env:NAME`, `file:PATH`), never the secret."""
+    """A named network exit. `credentials` is a reference (`env:NAME`, `file:PATH`, `secret:NAME`), never the secret."""
 
     proxy_id: ProxyId
     server: str
@@ -44,3 +44,19 @@ class Limit:
 
     pool: str
     max_leases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetiredAccount:
+    """What must outlive an account that was removed: a person's pause."""
+
+    paused: bool
+    pause_note: str
+    version: int
+
+
+def declared_again(account: Account, before: RetiredAccount | None) -> Account:
+    """An account that is declared. One that was removed while it was paused is paused still."""
+    if before is None:
+        return account
+    return replace(account, paused=before.paused, pause_note=before.pause_note, version=before.version + 1)

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-MOST_SUMMARY: Final = 300
+from leasekeeper.core.failures import Reason
+
+MAX_SUMMARY: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,30 +56,32 @@ _NODE: Final = (
 # Launch errors are judged by all they say: the browser's own words stand below the first line.
 _LAUNCH: Final = (
     Row(
-        "PROFILE_IN_USE_ELSEWHERE",
+        Reason.PROFILE_IN_USE_ELSEWHERE,
         r"(?s).*(?:Failed to create a ProcessSingleton|Opening in existing browser session"
         r"|The profile appears to be in use by another)",
     ),
-    Row("BROWSER_LAUNCH_FAILED"),
+    Row(Reason.BROWSER_LAUNCH_FAILED),
 )
 
 # Errors of a page, a context or a request. Certificates, bad addresses, downloads, blocked requests, ambiguous
 # selectors and errors of the page's own scripts have no row: trying again would not help.
 TABLE: Final = (
-    Row("BROWSER_CRASHED", when=lambda facts: not facts.browser_alive),
+    Row(Reason.BROWSER_CRASHED, when=lambda facts: not facts.browser_alive),
     Row(
-        "BROWSER_CRASHED", "net::ERR_ABORTED|Target page, context or browser has", when=lambda facts: facts.page_crashed
+        Reason.BROWSER_CRASHED,
+        "net::ERR_ABORTED|Target page, context or browser has",
+        when=lambda facts: facts.page_crashed,
     ),
-    Row("BROWSER_CRASHED", "(?:Page|Target) crashed|Navigation failed because page crashed"),
-    Row("BROWSER_CRASHED", "Connection closed while (?:reading|writing)"),
-    Row("PROXY_UNREACHABLE", f"net::ERR_(?:{_PROXY})"),
-    Row("PROXY_UNREACHABLE", "net::ERR_INVALID_AUTH_CREDENTIALS", when=lambda facts: facts.proxied),
-    Row("TEMPORARY_NAVIGATION_ERROR", f"net::ERR_(?:{_TEMPORARY})"),
-    Row("TEMPORARY_NAVIGATION_ERROR", _NODE),
-    Row("TIMEOUT", kind=".TimeoutError"),
+    Row(Reason.BROWSER_CRASHED, "(?:Page|Target) crashed|Navigation failed because page crashed"),
+    Row(Reason.BROWSER_CRASHED, "Connection closed while (?:reading|writing)"),
+    Row(Reason.PROXY_UNREACHABLE, f"net::ERR_(?:{_PROXY})"),
+    Row(Reason.PROXY_UNREACHABLE, "net::ERR_INVALID_AUTH_CREDENTIALS", when=lambda facts: facts.proxied),
+    Row(Reason.TEMPORARY_NAVIGATION_ERROR, f"net::ERR_(?:{_TEMPORARY})"),
+    Row(Reason.TEMPORARY_NAVIGATION_ERROR, _NODE),
+    Row(Reason.TIMEOUT, kind=".TimeoutError"),
 )
 
-OTHERWISE: Final = "TASK_ERROR"
+OTHERWISE: Final = Reason.TASK_ERROR
 
 _CALL = re.compile(r"(?:(\w+)\.\w+: )?")
 _LAUNCHER: Final = "BrowserType"
@@ -120,4 +124,4 @@ def summary(message: str, redact: Callable[[str], str] = str) -> str:
     `redact` takes secrets out of the line before it is cut: half a secret would not be found.
     """
     line = redact(message.strip().split("\n", 1)[0].strip())
-    return line if len(line) <= MOST_SUMMARY else line[: MOST_SUMMARY - 1] + "…"
+    return line if len(line) <= MAX_SUMMARY else line[: MAX_SUMMARY - 1] + "…"

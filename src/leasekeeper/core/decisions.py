@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ReviewId, RunId
-from leasekeeper.core.jobs import JobState
-from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.lanes import Changes, LaneFacts, moved
+from leasekeeper.core.profiles import Cause, ProfileState
+from leasekeeper.core.readiness import WAITS_FOR_PERSON
+from leasekeeper.core.records import evolve
 from leasekeeper.errors import IllegalTransition
 
 
@@ -21,6 +24,8 @@ class Target(StrEnum):
     ACCOUNT = "account"
     LEASE = "lease"
     WEBHOOK = "webhook"
+    TOKEN = "token"  # noqa: S105 - the name of a kind of record
+    SCHEDULE = "schedule"
 
 
 class Action(StrEnum):
@@ -38,6 +43,7 @@ class Action(StrEnum):
     RESUME = "resume"
     REVOKE = "revoke"
     REPLAY = "replay"
+    RUN = "run"
 
 
 _P = ProfileState
@@ -71,6 +77,8 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.ACCOUNT: (Action.PAUSE, Action.RESUME),
     Target.LEASE: (Action.REVOKE,),
     Target.WEBHOOK: (Action.REPLAY,),
+    Target.TOKEN: (Action.REVOKE,),
+    Target.SCHEDULE: (Action.PAUSE, Action.RESUME, Action.RUN),
 }
 
 
@@ -112,7 +120,10 @@ def profile_after(profile_id: str, state: ProfileState, action: Action, *, clean
         allowed = [a.value for a, moves in PROFILE_ACTIONS.items() if state in moves]
         raise IllegalTransition(
             f"profile {profile_id} is {state}: cannot {action} it; "
-            f"allowed now: {', '.join(allowed) or 'disable (drains)'}"
+            f"allowed now: {', '.join(allowed) or 'disable (drains)'}",
+            profile_id=profile_id,
+            state=state,
+            allowed=tuple(allowed),
         )
     if action is Action.ENABLE and not clean:
         return ProfileState.REVIEW_REQUIRED
@@ -125,4 +136,68 @@ def check_job_action(job_id: str, state: JobState, action: Action) -> None:
         return
     allowed = [a.value for a, states in JOB_ACTIONS.items() if state in states]
     hint = "wait for its run to end, or revoke its lease" if state is JobState.RUNNING else "nothing: it is over"
-    raise IllegalTransition(f"job {job_id} is {state}: cannot {action} it; allowed now: {', '.join(allowed) or hint}")
+    raise IllegalTransition(
+        f"job {job_id} is {state}: cannot {action} it; allowed now: {', '.join(allowed) or hint}",
+        job_id=job_id,
+        state=state,
+        allowed=tuple(allowed),
+    )
+
+
+class ProfileDecided(NamedTuple):
+    """What a decision makes of a lane. `drains`: it takes effect when the lease ends. `review`: what a person has to
+    look at after it."""
+
+    changes: Changes
+    drains: bool = False
+    review: str | None = None
+
+
+def profile_decided(
+    facts: LaneFacts, decision: Decision, now: datetime, *, about_empty_directory: bool
+) -> ProfileDecided:
+    """Decide about a profile, or raise IllegalTransition.
+
+    `about_empty_directory`: what the person was asked is whether the profile's directory may be empty.
+    """
+    lane, action = facts.lane, decision.action
+    takes_back = action is Action.ENABLE and lane.drain
+    if lane.state is ProfileState.LEASED and (action is Action.DISABLE or takes_back):
+        return ProfileDecided({"drain": not takes_back}, drains=True)
+    after = profile_after(decision.id, lane.state, action, clean=lane.clean)
+    if facts.unresolved and after is ProfileState.AVAILABLE:
+        raise IllegalTransition(
+            f"profile {decision.id}: a lease of it ended without an explanation and is not resolved yet; "
+            "the next sweep does it, then decide"
+        )
+    reason = f"{action} by {decision.actor}: {decision.note}"
+    changes = {
+        **moved(lane, after, Cause.DECIDED, reason, now),
+        "clean": lane.clean or after is ProfileState.AVAILABLE,
+        "drain": False,
+        "verdict": None,
+        "verdict_reason": "",
+    }
+    if action is Action.CLEAR and about_empty_directory:
+        changes["engine"] = None  # a person vouches for the directory that is there, and for its empty session
+    return ProfileDecided(changes, review=reason if after in WAITS_FOR_PERSON else None)
+
+
+def job_decided(job: Job, decision: Decision, now: datetime) -> Job:
+    """The job as a decision leaves it, before it is placed again (see `placed_again`)."""
+    match decision.action:
+        case Action.DROP:
+            return evolve(job, dropped=True)
+        case Action.CANCEL:
+            return evolve(job, state=JobState.CANCELLED, finished_at=now, blocked_reason=None, detail=decision.note)
+        case Action.APPROVE:
+            return evolve(job, approved=True)
+        case _:
+            return evolve(
+                job, run_at=None, finished_at=None, stop_reason=None, dropped=False, approved=True, given_back=0
+            )
+
+
+def placed_again(job: Job, action: Action) -> bool:
+    """Whether a job in this state finds its place anew after the decision."""
+    return action in (Action.REQUEUE, Action.RETRY) or (action is Action.APPROVE and job.state is JobState.BLOCKED)

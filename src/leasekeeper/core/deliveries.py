@@ -24,7 +24,7 @@ class DeliveryState(StrEnum):
 DELAYS: Final = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
-MOST_ATTEMPTS: Final = len(DELAYS) + 1
+MAX_ATTEMPTS: Final = len(DELAYS) + 1
 # Later by up to this part of the delay, by chance: what failed together is not tried together again.
 SPREAD: Final = 0.1
 LONGEST_WAIT: Final = timedelta(days=1)
@@ -88,7 +88,7 @@ def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
 
     Exhausted, if all who were to send it vanished: it must not be tried for ever.
     """
-    if delivery.tries >= MOST_ATTEMPTS:
+    if delivery.tries >= MAX_ATTEMPTS:
         before = f"; the answer before: {delivery.answer}" if delivery.answer else ""
         return _over(delivery, DeliveryState.EXHAUSTED, VANISHED + before, now)
     return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
@@ -106,7 +106,7 @@ def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter
         return _over(delivery, DeliveryState.DELIVERED, attempt.answer, now)
     if delivery.state is not DeliveryState.PENDING or delivery.attempts != attempt.number or not delivery.tries:
         return None
-    if attempt.status == GONE or delivery.tries >= MOST_ATTEMPTS:
+    if attempt.status == GONE or delivery.tries >= MAX_ATTEMPTS:
         return _over(delivery, DeliveryState.EXHAUSTED, attempt.answer, now)
     asked = min(attempt.retry_after or timedelta(0), LONGEST_WAIT)
     delay = max(DELAYS[delivery.tries - 1], asked) * (1 + SPREAD * jitter)

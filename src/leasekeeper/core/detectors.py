@@ -11,7 +11,7 @@ from typing import Final
 
 from leasekeeper.errors import InputError, Problem
 
-MOST_PATTERN: Final = 1_000
+MAX_PATTERN: Final = 1_000
 REASON_RULE: Final = "1 to 64 capitals, digits or '_', starting with a capital"
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _ADDRESS = re.compile(r"[a-z*][a-z0-9+.*-]*:|\*")
@@ -60,8 +60,8 @@ def _problems(detector: Detector) -> Iterable[Problem]:
     if all(value is None for value in conditions.values()):
         yield Problem("", "needs a url, a selector or a text to look for")
     for name, value in conditions.items():
-        if value is not None and not 0 < len(value.strip()) <= MOST_PATTERN:
-            yield Problem(name, f"must be 1 to {MOST_PATTERN} characters")
+        if value is not None and not 0 < len(value.strip()) <= MAX_PATTERN:
+            yield Problem(name, f"must be 1 to {MAX_PATTERN} characters")
     if detector.url is not None and detector.url.strip("* ") == "":
         yield Problem("url", "would match every page; name a part of the address, as in *://shop.test/login*")
     elif detector.url is not None and not _ADDRESS.match(detector.url):

@@ -12,7 +12,7 @@ from enum import StrEnum
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
 from leasekeeper.core.jobs import JobState
 from leasekeeper.core.leases import Lease
-from leasekeeper.core.profiles import ManualUse, ProfileState
+from leasekeeper.core.profiles import ManualUse, Profile, ProfileState
 
 
 class EventType(StrEnum):
@@ -34,16 +34,29 @@ class EventType(StrEnum):
     STALE_WORKER_WRITE_REJECTED = "stale_worker_write_rejected"
     MANUAL_USE_DETECTED = "manual_use_detected"
     PROFILE_ADDED = "profile_added"
+    PROFILE_ADOPTED = "profile_adopted"
     PROFILE_DECIDED = "profile_decided"
     ACCOUNT_PAUSED = "account_paused"
     ACCOUNT_RESUMED = "account_resumed"
+    SCHEDULE_FIRED = "schedule_fired"
+    SCHEDULE_SKIPPED = "schedule_skipped"
+    SCHEDULE_MISSED = "schedule_missed"
+    SCHEDULE_RUN = "schedule_run"
+    SCHEDULE_PAUSED = "schedule_paused"
+    SCHEDULE_RESUMED = "schedule_resumed"
     FLEET_APPLIED = "fleet_applied"
     WORKER_STARTED = "worker_started"
     WORKER_STOPPED = "worker_stopped"
+    WORKER_UNWELL = "worker_unwell"
+    WORKER_WELL = "worker_well"
     CLOCK_JUMPED = "clock_jumped"
     WEBHOOK_DELIVERED = "webhook_delivered"
     WEBHOOK_EXHAUSTED = "webhook_exhausted"
     WEBHOOK_REPLAYED = "webhook_replayed"
+    TOKEN_CREATED = "token_created"  # noqa: S105 - the name of an event
+    TOKEN_REVOKED = "token_revoked"  # noqa: S105 - the name of an event
+    SECRET_STORED = "secret_stored"  # noqa: S105 - the name of an event
+    SECRET_REMOVED = "secret_removed"  # noqa: S105 - the name of an event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +87,18 @@ def manual_use(lease: Lease, found: str, policy: ManualUse, at: datetime) -> Eve
         run_id=lease.run_id,
         worker_id=lease.worker_id,
         data={"found": found, "policy": policy.value},
+    )
+
+
+def adopted(profile: Profile, directory: str, engine: int | None, actor: str, at: datetime) -> Event:
+    """A person said that the used profile in this directory is this one, as it is."""
+    return Event(
+        at=at,
+        type=EventType.PROFILE_ADOPTED,
+        account_id=profile.account_id,
+        profile_id=profile.profile_id,
+        actor=actor,
+        data={"directory": directory, "engine": engine},
     )
 
 

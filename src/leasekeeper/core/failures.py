@@ -22,9 +22,40 @@ class BelongsTo(StrEnum):
     CODE = "code"
 
 
+class Reason(StrEnum):
+    """Every built-in reason why a run stops. A project adds its own as plain text, by `app.reason`."""
+
+    TIMEOUT = "TIMEOUT"
+    TEMPORARY_NAVIGATION_ERROR = "TEMPORARY_NAVIGATION_ERROR"
+    BROWSER_LAUNCH_FAILED = "BROWSER_LAUNCH_FAILED"
+    BROWSER_CRASHED = "BROWSER_CRASHED"
+    MEMORY_EXCEEDED = "MEMORY_EXCEEDED"
+    LOGIN_REQUIRED = "LOGIN_REQUIRED"
+    PROFILE_MISMATCH = "PROFILE_MISMATCH"
+    PROFILE_DIRECTORY_EMPTY = "PROFILE_DIRECTORY_EMPTY"
+    HUMAN_REVIEW_REQUIRED = "HUMAN_REVIEW_REQUIRED"
+    SECURITY_PROMPT = "SECURITY_PROMPT"
+    PROXY_REGION_MISMATCH = "PROXY_REGION_MISMATCH"
+    PROXY_CHANGED = "PROXY_CHANGED"
+    PROXY_UNREACHABLE = "PROXY_UNREACHABLE"
+    SECRET_UNAVAILABLE = "SECRET_UNAVAILABLE"  # noqa: S105 - the name of a reason
+    PROFILE_IN_USE_ELSEWHERE = "PROFILE_IN_USE_ELSEWHERE"
+    MANUAL_USE_DETECTED = "MANUAL_USE_DETECTED"
+    PROFILE_CORRUPT = "PROFILE_CORRUPT"
+    PROFILE_NEWER_THAN_BROWSER = "PROFILE_NEWER_THAN_BROWSER"
+    ACTION_NOT_ALLOWED = "ACTION_NOT_ALLOWED"
+    TASK_ERROR = "TASK_ERROR"
+    EVIDENCE_NOT_SAVED = "EVIDENCE_NOT_SAVED"
+    MACHINE_UNWELL = "MACHINE_UNWELL"
+    WORKER_STOPPED = "WORKER_STOPPED"
+    WORKER_LOST = "WORKER_LOST"
+    LEASE_LOST = "LEASE_LOST"
+
+
 class RetryRule(StrEnum):
+    """Whether the reason may be tried again by itself. What may have been done never is: see `settle`."""
+
     YES = "yes"
-    UNLESS_SECTION_OPEN = "unless_section_open"
     NO = "no"
 
 
@@ -32,10 +63,8 @@ class ProfileRule(StrEnum):
     """What the reason by itself does to the profile; the facts of the ending may make it stricter."""
 
     AVAILABLE = "available"
-    BY_FACTS = "by_facts"
     REVIEW_REQUIRED = "review_required"
     QUARANTINED = "quarantined"
-    QUARANTINED_IF_PROXY_CHANGED = "quarantined_if_proxy_changed"
     STALE = "stale"
 
 
@@ -50,34 +79,37 @@ class Failure:
 
 
 _ROWS: Final = (
-    Failure("TIMEOUT", BelongsTo.PAGE, RetryRule.YES, ProfileRule.AVAILABLE),
-    Failure("TEMPORARY_NAVIGATION_ERROR", BelongsTo.PAGE, RetryRule.YES, ProfileRule.AVAILABLE),
-    Failure("BROWSER_LAUNCH_FAILED", BelongsTo.BROWSER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.BY_FACTS),
-    Failure("BROWSER_CRASHED", BelongsTo.BROWSER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.BY_FACTS),
-    Failure("LOGIN_REQUIRED", BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
-    Failure("PROFILE_MISMATCH", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
-    Failure("PROFILE_DIRECTORY_EMPTY", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
-    Failure("HUMAN_REVIEW_REQUIRED", BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
-    Failure("SECURITY_PROMPT", BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.QUARANTINED),
-    Failure("PROXY_REGION_MISMATCH", BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED_IF_PROXY_CHANGED),
+    Failure(Reason.TIMEOUT, BelongsTo.PAGE, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.TEMPORARY_NAVIGATION_ERROR, BelongsTo.PAGE, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.BROWSER_LAUNCH_FAILED, BelongsTo.BROWSER, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.BROWSER_CRASHED, BelongsTo.BROWSER, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.MEMORY_EXCEEDED, BelongsTo.PAGE, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.LOGIN_REQUIRED, BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.PROFILE_MISMATCH, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.PROFILE_DIRECTORY_EMPTY, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.HUMAN_REVIEW_REQUIRED, BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.SECURITY_PROMPT, BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.QUARANTINED),
+    Failure(Reason.PROXY_REGION_MISMATCH, BelongsTo.PROXY, RetryRule.NO, ProfileRule.AVAILABLE),
     # Whoever stops a run for this says that it did: the reason is the fact.
-    Failure("PROXY_CHANGED", BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED),
-    Failure("PROXY_UNREACHABLE", BelongsTo.PROXY, RetryRule.YES, ProfileRule.AVAILABLE),
-    Failure("PROFILE_IN_USE_ELSEWHERE", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
-    Failure("MANUAL_USE_DETECTED", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
-    Failure("PROFILE_CORRUPT", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.QUARANTINED),
-    Failure("PROFILE_NEWER_THAN_BROWSER", BelongsTo.PROFILE, RetryRule.NO, ProfileRule.AVAILABLE),
-    Failure("ACTION_NOT_ALLOWED", BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.AVAILABLE),
-    Failure("TASK_ERROR", BelongsTo.CODE, RetryRule.NO, ProfileRule.AVAILABLE),
-    Failure("EVIDENCE_NOT_SAVED", BelongsTo.WORKER, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
-    Failure("WORKER_STOPPED", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.AVAILABLE),
-    Failure("WORKER_LOST", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.STALE),
-    Failure("LEASE_LOST", BelongsTo.WORKER, RetryRule.UNLESS_SECTION_OPEN, ProfileRule.STALE),
+    Failure(Reason.PROXY_CHANGED, BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED),
+    Failure(Reason.PROXY_UNREACHABLE, BelongsTo.PROXY, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.SECRET_UNAVAILABLE, BelongsTo.WORKER, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.PROFILE_IN_USE_ELSEWHERE, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.MANUAL_USE_DETECTED, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.PROFILE_CORRUPT, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.QUARANTINED),
+    Failure(Reason.PROFILE_NEWER_THAN_BROWSER, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.AVAILABLE),
+    Failure(Reason.ACTION_NOT_ALLOWED, BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.AVAILABLE),
+    Failure(Reason.TASK_ERROR, BelongsTo.CODE, RetryRule.NO, ProfileRule.AVAILABLE),
+    Failure(Reason.EVIDENCE_NOT_SAVED, BelongsTo.WORKER, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.MACHINE_UNWELL, BelongsTo.WORKER, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.WORKER_STOPPED, BelongsTo.WORKER, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.WORKER_LOST, BelongsTo.WORKER, RetryRule.YES, ProfileRule.STALE),
+    Failure(Reason.LEASE_LOST, BelongsTo.WORKER, RetryRule.YES, ProfileRule.STALE),
 )
 
 FAILURES: Final[Mapping[str, Failure]] = {row.reason: row for row in _ROWS}
 
-LOST: Final = frozenset({"WORKER_LOST", "LEASE_LOST"})
+LOST: Final = frozenset({Reason.WORKER_LOST, Reason.LEASE_LOST})
 
 
 def failure(reason: str, registered: Failure | None = None) -> Failure:

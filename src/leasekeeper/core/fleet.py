@@ -6,7 +6,9 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.browsers import driver_fault
 from leasekeeper.core.profiles import Profile
+from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
 from leasekeeper.errors import InputError, Problem
 
 _RUNTIME_FIELDS = frozenset({"paused", "pause_note", "version"})
@@ -14,12 +16,13 @@ _RUNTIME_FIELDS = frozenset({"paused", "pause_note", "version"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Accounts, profiles, proxies and limits, each by id."""
+    """Accounts, profiles, proxies, limits and schedules, each by id."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     proxies: Mapping[str, Proxy] = field(default_factory=dict)
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 class ChangeKind(StrEnum):
@@ -30,7 +33,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One line of a difference: `what` is account, profile, proxy or limit."""
+    """One line of a difference: `what` is account, profile, proxy, limit or schedule."""
 
     kind: ChangeKind
     what: str
@@ -38,8 +41,13 @@ class Change:
     fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
 
 
-def configured(record: Account | Profile | Proxy | Limit) -> dict[str, object]:
+Record = Account | Profile | Proxy | Limit | Schedule
+
+
+def configured(record: Record) -> dict[str, object]:
     """The fields of a record that a fleet file owns."""
+    if isinstance(record, Schedule):
+        return configured_fields(record)
     return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _RUNTIME_FIELDS}
 
 
@@ -51,6 +59,7 @@ def diff(current: Fleet, desired: Fleet, *, prune: bool) -> list[Change]:
         ("account", current.accounts, desired.accounts),
         ("profile", current.profiles, desired.profiles),
         ("limit", current.limits, desired.limits),
+        ("schedule", current.schedules, desired.schedules),
     ):
         changes += _diff_records(what, before, after, prune=prune)
     return changes
@@ -58,8 +67,8 @@ def diff(current: Fleet, desired: Fleet, *, prune: bool) -> list[Change]:
 
 def _diff_records(
     what: str,
-    before: Mapping[str, Account] | Mapping[str, Profile] | Mapping[str, Proxy] | Mapping[str, Limit],
-    after: Mapping[str, Account] | Mapping[str, Profile] | Mapping[str, Proxy] | Mapping[str, Limit],
+    before: Mapping[str, Record],
+    after: Mapping[str, Record],
     *,
     prune: bool,
 ) -> list[Change]:
@@ -70,6 +79,8 @@ def _diff_records(
             continue
         old, new = configured(before[record_id]), configured(record)
         changed = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
+        if "payload" in changed:
+            changed["payload"] = (HIDDEN, HIDDEN)
         if changed:
             changes.append(Change(kind=ChangeKind.CHANGE, what=what, id=record_id, fields=changed))
     if prune:
@@ -86,6 +97,7 @@ def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
         profiles={**current.profiles, **desired.profiles},
         proxies={**current.proxies, **desired.proxies},
         limits={**current.limits, **desired.limits},
+        schedules={**current.schedules, **desired.schedules},
     )
 
 
@@ -104,6 +116,9 @@ def check_fleet(
             problems.append(Problem(f"{where}.account", f"no account {profile.account_id}; {_known(final.accounts)}"))
         if profile.proxy_id is not None and profile.proxy_id not in final.proxies:
             problems.append(Problem(f"{where}.proxy", f"no proxy {profile.proxy_id}; {_known(final.proxies)}"))
+        fault = driver_fault(profile.driver)
+        if fault is not None:
+            problems.append(Problem(f"{where}.driver", fault))
         declared = current.profiles.get(profile.profile_id)
         before = declared.account_id if declared is not None else retired.get(profile.profile_id)
         verb = "was" if declared is None else "is"
@@ -116,6 +131,7 @@ def check_fleet(
                 )
             )
     problems += _shared_directories(final.profiles.values())
+    problems += _lost_schedules(final)
     if problems:
         raise InputError("the fleet does not hold together; nothing was applied", problems)
 
@@ -136,13 +152,26 @@ def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:
     return problems
 
 
+def _lost_schedules(final: Fleet) -> list[Problem]:
+    """Every profile and account that a schedule names is there."""
+    problems: list[Problem] = []
+    for schedule in final.schedules.values():
+        where, select = f"schedules.{schedule.schedule_id}", schedule.select
+        if select.profile_id is not None and select.profile_id not in final.profiles:
+            problems.append(Problem(f"{where}.profile", f"no profile {select.profile_id}; {_known(final.profiles)}"))
+        if select.account_id is not None and select.account_id not in final.accounts:
+            message = f"no account {select.account_id}; {_known(final.accounts)}"
+            problems.append(Problem(f"{where}.select.account", message))
+    return problems
+
+
 def _folders_above(path: str) -> Iterator[str]:
     while path := path.rpartition("/")[0]:
         yield path
 
 
-def _known(records: Mapping[str, object], most: int = 5) -> str:
+def _known(records: Mapping[str, object], limit: int = 5) -> str:
     names: Sequence[str] = sorted(records)
     if not names:
         return "none is declared"
-    return "declared: " + ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return "declared: " + ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -11,6 +11,7 @@ RunId = NewType("RunId", str)
 LeaseId = NewType("LeaseId", str)
 WorkerId = NewType("WorkerId", str)
 ReviewId = NewType("ReviewId", str)
+ScheduleId = NewType("ScheduleId", str)
 Token = NewType("Token", int)
 
 ID_PATTERN: Final = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"

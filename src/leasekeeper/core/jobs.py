@@ -72,16 +72,16 @@ class OnConflict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Delay before attempt n+1: first × factor^(n-1), at most `most`, with jitter on its upper half."""
+    """Delay before attempt n+1: first × factor^(n-1), at most `limit`, with jitter on its upper half."""
 
     first: timedelta = timedelta(seconds=10)
     factor: float = 2.0
-    most: timedelta = timedelta(minutes=15)
+    max: timedelta = timedelta(minutes=15)
 
     def delay(self, attempt: int, jitter: float) -> timedelta:
         """The wait after the given attempt failed. `jitter` is in [0, 1)."""
         steps = min(max(attempt - 1, 0), 64)
-        seconds = min(self.first.total_seconds() * self.factor**steps, self.most.total_seconds())
+        seconds = min(self.first.total_seconds() * self.factor**steps, self.max.total_seconds())
         return timedelta(seconds=seconds * (0.5 + jitter / 2))
 
 
@@ -129,7 +129,10 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job as the store keeps it. The fields after `notes` belong to the runtime."""
+    """One job as the store keeps it. The fields after `notes` belong to the runtime.
+
+    `given_back`: how often in a row a worker gave it back before its task had begun.
+    """
 
     seq: int = 0
     job_id: JobId
@@ -164,6 +167,7 @@ class Job:
     blocked_reason: str | None = None
     detail: str = ""
     losses: int = 0
+    given_back: int = 0
     approved: bool = False
     dropped: bool = False
     run_id: RunId | None = None

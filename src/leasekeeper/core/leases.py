@@ -23,13 +23,30 @@ class LeaseStatus(StrEnum):
     REVOKED = "revoked"
 
 
-MOST_TOKEN_DIGITS: Final = 18
+MAX_TOKEN_DIGITS: Final = 18
 HIGHEST_FENCE: Final = 10**12
 
-# Why a lease that nobody has ended yet may write no more: by the store's clock, its time is up.
-EXPIRED: Final = "the lease has expired"
-
 LIVE: Final = frozenset({LeaseStatus.RUNNING, LeaseStatus.RELEASING})
+
+
+class Refusal(StrEnum):
+    """Why a write under a lease is refused."""
+
+    NO_SUCH_LEASE = "no_such_lease"
+    WRONG_TOKEN = "wrong_token"  # noqa: S105 - no secret, but a code
+    OTHER_RUN = "other_run"
+    WRONG_ROUTING_KEY = "wrong_routing_key"
+    RELEASED = "released"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    OVERDUE = "overdue"  # it expired by the store's clock, and nobody has ended it yet
+
+
+_ENDED: Final = {
+    LeaseStatus.RELEASED: Refusal.RELEASED,
+    LeaseStatus.EXPIRED: Refusal.EXPIRED,
+    LeaseStatus.REVOKED: Refusal.REVOKED,
+}
 
 
 class Purpose(StrEnum):
@@ -66,7 +83,11 @@ class Timing:
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right of one worker to use one profile for one run, for a limited time."""
+    """The right of one worker to use one profile for one run, for a limited time.
+
+    `open_section` is the mutating section that it is in, since `section_at`; `left_section` the last one that it left
+    since its last safe step. One that was declared idempotent is not remembered when it is left.
+    """
 
     lease_id: LeaseId
     profile_id: ProfileId
@@ -90,6 +111,8 @@ class Lease:
     last_url: str | None = None
     open_section: str | None = None
     section_at: datetime | None = None
+    section_idempotent: bool = False
+    left_section: str | None = None
     release_policy: ReleasePolicy = ReleasePolicy.QUARANTINE
     status: LeaseStatus = LeaseStatus.RUNNING
     purpose: Purpose = Purpose.JOB
@@ -132,6 +155,22 @@ def lease_id_of(profile_id: ProfileId, token: Token) -> LeaseId:
     return LeaseId(f"{profile_id}:{token}")
 
 
+def may_have_been_done(lease: Lease) -> str | None:
+    """Why nobody may repeat what the run did by themselves: a change that is not known to be harmless when it is made
+    twice, and no safe step after it. None: the run may be repeated."""
+    if lease.open_section is not None and not lease.section_idempotent:
+        return f"mutating section {lease.open_section} was open"
+    if lease.left_section is not None:
+        return f"mutating section {lease.left_section} was left, and no safe step followed"
+    return None
+
+
+def silence(lease: Lease, at: datetime) -> str:
+    """What is known of a holder that was not heard of: not that it is gone, but that nothing came from it."""
+    seconds = max(0, int((at - lease.heartbeat_at).total_seconds()))
+    return f"no heartbeat of worker {lease.worker_id} reached the store for {seconds} s"
+
+
 def raised(token: Token, fence: int | None) -> Token:
     """The last token of a profile whose directory was opened under `fence`: the next ones are above both.
 
@@ -143,7 +182,7 @@ def raised(token: Token, fence: int | None) -> Token:
 def lease_key(lease_id: str) -> tuple[ProfileId, Token] | None:
     """The profile and token that a lease id names, or None if it is not a lease id."""
     profile_id, _, token = lease_id.rpartition(":")
-    a_number = token.isascii() and token.isdecimal() and len(token) <= MOST_TOKEN_DIGITS
+    a_number = token.isascii() and token.isdecimal() and len(token) <= MAX_TOKEN_DIGITS
     return (ProfileId(profile_id), Token(int(token))) if profile_id and a_number else None
 
 
@@ -193,30 +232,35 @@ def is_live(lease: Lease, now: datetime) -> bool:
     return lease.status in LIVE and lease.expires_at > now
 
 
-def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool = False) -> str | None:
+def lock_delay_over_at(lease: Lease) -> datetime:
+    """When the lock-delay of a lease that has ended has passed."""
+    return (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms)
+
+
+def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool = False) -> Refusal | None:
     """Why a write under `ref` must be refused, or None if the lease is live and the token is its own.
 
-    `lenient` while expiry pauses: the clock jumped, so that it cannot tell whose time is up.
+    `lenient` while expiry pauses: the clock jumped, so that it cannot tell which leases expired.
     """
     if lease is None:
-        return "there is no such lease"
+        return Refusal.NO_SUCH_LEASE
     if (lease.token, lease.profile_id, lease.lease_id) != (ref.token, ref.profile_id, ref.lease_id):
-        return "the fencing token is not the one this lease was granted with"
+        return Refusal.WRONG_TOKEN
     if lease.run_id != ref.run_id:
-        return "the lease was granted to another run, by a store that had forgotten this one"
+        return Refusal.OTHER_RUN
     if lease.routing_key != ref.routing_key:
-        return "the routing key is not the one this lease was granted with"
+        return Refusal.WRONG_ROUTING_KEY
     if lease.status not in LIVE:
-        return f"the lease is {lease.status}"
+        return _ENDED[lease.status]
     if lease.expires_at <= now and not lenient:
-        return EXPIRED
+        return Refusal.OVERDUE
     return None
 
 
-def clock_jump(store_elapsed: timedelta, least: timedelta, most: timedelta, tolerance: timedelta) -> timedelta | None:
+def clock_jump(store_elapsed: timedelta, least: timedelta, limit: timedelta, tolerance: timedelta) -> timedelta | None:
     """How far the store's clock jumped against the observer's own, or None if they agree.
 
-    By its own clock the observer knows at `least` and at `most` how long it was: to look at the store's takes time.
+    By its own clock the observer knows at `least` and at `limit` how long it was: to look at the store's takes time.
     """
-    gap = store_elapsed - min(max(store_elapsed, least), most)
+    gap = store_elapsed - min(max(store_elapsed, least), limit)
     return gap if abs(gap) > tolerance else None

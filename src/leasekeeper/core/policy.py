@@ -9,13 +9,18 @@ from leasekeeper.core.leases import Timing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a store needs to know to decide. One per fleet: every process should use the same."""
+    """What a store needs to know to decide. One per fleet: every process should use the same.
+
+    `store_timeout` alone decides nothing: a server that is silent for so long counts as gone.
+    """
 
     timing: Timing = Timing()
     backoff: Backoff = Backoff()
     long_run: timedelta = timedelta(minutes=10)
     worker_ttl: timedelta = timedelta(seconds=90)
     strict_tasks: bool = False
+    store_timeout: timedelta = timedelta(seconds=15)
+    schedule_grace: timedelta = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from leasekeeper.core.browsers import LOCAL
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, Token
 from leasekeeper.errors import IllegalTransition
 
@@ -30,6 +31,14 @@ class ReleasePolicy(StrEnum):
     RECOVER = "recover"
     REVIEW = "review"
     QUARANTINE = "quarantine"
+
+
+_STRICTNESS: Final = {policy: place for place, policy in enumerate(ReleasePolicy)}
+
+
+def stricter(own: ReleasePolicy, wanted: ReleasePolicy | None) -> ReleasePolicy:
+    """The stricter of two policies; None wants nothing."""
+    return own if wanted is None else max(own, wanted, key=_STRICTNESS.__getitem__)
 
 
 class ManualUse(StrEnum):
@@ -85,7 +94,9 @@ def check_transition(profile_id: ProfileId, before: ProfileState, after: Profile
         legal = sorted({to.value for (frm, to) in TRANSITIONS if frm is before})
         raise IllegalTransition(
             f"profile {profile_id} is {before} and cannot become {after} ({cause}); "
-            f"from {before} it can become: {', '.join(legal)}"
+            f"from {before} it can become: {', '.join(legal)}",
+            profile_id=profile_id,
+            state=before,
         )
 
 
@@ -96,7 +107,7 @@ class Profile:
     profile_id: ProfileId
     account_id: AccountId
     pool: str = "default"
-    browser: str = "chromium"
+    driver: str = LOCAL
     user_data_dir: str | None = None
     proxy_id: ProxyId | None = None
     language: str | None = None
@@ -117,7 +128,8 @@ class Lane:
 
     `hold` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
     `verdict` is where the profile goes when the last of several sharers ends; `drain` means a person
-    disabled it while leased. `clean` tells whether the last ending was clean.
+    disabled it while leased. `clean` tells whether the last ending was clean. `version` counts what a person decides
+    on; `revision` counts every write, so that a store without row locks can compare and set.
     """
 
     profile_id: ProfileId
@@ -140,6 +152,7 @@ class Lane:
     waiting_at: datetime
     hold: str | None = None
     waits_on: str | None = None
+    revision: int = 0
 
 
 _SEVERITY: Final = {ProfileState.REVIEW_REQUIRED: 1, ProfileState.QUARANTINED: 2}

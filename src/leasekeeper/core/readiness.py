@@ -12,7 +12,7 @@ from typing import Final
 
 from leasekeeper.core.accounts import Proxy
 from leasekeeper.core.jobs import Job, Risk
-from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.profiles import Profile, ProfileState
 
 
 class Blocked(StrEnum):
@@ -28,38 +28,7 @@ class Blocked(StrEnum):
     DUPLICATE = "blocked_by_duplicate_idempotency_key"
 
 
-NEXT_STEP: Final[Mapping[Blocked, str]] = {
-    Blocked.PROFILE_LEASE: "starts by itself when the present lease is released",
-    Blocked.ACCOUNT_PAUSE: "starts by itself when the account is resumed: leasekeeper accounts resume ID",
-    Blocked.PROXY_MISMATCH: "fix the proxy in fleet.yaml and apply it, or cancel the job; it then moves by itself",
-    Blocked.ENVIRONMENT_MISMATCH: "fix language or timezone in fleet.yaml and apply it; it then moves by itself",
-    Blocked.REVIEW_REQUIRED: "a person must look at the profile: leasekeeper reviews",
-    Blocked.PROFILE_STATE: "a stale profile is resolved by itself, another one by a person: leasekeeper why profile ID",
-    Blocked.CAPACITY: "starts by itself when the pool has a free lease, or raise its limit in fleet.yaml",
-    Blocked.APPROVAL: "a person must approve it: leasekeeper reviews",
-    Blocked.NO_WORKER: "start a worker that offers this task in this pool",
-    Blocked.DUPLICATE: "nothing: the first job with this key was accepted, look at that one",
-}
-
-
-def too_old(profile_id: str, engine: int) -> str:
-    """Why no live worker takes the jobs of a profile."""
-    return (
-        f"profile {profile_id} was last opened by browser version {engine}, and no live worker has one as new: "
-        "upgrade the browser of a worker"
-    )
-
-
 WAITS_FOR_PERSON: Final = frozenset({ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED})
-
-
-def look_inside(lane: Lane) -> str:
-    """How a person opens a profile that waits for them, with no job in between."""
-    return (
-        f"to open it before any job does: 'leasekeeper accounts pause {lane.account_id} --note ...', "
-        f"'leasekeeper profiles clear {lane.profile_id} --note ...', open it, "
-        f"then 'leasekeeper accounts resume {lane.account_id} --note ...'"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +37,36 @@ class Block:
 
     reason: Blocked
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFacts:
+    """What keeps a queued job waiting that nothing of its own blocks; in `waits_as`, None means either way.
+
+    `hold` is its lane's reason. `full`: its pool has no room. `unserved`: no live worker can run it.
+    """
+
+    hold: str | None = None
+    full: bool | None = False
+    unserved: bool | None = False
+
+
+def shown_reason(facts: WaitFacts) -> str | None:
+    """Why a queued job is shown as blocked: the lane first, then the pool, then the workers. None: it may run now."""
+    if facts.hold is not None:
+        return facts.hold
+    if facts.full:
+        return Blocked.CAPACITY
+    return Blocked.NO_WORKER if facts.unserved else None
+
+
+def waits_as(reason: str) -> WaitFacts:
+    """The facts for which `shown_reason` gives this reason: for a store that has to find such jobs."""
+    if reason == Blocked.CAPACITY:
+        return WaitFacts(full=True, unserved=None)
+    if reason == Blocked.NO_WORKER:
+        return WaitFacts(full=False, unserved=True)
+    return WaitFacts(hold=reason, full=None, unserved=None)
 
 
 def job_gate(job: Job, profile: Profile, proxy: Proxy | None, task_known: bool) -> Block | None:

@@ -55,3 +55,31 @@ def quick_init(kind: type[T]) -> type[T]:
     made.__name__, made.__qualname__ = "__init__", f"{kind.__qualname__}.__init__"
     record_kind.__init__ = made
     return kind
+
+
+@cache
+def _copier(kind: Any) -> Any:
+    copied = "\n".join(f" copy.{name} = record.{name}" for name in kind.__slots__)
+    return compiled(
+        f"def made(record):\n copy = new(draft)\n{copied}\n return copy", draft=draft(kind), new=object.__new__
+    )
+
+
+def evolve(record: T, **changes: object) -> T:
+    """A copy of the record with some fields changed: `dataclasses.replace`, many times as fast."""
+    kind: Any = type(record)
+    copy: T = _copier(kind)(record)
+    for name, value in changes.items():
+        setattr(copy, name, value)
+    copy.__class__ = kind
+    return copy
+
+
+def changer(kind: type[T], *names: str) -> Callable[..., T]:
+    """A function that makes a copy of a record with these fields changed: `evolve`, for fields known beforehand."""
+    record_kind: Any = kind
+    lines = [f"def made(record, *, {', '.join(names)}):", " copy = new(draft)"]
+    lines += [f" copy.{name} = {name if name in names else f'record.{name}'}" for name in record_kind.__slots__]
+    lines += [" copy.__class__ = kind", " return copy"]
+    change: Callable[..., T] = compiled("\n".join(lines), kind=kind, draft=draft(record_kind), new=object.__new__)
+    return change

@@ -9,13 +9,26 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from leasekeeper.core.failures import BelongsTo, Failure, ProfileRule, RetryRule, failure
-from leasekeeper.core.jobs import Backoff, Job, JobState
-from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, RunResult
+from leasekeeper.core.failures import BelongsTo, Failure, ProfileRule, Reason, RetryRule, failure
+from leasekeeper.core.jobs import FINAL, Backoff, Job, JobState
+from leasekeeper.core.leases import (
+    Lease,
+    LeaseRef,
+    LeaseStatus,
+    RunResult,
+    lock_delay_over_at,
+    may_have_been_done,
+    silence,
+)
 from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
-from leasekeeper.core.records import quick_init
+from leasekeeper.core.records import changer, quick_init
 
-MOST_LOSSES = 2
+MAX_LOSSES = 2
+# So often in a row a job is given back without a delay: workers that stop do so, and callers that are gone.
+FREE_GIVE_BACKS = 3
+_ended = changer(
+    Job, "state", "detail", "stop_reason", "run_at", "losses", "attempt", "given_back", "finished_at", "version"
+)
 
 # What is wrong with a profile is wrong whether or not the run had started.
 _HOLDS_UNSTARTED = {
@@ -24,9 +37,9 @@ _HOLDS_UNSTARTED = {
 }
 
 
-_SENTENCES = {
-    "SECURITY_PROMPT": "a security prompt appeared",
-    "PROXY_CHANGED": "the proxy changed during the run",
+_SENTENCES: Mapping[str, str] = {
+    Reason.SECURITY_PROMPT: "a security prompt appeared",
+    Reason.PROXY_CHANGED: "the proxy changed during the run",
 }
 
 
@@ -62,6 +75,8 @@ class Ending:
 
     `engine` is the browser's version that was open in the profile's own directory. `fence` is the token that the
     directory was opened under before, by another store or before this one was restored: the next tokens are above it.
+
+    `proxy_used` False: there was a browser, but not behind the profile's proxy. See `used_proxy`.
     """
 
     ref: LeaseRef
@@ -77,17 +92,20 @@ class Ending:
     timings: Mapping[str, float] = field(default_factory=dict)
     engine: int | None = None
     fence: int | None = None
+    proxy_used: bool = True
 
 
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobVerdict:
-    """Where the job goes. `run_at` is set when it will be tried again."""
+    """Where the job goes. `run_at` is set when it will be tried again. `given_back`: its task had not begun, so that
+    no attempt counts."""
 
     state: JobState
     detail: str = ""
     run_at: datetime | None = None
     lost: bool = False
+    given_back: bool = False
 
 
 @quick_init
@@ -131,6 +149,12 @@ class LostFacts:
         said = {"by": self.reported_by, "browser_dead": self.browser_dead, "proxy_changed": self.proxy_changed}
         return {**self.evidence, "report": said}
 
+    def merged(self, own: Mapping[str, object]) -> Mapping[str, object]:
+        """The evidence that a run has, with what was found out in it. Files of both are kept, by name."""
+        found = self.kept()
+        files = {str(file["name"]): file for part in (own, found) for file in _files_of(part)}
+        return {**own, **found, **({"artifacts": list(files.values())} if files else {})}
+
     @staticmethod
     def recalled(final_url: str | None, evidence: Mapping[str, object]) -> "LostFacts":
         said = evidence.get("report")
@@ -145,21 +169,26 @@ class LostFacts:
         )
 
 
+def _files_of(evidence: Mapping[str, object]) -> list[Mapping[str, object]]:
+    files = evidence.get("artifacts")
+    return [file for file in files if isinstance(file, Mapping) and "name" in file] if isinstance(files, list) else []
+
+
 def settle(
     lease: Lease, job: Job | None, ending: Ending, *, now: datetime, jitter: float, backoff: Backoff
 ) -> Settlement:
     """Decide an ending that the live holder reports."""
     if ending.not_started and lease.open_section is None:
-        return _given_back(lease, job, ending, now)
+        return _given_back(lease, job, ending, now=now, jitter=jitter, backoff=backoff)
     reason, message = ending.reason, ending.message
     if reason is None and lease.open_section is not None:
-        reason, message = "TASK_ERROR", f"the run ended inside mutating section {lease.open_section}"
+        reason, message = Reason.TASK_ERROR, f"the run ended inside mutating section {lease.open_section}"
     if reason is None and not ending.facts.evidence_saved:
-        reason, message = "EVIDENCE_NOT_SAVED", "the run's evidence could not be saved"
+        reason, message = Reason.EVIDENCE_NOT_SAVED, "the run's evidence could not be saved"
     row = failure(reason, ending.registered) if reason is not None else None
     profile = _profile_verdict(lease, row, ending.facts, now)
-    if row is not None and row.reason == "TASK_ERROR" and ending.retry:
-        row = replace(row, retry=RetryRule.UNLESS_SECTION_OPEN)
+    if row is not None and row.reason == Reason.TASK_ERROR and ending.retry:
+        row = replace(row, retry=RetryRule.YES)
     verdict = _job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff) if job else None
     return Settlement(
         result=RunResult.COMPLETED if row is None else RunResult.FAILED,
@@ -170,7 +199,35 @@ def settle(
     )
 
 
-def _given_back(lease: Lease, job: Job | None, ending: Ending, now: datetime) -> Settlement:
+def used_proxy(ending: Ending) -> bool:
+    """Whether the run's record names the profile's proxy: only if a browser was opened, and behind it.
+
+    A run that was lost keeps the proxy that it was granted with: nobody can tell.
+    """
+    facts = ending.facts
+    opened = bool(facts.failing_clause) if ending.not_started else facts.browser is not Browser.NONE
+    return opened and ending.proxy_used
+
+
+def ended_job(job: Job, verdict: JobVerdict, stop_reason: str | None, now: datetime) -> Job:
+    """The job as the verdict leaves it."""
+    return _ended(
+        job,
+        state=verdict.state,
+        detail=verdict.detail,
+        stop_reason=stop_reason,
+        run_at=verdict.run_at or job.run_at,
+        losses=job.losses + (1 if verdict.lost else 0),
+        attempt=job.attempt - (1 if verdict.given_back else 0),
+        given_back=job.given_back + 1 if verdict.given_back else 0,
+        finished_at=now if verdict.state in FINAL else None,
+        version=job.version + 1,
+    )
+
+
+def _given_back(
+    lease: Lease, job: Job | None, ending: Ending, *, now: datetime, jitter: float, backoff: Backoff
+) -> Settlement:
     row = failure(ending.reason, ending.registered) if ending.reason is not None else None
     profile = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted")
     if row is not None and row.profile in _HOLDS_UNSTARTED:
@@ -184,9 +241,25 @@ def _given_back(lease: Lease, job: Job | None, ending: Ending, now: datetime) ->
         result=RunResult.BLOCKED,
         stop_reason=row.reason if row else "NOT_STARTED",
         belongs_to=row.belongs_to if row else BelongsTo.WORKER,
-        job=JobVerdict(state=JobState.QUEUED) if job else None,
+        job=_returned(job, ending, now + _delay_of_return(job, jitter, backoff)) if job else None,
         profile=profile,
     )
+
+
+def _delay_of_return(job: Job, jitter: float, backoff: Backoff) -> timedelta:
+    """None for the first few returns in a row, then longer and longer: what gives a job back at once may do so for
+    ever."""
+    extra = job.given_back + 1 - FREE_GIVE_BACKS
+    return timedelta(0) if extra <= 0 else ((job.retry and job.retry.backoff) or backoff).delay(extra, jitter)
+
+
+def _returned(job: Job, ending: Ending, run_at: datetime) -> JobVerdict:
+    times = job.given_back + 1
+    if times <= FREE_GIVE_BACKS:
+        return JobVerdict(state=JobState.QUEUED, given_back=True)
+    why = ": ".join(part for part in (ending.reason, ending.message) if part) or "no reason was given"
+    detail = f"given back {times} times in a row before its task began; the last time: {why}"
+    return JobVerdict(state=JobState.SCHEDULED, detail=detail, run_at=run_at, given_back=True)
 
 
 def may_hand_over(lease: Lease, ending: Ending) -> str | None:
@@ -238,7 +311,7 @@ def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: 
     if row is not None and row.profile is ProfileRule.QUARANTINED:
         return _SENTENCES.get(row.reason, f"the run stopped with {row.reason}")
     if facts.proxy_changed:
-        return _SENTENCES["PROXY_CHANGED"]
+        return _SENTENCES[Reason.PROXY_CHANGED]
     if facts.browser is not Browser.NONE and facts.final_url is None:
         return "the final URL is unknown"
     return None
@@ -266,9 +339,12 @@ def _job_verdict(
     lost = row.profile is ProfileRule.STALE
     detail = f"{row.reason}: {message}" if message else row.reason
     losses = job.losses + (1 if lost else 0)
-    if lost and losses >= MOST_LOSSES:
+    if lost and losses >= MAX_LOSSES:
         return JobVerdict(state=JobState.REVIEW, detail=f"{detail}; {losses} of its runs lost their worker", lost=lost)
-    if not _may_retry(job, row, section_open=lease.open_section is not None):
+    done = may_have_been_done(lease)
+    if done is not None:
+        return JobVerdict(state=JobState.REVIEW, detail=f"{detail}; {done}: it may have been done", lost=lost)
+    if not _may_retry(job, row):
         return JobVerdict(state=JobState.REVIEW, detail=detail, lost=lost)
     if job.attempt >= job.max_attempts:
         spent = f"{detail}; attempt {job.attempt} of {job.max_attempts} was the last"
@@ -277,10 +353,7 @@ def _job_verdict(
     return JobVerdict(state=JobState.SCHEDULED, detail=detail, run_at=now + delay, lost=lost)
 
 
-def _may_retry(job: Job, row: Failure, *, section_open: bool) -> bool:
-    """Nothing is retried that may have been submitted: an open section always means a person decides."""
-    if section_open:
-        return False
+def _may_retry(job: Job, row: Failure) -> bool:
     if job.retry is not None and job.retry.reasons is not None:
         return row.reason in job.retry.reasons
     return row.retry is not RetryRule.NO
@@ -307,7 +380,7 @@ def resolve(
     profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient)
     if profile is None:
         return None
-    row = failure("WORKER_LOST")
+    row = failure(Reason.WORKER_LOST)
     reported = lease.status is LeaseStatus.RELEASED
     running = job is not None and job.state is JobState.RUNNING and job.run_id == lease.run_id
     verdict = None
@@ -325,10 +398,10 @@ def resolve(
 def _unexplained(lease: Lease) -> str:
     """How a run ended that nobody could explain, as a person reads it."""
     if lease.status is LeaseStatus.RELEASED:
-        return f"the browser of worker {lease.worker_id} could not be proven closed"
+        return f"the browser of worker {lease.worker_id} was not proven closed at the end of its run"
     if lease.status is LeaseStatus.REVOKED:
         return f"the lease of worker {lease.worker_id} was revoked"
-    return f"worker {lease.worker_id} stopped reporting"
+    return silence(lease, lease.ended_at or lease.expires_at)
 
 
 def _resolution(
@@ -375,7 +448,7 @@ def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id:
         )
         if not holds
     ]
-    if now < (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms):
+    if now < lock_delay_over_at(lease):
         return None
     if doubts:
         return ProfileVerdict(
@@ -386,5 +459,5 @@ def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id:
     return ProfileVerdict(
         state=None,
         cause=Cause.RESOLVED,
-        reason=f"{lost}; recovered after safe step {lease.last_safe_step}, browser proven dead",
+        reason=f"{lost}; recovered after safe step {lease.last_safe_step}: the browser has been proven dead since",
     )

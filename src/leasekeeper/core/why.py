@@ -1,66 +1,201 @@
-"""`why`: one screen that says why a job does not run or a profile is not available, and what happens next.
+"""`why`: why a job does not run or a profile is not available, what happens next, and what a person can do.
 
-Pure: the store gathers `WhyFacts` at one moment, this module turns them into sentences.
+Pure, and data only: the store gathers `WhyFacts` at one moment, `explain` turns them into a `Why` of codes, ids and
+times. Sentences are made of it in `leasekeeper.wording`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
-from leasekeeper.core.accounts import Account, Limit, Proxy
-from leasekeeper.core.decisions import Review
+from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
-from leasekeeper.core.jobs import FINAL, Job, JobState
-from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord
-from leasekeeper.core.profiles import Lane, Profile, ProfileState, ReleasePolicy
-from leasekeeper.core.readiness import NEXT_STEP, WAITS_FOR_PERSON, Blocked, too_old
+from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, RunId, Token, WorkerId
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, Purpose, RunRecord, RunResult
+from leasekeeper.core.profiles import ProfileState, ReleasePolicy
+from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked
+from leasekeeper.core.why_facts import WhyFacts
 
-_NOBODY_SWEEPS: Final = (
-    "If this stays so, nothing sweeps: start 'leasekeeper up', or run 'leasekeeper sweep' every few seconds"
-)
-_NOBODY_SENDS: Final = (
-    "Nobody sends webhooks: 'leasekeeper up' does, or 'leasekeeper sweep', where LEASEKEEPER_WEBHOOK_SECRET is set"
-)
+# A webhook that is due is sent within this time, if anybody sends at all.
 _SENT_BY: Final = timedelta(minutes=1)
-_SWEEP: Final = "leasekeeper sweep"
+_WAITS_FOR_WORKER: Final = frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.SCHEDULED})
 _WAITS_FOR_PROFILE: Final = frozenset({JobState.BLOCKED, JobState.REVIEW})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhyFacts:
-    """Everything that bears on one job or profile, read at one moment."""
+class Next(StrEnum):
+    """What happens next. Each code says which fields of its step are set."""
 
-    now: datetime
-    job: Job | None
-    profile: Profile
-    account: Account
-    proxy: Proxy | None
-    lane: Lane
-    holders: tuple[Lease, ...]
-    key_holders: tuple[Lease, ...]
-    unresolved: tuple[Lease, ...]
+    OVER = "over"
+    RUN_ENDS = "run_ends"
+    PERSON_DECIDES = "person_decides"
+    DUE = "due"  # at
+    SWEEP_TAKES_JOB = "sweep_takes_job"  # at: since when it is due
+    WORKER_TAKES_JOB = "worker_takes_job"
+    UNBLOCKED = "unblocked"  # reason
+    LEASE_REVOKED = "lease_revoked"  # lease_id, at: when it expires
+    OTHER_RUNS_GO_ON = "other_runs_go_on"
+    SWEEP_ENDS_LEASE = "sweep_ends_lease"
+    SWEEP_QUARANTINES = "sweep_quarantines"  # lease_id, section: the open one; without it by the release policy
+    SWEEP_SENDS_TO_REVIEW = "sweep_sends_to_review"  # lease_id
+    SWEEP_RECOVERS = "sweep_recovers"  # lease_id, at: not before
+    ACCOUNT_RESUMED = "account_resumed"
+    ACCOUNT_RUN_ENDS = "account_run_ends"  # run_id
+    BROWSER_UPGRADED = "browser_upgraded"  # engine: the version that opened the profile last
+    NEXT_JOB_UNBLOCKED = "next_job_unblocked"  # job_id, task, pool, reason
+    NEXT_JOB_STARTS = "next_job_starts"
+    NOTHING_WAITS = "nothing_waits"
+    WEBHOOK_SENT = "webhook_sent"  # at
+    WEBHOOK_WAITS_ITS_TURN = "webhook_waits_its_turn"  # at, host
+    WEBHOOK_SENT_BY_NOBODY = "webhook_sent_by_nobody"  # at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing that happens by itself, or does not: a code, its time, and what it is about."""
+
+    code: Next
+    at: datetime | None = None
+    reason: Blocked | None = None
+    lease_id: LeaseId | None = None
+    run_id: RunId | None = None
+    job_id: JobId | None = None
+    task: str | None = None
+    pool: str | None = None
+    section: str | None = None
+    engine: int | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Possible:
+    """What a person may decide now. `section`: it was open at the end, and may have gone through."""
+
+    target: Target
+    id: str
+    action: Action
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """What matters about the job."""
+
+    job_id: JobId
+    task: str
+    pool: str
+    attempt: int
+    max_attempts: int
+    priority: int
+    losses: int
     ahead: int
+    detail: str
+    run_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileView:
+    """What matters about the profile, and about its account."""
+
+    profile_id: ProfileId
+    account_id: AccountId
+    state: ProfileState
+    state_reason: str
+    since_at: datetime
     waiting: int
-    limit: Limit | None
-    pool_leases: int
-    last_run: RunRecord | None
-    reviews: tuple[Review, ...]
-    outdated: bool = False  # every live worker's browser is too old for it
-    job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's
-    webhooks: tuple[Delivery, ...] = ()  # the newest that are owed to the job's callback_url
-    webhooks_tried_at: datetime | None = None  # when any that is pending was tried last
-    next_job: Job | None = None  # of the profile, as people see it: the head of its queue, else one that is blocked
+    drain: bool
+    paused: bool
+    pause_note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who has the profile, or the account's key: one lease that is not over for the store."""
+
+    lease_id: LeaseId
+    worker_id: WorkerId
+    run_id: RunId
+    profile_id: ProfileId
+    purpose: Purpose
+    token: Token
+    status: LeaseStatus
+    acquired_at: datetime
+    heartbeat_at: datetime
+    expires_at: datetime
+    last_safe_step: str | None
+    last_safe_at: datetime | None
+    open_section: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """The run before: of the job if it is about one, else of the profile."""
+
+    run_id: RunId
+    worker_id: WorkerId
+    result: RunResult
+    stop_reason: str | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnwellWorker:
+    """A worker that would take the job, were its machine well."""
+
+    worker_id: WorkerId
+    reason: str
+    since_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """How full a pool with a limit is."""
+
+    pool: str
+    leases: int
+    max_leases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """One message to the job's callback URL."""
+
+    delivery_id: str
+    type: str
+    state: DeliveryState
+    tries: int
+    replayed: bool
+    answer: str
+    due_at: datetime
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The answer: a headline, the facts behind it, what happens by itself, and what a person can do."""
+    """The answer about one job (`job` is set) or one profile, as it was at `now`.
 
-    headline: str
-    facts: tuple[tuple[str, str], ...]
-    next: tuple[str, ...]
-    can: tuple[str, ...]
+    `state` is the job's or the profile's; `reason` is why a job is blocked. `evidence`: the runs to look at before
+    deciding.
+    """
+
+    now: datetime
+    target: Target
+    id: str
+    state: str
+    reason: Blocked | None = None
+    job: JobView | None = None
+    profile: ProfileView
+    holders: tuple[Holder, ...] = ()
+    last_run: LastRun | None = None
+    unwell: tuple[UnwellWorker, ...] = ()
+    pool: PoolUse | None = None
+    webhooks: tuple[Webhook, ...] = ()
+    next: tuple[Step, ...]
+    evidence: tuple[RunId, ...] = ()
+    possible: tuple[Possible, ...] = ()
 
 
 def explain(facts: WhyFacts) -> Why:
@@ -68,269 +203,283 @@ def explain(facts: WhyFacts) -> Why:
     return _explain_job(facts, facts.job) if facts.job is not None else _explain_profile(facts)
 
 
-def ago(then: datetime, now: datetime) -> str:
-    """'12 s ago', '3 min ago', '2 h ago', 'in 5 s': what a person reads fastest."""
-    seconds = (now - then).total_seconds()
-    text = span(timedelta(seconds=abs(seconds)))
-    return f"{text} ago" if seconds >= 0 else f"in {text}"
-
-
-def span(length: timedelta) -> str:
-    seconds = int(length.total_seconds())
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
 def _explain_job(facts: WhyFacts, job: Job) -> Why:
-    lines: list[tuple[str, str]] = [
-        ("task", f"{job.task}, attempt {job.attempt} of {job.max_attempts}, priority {job.priority}"),
-        ("profile", f"{job.profile_id} of account {job.account_id}: {facts.lane.state}"),
-    ]
-    if facts.lane.state_reason and facts.lane.state is not ProfileState.AVAILABLE:
-        lines.append(("because", facts.lane.state_reason))
-    if job.detail:
-        lines.append(("detail", job.detail))
-    if job.losses:
-        lines.append(("lost workers", str(job.losses)))
-    lines += _holder_lines(facts)
-    lines += _run_lines(facts.job_run, facts.now)
-    if job.blocked_reason == Blocked.CAPACITY and facts.limit:
-        taken = f"{facts.pool_leases} of {facts.limit.max_leases} leases of pool {job.pool} are taken"
-        lines.append(("pool", taken))
-    if job.state in FINAL and job.finished_at:
-        lines.append(("finished", ago(job.finished_at, facts.now)))
-    lines += [("webhook", _webhook_text(delivery, facts.now)) for delivery in facts.webhooks]
-    headline, next_step, commands = _job_story(facts, job)
+    reason = blocked_reason(job)
+    limit = facts.limit if reason is Blocked.CAPACITY else None
+    steps, actions = _job_next(facts, job)
     return Why(
-        headline=f"job {job.job_id} {headline}",
-        facts=tuple(lines),
-        next=(next_step, *_webhook_next(facts)),
-        can=(
-            *_evidence(facts),
-            *(f"leasekeeper {command}" for command in commands),
-            *_profile_help(facts, job),
-            *_webhook_help(facts),
+        now=facts.now,
+        target=Target.JOB,
+        id=job.job_id,
+        state=job.state,
+        reason=reason,
+        job=JobView(
+            job_id=job.job_id,
+            task=job.task,
+            pool=job.pool,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            priority=job.priority,
+            losses=job.losses,
+            ahead=facts.ahead,
+            detail=job.detail,
+            run_at=job.run_at,
+            finished_at=job.finished_at,
+        ),
+        profile=_profile_view(facts),
+        holders=_holders(facts),
+        last_run=_last_run(facts.job_run),
+        unwell=_unwell(facts) if job.state in _WAITS_FOR_WORKER else (),
+        pool=PoolUse(pool=job.pool, leases=facts.pool_leases, max_leases=limit.max_leases) if limit else None,
+        webhooks=tuple(_webhook(delivery) for delivery in facts.webhooks),
+        next=(*steps, *_webhook_steps(facts)),
+        evidence=_evidence(facts),
+        possible=(
+            *actions,
+            *(_profile_actions(facts) if job.state in _WAITS_FOR_PROFILE else ()),
+            *_webhook_actions(facts),
         ),
     )
 
 
-def _job_story(facts: WhyFacts, job: Job) -> tuple[str, str, list[str]]:
-    """Headline, what happens next, and the commands for the job itself."""
-    cancel = f"jobs cancel {job.job_id} --note …"
-    match job.state:
-        case JobState.RUNNING:
-            mine = [lease for lease in facts.holders if lease.run_id == job.run_id]
-            taken = _revoked(mine, facts.now)
-            usual = "it ends by itself; if its worker vanishes, its lease expires and the profile is resolved"
-            return "is running", taken[0] if taken else usual, _revoke_commands(mine)
-        case JobState.SCHEDULED:
-            due = ago(job.run_at, facts.now) if job.run_at else "soon"
-            if job.run_at is not None and job.run_at <= facts.now:
-                return f"was due {due}", f"the next sweep takes it into its profile's queue. {_NOBODY_SWEEPS}", [cancel]
-            return f"is due {due}", "it enters its profile's queue when it is due", [cancel]
-        case JobState.QUEUED:
-            headline = f"is ready and waits for a worker, {facts.ahead} job(s) of its profile ahead"
-            return headline, "a worker of its pool takes it when it is first in line", [cancel]
-        case JobState.BLOCKED:
-            reason = Blocked(job.blocked_reason) if job.blocked_reason else Blocked.PROFILE_STATE
-            approve = [f"jobs approve {job.job_id} --note …"] if reason is Blocked.APPROVAL else []
-            taken = _revoked(facts.holders, facts.now) if reason is Blocked.PROFILE_LEASE else []
-            return f"is {reason}", taken[0] if taken else NEXT_STEP[reason], [*approve, cancel]
-        case JobState.REVIEW:
-            section = facts.job_run.open_section if facts.job_run else None
-            caution = f"  # {section} may have gone through: check the site before" if section else ""
-            requeue = f"jobs requeue {job.job_id} --note …{caution}"
-            return "waits for a person", "nothing happens by itself", [requeue, cancel]
-        case JobState.DEAD:
-            commands = [f"dlq retry {job.job_id} --note …", f"dlq drop {job.job_id} --note …"]
-            return "is dead: it used up its attempts", "nothing happens by itself", commands
-        case JobState.COMPLETED | JobState.SKIPPED | JobState.CANCELLED:
-            return f"is {job.state}", "nothing: it is over", []
-
-
-def _profile_help(facts: WhyFacts, job: Job) -> tuple[str, ...]:
-    """A job that waits for its profile is helped by helping the profile."""
-    return tuple(_profile_commands(facts)) if job.state in _WAITS_FOR_PROFILE else ()
-
-
 def _explain_profile(facts: WhyFacts) -> Why:
-    lane, profile = facts.lane, facts.profile
-    lines: list[tuple[str, str]] = [("account", f"{profile.account_id}{' (paused)' if facts.account.paused else ''}")]
-    if facts.account.paused and facts.account.pause_note:
-        lines.append(("paused because", facts.account.pause_note))
-    lines.append(("since", ago(lane.state_at, facts.now)))
-    if lane.state_reason:
-        lines.append(("because", lane.state_reason))
-    lines.append(("waiting jobs", str(facts.waiting)))
-    lines += _holder_lines(facts)
-    lines += _run_lines(facts.last_run, facts.now)
-    if lane.drain:
-        lines.append(("draining", "a person disabled it; it leaves the rotation when the present lease ends"))
-    nexts, can = _profile_next(facts)
+    steps, actions = _profile_next(facts)
     return Why(
-        headline=f"profile {profile.profile_id} is {lane.state}",
-        facts=tuple(lines),
-        next=tuple(nexts),
-        can=(*_evidence(facts), *can, *_profile_commands(facts)),
+        now=facts.now,
+        target=Target.PROFILE,
+        id=facts.profile.profile_id,
+        state=facts.lane.state,
+        profile=_profile_view(facts),
+        holders=_holders(facts),
+        last_run=_last_run(facts.last_run),
+        next=tuple(steps),
+        evidence=_evidence(facts),
+        possible=(*actions, *_profile_actions(facts)),
     )
 
 
-def _profile_next(facts: WhyFacts) -> tuple[list[str], list[str]]:
+def blocked_reason(job: Job) -> Blocked | None:
+    """Why a job is blocked; None if it is not."""
+    if job.state is not JobState.BLOCKED:
+        return None
+    return Blocked(job.blocked_reason) if job.blocked_reason else Blocked.PROFILE_STATE
+
+
+def _job_next(facts: WhyFacts, job: Job) -> tuple[list[Step], list[Possible]]:
+    """What happens next to the job, and what can be decided about the job itself."""
+    cancel = _of_job(job, Action.CANCEL)
+    match job.state:
+        case JobState.RUNNING:
+            mine = [lease for lease in facts.holders if lease.run_id == job.run_id]
+            return _revoked(mine) or [Step(code=Next.RUN_ENDS)], _revocations(mine)
+        case JobState.SCHEDULED:
+            late = job.run_at is not None and job.run_at <= facts.now
+            return [Step(code=Next.SWEEP_TAKES_JOB if late else Next.DUE, at=job.run_at)], [cancel]
+        case JobState.QUEUED:
+            return [Step(code=Next.WORKER_TAKES_JOB)], [cancel]
+        case JobState.BLOCKED:
+            reason = blocked_reason(job)
+            taken = _revoked(facts.holders) if reason is Blocked.PROFILE_LEASE else []
+            approve = [_of_job(job, Action.APPROVE)] if reason is Blocked.APPROVAL else []
+            return taken or [Step(code=Next.UNBLOCKED, reason=reason)], [*approve, cancel]
+        case JobState.REVIEW:
+            section = facts.job_run.open_section if facts.job_run else None
+            requeue = Possible(target=Target.JOB, id=job.job_id, action=Action.REQUEUE, section=section)
+            return [Step(code=Next.PERSON_DECIDES)], [requeue, cancel]
+        case JobState.DEAD:
+            return [Step(code=Next.PERSON_DECIDES)], [_of_job(job, Action.RETRY), _of_job(job, Action.DROP)]
+        case JobState.COMPLETED | JobState.SKIPPED | JobState.CANCELLED:
+            return [Step(code=Next.OVER)], []
+
+
+def _profile_next(facts: WhyFacts) -> tuple[list[Step], list[Possible]]:
     match facts.lane.state:
         case ProfileState.AVAILABLE:
-            if facts.account.paused:
-                return ["its jobs wait until the account is resumed"], []
-            if facts.lane.waits_on and facts.key_holders:
-                return [f"its next job starts when run {facts.key_holders[0].run_id} of the same account ends"], []
-            if facts.waiting and facts.outdated:
-                return [too_old(facts.profile.profile_id, facts.lane.engine or 0)], []
-            return _next_start(facts)
+            return [_next_start(facts)], []
         case ProfileState.LEASED if any(lease.expires_at <= facts.now for lease in facts.holders):
-            return ["its lease is over: the next sweep makes it stale and resolves it. " + _NOBODY_SWEEPS], [_SWEEP]
+            return [Step(code=Next.SWEEP_ENDS_LEASE)], []
         case ProfileState.LEASED:
-            taken = _revoked(facts.holders, facts.now)
-            live = [f"leasekeeper {command}" for command in _revoke_commands(facts.holders)]
+            taken, live = _revoked(facts.holders), _revocations(facts.holders)
             if taken and live:
-                taken.append("its other runs go on; it stays leased until the last of them has ended")
-            return taken or ["it is free again when its run ends cleanly; an expiry alone never frees it"], live
+                taken.append(Step(code=Next.OTHER_RUNS_GO_ON))
+            return taken or [Step(code=Next.RUN_ENDS)], live
         case ProfileState.STALE:
-            return [_resolution_text(lease, facts.now) for lease in facts.unresolved], []
-        case ProfileState.REVIEW_REQUIRED | ProfileState.QUARANTINED:
-            return ["nothing happens by itself: a person decides"], []
-        case ProfileState.DISABLED:
-            return ["nothing happens by itself: a person took it out"], []
+            return [resolution(lease) for lease in facts.unresolved], []
+        case ProfileState.REVIEW_REQUIRED | ProfileState.QUARANTINED | ProfileState.DISABLED:
+            return [Step(code=Next.PERSON_DECIDES)], []
 
 
-def _next_start(facts: WhyFacts) -> tuple[list[str], list[str]]:
+def _next_start(facts: WhyFacts) -> Step:
+    """When the next job of a profile that nobody has begins."""
     job = facts.next_job
-    if job is not None and job.state is JobState.BLOCKED and job.blocked_reason:
-        reason = Blocked(job.blocked_reason)
-        said = f"its next job ({job.task} in pool {job.pool}) is {reason}: {NEXT_STEP[reason]}"
-        return [said], [f"leasekeeper why job {job.job_id}"]
-    return ["its next job starts as soon as a worker is free" if facts.waiting else "nothing waits for it"], []
+    if facts.account.paused:
+        return Step(code=Next.ACCOUNT_RESUMED)
+    if facts.lane.waits_on and facts.key_holders:
+        return Step(code=Next.ACCOUNT_RUN_ENDS, run_id=facts.key_holders[0].run_id)
+    if facts.waiting and facts.outdated:
+        return Step(code=Next.BROWSER_UPGRADED, engine=facts.lane.engine)
+    if job is not None and (reason := blocked_reason(job)) is not None:
+        return Step(code=Next.NEXT_JOB_UNBLOCKED, job_id=job.job_id, task=job.task, pool=job.pool, reason=reason)
+    return Step(code=Next.NEXT_JOB_STARTS if facts.waiting else Next.NOTHING_WAITS)
 
 
-def _revoked(holders: Sequence[Lease], now: datetime) -> list[str]:
+def resolution(lease: Lease) -> Step:
+    """What becomes of a profile whose lease ended without an explanation, once it has expired."""
+    if lease.open_section is not None:
+        return Step(code=Next.SWEEP_QUARANTINES, lease_id=lease.lease_id, section=lease.open_section)
+    match lease.release_policy:
+        case ReleasePolicy.QUARANTINE:
+            return Step(code=Next.SWEEP_QUARANTINES, lease_id=lease.lease_id)
+        case ReleasePolicy.REVIEW:
+            return Step(code=Next.SWEEP_SENDS_TO_REVIEW, lease_id=lease.lease_id)
+        case ReleasePolicy.RECOVER:
+            after = (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms)
+            return Step(code=Next.SWEEP_RECOVERS, lease_id=lease.lease_id, at=after)
+
+
+def _revoked(holders: Sequence[Lease]) -> list[Step]:
+    """Of each lease that a person took away: until when its profile stays leased, and what becomes of it then."""
     return [
-        f"lease {lease.lease_id} was revoked: {after_revoke(lease, now)}"
+        step
         for lease in holders
         if lease.status is LeaseStatus.REVOKED
+        for step in (
+            Step(code=Next.LEASE_REVOKED, lease_id=lease.lease_id, at=lease.expires_at),
+            resolution(lease),
+        )
     ]
 
 
-def after_revoke(lease: Lease, now: datetime) -> str:
-    """What becomes of a profile whose lease a person took away: the holder may not know it yet."""
-    becomes = _resolution_text(lease, now)
-    if lease.expires_at <= now:
-        return f"its time is up, {becomes}"
-    return f"its profile stays leased until its time is up, {ago(lease.expires_at, now)}; then {becomes}"
+def _of_job(job: Job, action: Action) -> Possible:
+    return Possible(target=Target.JOB, id=job.job_id, action=action)
 
 
-def _revoke_commands(holders: Sequence[Lease]) -> list[str]:
-    return [f"leases revoke {lease.lease_id} --note …" for lease in holders if lease.status in LIVE]
+def _revocations(holders: Sequence[Lease]) -> list[Possible]:
+    return [
+        Possible(target=Target.LEASE, id=lease.lease_id, action=Action.REVOKE)
+        for lease in holders
+        if lease.status in LIVE
+    ]
 
 
-def _resolution_text(lease: Lease, now: datetime) -> str:
-    if lease.open_section is not None:
-        return f"the next sweep quarantines it: {lease.open_section} was open"
-    match lease.release_policy:
-        case ReleasePolicy.QUARANTINE:
-            return "the next sweep quarantines it (release policy quarantine)"
-        case ReleasePolicy.REVIEW:
-            return "the next sweep sends it to review (release policy review)"
-        case ReleasePolicy.RECOVER:
-            after = (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms)
-            return f"recovery is decided by the first sweep after the lock-delay, {ago(after, now)}"
+_ACTIONS: Final = {
+    ProfileState.AVAILABLE: (),
+    ProfileState.LEASED: (),
+    ProfileState.STALE: (Action.DISABLE,),
+    ProfileState.REVIEW_REQUIRED: (Action.CLEAR, Action.QUARANTINE, Action.DISABLE),
+    ProfileState.QUARANTINED: (Action.CLEAR, Action.REVIEW, Action.DISABLE),
+    ProfileState.DISABLED: (Action.ENABLE,),
+}
 
 
-def _holder_lines(facts: WhyFacts) -> list[tuple[str, str]]:
-    lines: list[tuple[str, str]] = []
-    for lease in (*facts.holders, *facts.key_holders):
-        run = f"run {lease.run_id} ({lease.purpose}) of profile {lease.profile_id}, token {lease.token}"
-        step = f"{lease.last_safe_step} ({ago(lease.last_safe_at, facts.now)})" if lease.last_safe_at else "none yet"
-        inside = f"; inside {lease.open_section}" if lease.open_section else ""
-        over = lease.expires_at <= facts.now
-        revoked = "revoked, " if lease.status is LeaseStatus.REVOKED else ""
-        ends = f"lease {revoked}{'was over' if over else 'ends'} {ago(lease.expires_at, facts.now)}"
-        lines += [
-            ("holder", f"{lease.worker_id}, {run}, since {ago(lease.acquired_at, facts.now)}"),
-            ("heartbeat", f"{ago(lease.heartbeat_at, facts.now)}; {ends}"),
-            ("last safe step", step + inside),
-        ]
-    return lines
+def _profile_actions(facts: WhyFacts) -> list[Possible]:
+    """What helps the profile, and with it each job that waits for it."""
+    account = facts.account
+    resume = Possible(target=Target.ACCOUNT, id=account.account_id, action=Action.RESUME)
+    found = [resume] if account.paused else []
+    profile_id = facts.profile.profile_id
+    return found + [
+        Possible(target=Target.PROFILE, id=profile_id, action=action) for action in _ACTIONS[facts.lane.state]
+    ]
 
 
-def _run_lines(run: RunRecord | None, now: datetime) -> list[tuple[str, str]]:
-    if run is None:
-        return []
-    ended = f", {run.result} {ago(run.ended_at, now)}" if run.ended_at else ""
-    return [("last run", f"{run.run_id} by {run.worker_id}{ended}{f' ({run.stop_reason})' if run.stop_reason else ''}")]
-
-
-def _webhook_text(delivery: Delivery, now: datetime) -> str:
-    tries = f"{delivery.tries} {'try' if delivery.tries == 1 else 'tries'}"
-    match delivery.state:
-        case DeliveryState.DELIVERED:
-            return f"{delivery.type} was delivered {ago(delivery.ended_at or now, now)}"
-        case DeliveryState.EXHAUSTED:
-            return f"{delivery.type} was given up after {tries}: {delivery.answer}"
-        case DeliveryState.PENDING if not delivery.tries:
-            return f"{delivery.type} is not sent yet" + (" once more" if delivery.spent else "")
-        case DeliveryState.PENDING:
-            said = f": {delivery.answer}" if delivery.answer else ""
-            return f"{delivery.type} is not delivered after {tries}{said}"
-
-
-def _webhook_next(facts: WhyFacts) -> list[str]:
-    lines = []
+def _webhook_steps(facts: WhyFacts) -> list[Step]:
+    steps = []
     for delivery in facts.webhooks:
         if delivery.state is not DeliveryState.PENDING:
             continue
         tried_at = facts.webhooks_tried_at
+        code, host = Next.WEBHOOK_SENT, None
         if facts.now - delivery.due_at > _SENT_BY:
-            sent = tried_at is not None and facts.now - tried_at <= _SENT_BY
-            why = f"It waits its turn behind others to {delivery.host}" if sent else _NOBODY_SENDS
-            lines.append(f"its webhook was due {ago(delivery.due_at, facts.now)}. {why}")
-        else:
-            due = "now" if delivery.due_at <= facts.now else ago(delivery.due_at, facts.now)
-            lines.append(f"its webhook is sent {due}")
-    return lines
+            code = Next.WEBHOOK_SENT_BY_NOBODY
+            if tried_at is not None and facts.now - tried_at <= _SENT_BY:
+                code, host = Next.WEBHOOK_WAITS_ITS_TURN, delivery.host
+        steps.append(Step(code=code, at=delivery.due_at, host=host))
+    return steps
 
 
-def _webhook_help(facts: WhyFacts) -> list[str]:
+def _webhook_actions(facts: WhyFacts) -> list[Possible]:
     """What was given up, or is sent later only, may be sent now."""
     owed = [delivery for delivery in facts.webhooks if delivery.state is not DeliveryState.DELIVERED]
     return [
-        f"leasekeeper webhooks replay {delivery.delivery_id} --note …"
+        Possible(target=Target.WEBHOOK, id=delivery.delivery_id, action=Action.REPLAY)
         for delivery in owed
         if delivery.state is DeliveryState.EXHAUSTED or delivery.due_at > facts.now
     ]
 
 
-def _evidence(facts: WhyFacts) -> list[str]:
+def _evidence(facts: WhyFacts) -> tuple[RunId, ...]:
     """Where to look before deciding: the run that sent the job, or its profile, to a person."""
     job, runs = facts.job, []
     if job is not None and job.state in (JobState.REVIEW, JobState.DEAD):
         runs.append(facts.job_run)
     if facts.lane.state in WAITS_FOR_PERSON and (job is None or job.state in _WAITS_FOR_PROFILE):
         runs.append(facts.last_run)
-    return list(dict.fromkeys(f"leasekeeper runs show {run.run_id}" for run in runs if run is not None))
+    return tuple(dict.fromkeys(run.run_id for run in runs if run is not None))
 
 
-def _profile_commands(facts: WhyFacts) -> list[str]:
-    profile_id = facts.profile.profile_id
-    commands = [f"leasekeeper accounts resume {facts.account.account_id} --note …"] if facts.account.paused else []
-    match facts.lane.state:
-        case ProfileState.REVIEW_REQUIRED:
-            commands += [f"leasekeeper profiles {a} {profile_id} --note …" for a in ("clear", "quarantine", "disable")]
-        case ProfileState.QUARANTINED:
-            commands += [f"leasekeeper profiles {a} {profile_id} --note …" for a in ("clear", "review", "disable")]
-        case ProfileState.DISABLED:
-            commands.append(f"leasekeeper profiles enable {profile_id} --note …")
-        case ProfileState.STALE:
-            commands.append(f"leasekeeper profiles disable {profile_id} --note …")
-        case ProfileState.AVAILABLE | ProfileState.LEASED:
-            pass
-    return commands
+def _profile_view(facts: WhyFacts) -> ProfileView:
+    return ProfileView(
+        profile_id=facts.profile.profile_id,
+        account_id=facts.profile.account_id,
+        state=facts.lane.state,
+        state_reason=facts.lane.state_reason,
+        since_at=facts.lane.state_at,
+        waiting=facts.waiting,
+        drain=facts.lane.drain,
+        paused=facts.account.paused,
+        pause_note=facts.account.pause_note if facts.account.paused else "",
+    )
+
+
+def _holders(facts: WhyFacts) -> tuple[Holder, ...]:
+    return tuple(
+        Holder(
+            lease_id=lease.lease_id,
+            worker_id=lease.worker_id,
+            run_id=lease.run_id,
+            profile_id=lease.profile_id,
+            purpose=lease.purpose,
+            token=lease.token,
+            status=lease.status,
+            acquired_at=lease.acquired_at,
+            heartbeat_at=lease.heartbeat_at,
+            expires_at=lease.expires_at,
+            last_safe_step=lease.last_safe_step,
+            last_safe_at=lease.last_safe_at,
+            open_section=lease.open_section,
+        )
+        for lease in (*facts.holders, *facts.key_holders)
+    )
+
+
+def _last_run(run: RunRecord | None) -> LastRun | None:
+    if run is None:
+        return None
+    return LastRun(
+        run_id=run.run_id,
+        worker_id=run.worker_id,
+        result=run.result,
+        stop_reason=run.stop_reason,
+        ended_at=run.ended_at,
+    )
+
+
+def _unwell(facts: WhyFacts) -> tuple[UnwellWorker, ...]:
+    return tuple(
+        UnwellWorker(worker_id=worker.worker_id, reason=worker.unwell_reason or "", since_at=worker.unwell_since)
+        for worker in facts.unwell
+    )
+
+
+def _webhook(delivery: Delivery) -> Webhook:
+    return Webhook(
+        delivery_id=delivery.delivery_id,
+        type=delivery.type,
+        state=delivery.state,
+        tries=delivery.tries,
+        replayed=delivery.spent > 0,
+        answer=delivery.answer,
+        due_at=delivery.due_at,
+        ended_at=delivery.ended_at,
+    )

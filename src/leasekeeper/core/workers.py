@@ -8,7 +8,11 @@ from leasekeeper.core.ids import WorkerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A process that takes jobs. `worker_id` is a name people read; `incarnation` is who it is."""
+    """A process that takes jobs. `worker_id` is a name people read; `incarnation` is who it is.
+
+    `engine` is the major version of its browser, `version` that of its Leasekeeper.
+    `unwell_reason`: why its machine cannot run any job now (see `core.machine`); it claims none meanwhile.
+    """
 
     worker_id: WorkerId
     incarnation: str
@@ -16,9 +20,12 @@ class Worker:
     tasks: tuple[str, ...]
     concurrency: int = 1
     engine: int | None = None
+    version: str | None = None
     started_at: datetime
     heartbeat_at: datetime
     stopped_at: datetime | None = None
+    unwell_reason: str | None = None
+    unwell_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +38,9 @@ class WorkerReport:
     tasks: tuple[str, ...]
     concurrency: int = 1
     engine: int | None = None
+    version: str | None = None
     stopping: bool = False
+    unwell_reason: str | None = None
 
 
 def reports(worker: Worker, now: datetime, ttl: timedelta) -> bool:

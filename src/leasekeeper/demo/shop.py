@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
-MOST_BODY: Final = 10_000
+MAX_BODY: Final = 10_000
 ORDERS: Final = ("1041 a novel", "1042 an atlas", "1043 two cookbooks")
 ARTICLES: Final = ("novel", "atlas", "cookbook", "dictionary")
 
@@ -175,7 +175,7 @@ class _Visit(BaseHTTPRequestHandler):
         return cookie.value if cookie else ""
 
     def form(self) -> dict[str, str]:
-        length = min(int(self.headers.get("Content-Length") or 0), MOST_BODY)
+        length = min(int(self.headers.get("Content-Length") or 0), MAX_BODY)
         fields = parse_qs(self.rfile.read(length).decode(errors="replace"))
         return {name: values[0] for name, values in fields.items()}
 

@@ -1,6 +1,6 @@
 """The demo's tasks, written as yours could be. `leasekeeper worker leasekeeper.demo.tasks:app` runs them.
 
-A task gets one argument: a page in a leased profile, the job's payload, and words for what it is doing. It never
+A task gets one argument: a page in a leased profile, the job's payload, and methods to report its progress. It never
 opens or closes a browser, and has no retry loop: it raises, and Leasekeeper decides by the reason.
 """
 
@@ -31,7 +31,7 @@ async def sign_in(run: Run) -> None:
 
 @app.task("read_orders")
 async def read_orders(run: Run) -> dict[str, Any]:
-    """Only looks, so there is no mutating section: whenever it is lost, it may simply run again."""
+    """Only reads, so there is no mutating section: if its worker is lost, it can be retried."""
     await open_dashboard(run)
     await run.page.click("#orders")
     await run.page.locator("#export").wait_for(timeout=SIGNS_MS)
@@ -73,7 +73,7 @@ async def sync_stock(run: Run) -> dict[str, Any]:
 
 @app.task("price_list")
 def price_list(run: SyncRun) -> dict[str, Any]:
-    """A plain `def`: the same words, Playwright's sync API. Keeps what it found with the run's evidence."""
+    """A plain `def`: the same methods, Playwright's sync API. Attaches what it found to the run's evidence."""
     run.page.set_extra_http_headers({"X-Lease": run.lease.lease_id})
     run.page.goto(f"{run.payload['shop']}/prices")
     prices = run.page.locator(".price").all_inner_texts()

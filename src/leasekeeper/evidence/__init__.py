@@ -1,1 +1,1 @@
-"""Evidence: what a run leaves behind. Files with a hash, captures of the last page, and no secrets in either."""
+"""The evidence of a run: files with a hash, the final URL and a screenshot, a console and network summary, redacted."""

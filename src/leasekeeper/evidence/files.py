@@ -1,7 +1,7 @@
 """Evidence on disk: one folder per run, one file per artifact, each with a size and a hash.
 
-A file appears under its name only when all of it is on disk (temporary file, fsync, rename, fsync of the folder),
-so a record that names an artifact never points to half of one. Knows no store and no browser.
+A file gets its name only when it is completely on disk (temporary file, fsync, rename, fsync of the folder), so a
+record never names an incomplete artifact. Knows no store and no browser.
 """
 
 import errno
@@ -24,24 +24,24 @@ from uuid import uuid4
 from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.errors import InputError
 
-MOST_BYTES: Final = 64 * 1024 * 1024
-MOST_ARTIFACTS: Final = 500
+MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_ARTIFACTS: Final = 500
 CHUNK: Final = 1024 * 1024
-# A folder that changed so recently may belong to a run that began after the caller listed those in use.
-YOUNGEST: Final = timedelta(minutes=10)
-_WHAT_TO_DO: Final = {
+# A folder that changed more recently than this may belong to a run that started after the caller listed those in use.
+MIN_AGE: Final = timedelta(minutes=10)
+_ADVICE: Final = {
     errno.ENOSPC: "; make room where LEASEKEEPER_DATA_DIR is",
     errno.EDQUOT: "; make room where LEASEKEEPER_DATA_DIR is",
     errno.EROFS: "; the disk of LEASEKEEPER_DATA_DIR must be writable",
 }
-_GONE: Final = ".gone-"
+_DELETED: Final = ".gone-"
 _PART: Final = ".part-"
-# The ids that stores give to runs. A folder of any other name was made by somebody else, and is not ours to delete.
+# The format of run ids. A folder with any other name was not created by us, and is never deleted.
 _RUN = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class EvidenceNotSaved(OSError):
-    """The disk did not take the evidence: full, read-only, not allowed, broken. The run is not completed."""
+    """Evidence could not be written: disk full, read-only, no permission, I/O error. The run is not completed."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -67,41 +67,41 @@ def _saving(what: str) -> Iterator[None]:
     except EvidenceNotSaved:
         raise
     except OSError as error:
-        text = f"{what} could not be saved: {error.strerror or error}{_WHAT_TO_DO.get(error.errno or 0, '')}"
+        text = f"{what} could not be saved: {error.strerror or error}{_ADVICE.get(error.errno or 0, '')}"
         raise EvidenceNotSaved(error.errno or errno.EIO, text) from error
 
 
 class EvidenceFolder:
-    """The evidence of one run, in `root/run_id`. The folder may hold files of others, which are never overwritten."""
+    """The evidence of one run, in `root/run_id`. Files of others in the folder are never overwritten."""
 
     def __init__(self, root: Path, run_id: str) -> None:
         if not is_id(run_id):
             raise InputError(f"{run_id!r} cannot name a run's folder: {ID_RULE}")
         self.run_id = run_id
         self.path = root / run_id
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
 
     def create(self) -> None:
-        """Make the folder, for its owner only. It may be there already."""
+        """Create the folder with mode 0700. It may exist already."""
         with _saving(f"the evidence folder of run {self.run_id}"):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, "it is a link, not a folder")
+                raise NotADirectoryError(errno.ENOTDIR, "it is a symbolic link, not a folder")
 
     def write(self, name: str, data: bytes, media_type: str | None = None) -> Artifact:
-        """Save bytes as a new artifact. Raises EvidenceNotSaved if the disk refuses, InputError for a bad name."""
-        with self._one_at_a_time:
+        """Save bytes as a new artifact. Raises EvidenceNotSaved if it cannot be written, InputError for a bad name."""
+        with self._lock:
             self._check(name, len(data))
             return self._save(name, iter([data]), media_type)
 
     def copy(self, name: str, source: Path, media_type: str | None = None) -> Artifact:
         """Save a copy of a file as a new artifact, without reading it into memory."""
-        with self._one_at_a_time, _saving(f"evidence {name}"), _open(source, 0) as opened:
+        with self._lock, _saving(f"evidence {name}"), _open(source, 0) as opened:
             self._check(name, os.fstat(opened.fileno()).st_size)
             return self._save(name, _chunks(opened, name), media_type)
 
     def adopt(self, name: str, media_type: str | None = None) -> Artifact | None:
-        """A file that somebody else (the keeper) left in the folder, as an artifact; None if it is not there."""
+        """Make an artifact of a file that the keeper wrote into the folder; None if it does not exist."""
         self._check_name(name)
         path = self.path / name
         with _saving(f"evidence {name}"):
@@ -116,7 +116,7 @@ class EvidenceFolder:
         return Artifact(name=name, size=size, sha256=digest, media_type=media_type or _media_type(name))
 
     def verify(self, artifact: Artifact) -> bool:
-        """Whether the file is there with the size and the hash that the record says."""
+        """Whether the file exists with the recorded size and hash."""
         self._check_name(artifact.name)
         try:
             opened = _open(self.path / artifact.name)
@@ -138,8 +138,8 @@ class EvidenceFolder:
             present = {path.name for path in self.path.iterdir()}
         if name in present:
             raise InputError(f"run {self.run_id} already has evidence named {name}; choose another name")
-        if len(present) >= MOST_ARTIFACTS:
-            raise InputError(f"run {self.run_id} already has {MOST_ARTIFACTS} evidence files, which is the most")
+        if len(present) >= MAX_ARTIFACTS:
+            raise InputError(f"run {self.run_id} already has {MAX_ARTIFACTS} evidence files, which is the maximum")
 
     def _save(self, name: str, chunks: Iterator[bytes], media_type: str | None) -> Artifact:
         part = self.path / f"{_PART}{uuid4().hex}"
@@ -159,12 +159,12 @@ class EvidenceFolder:
 
 
 def _check_size(name: str, size: int) -> None:
-    if size > MOST_BYTES:
-        raise InputError(f"evidence {name} has more than {MOST_BYTES // 1024**2} MiB, which is the most for one file")
+    if size > MAX_BYTES:
+        raise InputError(f"evidence {name} is larger than {MAX_BYTES // 1024**2} MiB, the maximum for one file")
 
 
 def _open(path: Path, links: int = os.O_NOFOLLOW) -> BinaryIO:
-    """A file to be read: nothing that would keep its reader waiting, and unless `links` is 0 no link to one."""
+    """Open a regular file for reading; refuse pipes and devices and, unless `links` is 0, symbolic links."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -204,7 +204,7 @@ def _sync(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What one pruning deleted, and what is left."""
+    """What one call of `prune_evidence` deleted, and what is left."""
 
     run_ids: tuple[str, ...] = ()
     bytes_freed: int = 0
@@ -215,14 +215,14 @@ def prune_evidence(
     root: Path,
     *,
     older_than: timedelta | None,
-    most_bytes: int | None,
+    max_bytes: int | None,
     in_use: Iterable[str] = (),
     now: float | None = None,
 ) -> Pruned:
-    """Delete run folders: those older than `older_than`, then the oldest until `most_bytes` are left.
+    """Delete run folders: those older than `older_than`, then the oldest until at most `max_bytes` are left.
 
-    Folders in use, those that changed in the last ten minutes, and those that cannot be deleted stay. Safe to run twice
-    at once, and to interrupt: a folder is renamed out of sight first, and what was left is deleted by the next.
+    Folders in use, those that changed in the last ten minutes, and those that cannot be deleted stay. Safe to run
+    concurrently and to interrupt: a folder is renamed first, and the next call deletes what is left of it.
     """
     now = time.time() if now is None else now
     keep = frozenset(in_use)
@@ -232,25 +232,25 @@ def prune_evidence(
     freed = 0
     for changed_at, name, size in folders:
         too_old = older_than is not None and changed_at < now - older_than.total_seconds()
-        too_much = most_bytes is not None and left > most_bytes
-        young = changed_at > now - YOUNGEST.total_seconds()
+        too_much = max_bytes is not None and left > max_bytes
+        young = changed_at > now - MIN_AGE.total_seconds()
         if name in keep or young or not (too_old or too_much):
             continue
         try:
-            (root / name).rename(root / f"{_GONE}{uuid4().hex}")
+            (root / name).rename(root / f"{_DELETED}{uuid4().hex}")
         except FileNotFoundError:
-            left -= size  # another pruning was faster
+            left -= size  # another process was faster
         except OSError:
             continue
         else:
             gone.append(name)
             freed, left = freed + size, left - size
-    _sweep(root)
+    _delete_renamed(root)
     return Pruned(run_ids=tuple(gone), bytes_freed=freed, bytes_left=left)
 
 
 def _run_folders(root: Path) -> Iterator[tuple[float, str, int]]:
-    """Each run's folder: when it last changed, its name, its size. Folders that cannot be looked at are passed over."""
+    """Each run's folder: when it last changed, its name, its size. Unreadable folders are skipped."""
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in entries:
             if _RUN.fullmatch(entry.name) is None:
@@ -270,8 +270,8 @@ def _folder(entry: os.DirEntry[str]) -> tuple[float, str, int]:
     return changed_at, entry.name, size
 
 
-def _sweep(root: Path) -> None:
+def _delete_renamed(root: Path) -> None:
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in entries:
-            if entry.name.startswith(_GONE):
+            if entry.name.startswith(_DELETED):
                 shutil.rmtree(entry.path, ignore_errors=True)

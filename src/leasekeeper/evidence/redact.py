@@ -1,8 +1,8 @@
-"""Secrets out of text, URLs and headers, before anything is stored.
+"""Removes secrets from text, URLs and headers before anything is stored.
 
-Two nets: secrets that somebody named (a proxy's password) are found wherever they stand, also URL-encoded; the rest
-is found by its shape (key=value pairs, bearer tokens, JWTs, card numbers). Redacting twice changes nothing more.
-Shapes are a net with holes: what must not leak has to be named, or not be stored.
+Known secrets (a proxy's password) are found anywhere, also URL-encoded. Others are found by pattern: key=value pairs,
+bearer tokens, JWTs, card numbers. Redacting twice changes nothing more. Patterns miss some secrets: what must not leak
+has to be added by name, or not be stored.
 """
 
 import json
@@ -12,14 +12,14 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus
 
 REDACTED: Final = "[redacted]"
-SHORTEST_SECRET: Final = 4
-MOST_CHARACTERS: Final = 1_000_000
-# As many as the keeper keeps of an address.
-MOST_URL: Final = 2_000
-# Of what a task says about its end: records, events and reviews repeat it.
-MOST_MESSAGE: Final = 2_000
-# Of what is cut afterwards so many times as much is looked through for shapes: redaction makes it shorter.
-_AHEAD: Final = 10
+MIN_SECRET: Final = 4
+MAX_CHARACTERS: Final = 1_000_000
+# The keeper stores the same number of characters of a URL.
+MAX_URL: Final = 2_000
+# The message of a task's failure: records, events and reviews repeat it.
+MAX_MESSAGE: Final = 2_000
+# Patterns are applied to this many times the limit, before the text is cut: redaction makes it shorter.
+_MARGIN: Final = 10
 
 _WORDS: Final = (
     "passw(?:or)?d|passwd|passphrase|pwd|secret|token|api[-_]?key|apikey|access[-_]?key|private[-_]?key|credential"
@@ -33,7 +33,7 @@ _TOKEN_LIKE = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_.~+/
 _SECRET_SEGMENT = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_=~-]{40,}")
 
 _URL = re.compile(r"\b[a-z][a-z0-9+-]{1,14}://[^\s\"'<>`{}|\\^]+", re.IGNORECASE)
-# A value in quotes (also one whose end was cut off, also escaped inside other JSON) goes as a whole.
+# A quoted value (also without its closing quote, also escaped inside other JSON) is redacted as a whole.
 _QUOTED: Final = r"\\\"[^\"\\\n]*(?:\\\")?|\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?"
 _HEADER_LINE = re.compile(
     rf"\b((?:proxy-)?authorization\b\\?[\"']?\s{{0,3}}[:=]>?\s{{0,3}}|(?:set-)?cookie\b\\?[\"']?\s{{0,3}}[:=]>?\s{{0,3}})"
@@ -44,7 +44,7 @@ _PAIR = re.compile(
     rf"((?:{_WORDS})[\w-]{{0,30}}\\?[\"']?\s{{0,3}}[:=]>?\s{{0,3}})({_QUOTED}|\[redacted\]|[^\s,;&\"'<>)}}\]]+)",
     re.IGNORECASE,
 )
-# What a task typed into a form: Playwright's call logs repeat it, and so do the fields themselves.
+# What a task typed into a form: it is in Playwright's call logs and in the fields themselves.
 _TYPED = re.compile(r"\b(fill|type|press_sequentially|insert_text)\((?=[^\n]{0,200}[\"'])[^\n]*")
 _FIELD = re.compile(r"\b(value=)(\"[^\"\n]*\"?|'[^'\n]*'?)")
 _SCHEME = re.compile(r"\b(bearer|basic)(\s{1,3})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
@@ -53,12 +53,14 @@ _KNOWN = re.compile(
     r"(?<![\w-])(?:sk|pk|rk)[-_](?:live|test|proj|ant)?[-_]?[A-Za-z0-9_-]{16,}"
     r"|(?<!\w)(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|AIza)[A-Za-z0-9_-]{12,}"
     r"|(?<!\w)whsec_[A-Za-z0-9+/=_-]{12,}"
+    r"|(?<!\w)lk_[a-z0-9]{12}_[0-9A-Za-z]{20,}"
+    r"|(?<!\w)lkey_[A-Za-z0-9+/=_-]{20,}"
 )
 _DIGITS = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
 
 
 class Redactor:
-    """Takes secrets out of what is about to be stored. `secrets` are found wherever they stand."""
+    """Redacts text, URLs and headers. `secrets` are found anywhere in them."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: set[str] = set()
@@ -66,9 +68,9 @@ class Redactor:
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
-        """Name more secrets. Those under four characters cannot be told from ordinary text and are left out."""
+        """Add known secrets. Those under four characters look like ordinary text and are ignored."""
         for secret in secrets:
-            if len(secret) >= SHORTEST_SECRET:
+            if len(secret) >= MIN_SECRET:
                 self._forms |= {secret, quote(secret, safe=""), quote(secret), quote_plus(secret)}
                 self._forms.add(json.dumps(secret)[1:-1])
         if self._forms:
@@ -79,35 +81,35 @@ class Redactor:
         return f"Redactor({len(self._forms)} forms of secrets)"
 
     def text(self, text: str) -> str:
-        """The text without secrets, at most a million characters of it."""
-        text = self._known(text[:MOST_CHARACTERS])
+        """The text without secrets. The maximum length is a million characters."""
+        text = self._without_known(text[:MAX_CHARACTERS])
         text = _URL.sub(lambda found: _url(found[0]), text)
-        return _shapes(text)
+        return _by_pattern(text)
 
     def url(self, url: str) -> str:
-        """An address without user, password, fragment and token-like values, at most two thousand characters of it."""
-        return cut(_shapes(_url(self._known(url[:MOST_CHARACTERS])[: _AHEAD * MOST_URL])), MOST_URL)
+        """A URL without user, password, fragment and token-like values. The maximum length is 2,000 characters."""
+        return cut(_by_pattern(_url(self._without_known(url[:MAX_CHARACTERS])[: _MARGIN * MAX_URL])), MAX_URL)
 
-    def short(self, text: str, most: int) -> str:
-        """The same as `text`, at most so many characters of it: a secret across the cut is found before."""
-        return cut(self.text(self._known(text[:MOST_CHARACTERS])[: _AHEAD * most]), most)
+    def short(self, text: str, limit: int) -> str:
+        """`text`, cut to `limit` characters after the redaction, so that no part of a secret is left at the cut."""
+        return cut(self.text(self._without_known(text[:MAX_CHARACTERS])[: _MARGIN * limit]), limit)
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Headers by name, with the values of those that carry credentials gone."""
+        """Headers by name; values that carry credentials are redacted."""
         return {
             name: REDACTED if _SENSITIVE_HEADER.search(name) else self.text(value) for name, value in headers.items()
         }
 
-    def _known(self, text: str) -> str:
+    def _without_known(self, text: str) -> str:
         return text if self._exact is None else self._exact.sub(REDACTED, text)
 
 
-def cut(text: str, most: int) -> str:
-    """At most so many characters of what is redacted already: half a secret would not be found."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def cut(text: str, limit: int) -> str:
+    """Cut redacted text to `limit` characters. Redact first: half a secret would not be found."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _shapes(text: str) -> str:
+def _by_pattern(text: str) -> str:
     text = _TYPED.sub(rf"\1({REDACTED})", text)
     text = _FIELD.sub(_pair, text)
     text = _HEADER_LINE.sub(_pair, text)
@@ -127,7 +129,7 @@ def _pair(found: re.Match[str]) -> str:
 
 
 def _is_card(text: str) -> bool:
-    """Luhn's check: a timestamp or an order number rarely passes, a card number always does."""
+    """The Luhn checksum: card numbers always pass, timestamps and order numbers rarely do."""
     digits = [int(character) for character in text if character.isdigit()]
     doubled = [2 * digit - 9 * (digit > 4) for digit in digits[-2::-2]]
     return len(set(digits)) > 1 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
@@ -152,11 +154,11 @@ def _query_part(part: str) -> str:
     key, equals, value = part.partition("=")
     if not equals:
         return REDACTED if _TOKEN_LIKE.fullmatch(part) else part
-    if value and (_SENSITIVE_KEY.search(key) or _TOKEN_LIKE.fullmatch(value) or _carries_address(part)):
+    if value and (_SENSITIVE_KEY.search(key) or _TOKEN_LIKE.fullmatch(value) or _contains_url(part)):
         return f"{key}={REDACTED}"
     return part
 
 
-def _carries_address(part: str) -> bool:
-    """A value that is itself an address (?next=https%3A%2F%2F…) may hold a query of its own."""
+def _contains_url(part: str) -> bool:
+    """Whether a value is itself a URL (?next=https%3A%2F%2F…) with a query of its own."""
     return any("://" in value and "?" in value for _, value in parse_qsl(part))

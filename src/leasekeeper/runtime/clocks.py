@@ -1,10 +1,5 @@
-"""The holder's own clock. It counts suspend too, so a laptop that slept through its lease knows it."""
+"""The holder's own clock. It is the keeper's: deadlines are compared in both processes."""
 
-import time
+from leasekeeper.browsers.keeper.clock import boot_time
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def boot_time() -> float:
-    """Seconds since boot, suspend included where the system can tell."""
-    return time.clock_gettime(_CLOCK)
+__all__ = ["boot_time"]

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from leasekeeper.app import Signal, Task
-from leasekeeper.browsers.reports import KeeperReport
+from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.classify import Facts, classify, kind_of, summary
-from leasekeeper.core.failures import Failure, ProfileRule, handed_in, unknown
+from leasekeeper.core.depth import MAX_DEPTH, too_deep
+from leasekeeper.core.failures import Failure, ProfileRule, Reason, handed_in, unknown
 from leasekeeper.core.settle import Browser, EndFacts
-from leasekeeper.errors import Fail, LeaseLost, told
+from leasekeeper.errors import Fail, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 
-MOST_RESULT = 1_000_000
+MAX_RESULT = 1_000_000
 _STRICTNESS = {ProfileRule.REVIEW_REQUIRED: 1, ProfileRule.STALE: 2, ProfileRule.QUARANTINED: 3}
 
 
@@ -48,14 +49,14 @@ def outcome_of_error(error: BaseException, task: Task, *, facts: Facts, redact: 
         case Fail():
             return Outcome(reason=error.reason, message=error.detail, said=True)
         case LeaseLost():
-            return Outcome(reason="LEASE_LOST", message=error.message)
+            return Outcome(reason=Reason.LEASE_LOST, message=error.message)
         case EvidenceNotSaved():
-            return Outcome(reason="EVIDENCE_NOT_SAVED", message=told(error))
-    reason = classify(kind_of(error), told(error), facts)
+            return Outcome(reason=Reason.EVIDENCE_NOT_SAVED, message=safe_str(error))
+    reason = classify(kind_of(error), safe_str(error), facts)
     return Outcome(
         reason=reason,
-        message=f"{type(error).__name__}: {summary(told(error), redact)}",
-        retry=reason == "TASK_ERROR" and task.retries(error),
+        message=f"{type(error).__name__}: {summary(safe_str(error), redact)}",
+        retry=reason == Reason.TASK_ERROR and task.retries(error),
     )
 
 
@@ -63,13 +64,19 @@ def outcome_of_result(result: object) -> Outcome:
     """The outcome of a task that returned: nothing, or a mapping that can be kept as the run's result."""
     if result is not None and not isinstance(result, Mapping):
         kind = type(result).__name__
-        return Outcome(reason="TASK_ERROR", message=f"the task returned {kind}; return a mapping, or nothing")
+        return Outcome(reason=Reason.TASK_ERROR, message=f"the task returned {kind}; return a mapping, or nothing")
     try:
-        size = len(json.dumps(result, allow_nan=False))
+        deep = too_deep(result)
+        size = 0 if deep else len(json.dumps(result, allow_nan=False))
     except Exception as error:  # noqa: BLE001 - mappings of the task's own may raise anything
-        return Outcome(reason="TASK_ERROR", message=f"the task's result cannot be kept as JSON: {told(error)}")
-    if size > MOST_RESULT:
-        return Outcome(reason="TASK_ERROR", message=f"the task's result has {size:,} characters; attach it as a file")
+        return Outcome(reason=Reason.TASK_ERROR, message=f"the task's result cannot be kept as JSON: {safe_str(error)}")
+    if deep:
+        message = f"the task's result is nested more than {MAX_DEPTH} levels deep: return it flatter, or attach a file"
+        return Outcome(reason=Reason.TASK_ERROR, message=message)
+    if size > MAX_RESULT:
+        return Outcome(
+            reason=Reason.TASK_ERROR, message=f"the task's result has {size:,} characters; attach it as a file"
+        )
     return Outcome(output=result)
 
 
@@ -87,7 +94,7 @@ def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str,
 
 
 def unopened_facts(
-    report: KeeperReport | None, *, begun: bool, final_url: str | None, throwaway: bool, evidence_saved: bool
+    report: BrowserReport | None, *, begun: bool, final_url: str | None, throwaway: bool, evidence_saved: bool
 ) -> EndFacts:
     """The same for a run whose task did not start. `begun`: a keeper was there, so that a browser may have been."""
     if not begun or (report is not None and report.no_browser):
@@ -103,7 +110,7 @@ def unopened_facts(
 
 
 def end_facts(
-    report: KeeperReport | None,
+    report: BrowserReport | None,
     *,
     final_url: str | None,
     opened: bool,

@@ -1,8 +1,8 @@
-"""Renewal of leases, in a thread with an event loop and a store connection of its own.
+"""Renews leases in the background, in a thread with its own event loop and store connection.
 
-A task that blocks its event loop must not lose its lease; a process that is stopped must. So renewal depends on
-nothing but this thread, and each holder has a deadline of its own, counted from when the last acknowledged renewal
-was sent, after which the lease counts as lost whatever the store would say.
+A task that blocks its event loop must not lose its lease; a process that is stopped must. So renewal depends on this
+thread only. Each holder has its own deadline, counted from when the last acknowledged renewal was sent. After it the
+lease counts as lost, whatever the store would answer.
 """
 
 import asyncio
@@ -12,31 +12,32 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from leasekeeper.core.leases import EXPIRED, Lease, LeaseStatus, Timing
+from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, Timing
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, LeaseExpired, LeaseLost, StoreError, StoreUnavailable
-from leasekeeper.ports import MOST_IN_BATCH, Renewal, Settled, Store
+from leasekeeper.ports import MAX_IN_BATCH, Renewal, Settled, Store
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.trouble import Trouble
+from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.wording import REFUSALS
 
 OpenStore = Callable[[], Awaitable[Store]]
 
 CLOSE_SECONDS = 10.0
 DEAD_BY = 0.75
-LONGEST_PAUSE = 1.0
-HUSH_SECONDS = 2.0
-HUSH_STEPS = 400
+MAX_PAUSE = 1.0
+PAUSE_SECONDS = 2.0
+PAUSE_STEPS = 400
 NOT_RENEWED = "leases could not be renewed"
 
 
 def dead_by(deadline: float, timing: Timing) -> float:
-    """When all that a holder started must be gone that had to stop at `deadline`."""
+    """When the browser of a holder that had to stop at `deadline` must be gone: well before the lease expires."""
     return deadline + (timing.ttl - timing.holder_stops_after).total_seconds() * DEAD_BY
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """One lease that is kept alive. `lost` is why it is not, once it is not."""
+    """One lease that is being renewed. `lost` is the reason once the lease is lost, else None."""
 
     lease: Lease
     timing: Timing
@@ -47,27 +48,33 @@ class Hold:
     status: LeaseStatus = LeaseStatus.RUNNING
     stop_at: float | None = None
     lost: str | None = None
-    trouble: Trouble = field(default_factory=Trouble)
-    _told: bool = field(default=False)
-    _quiet: bool = field(default=False)
-    _asking: bool = field(default=False)
+    refusal: Refusal | None = None
+    trouble: FailureLog = field(default_factory=FailureLog)
+    _reported: bool = field(default=False)
+    _paused: bool = field(default=False)
+    _in_progress: bool = field(default=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
-        """Raise LeaseLost once the holder must not act any more. Asks no thread: the deadline itself decides."""
+        """Raise LeaseLost after the deadline, or once the lease is lost. Needs neither the thread nor the store."""
         if self.lost is None and boot_time() >= self.deadline:
             seconds = self.timing.holder_stops_after.total_seconds()
             self.lose(f"no renewal was acknowledged for {seconds:g} s")
         if self.lost is not None:
             raise LeaseLost(
-                f"lease {self.lease.lease_id} is lost: {self.lost}. Stop using profile {self.lease.profile_id}"
+                f"lease {self.lease.lease_id} is lost: {self.lost}. Stop using profile {self.lease.profile_id}",
+                refusal=self.refusal,
+                lease_id=self.lease.lease_id,
+                profile_id=self.lease.profile_id,
             )
 
-    async def insist(self, write: Callable[[], Awaitable[None]], done: Callable[[], Awaitable[bool]]) -> None:
-        """A write under the lease, tried again until the holder's own deadline while the store is away, or says that
-        the lease's time is up: then its clock has leapt, and a sweeper will see that.
+    async def retry_until_deadline(
+        self, write: Callable[[], Awaitable[None]], done: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Retry a write under the lease until the holder's deadline, while the store is unavailable or says that the
+        lease has expired. Before the deadline that can only be a jump of the store's clock, which a sweeper detects.
 
-        `done` tells whether an earlier try that was not answered has reached the store.
+        `done` returns whether an earlier attempt without a response has reached the store.
         """
         unanswered, what = False, f"run {self.lease.run_id}: a write was not taken"
         while True:
@@ -90,98 +97,103 @@ class Hold:
 
     @property
     def again_seconds(self) -> float:
-        """How soon to try again what the store could not take."""
+        """The pause before a retry of what the store could not record."""
         return self.timing.renew_every.total_seconds() / 10
 
-    async def hush(self) -> None:
-        """Stop renewing while the lease is being settled: a renewal that came after would look like a late write."""
+    async def pause_renewal(self) -> None:
+        """Pause renewal during a settle: a renewal that arrives after it would be recorded as a late write."""
         with self._lock:
-            self._quiet = True
-        for _ in range(HUSH_STEPS):
-            if not self._asking:
+            self._paused = True
+        for _ in range(PAUSE_STEPS):
+            if not self._in_progress:
                 return
-            await asyncio.sleep(HUSH_SECONDS / HUSH_STEPS)
+            await asyncio.sleep(PAUSE_SECONDS / PAUSE_STEPS)
 
-    def speak(self) -> None:
-        """The lease was not settled after all: renew it again."""
-        self._quiet = False
+    def resume_renewal(self) -> None:
+        """Resume renewal: the lease was not settled."""
+        self._paused = False
 
     def begin(self) -> bool:
-        """A renewal is about to be sent. False: not now, the lease is being settled."""
+        """Call before a renewal is sent. False if renewal is paused: do not send it."""
         with self._lock:
-            self._asking = not self._quiet
-            return self._asking
+            self._in_progress = not self._paused
+            return self._in_progress
 
     def end(self) -> None:
-        """The renewal was answered, or failed."""
-        self._asking = False
+        """Call after the renewal was acknowledged or failed."""
+        self._in_progress = False
 
     @property
     def dead_by(self) -> float:
-        """When whatever the holder started must be gone: after its deadline, well before the store may expire it."""
+        """When the holder's browser must be gone: after its deadline, well before the store may expire the lease."""
         return dead_by(self.deadline, self.timing)
 
     def renewed(self, sent_at: float) -> None:
-        """A renewal was acknowledged: the holder may go on, counted from when it was asked for."""
+        """A renewal was acknowledged: extend the deadline, counted from when the renewal was sent."""
         self.deadline = sent_at + self.timing.holder_stops_after.total_seconds()
         self.next_at = sent_at + self.timing.renew_every.total_seconds()
         if self.on_renewed is not None:
             self.on_renewed(self.deadline, self.dead_by)
 
-    def lose(self, why: str) -> None:
-        """The lease is lost; tell the holder, once."""
-        self.lost = self.lost or why
-        if not self._told:
-            self._told = True
+    def lose(self, why: str, refusal: Refusal | None = None) -> None:
+        """Mark the lease as lost and call `on_lost`, once. `refusal` is the store's reason, if it refused a write."""
+        if self.lost is None:
+            self.lost, self.refusal = why, refusal
+        if not self._reported:
+            self._reported = True
             self.on_lost(self.lost)
 
 
 async def settle_held(store: Store, ending: Ending, hold: Hold) -> Settled:
-    """Hand in the ending, again and again while the store is away or its clock has leapt (see `Hold.insist`). Until
-    then the lease goes on being renewed."""
+    """Settle the run. Retries until the deadline while the store is unavailable or its clock has jumped (see
+    `Hold.retry_until_deadline`); renewal resumes between attempts."""
     what = f"run {hold.lease.run_id}: not settled yet"
     while True:
-        await hold.hush()
+        await hold.pause_renewal()
         try:
             (settled,) = await store.settle([ending])
             hold.trouble.over(what)
-            if settled.refused != EXPIRED:
+            if settled.refused is not Refusal.OVERDUE:
                 return settled
         except StoreError as error:
             hold.trouble.again(what, error)
         except BaseException:
-            hold.speak()
+            hold.resume_renewal()
             raise
-        hold.speak()
+        hold.resume_renewal()
         hold.check()
         await asyncio.sleep(hold.again_seconds)
 
 
 async def checkpoint_held(store: Store, hold: Hold, step: str, url: str | None) -> None:
-    """Record a safe step."""
-    await hold.insist(lambda: store.checkpoint(hold.lease.ref, step, url=url), _never)
+    """Record a safe step; retries until the deadline."""
+    await hold.retry_until_deadline(lambda: store.checkpoint(hold.lease.ref, step, url=url), _never)
 
 
-async def enter_held(store: Store, hold: Hold, name: str) -> None:
-    """Enter a mutating section."""
-    await hold.insist(lambda: store.enter_section(hold.lease.ref, name), lambda: _is_in(store, hold, name))
+async def enter_held(store: Store, hold: Hold, name: str, *, idempotent: bool = False) -> None:
+    """Enter a mutating section; retries until the deadline."""
+    await hold.retry_until_deadline(
+        lambda: store.enter_section(hold.lease.ref, name, idempotent=idempotent), lambda: _section_is(store, hold, name)
+    )
 
 
 async def leave_held(store: Store, hold: Hold, name: str) -> None:
-    """Leave it."""
-    await hold.insist(lambda: store.leave_section(hold.lease.ref, name), lambda: _is_in(store, hold, None))
+    """Leave a mutating section; retries until the deadline."""
+    await hold.retry_until_deadline(
+        lambda: store.leave_section(hold.lease.ref, name), lambda: _section_is(store, hold, None)
+    )
 
 
 async def _never() -> bool:
     return False
 
 
-async def _is_in(store: Store, hold: Hold, section: str | None) -> bool:
+async def _section_is(store: Store, hold: Hold, section: str | None) -> bool:
     return (await store.get(Lease, hold.lease.lease_id)).open_section == section
 
 
 class Heartbeat:
-    """Keeps any number of leases alive from one thread."""
+    """Renews any number of leases from one background thread."""
 
     def __init__(self, open_store: OpenStore, timing: Timing) -> None:
         self._open_store = open_store
@@ -193,7 +205,7 @@ class Heartbeat:
         self._wake: asyncio.Event | None = None
         self._closing = False
         self._store: Store | None = None
-        self.trouble = Trouble()
+        self.trouble = FailureLog()
 
     def hold(
         self,
@@ -204,8 +216,8 @@ class Heartbeat:
     ) -> Hold:
         """Start renewing. `granted_at` is when the request for the lease was sent, by `boot_time`.
 
-        Both callbacks come from the heartbeat's thread: `on_renewed` with the holder's new deadline and the time by
-        which all that it started must be gone.
+        Both callbacks are called in the heartbeat's thread: `on_renewed` with the holder's new deadline and the time by
+        which its browser must be gone.
         """
         timing = self.timing_of(lease)
         hold = Hold(
@@ -222,49 +234,49 @@ class Heartbeat:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._main, name="leasekeeper-heartbeat", daemon=True)
                 self._thread.start()
-        self._poke()
+        self._wake_thread()
         return hold
 
     def timing_of(self, lease: Lease) -> Timing:
-        """The durations of this lease: a job may have its own TTL, and the others go with it."""
+        """The durations of this lease: a job may have its own TTL, and the others scale with it."""
         return self._timing.scaled(timedelta(milliseconds=lease.ttl_ms))
 
     def drop(self, hold: Hold) -> None:
-        """Stop renewing: the lease was settled, or is lost. From here on `check` says no."""
+        """Stop renewing: the lease was settled, or is lost. From here on `check` raises LeaseLost."""
         with self._lock:
             self._holds.pop(hold.lease.lease_id, None)
         hold.lost = hold.lost or "it was released"
 
     def close(self) -> None:
-        """End the thread. Leases that are still held expire."""
+        """End the thread. Leases that were not released expire."""
         self._closing = True
-        self._poke()
+        self._wake_thread()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
 
-    def _poke(self) -> None:
+    def _wake_thread(self) -> None:
         loop, wake = self._loop, self._wake
         if loop is not None and wake is not None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(wake.set)
 
     def _main(self) -> None:
-        asyncio.run(self._beat())
+        asyncio.run(self._renew_until_closed())
 
-    async def _beat(self) -> None:
-        """Watch deadlines all the time, whatever a renewal that is under way is waiting for."""
+    async def _renew_until_closed(self) -> None:
+        """Renew leases and watch deadlines, also while a renewal waits for the store."""
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         renewing: asyncio.Task[None] | None = None
         try:
             while not self._closing:
                 self._wake.clear()
-                due = self._look()
+                due = self._due()
                 if due and (renewing is None or renewing.done()):
                     renewing = asyncio.create_task(self._renew(due))
-                    renewing.add_done_callback(lambda _: self._poke())
+                    renewing.add_done_callback(lambda _: self._wake_thread())
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._pause(renewing))
+                    await asyncio.wait_for(self._wake.wait(), self._pause_seconds(renewing))
         finally:
             if renewing is not None:
                 renewing.cancel()
@@ -276,8 +288,8 @@ class Heartbeat:
         with self._lock:
             return [hold for hold in self._holds.values() if hold.lost is None]
 
-    def _look(self) -> list[Hold]:
-        """The leases that are due. One past its deadline is lost, not renewed."""
+    def _due(self) -> list[Hold]:
+        """The leases that are due for renewal. One past its deadline is lost, not renewed."""
         now = boot_time()
         due = []
         for hold in self._current():
@@ -287,29 +299,29 @@ class Heartbeat:
                 hold.check()
                 if hold.next_at <= now:
                     due.append(hold)
-                    # A hold that is being settled is not asked for: look again after a while, not at once.
+                    # Renewal may be paused for a settle: check again later, not at once.
                     hold.next_at = now + hold.timing.renew_every.total_seconds() / 4
         return due
 
-    def _pause(self, renewing: "asyncio.Task[None] | None") -> float:
-        """How long nothing will be due. While a renewal is under way only deadlines count."""
+    def _pause_seconds(self, renewing: "asyncio.Task[None] | None") -> float:
+        """How long nothing will be due. While a renewal is in progress only deadlines count."""
         busy = renewing is not None and not renewing.done()
         times = [hold.deadline if busy else min(hold.next_at, hold.deadline) for hold in self._current()]
         pause = max(0.0, min(times, default=boot_time() + 3600.0) - boot_time())
-        # The loop's timeouts do not count suspend, deadlines do: look at the clock every so often.
-        return min(pause, LONGEST_PAUSE) if times else pause
+        # The loop's timeouts do not count suspend, deadlines do: so read the clock at least every second.
+        return min(pause, MAX_PAUSE) if times else pause
 
     async def _renew(self, due: Sequence[Hold]) -> None:
-        """Renew in batches. What fails is due again soon: a store that is away must not end this thread."""
-        for start in range(0, len(due), MOST_IN_BATCH):
-            batch = [hold for hold in due[start : start + MOST_IN_BATCH] if hold.begin()]
+        """Renew in batches. What fails is retried soon: an unavailable store must not end this thread."""
+        for start in range(0, len(due), MAX_IN_BATCH):
+            batch = [hold for hold in due[start : start + MAX_IN_BATCH] if hold.begin()]
             if not batch:
                 continue
             sent_at = boot_time()
             try:
                 self._store = self._store or await self._open_store()
                 answers = await self._store.renew([Renewal(ref=hold.lease.ref, status=hold.status) for hold in batch])
-            except Exception as error:  # noqa: BLE001 - whatever it is, the deadline is the answer to it
+            except Exception as error:  # noqa: BLE001 - whatever it is, retry until the deadline
                 self.trouble.again(NOT_RENEWED, error)
                 for hold in batch:
                     hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
@@ -319,14 +331,14 @@ class Heartbeat:
                     hold.end()
             self.trouble.over(NOT_RENEWED)
             for hold, answer in zip(batch, answers, strict=True):
-                self._take(hold, answer.refused, sent_at)
+                self._apply_answer(hold, answer.refused, sent_at)
 
-    def _take(self, hold: Hold, refused: str | None, sent_at: float) -> None:
+    def _apply_answer(self, hold: Hold, refused: Refusal | None, sent_at: float) -> None:
         with self._lock:
             held = hold.lease.lease_id in self._holds
         if refused is None:
             hold.renewed(sent_at)
-        elif refused == EXPIRED:
+        elif refused is Refusal.OVERDUE:
             hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
         elif held:
-            hold.lose(refused)
+            hold.lose(REFUSALS[refused], refused)

@@ -1,67 +1,49 @@
-"""From a lease to an open browser: the directory looked at, the proxy asked, the keeper given its orders, the launch.
+"""From a lease to an open browser, and back: proxy, driver, session; then stop and report.
 
-Each reason not to open says what becomes of the job: given back untouched, or ended for that reason.
+What kind of browser it is only its driver knows. Each reason not to open says what becomes of the job: given back
+untouched, or ended for that reason.
 """
 
 import asyncio
-import json
 import logging
 import os
-import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from leasekeeper.aside import aside
-from leasekeeper.browsers.checkout import (
-    OWN_FOLDER,
-    Condition,
-    Inspection,
-    StrangeDirectory,
-    claim_data_dir,
-    claim_directory,
-    directory_of,
-    inspect,
-    keep_seal,
-    last_engine,
-    refuse_empty,
-    refuse_foreign,
-    seal,
-)
-from leasekeeper.browsers.copying import copy_profile
-from leasekeeper.browsers.finding import Found, find_browser, version_of
-from leasekeeper.browsers.keeper.processes import users_of
-from leasekeeper.browsers.launching import forget_tabs, launch_options
-from leasekeeper.browsers.link import KeeperLink, KeeperReport, LaunchRefused, Orders
-from leasekeeper.browsers.probe import Probe, ProbeResult, probe
-from leasekeeper.browsers.reports import ReportUnreadable
-from leasekeeper.browsers.secrets import Credentials, resolve_credentials
-from leasekeeper.browsers.wrapper import write_wrapper
+from leasekeeper.browsers.data_directory import claim_data_dir
+from leasekeeper.browsers.drivers import create_driver
+from leasekeeper.browsers.probe import Probe
 from leasekeeper.config import BrowserConfig
+from leasekeeper.core.browsers import BrowserReport, Credentials, DriverInfo, LaunchRefusal, LeaseTerms
 from leasekeeper.core.classify import classify, kind_of, summary
 from leasekeeper.core.events import manual_use
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
-from leasekeeper.core.leases import Mode
-from leasekeeper.core.profiles import ManualUse
-from leasekeeper.errors import Fail, InputError, LeasekeeperError, LeaseLost
+from leasekeeper.core.profiles import ManualUse, Profile
+from leasekeeper.driver_port import CannotOpen, Driver, OpenRequest, RunningBrowser
+from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.drivers import Driver, write_starter
-from leasekeeper.runtime.gathering import RunEvidence, redacted
-from leasekeeper.runtime.lifeline import Lifeline
-from leasekeeper.runtime.sessions import AsyncSession, Host, Session, SyncSession
-from leasekeeper.runtime.testimony import Ledger
+from leasekeeper.runtime.evidence import RunEvidence, redacted
+from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.proxy_check import ProxyCheck
+from leasekeeper.runtime.sessions import Sessions
+from leasekeeper.runtime.task_browsers import Session
+from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
 
+# What a keeper calls its own refusals, as reasons of the failure table.
+_REASONS = {"STALE_TOKEN": Reason.PROFILE_IN_USE_ELSEWHERE, "BAD_ORDERS": Reason.BROWSER_LAUNCH_FAILED}
+
 
 class NotOpened(Exception):
-    """There is no browser for this run. `give_back`: the job was not touched and keeps its place. `begun`: a keeper
-    was there, so that there may have been a browser for a moment. `engine`, `fence`: what the directory told."""
+    """There is no browser for this run. `give_back`: the job was not touched and keeps its place. `begun`: there may
+    have been a browser for a moment; then `report` says how it ended. `engine`, `fence`: see `CannotOpen`."""
 
     def __init__(
         self,
@@ -79,379 +61,211 @@ class NotOpened(Exception):
         self.engine = engine
         self.fence = fence
         self.begun = False
+        self.report: BrowserReport | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Opened:
-    """A browser that is open under a lease. `copy` is a throwaway directory, deleted when it closes."""
+    """A browser that is open under a lease, and the session on it. `throwaway`: the profile itself is not touched."""
 
+    profile: Profile
     session: Session
-    link: KeeperLink
-    browser: Found
-    directory: Path
+    browser: RunningBrowser
     sync: bool
-    copy: Path | None = None
+    throwaway: bool = False
     credentials: Credentials | None = None
     probed: Probe | None = None
     opened_at: float = field(default_factory=boot_time)
     runs: int = 1
     _environments: dict[tuple[str | None, bool], dict[str, str]] = field(default_factory=dict)
 
-    @property
-    def engine(self) -> int | None:
-        """The version that the profile's own directory has seen: a copy tells nothing of it."""
-        return self.browser.engine if self.copy is None else None
-
     async def environment(self, timezone: str | None, *, untouched: bool) -> dict[str, str]:
-        """Language, time zone and so on as a page sees them, asked once in each browser.
+        """Language, time zone and so on as a page sees them, read once in each browser.
 
         `untouched`: no site has had the page yet. Only such a page counts for a check: a site's own may say anything.
         """
         known = self._environments.get((timezone, True)) or self._environments.get((timezone, untouched), {})
-        if not known and not self.link.over:
+        if not known and not self.browser.over:
             known = self._environments[timezone, untouched] = await self.session.environment(timezone)
         return known
 
 
-class Kit:
-    """What a worker needs to open browsers: found once, shared by all its runs."""
+class BrowserOpener:
+    """Opens and closes the browsers of one worker. What it needs is prepared once and shared by all runs."""
 
     def __init__(self, config: BrowserConfig, store: Store, on_launch: Callable[[], None] = lambda: None) -> None:
         self.config = config
-        self._on_launch = on_launch
-        self.store = store
         self.data_dir = Path(config.data_dir).absolute()
-        self.ledger = Ledger(self.data_dir)
-        self.runs_dir = self.ledger.runs_dir
         self.redactor = Redactor()
-        self.launches = asyncio.Semaphore(config.launch_together)
-        self._driver = Driver()
-        self._hosts: list[Host] = []
-        self._leaving: set[asyncio.Future[None]] = set()
-        self._browser: Found | None = None
-        self._wrapper: Path | None = None
+        self.proxies = ProxyCheck(store, config.probe_url, config.secrets, self.redactor)
+        self.sessions = Sessions(self.data_dir, self.redactor)
+        self._store = store
+        self._on_launch = on_launch
+        self._info: DriverInfo | None = None
+        self._drivers: dict[str, Driver] = {}
+        self._launches: dict[str, asyncio.Semaphore] = {}
 
-    async def prepare(self) -> Found:
-        """Find the browser and write the keeper's wrapper. Raises a clear error if this machine cannot run any."""
-        if self._browser is None:
-            await aside(claim_data_dir, self.data_dir)
-            try:
-                self._wrapper = await aside(write_wrapper, self.data_dir)
-                self._driver.starter = write_starter(self.data_dir)
-            except OSError as error:
-                raise InputError(f"the data folder {self.data_dir} cannot be written to: {error.strerror}") from error
-            self._browser = await aside(find_browser, self.config.browser)
-        return self._browser
-
-    async def look_again(self) -> Found:
-        """The browser as it is now: it may have been upgraded since it was found."""
-        found = self.browser
-        self._browser = replace(found, version=await aside(version_of, found.path))
-        return self._browser
+    async def prepare(self) -> DriverInfo:
+        """Check the drivers that this worker is for. Raises InputError if this machine cannot run one of them."""
+        await run_in_thread(claim_data_dir, self.data_dir)
+        found = [await self._driver(name).prepare() for name in self.config.drivers]
+        if any(info.playwright for info in found):
+            await self.sessions.prepare()
+        self._info = found[0]
+        return self._info
 
     @property
-    def browser(self) -> Found:
-        if self._browser is None:
-            raise RuntimeError("prepare the kit first")
-        return self._browser
+    def info(self) -> DriverInfo:
+        """The worker's first driver, as it was when last asked."""
+        if self._info is None:
+            raise RuntimeError("prepare the opener first")
+        return self._info
 
-    def session(self, *, sync: bool) -> Session:
-        if not sync:
-            return AsyncSession(self._driver, self.redactor)
-        return SyncSession(self._hosts.pop() if self._hosts else Host(self._driver.starter), self.redactor)
+    async def ready(self) -> DriverInfo:
+        """Ask every driver in use before a claim. Raises InputError while one of them should get no profile."""
+        found = {name: await driver.ready() for name, driver in self._drivers.items()}
+        self._info = found[self.config.drivers[0]]
+        return self._info
 
-    async def take_back(self, session: Session, *, failed: bool = False) -> None:
-        """A session is over: its thread, if it had one and all went well, may serve another."""
-        if isinstance(session, SyncSession):
-            if session.host.stuck or failed:
-                await aside(session.host.close)
-            else:
-                self._hosts.append(session.host)
+    @property
+    def busy(self) -> bool:
+        """Whether as many browsers are being launched as a driver may launch at one moment."""
+        return any(launches.locked() for launches in self._launches.values())
 
-    async def close(self) -> None:
-        if self._leaving:
-            await asyncio.wait(self._leaving)
-        await self._driver.stop()
-        for host in self._hosts:
-            await aside(host.close)
+    def _driver(self, name: str) -> Driver:
+        if name not in self._drivers:
+            driver = self._drivers[name] = create_driver(name, self.config)
+            self._launches[name] = asyncio.Semaphore(driver.capacity.launches)
+        return self._drivers[name]
 
     async def open(
-        self, grant: Grant, lifeline: Lifeline, evidence: RunEvidence, *, sync: bool, by_person: bool = False
+        self, grant: Grant, guard: LeaseGuard, evidence: RunEvidence, *, sync: bool, by_person: bool = False
     ) -> Opened:
-        """Open the browser of a lease. Raises NotOpened; then no process of it is left.
+        """Open the browser of a lease. Raises NotOpened or a LeasekeeperError; then no process of it is left.
 
         `by_person`: somebody who opens a profile by hand is not kept out because somebody used it by hand.
         """
-        credentials = await self._credentials(grant)
-        probed = await self.probe(grant, credentials)
-        if probed is not None and probed.result is not ProbeResult.OK:
-            failed = probed.result is ProbeResult.FAILED
-            raise NotOpened("PROXY_UNREACHABLE" if failed else "PROXY_REGION_MISMATCH", probed.detail)
-        copy = evidence.folder / "profile" if _throwaway(grant) else None
+        credentials = await self.proxies.credentials(grant)
+        probed = await self.proxies.probe_before_launch(grant.proxy, credentials)
+        driver = self._driver(grant.profile.driver)
+        request = OpenRequest(grant=grant, run_mode=run_mode(grant), credentials=credentials)
         try:
-            directory, sealed = await self._directory(grant, lifeline, copy, by_person=by_person)
-            async with self.launches:
-                lifeline.hold.check()
-                link = self._link(grant, lifeline, directory, evidence)
-                session = self.session(sync=sync)
-                try:
-                    await self._launch(session, link, grant, directory, credentials)
-                except BaseException as error:
-                    await self._abandon(link, sealed=sealed)
-                    await self.take_back(session, failed=True)
-                    if isinstance(error, Exception):
-                        refused = _not_opened(error, link, self.redactor)
-                        refused.begun = link.keeper_pid is not None
-                        raise refused from error
-                    raise
-        except BaseException:
-            await discard(copy)
-            raise
+            await self._check(driver, request, by_person=by_person)
+            guard.hold.check()
+            async with self._launches[grant.profile.driver]:
+                guard.hold.check()
+                browser = await driver.start(request, terms_of(guard, evidence.folder))
+                session = await self._open_session(browser, guard, sync=sync)
         finally:
             self._on_launch()
         return Opened(
+            profile=grant.profile,
             session=session,
-            link=link,
-            browser=self.browser,
-            directory=directory,
-            copy=copy,
+            browser=browser,
             sync=sync,
+            throwaway=request.throwaway,
             credentials=credentials,
             probed=probed,
         )
 
-    async def _directory(
-        self, grant: Grant, lifeline: Lifeline, copy: Path | None, *, by_person: bool
-    ) -> tuple[Path, bool]:
-        """The profile's own directory, or a throwaway copy of it for a run that shares it with others.
+    async def _check(self, driver: Driver, request: OpenRequest, *, by_person: bool) -> None:
+        """Ask the driver. Use outside a lease is recorded; whether the run then goes on is the profile's setting."""
+        grant = request.grant
+        used = (await driver.check(request)).manual_use
+        if not used:
+            return
+        await self._store.record(manual_use(grant.lease, used, grant.profile.manual_use, datetime.now(UTC)))
+        await driver.accept_manual_use(request)
+        if not by_person and grant.profile.manual_use is not ManualUse.ACCEPT:
+            raise NotOpened(Reason.MANUAL_USE_DETECTED, used, give_back=True)
 
-        With it, whether its seal tells of manual use: not in a copy, nor after a close that was not proven.
-        """
-        place = directory_of(grant.profile, self.data_dir)
+    async def _open_session(self, browser: RunningBrowser, guard: LeaseGuard, *, sync: bool) -> Session:
+        """A session on a browser that was just started. If that fails, whatever there is of the browser ends now."""
+        guard.attach(browser)
         try:
-            own = await aside(claim_directory, place)
-            seen = await aside(inspect, own, engine=(await self.look_again()).engine)
-            if copy is None:
-                await aside(refuse_foreign, own, token=grant.lease.token, run_id=grant.lease.run_id)
-            await aside(refuse_empty, own, opened_by=grant.engine)
-        except StrangeDirectory as strange:
-            raise NotOpened(strange.reason, strange.detail, give_back=True, fence=strange.fence) from strange
-        except Fail as refused:
-            newer = last_engine(place) if refused.reason == "PROFILE_NEWER_THAN_BROWSER" else None
-            raise NotOpened(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused
-        if seen.manual_use:
-            await self._manual_use(grant, own, seen, accepted=by_person)
-        lifeline.hold.check()
-        if copy is None:
-            await aside(forget_tabs, own)
-            return own, seen.condition is not Condition.UNSEALED
-        await aside(copy_profile, own, copy)
-        return copy, False
-
-    async def _manual_use(self, grant: Grant, directory: Path, seen: Inspection, *, accepted: bool) -> None:
-        """Somebody used the profile outside a lease: say so, then go on or leave it to a person, as configured."""
-        accepted = accepted or grant.profile.manual_use is ManualUse.ACCEPT
-        await self.store.record(manual_use(grant.lease, seen.words, grant.profile.manual_use, datetime.now(UTC)))
-        # What was reported once is known: the next run must not find it again.
-        await aside(seal, directory)
-        if not accepted:
-            raise NotOpened("MANUAL_USE_DETECTED", seen.words, give_back=True)
-
-    async def _credentials(self, grant: Grant) -> Credentials | None:
-        try:
-            found = await aside(resolve_credentials, grant.proxy.credentials if grant.proxy else None)
-        except LeasekeeperError as error:
-            raise NotOpened("PROXY_UNREACHABLE", error.message) from error
-        if found is not None:
-            self.redactor.add(found.password, found.basic)
-        return found
-
-    async def probe(self, grant: Grant, credentials: Credentials | None) -> Probe | None:
-        """Ask through the profile's proxy, if a probe is configured."""
-        url, proxy = self.config.probe_url, grant.proxy
-        if proxy is None or url is None:
-            return None
-        found = await aside(probe, proxy.server, url, credentials=credentials, expected=proxy.region)
-        return replace(found, seen=self.redactor.text(found.seen), detail=self.redactor.text(found.detail))
-
-    def _link(self, grant: Grant, lifeline: Lifeline, directory: Path, evidence: RunEvidence) -> KeeperLink:
-        lease, hold = grant.lease, lifeline.hold
-        link = KeeperLink(
-            Orders(
-                browser=str(self.browser.path),
-                user_data_dir=str(directory),
-                profile_id=lease.profile_id,
-                lease_id=lease.lease_id,
-                token=lease.token,
-                run_id=lease.run_id,
-                folder=str(evidence.folder),
-                deadline=hold.deadline,
-                kill_at=hold.dead_by,
-                close_seconds=self.config.close_after.total_seconds(),
-            )
-        )
-        lifeline.tie(link)
-        return link
-
-    async def _launch(
-        self, session: Session, link: KeeperLink, grant: Grant, directory: Path, credentials: Credentials | None
-    ) -> None:
-        launch = launch_options(
-            grant.profile,
-            proxy=grant.proxy,
-            credentials=credentials,
-            directory=directory,
-            executable=self._wrapper or Path("keeper"),
-            run_mode=run_mode(grant),
-            environ=os.environ,
-            root=os.geteuid() == 0,
-            extra_env=link.env,
-            extra_args=self.config.browser_args,
-        )
-        try:
-            await session.open(launch)
-        except Exception:
-            if link.keeper_pid is not None or not await self._driver.replace_if_dead():
+            return await self.sessions.open(browser, sync=sync)
+        except BaseException as error:
+            report = await self._redacted(browser.stop(revoke="the launch failed"))
+            if not isinstance(error, Exception):
                 raise
-            await session.open(launch)
+            refused = self._not_opened(error, browser.refusal(), lost=guard.hold.lost is not None)
+            refused.begun, refused.report = browser.begun, report
+            raise refused from error
 
-    async def report_of(self, link: KeeperLink, seconds: float) -> KeeperReport | None:
-        """Wait so long for the keeper's end, and return its report if there is one that can be read."""
-        try:
-            report = await link.ended(seconds)
-            return None if report is None else redacted(report, self.redactor)
-        except ReportUnreadable as error:
-            _LOG.warning("%s", error)
-            return None
+    def _not_opened(self, error: Exception, refusal: LaunchRefusal | None, *, lost: bool) -> NotOpened:
+        """Why a launch failed: as the keeper says, else as Playwright does."""
+        if refusal is None:
+            reason = classify(kind_of(error), str(error))
+            text = summary(str(error), self.redactor.text) or type(error).__name__
+            failed = reason if reason != Reason.TASK_ERROR else Reason.BROWSER_LAUNCH_FAILED
+            return NotOpened(failed, f"the browser could not be started: {text}")
+        if refusal.reason != Reason.LEASE_LOST:
+            return NotOpened(_REASONS.get(refusal.reason, refusal.reason), refusal.message)
+        # A lease that was lost before there was a browser: nothing happened to the profile, and the job keeps its
+        # place. But if only the keeper thinks so, the launch has failed, and counts: else it is tried without end.
+        reason = Reason.LEASE_LOST if lost else Reason.BROWSER_LAUNCH_FAILED
+        return NotOpened(reason, refusal.message, give_back=lost)
 
-    async def driver_is_dead(self) -> bool:
-        """Whether the driver of the async sessions has ended or does not answer. The next launch then gets another."""
-        return await self._driver.replace_if_dead()
+    async def report_of(self, browser: RunningBrowser, seconds: float) -> BrowserReport | None:
+        """Wait so long for the browser's end, and return its report if there is one."""
+        return await self._redacted(browser.ended(seconds))
 
     async def close_browser(
-        self, opened: Opened, *, fence: str | None = None, with_evidence: bool = False
-    ) -> KeeperReport | None:
-        """Close a browser and return its keeper's word on how it ended; with `fence`, whatever it is doing."""
-        patience = self.config.close_after.total_seconds()
-        if fence is not None:
-            opened.link.fence(fence)
-        else:
-            opened.link.ask_to_close(with_evidence=with_evidence)
-        failed = self._leave(opened)
+        self, opened: Opened, *, revoke: str | None = None, with_evidence: bool = False
+    ) -> BrowserReport | None:
+        """Close a browser and return its report; with `revoke`, whatever it is doing."""
+        failed = self.sessions.leave(opened.session, opened.browser, self.config.close_after.total_seconds())
         try:
-            report = await self.report_of(opened.link, patience * 2)
-            if report is None and not opened.link.over:
-                opened.link.fence("the browser did not close")
-                report = await self.report_of(opened.link, patience * 3)
-            if report is None:
-                await aside(kill_own, opened.link)
-            opened.link.close()
+            report = await self._redacted(opened.browser.stop(revoke=revoke, with_evidence=with_evidence))
             failed.set_result(report is None or report.cause == "driver_gone")
         finally:
             failed.cancel()
-        await discard(opened.copy)
-        if report is not None and report.proof.holds and opened.copy is None:
-            with suppress(OSError):
-                await aside(seal, opened.directory)
+        if report is None:
+            await self._log_user(opened.profile)
         return report
 
-    def _leave(self, opened: Opened) -> "asyncio.Future[bool]":
-        """The keeper closes the browser: let Playwright notice, and clear up. Nobody waits for that but the kit's end.
+    async def _log_user(self, profile: Profile) -> None:
+        """Nothing is known of how a browser ended: if something of it is still there, say what."""
+        usage = await self._driver(profile.driver).status(profile)
+        if usage.user:
+            _LOG.warning("profile %s: its browser left no report, and %s", profile.profile_id, usage.user)
 
-        The answer is to be told whether that failed: then the session's thread, if it has one, serves no other.
-        """
-        failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    async def _redacted(self, reporting: Awaitable[BrowserReport | None]) -> BrowserReport | None:
+        report = await reporting
+        return None if report is None else redacted(report, self.redactor)
 
-        async def leave() -> None:
-            left = False
-            with suppress(Exception):
-                await opened.link.closing(self.config.close_after.total_seconds())
-                await opened.session.close()
-                left = True
-            await asyncio.wait({failed})
-            await self.take_back(opened.session, failed=not left or failed.cancelled() or failed.result())
-
-        leaving = asyncio.ensure_future(leave())
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
-        return failed
-
-    async def _abandon(self, link: KeeperLink, *, sealed: bool) -> None:
-        """The launch did not work: whatever was started of it ends now. A seal that no browser broke stays valid."""
-        link.fence("the launch failed")
-        if link.keeper_pid is not None:
-            report = await self.report_of(link, self.config.close_after.total_seconds() * 3)
-            if report is None:
-                await aside(kill_own, link)
-            elif sealed and report.no_browser:
-                with suppress(OSError):
-                    await aside(keep_seal, Path(link.orders.user_data_dir), link.orders.token)
-        link.close()
+    async def close(self) -> None:
+        """End what is shared by the runs. They have ended before."""
+        await self.sessions.close()
+        for driver in self._drivers.values():
+            await driver.close()
 
 
-def _throwaway(grant: Grant) -> bool:
-    """Whether the run shares its profile, and works in a copy of it."""
-    return grant.lease.mode is Mode.SHARED or grant.profile.disposable
+def given_back(refused: NotOpened, reason: str, message: str) -> NotOpened:
+    """The same, for another reason: the job was not touched and keeps its place and its attempts."""
+    answer = NotOpened(reason, message, give_back=True, engine=refused.engine, fence=refused.fence)
+    answer.begun, answer.report = refused.begun, refused.report
+    return answer
 
 
-def kill_own(link: KeeperLink) -> None:
-    """The last resort, when a keeper gave no answer: nothing may go on in a directory whose lease ends now.
-
-    Unless somebody else has it by now: the directory's fence says under which lease it was opened last.
-    """
-    directory = Path(link.orders.user_data_dir)
-    try:
-        fence = json.loads((directory / OWN_FOLDER / "fence").read_bytes())
-    except (OSError, ValueError):
-        return
-    if not isinstance(fence, dict) or fence.get("lease_id") != link.orders.lease_id:
-        return
-    for pid in users_of(str(directory)):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+def terms_of(guard: LeaseGuard, folder: Path) -> LeaseTerms:
+    """What the browser of a lease lives by, at this moment."""
+    lease = guard.hold.lease
+    return LeaseTerms(
+        lease_id=lease.lease_id,
+        token=lease.token,
+        run_id=lease.run_id,
+        folder=str(folder),
+        deadline=guard.hold.deadline,
+        kill_at=guard.hold.dead_by,
+    )
 
 
 def run_mode(grant: Grant) -> RunMode:
-    """Visible only where somebody could see it."""
+    """Visible only where there is a display."""
     wanted = grant.job.run_mode if grant.job else RunMode.VISIBLE
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return wanted if screen else RunMode.HEADLESS
-
-
-def _not_opened(error: Exception, link: KeeperLink, redactor: Redactor) -> NotOpened:
-    if isinstance(error, NotOpened):
-        return error
-    refused = error if isinstance(error, LaunchRefused) else None
-    with suppress(Exception):
-        refused = refused or link.refusal()
-    if refused is not None:
-        reason = {"STALE_TOKEN": "PROFILE_IN_USE_ELSEWHERE", "BAD_ORDERS": "BROWSER_LAUNCH_FAILED"}
-        # A lease that was lost before there was a browser: nothing happened to the profile.
-        lost = refused.reason == "LEASE_LOST"
-        return NotOpened(reason.get(refused.reason, refused.reason), refused.message, give_back=lost)
-    found = classify(kind_of(error), str(error))
-    reason_name = found if found != "TASK_ERROR" else "BROWSER_LAUNCH_FAILED"
-    words = summary(str(error), redactor.text) or type(error).__name__
-    return NotOpened(reason_name, f"the browser could not be started: {words}")
-
-
-async def discard(copy: Path | None) -> None:
-    """Delete a throwaway directory."""
-    if copy is not None:
-        import shutil
-
-        await aside(shutil.rmtree, copy, True)
-
-
-@asynccontextmanager
-async def prepared(config: BrowserConfig, store: Store) -> AsyncIterator[Kit]:
-    """A kit that is ready, and closed at the end."""
-    kit = Kit(config, store)
-    try:
-        await kit.prepare()
-        yield kit
-    finally:
-        await kit.close()
 
 
 def as_not_opened(error: Exception) -> NotOpened:
@@ -460,11 +274,16 @@ def as_not_opened(error: Exception) -> NotOpened:
         case NotOpened():
             return error
         case EvidenceNotSaved():
-            return NotOpened("EVIDENCE_NOT_SAVED", str(error))
+            return NotOpened(Reason.EVIDENCE_NOT_SAVED, str(error))
+        case CannotOpen():
+            return NotOpened(
+                error.reason, error.detail, give_back=error.give_back, engine=error.engine, fence=error.fence
+            )
         case Fail():
-            return NotOpened(error.reason, error.detail)
+            # Without the key of a secret this worker cannot run the job, but another may.
+            return NotOpened(error.reason, error.detail, give_back=error.reason == Reason.SECRET_UNAVAILABLE)
         case LeaseLost():
-            return NotOpened("LEASE_LOST", error.message, give_back=True)
+            return NotOpened(Reason.LEASE_LOST, error.message, give_back=True)
         case LeasekeeperError():
-            return NotOpened("BROWSER_LAUNCH_FAILED", error.message)
-    return NotOpened("BROWSER_LAUNCH_FAILED", str(error))
+            return NotOpened(Reason.BROWSER_LAUNCH_FAILED, error.message)
+    return NotOpened(Reason.BROWSER_LAUNCH_FAILED, str(error))

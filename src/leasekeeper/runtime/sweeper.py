@@ -1,8 +1,9 @@
-"""Sweeps: expired leases become stale, stale ones are resolved, due jobs enter their lanes, old records go.
+"""Sweeps: expired leases become stale, stale ones are resolved, due jobs enter their lanes, due schedules make jobs,
+old records go.
 
-Safe to run many times at once, on any number of machines. A sweeper that sees the store's clock jump against its own
-lets nothing expire for one TTL, and says so in the log. One that has nothing to compare with yet ends no lease and
-deletes nothing: those that run already are given the time to see a jump.
+Any number of sweepers may run at once, on any number of machines. A sweeper that detects a jump of the store's clock,
+compared with its own, lets nothing expire for one TTL and writes an event. At its first reading it has nothing to
+compare with, so it ends no lease and deletes nothing: sweepers that already run get the time to detect a jump.
 """
 
 import asyncio
@@ -13,22 +14,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from leasekeeper.aside import aside
 from leasekeeper.config import BrowserConfig, Config
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.leases import Lease, clock_jump
 from leasekeeper.core.settle import LostFacts
 from leasekeeper.errors import InputError, PartlyDone
 from leasekeeper.evidence.files import prune_evidence
-from leasekeeper.ports import MOST_IN_BATCH, MOST_IN_PAGE, Resolution, Store
+from leasekeeper.lists import MAX_IN_PAGE
+from leasekeeper.ports import MAX_IN_BATCH, Resolution, Store
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.outbox import Outbox, check_sent, sender_of
-from leasekeeper.runtime.testimony import Testimony
-from leasekeeper.runtime.trouble import Trouble
+from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.lost_runs import LostRunReports
+from leasekeeper.runtime.outbox import Outbox, check_somebody_sends, sender_of
+from leasekeeper.runtime.scheduler import fire_due
+from leasekeeper.runtime.secrets import webhook_settings
+from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
 
-MOST_BATCHES = 20
+MAX_BATCHES = 20
 PRUNE_EVERY_SECONDS = 600.0
 
 
@@ -40,6 +44,7 @@ class Swept:
     resolved: int = 0
     promoted: int = 0
     healed: int = 0
+    fired: int = 0
     pruned: int = 0
     reports: int = 0
     webhooks: int = 0
@@ -48,34 +53,34 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What the store's clock showed, at some time between two of our own."""
+class _ClockReading:
+    """The store's clock, read at some time between `began` and `ended` of our own."""
 
     store: datetime
     began: float
     ended: float
 
-    def jump_since(self, before: "_Look", tolerance: timedelta) -> timedelta | None:
-        least, most = (timedelta(seconds=s) for s in (self.began - before.ended, self.ended - before.began))
-        return clock_jump(self.store - before.store, least, most, tolerance)
+    def jump_since(self, before: "_ClockReading", tolerance: timedelta) -> timedelta | None:
+        least, limit = (timedelta(seconds=s) for s in (self.began - before.ended, self.ended - before.began))
+        return clock_jump(self.store - before.store, least, limit, tolerance)
 
 
-def nothing_known(_lease: Lease) -> LostFacts:
-    """What is known of a lost run when nobody left a report: nothing."""
+async def nothing_known(_lease: Lease) -> LostFacts:
+    """The facts about a lost run without a keeper's report: none."""
     return LostFacts()
 
 
 async def _sweep(
-    store: Store, config: Config, facts: Callable[[Lease], LostFacts], *, seen: datetime | None, prune: bool
+    store: Store, config: Config, facts: Callable[[Lease], Awaitable[LostFacts]], *, seen: datetime | None, prune: bool
 ) -> Swept:
-    """One pass over everything. Nothing expires that was not over when the store's clock was `seen`."""
+    """One pass over everything. Only leases that had expired when the store's clock was `seen` are ended."""
     expired = resolved = 0
-    for _ in range(MOST_BATCHES):
+    for _ in range(MAX_BATCHES):
         ended = len(await store.expire(seen=seen)) if seen is not None else 0
         lost = await store.unresolved()
-        done = await store.resolve([Resolution(lease_id=lease.lease_id, facts=facts(lease)) for lease in lost])
+        done = await store.resolve([Resolution(lease_id=lease.lease_id, facts=await facts(lease)) for lease in lost])
         expired, resolved = expired + ended, resolved + len(done)
-        if ended < MOST_IN_BATCH and (len(lost) < MOST_IN_BATCH or not done):
+        if ended < MAX_IN_BATCH and (len(lost) < MAX_IN_BATCH or not done):
             break
     promoted = await _batches(store.promote)
     healed = await store.heal()
@@ -84,34 +89,34 @@ async def _sweep(
 
 
 async def _batches(operation: Callable[[], Awaitable[int]]) -> int:
-    """Again and again while there is a full batch of it, but not for ever."""
+    """Repeat while batches are full, at most `MAX_BATCHES` times."""
     total = 0
-    for _ in range(MOST_BATCHES):
+    for _ in range(MAX_BATCHES):
         done = await operation()
         total += done
-        if done < MOST_IN_BATCH:
+        if done < MAX_IN_BATCH:
             break
     return total
 
 
-def _prune_evidence(config: BrowserConfig, testimony: Testimony, wanted: frozenset[str]) -> None:
+def _prune_evidence(config: BrowserConfig, reports: LostRunReports, wanted: frozenset[str]) -> None:
     try:
         prune_evidence(
-            testimony.ledger.runs_dir,
+            reports.ledger.runs_dir,
             older_than=config.keep_evidence,
-            most_bytes=config.keep_evidence_bytes,
-            in_use=testimony.ledger.under_way() | wanted,
+            max_bytes=config.keep_evidence_bytes,
+            in_use=reports.ledger.under_way() | wanted,
         )
     except OSError as error:
         _LOG.warning("old evidence was not deleted: %s", error)
 
 
 async def _to_be_reviewed(store: Store) -> frozenset[str]:
-    """The runs that a person has yet to look at."""
+    """The runs with an open review: their evidence is kept."""
     found: set[str] = set()
     after: str | None = None
     while True:
-        page = await store.find(Review, {"open": "1"}, after=after, most=MOST_IN_PAGE)
+        page = await store.find(Review, {"open": "1"}, after=after, limit=MAX_IN_PAGE)
         found |= {review.run_id for review in page.items if review.run_id is not None}
         after = page.after
         if after is None:
@@ -119,20 +124,20 @@ async def _to_be_reviewed(store: Store) -> frozenset[str]:
 
 
 async def sweep_here(store: Store, config: Config) -> Swept:
-    """One pass, with what keepers on this machine have reported, its old evidence deleted, and webhooks sent.
+    """One pass on this machine: keepers' reports are stored, old evidence is deleted, webhooks are sent.
 
-    Leases come first: nothing that is wrong with webhooks keeps them from it.
+    Leases come first: an error of webhooks does not prevent that.
     """
-    sweeper = Sweeper(store, config, testimony=Testimony(Path(config.browsers.data_dir)))
-    await sweeper.look()
+    sweeper = Sweeper(store, config, reports=LostRunReports(Path(config.browsers.data_dir)))
+    await sweeper.check_clock()
     swept = await sweeper.tick()
     try:
-        sender = sender_of(config.webhooks)
+        sender = sender_of(await webhook_settings(store, config))
     except InputError as error:
-        raise PartlyDone(f"all but the webhooks was done: {error}") from error
+        raise PartlyDone(f"the sweep is done, but webhooks were not sent: {error}", stopped_by=error.code) from error
     if sender is None:
         try:
-            await check_sent(store)
+            await check_somebody_sends(store)
         except InputError as error:
             _LOG.warning("webhooks were not sent: %s", error)
         return swept
@@ -141,61 +146,61 @@ async def sweep_here(store: Store, config: Config) -> Swept:
 
 
 class Sweeper:
-    """Sweeps every so often, and watches the store's clock against its own.
+    """Sweeps at an interval, and compares the store's clock with its own.
 
-    On a machine that runs browsers it also delivers what their keepers reported, and deletes old evidence.
+    On a machine that runs browsers it also stores the reports of their keepers, and deletes old evidence.
     """
 
     def __init__(
         self,
         store: Store,
         config: Config,
-        facts: Callable[[Lease], LostFacts] = nothing_known,
+        facts: Callable[[Lease], Awaitable[LostFacts]] = nothing_known,
         *,
-        testimony: Testimony | None = None,
-        trouble: Trouble | None = None,
+        reports: LostRunReports | None = None,
+        trouble: FailureLog | None = None,
     ) -> None:
         self._store = store
         self._config = config
-        self._facts = testimony.facts if testimony is not None else facts
-        self._testimony = testimony
-        self._trouble = trouble or Trouble()
-        self._seen: _Look | None = None
+        self._facts = reports.facts if reports is not None else facts
+        self._reports = reports
+        self._trouble = trouble or FailureLog()
+        self._last: _ClockReading | None = None
         self._prune_at = 0.0
 
     async def tick(self) -> Swept:
-        """One sweep. Old records are looked for now and then only."""
-        first = self._seen is None
-        look, paused = await self.look()
-        seen = None if first else look.store
+        """One sweep. Old records are deleted every 10 minutes only."""
+        first = self._last is None
+        reading, paused = await self.check_clock()
+        seen = None if first else reading.store
         prune = not first and not paused and boot_time() >= self._prune_at
         if prune or paused:
             self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
-        testimony = self._testimony
         swept = await _sweep(self._store, self._config, self._facts, seen=seen, prune=prune)
-        reports = await testimony.deliver(self._store) if testimony is not None else 0
-        if prune and testimony is not None:
+        fired = await fire_due(self._store, self._trouble)
+        delivered = await self._reports.deliver(self._store) if self._reports is not None else 0
+        if prune and self._reports is not None:
             wanted = await _to_be_reviewed(self._store)
-            await aside(_prune_evidence, self._config.browsers, testimony, wanted)
-        return replace(swept, paused=paused, reports=reports)
+            await run_in_thread(_prune_evidence, self._config.browsers, self._reports, wanted)
+        return replace(swept, paused=paused, fired=fired, reports=delivered)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Sweep until told to stop. Whatever goes wrong is tried again at the next turn: nobody else would."""
+        """Sweep until `stop` is set. Errors are logged and retried at the next interval."""
         while not stop.is_set():
             try:
                 await self.tick()
                 self._trouble.over("sweep failed")
-            except Exception as error:  # noqa: BLE001 - dying would be worse than complaining
+            except Exception as error:  # noqa: BLE001 - the sweeper must survive every error
                 self._trouble.again("sweep failed", error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._config.sweep_every.total_seconds())
 
-    async def look(self) -> tuple[_Look, bool]:
-        """Compare the store's clock with our own, and pause expiry if it jumped since the last look: whether it did."""
+    async def check_clock(self) -> tuple[_ClockReading, bool]:
+        """Compare the store's clock with our own. If it jumped since the last call, pause expiry and return True."""
         began = boot_time()
-        look = _Look(store=(await self._store.check()).now, began=began, ended=boot_time())
-        jump = look.jump_since(self._seen, self._config.clock_tolerance) if self._seen is not None else None
+        reading = _ClockReading(store=(await self._store.check()).now, began=began, ended=boot_time())
+        jump = reading.jump_since(self._last, self._config.clock_tolerance) if self._last is not None else None
         if jump is not None:
             await self._store.pause_expiry(self._config.policy.timing.ttl, jump)
-        self._seen = look  # only now: a jump that could not be told is seen again at the next look
-        return look, jump is not None
+        self._last = reading  # only now: a jump that could not be recorded is detected again
+        return reading, jump is not None

@@ -1,9 +1,10 @@
-"""Everything on one machine: an SQLite store brought up to date, housekeeping, and a worker, until asked to stop."""
+"""Runs a worker on this machine and, for `up`, sweeps and sends webhooks in the background, until asked to stop."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,25 +14,26 @@ from leasekeeper.config import Config
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import InputError, StoreError
 from leasekeeper.ports import Store
-from leasekeeper.runtime.outbox import Outbox, Sender, check_sent, sender_of
-from leasekeeper.runtime.stopping import Stop
+from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.lost_runs import LostRunReports
+from leasekeeper.runtime.outbox import Outbox, Sender, check_somebody_sends, sender_of
+from leasekeeper.runtime.secrets import webhook_settings
+from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.sweeper import Sweeper
-from leasekeeper.runtime.testimony import Testimony
-from leasekeeper.runtime.trouble import Trouble
 from leasekeeper.runtime.worker import Worker, WorkerOptions
 from leasekeeper.stores import absolute, open_store
 
 _LOG = logging.getLogger(__name__)
 
-OVER_SECONDS: Final = 8.0
-WATCH_SECONDS: Final = 300.0
+END_SECONDS: Final = 8.0
+WARN_EVERY_SECONDS: Final = 300.0
 
 
 def config_of(app: App, store: str | None = None) -> Config:
-    """The settings in force for an app: what is given here, then what the app says, then the environment."""
+    """The settings in force for an app: arguments, then the app's own, the environment, the settings file."""
     overrides = {**app.settings, **({"store": store} if store else {})}
     loaded = settings.load(**overrides)
-    return settings.load(**{**overrides, "store": absolute(loaded.store)})
+    return replace(loaded, store=absolute(loaded.store))
 
 
 async def work(
@@ -40,20 +42,20 @@ async def work(
     *,
     store: str | None = None,
     sweep: bool = False,
-    stop: Stop | None = None,
+    stop: Shutdown | None = None,
     ready: Callable[[Config, str, bool], None] | None = None,
     stopping: Callable[[Config, int], None] | None = None,
 ) -> None:
-    """Run one worker (with `sweep`, and housekeeping beside it) until it was asked to stop and all has ended.
+    """Run one worker until it was asked to stop and all runs have ended. With `sweep`, also sweep and send webhooks.
 
-    `ready` is told the worker's name and whether the store has any profiles; `stopping`, at the first request to stop,
-    how many runs are under way.
+    `ready` is called with the worker's name and whether the store has any profiles; `stopping`, at the first request to
+    stop, with the number of runs in progress.
     """
     config = config_of(app, store)
-    sender = sender_of(config.webhooks) if sweep else None
-    stop = stop or Stop(config.browsers.stop_grace)
+    stop = stop or Shutdown(config.browsers.stop_grace)
     opened = await open_store(config.store, policy=config.policy)
     try:
+        sender = sender_of(await webhook_settings(opened, config)) if sweep else None
         worker = Worker(
             app,
             opened,
@@ -66,48 +68,48 @@ async def work(
         if stopping is not None:
             stop.on_asked = lambda: stopping(config, worker.running)
         if ready is not None:
-            ready(config, worker.worker_id, bool((await opened.find(Profile, most=1)).items))
+            ready(config, worker.worker_id, bool((await opened.find(Profile, limit=1)).items))
         over = asyncio.Event()
-        beside = _housekeeping(opened, config, sender, worker.trouble, over) if sweep else ()
-        tasks = [asyncio.create_task(each) for each in beside]
+        coroutines = _background_tasks(opened, config, sender, worker.trouble, over) if sweep else ()
+        tasks = [asyncio.create_task(each) for each in coroutines]
         try:
             await worker.run()
         finally:
             over.set()
-            await _ended(tasks, stop.now)
+            await _wait_for_end(tasks, stop.now)
             stop.done()
     finally:
         await opened.close()
 
 
-async def _ended(tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:
-    """Let them come to their end, but neither wait for a store that does not answer nor for whoever is in a hurry."""
-    hurry = asyncio.ensure_future(at_once.wait())
+async def _wait_for_end(tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:
+    """Wait until they have ended: at most 8 s, in case the store does not respond, and not after a second signal."""
+    immediately = asyncio.ensure_future(at_once.wait())
     ended = asyncio.ensure_future(asyncio.gather(*tasks, return_exceptions=True))
-    waited_for: set[asyncio.Future[Any]] = {ended, hurry}
-    await asyncio.wait(waited_for, timeout=OVER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    for task in (*tasks, hurry):
+    waited_for: set[asyncio.Future[Any]] = {ended, immediately}
+    await asyncio.wait(waited_for, timeout=END_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    for task in (*tasks, immediately):
         task.cancel()
     await asyncio.gather(*waited_for, return_exceptions=True)
 
 
-def _housekeeping(
-    store: Store, config: Config, sender: Sender | None, trouble: Trouble, over: asyncio.Event
+def _background_tasks(
+    store: Store, config: Config, sender: Sender | None, trouble: FailureLog, over: asyncio.Event
 ) -> tuple[Coroutine[None, None, None], ...]:
-    """What somebody has to do beside the workers of a fleet, until it is over."""
-    testimony = Testimony(Path(config.browsers.data_dir))
-    sending = Outbox(store, config, sender, trouble).run(over) if sender else _watch(store, over)
-    return Sweeper(store, config, testimony=testimony, trouble=trouble).run(over), sending
+    """The background tasks of `up`: the sweeper, and the sender of webhooks or a warning that nobody sends."""
+    reports = LostRunReports(Path(config.browsers.data_dir))
+    sending = Outbox(store, config, sender, trouble).run(over) if sender else _warn_if_nobody_sends(store, over)
+    return Sweeper(store, config, reports=reports, trouble=trouble).run(over), sending
 
 
-async def _watch(store: Store, over: asyncio.Event) -> None:
-    """Without a secret nothing is sent from here. Say so every so often, if nobody else sends either."""
+async def _warn_if_nobody_sends(store: Store, over: asyncio.Event) -> None:
+    """Without a secret this process sends nothing. Log a warning every 5 minutes if no other process sends either."""
     while not over.is_set():
         try:
-            await check_sent(store)
+            await check_somebody_sends(store)
         except InputError as error:
             _LOG.warning("webhooks are not sent: %s", error)
         except StoreError:
-            pass  # the sweeper tells of that
+            pass  # the sweeper logs it
         with suppress(TimeoutError):
-            await asyncio.wait_for(over.wait(), WATCH_SECONDS)
+            await asyncio.wait_for(over.wait(), WARN_EVERY_SECONDS)

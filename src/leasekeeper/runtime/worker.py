@@ -12,23 +12,28 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 from leasekeeper.app import App
-from leasekeeper.aside import aside
 from leasekeeper.config import Config
 from leasekeeper.core.ids import WorkerId, is_id
+from leasekeeper.core.profiles import Lane
 from leasekeeper.core.settle import Ending
 from leasekeeper.core.workers import WorkerReport
-from leasekeeper.errors import InputError, LeasekeeperError, Problem
+from leasekeeper.errors import InputError, LeasekeeperError, Problem, StoreError
 from leasekeeper.ports import ClaimRequest, Grant, Store
+from leasekeeper.runtime.child_tasks import keep_track
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import unknown_here
 from leasekeeper.runtime.heartbeat import Heartbeat
-from leasekeeper.runtime.offspring import keep_track
-from leasekeeper.runtime.opening import Kit
+from leasekeeper.runtime.lost_runs import LostRunReports
+from leasekeeper.runtime.machine import Machine
+from leasekeeper.runtime.memory import MemoryWatch
+from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.runner import Runner
-from leasekeeper.runtime.stopping import Stop
-from leasekeeper.runtime.testimony import Testimony
+from leasekeeper.runtime.shutdown import Shutdown
+from leasekeeper.threads import run_in_thread
+from leasekeeper.version import __version__
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,7 +81,7 @@ class Worker:
         options: WorkerOptions,
         *,
         open_store: Callable[[], Awaitable[Store]],
-        stop: Stop,
+        stop: Shutdown,
     ) -> None:
         options.check()
         if not app.tasks:
@@ -94,7 +99,14 @@ class Worker:
         self.trouble = self._heartbeat.trouble
         self._running: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
-        self._kit = Kit(config.browsers, store, on_launch=self._freed.set)
+        self._opener = BrowserOpener(config.browsers, store, on_launch=self._freed.set)
+        self._report_now = asyncio.Event()
+        self._memory = MemoryWatch(
+            self._opener.sessions,
+            run_bytes=config.browsers.run_memory_bytes,
+            playwright_bytes=config.browsers.playwright_memory_bytes,
+        )
+        self._machine = Machine(self._opener.data_dir, lambda: Path(self._opener.info.program), self._report_now.set)
 
     @property
     def running(self) -> int:
@@ -103,7 +115,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until asked to stop."""
-        browser = await self._kit.prepare()
+        browser = await self._opener.prepare()
         keep_track(asyncio.get_running_loop())
         self._request = ClaimRequest(
             worker_id=self.worker_id,
@@ -112,33 +124,49 @@ class Worker:
             pool=self._options.pool,
             engine=browser.engine,
         )
-        self._runner = Runner(self._app, self._kit, self._heartbeat, self._stop, self._request)
-        habits = [asyncio.create_task(self._report_often()), asyncio.create_task(self._deliver_often())]
-        _LOG.info("worker %s: %s %s, pool %s", self.worker_id, browser.path, browser.version, self._options.pool)
+        self._runner = Runner(
+            self._app,
+            self._store,
+            self._opener,
+            self._heartbeat,
+            self._stop,
+            self._request,
+            self._machine,
+            self._memory,
+        )
+        duties = (self._report_often(), self._deliver_often(), self._memory.run(self.trouble))
+        background = [asyncio.create_task(duty) for duty in duties]
+        _LOG.info("worker %s: %s %s, pool %s", self.worker_id, browser.program, browser.version, self._options.pool)
         try:
             await self._claim_until_stopped()
             await self._drain()
         finally:
-            for task in (*habits, *self._running):
+            for task in (*background, *self._running):
                 task.cancel()
-            await asyncio.gather(*habits, *self._running, return_exceptions=True)
-            await self._kit.close()
-            await aside(self._heartbeat.close)
+            await asyncio.gather(*background, *self._running, return_exceptions=True)
+            await self._opener.close()
+            await run_in_thread(self._heartbeat.close)
             with suppress(LeasekeeperError):
                 await self._report(stopping=True)
 
     async def _claim_until_stopped(self) -> None:
         while not self._stop.asked.is_set():
+            self._machine.check_room()
+            if self._machine.unwell is not None:
+                await self._until_well()
+                continue
             free = self._options.concurrency - len(self._running)
-            if free < 1 or self._kit.launches.locked():
+            if free < 1 or self._opener.busy:
                 await self._pause(self._config.poll_every)
                 continue
             sent_at = boot_time()
             try:
-                engine = (await self._kit.look_again()).engine
-                most = min(free, self._config.browsers.launch_together)
-                grants = await self._store.claim(replace(self._request, most=most, engine=engine))
+                engine = (await self._opener.ready()).engine
+                limit = 1 if self._machine.on_trial else min(free, self._config.browsers.launch_together)
+                grants = await self._store.claim(replace(self._request, limit=limit, engine=engine))
             except Exception as error:  # noqa: BLE001 - what runs must not end because nothing more can be claimed
+                if not isinstance(error, StoreError) and self._machine.blame(error) is not None:
+                    continue
                 self.trouble.again("no claim", error)
                 await self._pause(timedelta(seconds=TROUBLE_SECONDS))
                 continue
@@ -150,6 +178,23 @@ class Worker:
                 self._start(grant, sent_at)
             if not grants:
                 await self._wait_for_work()
+
+    async def _until_well(self) -> None:
+        """Wait for the next check of the machine, and make it. A run that ends meanwhile is no reason to hurry."""
+        while not self._stop.asked.is_set() and (left := self._machine.seconds_to_check) > 0:
+            await self._pause(timedelta(seconds=left))
+        if not self._stop.asked.is_set():
+            await self._forget_cleared()
+            await self._machine.check()
+
+    async def _forget_cleared(self) -> None:
+        """Profiles that a person has cleared may begin with an empty directory: they are not missing any more."""
+        missing = self._machine.unwell.missing if self._machine.unwell is not None else None
+        for profile_id in missing.profile_ids if missing is not None else ():
+            with suppress(LeasekeeperError):
+                lane = await self._store.get(Lane, profile_id)
+                if missing is not None and lane.engine is None:
+                    missing.cleared(profile_id)
 
     async def _wait_for_work(self) -> None:
         waiting = asyncio.ensure_future(self._store.wait(self._options.pool, self._config.poll_every))
@@ -173,11 +218,11 @@ class Worker:
         if not task.cancelled() and task.exception() is not None:
             _LOG.error("a run ended in an error of Leasekeeper's own; its lease will expire", exc_info=task.exception())
 
-    async def _pause(self, most: timedelta) -> None:
+    async def _pause(self, limit: timedelta) -> None:
         """Until a browser was launched, a run has ended or a stop was asked for, but not longer than this."""
         self._freed.clear()
         waits = {asyncio.ensure_future(self._freed.wait()), asyncio.ensure_future(self._stop.asked.wait())}
-        _, pending = await asyncio.wait(waits, timeout=most.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
+        _, pending = await asyncio.wait(waits, timeout=limit.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
         for future in pending:
             future.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
@@ -206,14 +251,16 @@ class Worker:
                 self.trouble.over(what)
             except Exception as error:  # noqa: BLE001 - nobody else would report
                 self.trouble.again(what, error)
-            await asyncio.sleep(every)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._report_now.wait(), every)
+            self._report_now.clear()
 
     async def _deliver_often(self) -> None:
         """Hand in what keepers on this machine reported of workers that are gone."""
-        testimony, what = Testimony(self._kit.data_dir), "reports of lost runs were not delivered"
+        reports, what = LostRunReports(self._opener.data_dir), "reports of lost runs were not delivered"
         while True:
             try:
-                await testimony.deliver(self._store)
+                await reports.deliver(self._store)
                 self.trouble.over(what)
             except Exception as error:  # noqa: BLE001 - nobody else would deliver them
                 self.trouble.again(what, error)
@@ -227,7 +274,9 @@ class Worker:
                 pool=self._options.pool,
                 tasks=tuple(self._app.tasks),
                 concurrency=self._options.concurrency,
-                engine=self._kit.browser.engine,
+                engine=self._opener.info.engine,
+                version=__version__,
                 stopping=stopping,
+                unwell_reason=self._machine.unwell.message if self._machine.unwell is not None else None,
             )
         )

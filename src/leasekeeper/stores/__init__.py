@@ -1,4 +1,4 @@
-"""Stores by URL: `sqlite:///FILE` or `postgresql://…`. Drivers are imported when their URL is opened."""
+"""Stores by URL: `sqlite:///FILE` or `postgresql://…`. Each store is imported when its URL is opened."""
 
 import re
 from collections.abc import Callable
@@ -9,8 +9,9 @@ from typing import Final
 from leasekeeper.core.policy import Policy
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.ports import Store, StoreInfo
+from leasekeeper.settings_file import sqlite_file
 
-# User, password, and then what would end the password too early: pieces of it would be taken for the host, and told.
+# A password with an unescaped @, / or #: a part of it would be read as the host, and shown in errors.
 _MISREAD: Final = re.compile(r"[^/?#@]*:(?!\d+(?:[/?]|$))(?:[^@?]*[@/#][^?]*@|[^@?]*\?.*@)")
 
 
@@ -21,7 +22,7 @@ def _same(real: datetime) -> datetime:
 async def open_store(url: str, *, policy: Policy | None = None, clock: Callable[[datetime], datetime] = _same) -> Store:
     """Open the store behind a URL and check its schema.
 
-    An SQLite file is made and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. `clock`
+    An SQLite file is created and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. `clock`
     maps the store's real time to the time it acts on: for tests that move time.
     """
     kind, place = split(url)
@@ -44,7 +45,7 @@ async def _open_postgres(url: str, policy: Policy, clock: Callable[[datetime], d
     from leasekeeper.stores.postgres.engine import PostgresEngine
     from leasekeeper.stores.sql.store import SqlStore
 
-    engine = PostgresEngine(url, clock)
+    engine = PostgresEngine(url, clock, policy.store_timeout)
     try:
         await engine.open()
     except BaseException:
@@ -54,7 +55,7 @@ async def _open_postgres(url: str, policy: Policy, clock: Callable[[datetime], d
 
 
 async def migrate(url: str) -> StoreInfo:
-    """Bring the store's schema to the newest this program knows."""
+    """Migrate the store's schema to the newest that this program knows."""
     kind, place = split(url)
     if kind == "sqlite":
         store = await open_store(url)
@@ -68,7 +69,7 @@ async def migrate(url: str) -> StoreInfo:
 
 
 async def inspect(url: str) -> StoreInfo:
-    """What the store says of itself, whatever its schema."""
+    """Kind, location, schema and clock of the store, whatever its schema."""
     kind, place = split(url)
     if kind == "sqlite":
         from leasekeeper.stores.sqlite.inspect import inspect_file
@@ -80,7 +81,7 @@ async def inspect(url: str) -> StoreInfo:
 
 
 def absolute(url: str) -> str:
-    """The same store by a URL that means it wherever the program moves to."""
+    """The same store by a URL that does not depend on the working directory."""
     kind, place = split(url)
     return f"sqlite:///{place}" if kind == "sqlite" else url
 
@@ -88,8 +89,9 @@ def absolute(url: str) -> str:
 def split(url: str) -> tuple[str, str]:
     """The kind of store that a URL names, and its place."""
     scheme, separator, rest = url.partition("://")
-    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
-        return "sqlite", str(Path(rest[1:]).resolve())  # a link leads to one file, with one log and one lock
+    file = sqlite_file(url)
+    if file is not None:
+        return "sqlite", str(file)
     if separator and scheme in ("postgresql", "postgres"):
         if _MISREAD.match(rest):
             raise InputError(

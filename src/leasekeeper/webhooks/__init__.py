@@ -1,1 +1,1 @@
-"""Webhooks on the wire: how a message is written and signed, and how it reaches its receiver. Knows no store."""
+"""Webhooks on the wire: the format and signature of a message, and the HTTP request. Knows no store."""

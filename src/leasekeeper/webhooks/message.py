@@ -1,7 +1,7 @@
-"""A message as its receiver gets it, signed as Standard Webhooks says. Pure: the time is an argument.
+"""The body and the signature of a webhook, as Standard Webhooks specifies. Pure: the time is an argument.
 
-The id of a message is the same at every attempt, so that a receiver can tell what it has had already. A key never
-shows in a repr or an error.
+The id of a message is the same at every attempt, so that a receiver can recognize duplicates. A key never appears in a
+repr or an error.
 """
 
 import base64
@@ -15,35 +15,35 @@ from datetime import datetime
 from typing import Final
 
 from leasekeeper.core.deliveries import Delivery
-from leasekeeper.errors import InputError
+from leasekeeper.errors import InputError, NoWebhookSecret
 from leasekeeper.wire.encoding import encode_time
 
 PREFIX: Final = "whsec_"
-LEAST_BYTES, MOST_BYTES = 24, 64
-MOST_KEYS: Final = 8
+MIN_BYTES, MAX_BYTES = 24, 64
+MAX_KEYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys that messages are signed with, all of them at once: that is how one is replaced by the next."""
+    """The signing keys. Each message is signed with all of them, so that keys can be rotated."""
 
     keys: tuple[bytes, ...] = field(repr=False)
 
 
 def read_keys(text: str) -> Keys | None:
-    """The keys in a setting: `whsec_…`, several separated by spaces. None if there are none."""
+    """Parse a setting: `whsec_…`, several separated by spaces. None if it is empty."""
     words = text.split()
     if not words:
         return None
-    if len(words) > MOST_KEYS:
-        raise InputError(f"LEASEKEEPER_WEBHOOK_SECRET has {len(words)} secrets, at most {MOST_KEYS} are used at once")
+    if len(words) > MAX_KEYS:
+        raise InputError(f"LEASEKEEPER_WEBHOOK_SECRET has {len(words)} secrets; the maximum is {MAX_KEYS}")
     return Keys(tuple(_key(number, word) for number, word in enumerate(words, 1)))
 
 
 def _key(number: int, word: str) -> bytes:
-    wrong = InputError(
-        f"secret {number} of LEASEKEEPER_WEBHOOK_SECRET must be written as {PREFIX} and the base64 of {LEAST_BYTES} to "
-        f"{MOST_BYTES} bytes; 'leasekeeper webhooks secret' makes one"
+    wrong = NoWebhookSecret(
+        f"secret {number} of LEASEKEEPER_WEBHOOK_SECRET must be written as {PREFIX} and the base64 of {MIN_BYTES} to "
+        f"{MAX_BYTES} bytes"
     )
     if not word.startswith(PREFIX):
         raise wrong
@@ -51,29 +51,29 @@ def _key(number: int, word: str) -> bytes:
         key = base64.b64decode(word.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         raise wrong from None
-    if not LEAST_BYTES <= len(key) <= MOST_BYTES:
+    if not MIN_BYTES <= len(key) <= MAX_BYTES:
         raise wrong
     return key
 
 
 def new_secret() -> str:
-    """A fresh secret, to be set here and at the receiver."""
+    """A new random secret, for the sender and the receiver."""
     return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def body_of(delivery: Delivery) -> bytes:
-    """What is sent: the same bytes at every attempt."""
+    """The JSON body: the same bytes at every attempt."""
     message = {"type": delivery.type, "timestamp": encode_time(delivery.created_at), "data": dict(delivery.body)}
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def signed(keys: Keys, message_id: str, at: datetime, body: bytes) -> dict[str, str]:
-    """The headers that let a receiver see who sent the message, and that it is not an old one sent again."""
+def signature_headers(keys: Keys, message_id: str, at: datetime, body: bytes) -> dict[str, str]:
+    """The headers by which a receiver verifies sender and age of the message."""
     seconds = str(int(at.timestamp()))
     content = f"{message_id}.{seconds}.".encode() + body
-    marks = (hmac.new(key, content, hashlib.sha256).digest() for key in keys.keys)
+    signatures = (hmac.new(key, content, hashlib.sha256).digest() for key in keys.keys)
     return {
         "webhook-id": message_id,
         "webhook-timestamp": seconds,
-        "webhook-signature": " ".join(f"v1,{base64.b64encode(mark).decode()}" for mark in marks),
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(each).decode()}" for each in signatures),
     }

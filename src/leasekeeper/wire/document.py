@@ -11,8 +11,8 @@ from typing import Any, Final
 from leasekeeper.errors import InputError
 from leasekeeper.wire.kinds import Problems
 
-MOST_NODES: Final = 5_000_000
-MOST_DEPTH: Final = 32
+MAX_NODES: Final = 5_000_000
+MAX_DEPTH: Final = 32
 
 _TAG: Final = "tag:yaml.org,2002:"
 _NULL: Final = re.compile("|~|null|Null|NULL")
@@ -52,8 +52,8 @@ class _Builder:
     def start(self, value: dict[Any, Any] | list[Any], event: Any) -> None:
         if event.tag not in (None, "!", f"{_TAG}map", f"{_TAG}seq"):
             raise self._wrong(event.start_mark, "tags are not used in this file")
-        if len(self._stack) >= MOST_DEPTH:
-            raise self._wrong(event.start_mark, f"nested deeper than {MOST_DEPTH} levels")
+        if len(self._stack) >= MAX_DEPTH:
+            raise self._wrong(event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
         self._anchors.pop(event.anchor, None)
         self._stack.append(_Open(value, event.start_mark, event.anchor))
 
@@ -95,8 +95,8 @@ class _Builder:
             return
         frame = self._stack[-1]
         frame.size += size
-        if frame.size > MOST_NODES:
-            raise self._wrong(mark, f"more than {MOST_NODES:,} values, counting what aliases repeat")
+        if frame.size > MAX_NODES:
+            raise self._wrong(mark, f"more than {MAX_NODES:,} values, counting what aliases repeat")
         if isinstance(frame.value, list):
             frame.value.append(value)
         elif frame.key is _NO_KEY:

@@ -1,4 +1,4 @@
-"""Core and port values → plain JSON types, for `--json`, HTTP and logs. One direction only: input is parsed.
+"""Core and port values → plain JSON types, for `--json`, HTTP and logs. What is written in full, `shapes` reads back.
 
 Names follow the words of the product: a `token` is written `fencing_token`, a duration says its unit.
 """
@@ -70,7 +70,7 @@ def _plain(value: object, *, payload: bool, redact: bool) -> object:
 def _record(value: Any, *, payload: bool, redact: bool) -> dict[str, object]:
     kind = type(value)
     plain: dict[str, object] = {}
-    for attribute, name in _names(kind):
+    for attribute, name in wire_names(kind):
         if (kind, attribute) in _PAYLOADS and not payload:
             continue
         item = getattr(value, attribute)
@@ -80,7 +80,7 @@ def _record(value: Any, *, payload: bool, redact: bool) -> dict[str, object]:
     return plain
 
 
-def _names(kind: type[Any]) -> tuple[tuple[str, str], ...]:
+def wire_names(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     """Attributes of a core type and their names on the wire, worked out once per type."""
     if kind not in _KNOWN:
         _KNOWN[kind] = tuple((field.name, _name(field.name, field.type)) for field in fields(kind))

@@ -10,26 +10,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.browsers import DRIVERS, NULL, driver_fault
 from leasekeeper.core.fleet import Fleet
-from leasekeeper.core.ids import ID_RULE, AccountId, ProfileId, ProxyId
+from leasekeeper.core.ids import ID_PATTERN, ID_RULE, AccountId, ProfileId, ProxyId
 from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
 from leasekeeper.errors import InputError, nearest
 from leasekeeper.wire.document import read_yaml
 from leasekeeper.wire.jobs import labels, notes
 from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, Problems, Text
-from leasekeeper.wire.records import DRAFT, Field, MapOf, Record, table
+from leasekeeper.wire.records import DRAFT, Field, MapOf, Record, at, table
+from leasekeeper.wire.schedules import MAX_SCHEDULES, SCHEDULE_ID, SELECT, schedule_from, schedule_record
 
 FLEET_VERSION: Final = 1
 
-MOST_FLEET_BYTES: Final = 64 * 1024 * 1024
-MOST_RECORDS: Final = 1_000_000
-MOST_ACTIVE_RUNS: Final = 1_000
-MOST_POOL_LEASES: Final = 1_000_000
-MOST_PATH_LENGTH: Final = 4_096
+MAX_FLEET_BYTES: Final = 64 * 1024 * 1024
+MAX_RECORDS: Final = 1_000_000
+MAX_ACTIVE_RUNS: Final = 1_000
+MAX_POOL_LEASES: Final = 1_000_000
+MAX_PATH_LENGTH: Final = 4_096
 
 _SERVER: Final = "scheme://host:port, with http, https or socks5 as the scheme"
-_CREDENTIALS: Final = "env:NAME or file:PATH: where the secret is, never the secret itself"
-_CREDENTIALS_PATTERN: Final = "env:[A-Za-z_][A-Za-z0-9_]*|file:.+"
+_CREDENTIALS: Final = "env:NAME, file:PATH or secret:NAME: where the secret is, never the secret itself"
+_CREDENTIALS_PATTERN: Final = f"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|secret:{ID_PATTERN}"
 _LANGUAGE_PATTERN: Final = "[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}"
 _TIMEZONE_PATTERN: Final = "[A-Za-z0-9_+/-]+"
 _WINDOW_PATTERN: Final = "[1-9][0-9]{1,4}x[1-9][0-9]{1,4}"
@@ -40,7 +42,8 @@ def _check_server(text: str) -> str | None:
     from urllib.parse import urlsplit
 
     if "@" in text:
-        return "must not hold a user or password: put them elsewhere and say credentials: env:NAME or file:PATH"
+        elsewhere = "put them elsewhere and say credentials: env:NAME, file:PATH or secret:NAME"
+        return f"must not hold a user or password: {elsewhere}"
     try:
         parts = urlsplit(text)
         whole = bool(parts.hostname and parts.port)
@@ -77,22 +80,24 @@ def _check_path(text: str) -> str | None:
     return None
 
 
+_TIMEZONE: Final = Text("a time zone as Europe/Berlin", maximum=64, pattern=_TIMEZONE_PATTERN, check=_check_timezone)
+
 PROXY: Final = Record(
     [
         Field(
             name="server",
-            kind=Text(_SERVER, most=512, check=_check_server),
+            kind=Text(_SERVER, maximum=512, check=_check_server),
             doc="the network exit",
             required=True,
         ),
         Field(
             name="region",
-            kind=Text("text of 1 to 128 printable characters", most=128),
+            kind=Text("text of 1 to 128 printable characters", maximum=128),
             doc="where it exits, as jobs expect it",
         ),
         Field(
             name="credentials",
-            kind=Text(_CREDENTIALS, most=MOST_PATH_LENGTH, pattern=_CREDENTIALS_PATTERN),
+            kind=Text(_CREDENTIALS, maximum=MAX_PATH_LENGTH, pattern=_CREDENTIALS_PATTERN),
             doc="where user:password is kept",
         ),
     ],
@@ -108,6 +113,8 @@ ACCOUNT: Final = Record(
     of=Account,
 )
 
+_DRIVER: Final = Text(f"a driver: {', '.join(DRIVERS)}", maximum=ID.maximum, pattern=ID.pattern, check=driver_fault)
+
 PROFILE: Final = Record(
     [
         Field(
@@ -118,12 +125,12 @@ PROFILE: Final = Record(
             into="account_id",
         ),
         Field(name="pool", kind=ID, doc="the workers and the limit it falls under"),
-        Field(name="browser", kind=ID, doc="the driver that opens it"),
+        Field(name="driver", kind=_DRIVER, doc="what opens its browser"),
         Field(
             name="user_data_dir",
             kind=Text(
-                f"a path of at most {MOST_PATH_LENGTH} printable characters",
-                most=MOST_PATH_LENGTH,
+                f"a path of at most {MAX_PATH_LENGTH} printable characters",
+                maximum=MAX_PATH_LENGTH,
                 check=_check_path,
             ),
             doc="the browser's directory; a relative path starts at the fleet file",
@@ -131,20 +138,16 @@ PROFILE: Final = Record(
         Field(name="proxy", kind=ID, doc="the proxy it always uses", into="proxy_id"),
         Field(
             name="language",
-            kind=Text("a language as en-US", most=64, pattern=_LANGUAGE_PATTERN),
+            kind=Text("a language as en-US", maximum=64, pattern=_LANGUAGE_PATTERN),
             doc="the browser's language",
         ),
-        Field(
-            name="timezone",
-            kind=Text("a time zone as Europe/Berlin", most=64, pattern=_TIMEZONE_PATTERN, check=_check_timezone),
-            doc="the browser's time zone",
-        ),
+        Field(name="timezone", kind=_TIMEZONE, doc="the browser's time zone"),
         Field(
             name="window",
-            kind=Text("a size as 1280x800", most=11, pattern=_WINDOW_PATTERN),
+            kind=Text("a size as 1280x800", maximum=11, pattern=_WINDOW_PATTERN),
             doc="the browser's window",
         ),
-        Field(name="max_active_runs", kind=Integer(1, MOST_ACTIVE_RUNS), doc="how many runs may share it"),
+        Field(name="max_active_runs", kind=Integer(1, MAX_ACTIVE_RUNS), doc="how many runs may share it"),
         Field(name="disposable", kind=Flag(), doc="its state is worth nothing, so that any job may share it"),
         Field(name="warm", kind=Flag(), doc="false: every run gets a browser of its own, none is handed over"),
         Field(
@@ -160,9 +163,12 @@ PROFILE: Final = Record(
 )
 
 
+SCHEDULE: Final = schedule_record(_TIMEZONE)
+
+
 def _by_id(what: str, record: Record) -> MapOf:
-    key = Text(f"an id: {ID_RULE}", most=ID.most, pattern=ID.pattern)
-    return MapOf(f"at most {MOST_RECORDS:,} {what} by id", key, record, MOST_RECORDS)
+    key = Text(f"an id: {ID_RULE}", maximum=ID.maximum, pattern=ID.pattern)
+    return MapOf(f"at most {MAX_RECORDS:,} {what} by id", key, record, MAX_RECORDS)
 
 
 FLEET: Final = Record(
@@ -179,12 +185,17 @@ FLEET: Final = Record(
         Field(
             name="limits",
             kind=MapOf(
-                f"pools, each with a whole number from 1 to {MOST_POOL_LEASES}",
+                f"pools, each with a whole number from 1 to {MAX_POOL_LEASES}",
                 ID,
-                Integer(1, MOST_POOL_LEASES),
-                MOST_RECORDS,
+                Integer(1, MAX_POOL_LEASES),
+                MAX_RECORDS,
             ),
-            doc="the most leases that a pool may hold at once: a vendor's plan, usually",
+            doc="the maximum number of leases of a pool at once: a vendor's plan, usually",
+        ),
+        Field(
+            name="schedules",
+            kind=MapOf(f"at most {MAX_SCHEDULES:,} schedules by id", SCHEDULE_ID, SCHEDULE, MAX_SCHEDULES),
+            doc="jobs that are made again and again, as by cron",
         ),
     ]
 )
@@ -206,8 +217,17 @@ def parse_fleet(data: object, *, folder: str | None = None) -> Fleet:
         values: dict[str, Any] = {}
     else:
         values = FLEET.read(data, "", problems)
+        _refuse_unquoted_null(data, problems)
     problems.raise_any("the fleet is not acceptable; nothing was applied")
     return _fleet(values, folder or os.curdir)
+
+
+def _refuse_unquoted_null(data: object, problems: Problems) -> None:
+    """A field without a value is as good as absent. But `driver: null` was meant for the driver of that name."""
+    profiles = data.get("profiles") if isinstance(data, Mapping) else None
+    for name, profile in profiles.items() if isinstance(profiles, Mapping) else ():
+        if isinstance(profile, Mapping) and profile.get("driver", NULL) is None:
+            problems.add(at(at("profiles", name), "driver"), f'has no value; for the driver {NULL} write "{NULL}"')
 
 
 def load_fleet(path: str | os.PathLike[str]) -> Fleet:
@@ -215,11 +235,11 @@ def load_fleet(path: str | os.PathLike[str]) -> Fleet:
     name = os.fspath(path)
     try:
         with Path(name).open("rb") as file:
-            raw = file.read(MOST_FLEET_BYTES + 1)
+            raw = file.read(MAX_FLEET_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > MOST_FLEET_BYTES:
-        raise InputError(f"{name} is longer than {MOST_FLEET_BYTES // 1024**2} MiB: split it, and apply the parts")
+    if len(raw) > MAX_FLEET_BYTES:
+        raise InputError(f"{name} is longer than {MAX_FLEET_BYTES // 1024**2} MiB: split it, and apply the parts")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -234,14 +254,21 @@ def fleet_schema() -> dict[str, Any]:
         "$schema": DRAFT,
         "$id": f"urn:leasekeeper:fleet:{FLEET_VERSION}",
         "title": "Leasekeeper fleet",
-        "description": "Accounts, profiles, proxies and limits, as declared in fleet.yaml.",
+        "description": "Accounts, profiles, proxies, limits and schedules, as declared in fleet.yaml.",
         **FLEET.schema(),
     }
 
 
 def fleet_table() -> str:
     """The fields of a fleet file as Markdown tables, one per record."""
-    parts = [("fleet.yaml", FLEET), ("proxies.ID", PROXY), ("accounts.ID", ACCOUNT), ("profiles.ID", PROFILE)]
+    parts = [
+        ("fleet.yaml", FLEET),
+        ("proxies.ID", PROXY),
+        ("accounts.ID", ACCOUNT),
+        ("profiles.ID", PROFILE),
+        ("schedules.ID", SCHEDULE),
+        ("schedules.ID.select", SELECT),
+    ]
     return "\n".join(f"**{title}**\n\n{table(record.rows())}" for title, record in parts)
 
 
@@ -266,7 +293,8 @@ def _fleet(values: dict[str, Any], folder: str) -> Fleet:
         proxies={key: Proxy(proxy_id=ProxyId(key), **value) for key, value in records("proxies").items()},
         accounts={key: Account(account_id=AccountId(key), **value) for key, value in records("accounts").items()},
         profiles={key: _profile(key, value, folder) for key, value in records("profiles").items()},
-        limits={key: Limit(pool=key, max_leases=most) for key, most in (values.get("limits") or {}).items()},
+        limits={key: Limit(pool=key, max_leases=maximum) for key, maximum in (values.get("limits") or {}).items()},
+        schedules={key: schedule_from(key, value) for key, value in records("schedules").items()},
     )
 
 

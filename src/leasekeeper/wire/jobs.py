@@ -10,37 +10,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.core.ids import ID_RULE
 from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.errors import InputError, Problem
-from leasekeeper.ports import MOST_IN_BATCH
+from leasekeeper.ports import MAX_IN_BATCH
 from leasekeeper.wire.encoding import encode_in_full
 from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, JsonObject, Number, Problems, Text, Time
 from leasekeeper.wire.records import DRAFT, Alias, Field, ListOf, MapOf, Record, any_of, at, table
 
 JOB_SCHEMA_VERSION: Final = 1
 
-MOST_PAYLOAD_BYTES: Final = 256 * 1024
-MOST_PAYLOAD_DEPTH: Final = 32
-MOST_LABELS: Final = 32
-MOST_LABEL_LENGTH: Final = 256
-MOST_NOTES_BYTES: Final = 4 * 1024
-MOST_ACTIONS: Final = 64
-MOST_REASONS: Final = 64
-MOST_ATTEMPTS: Final = 100
-MOST_PRIORITY: Final = 1_000
-MOST_KEY_LENGTH: Final = 256
-MOST_URL_LENGTH: Final = 2_048
-MOST_EXPECTATION_LENGTH: Final = 128
+MAX_PAYLOAD_BYTES: Final = 256 * 1024
+MAX_LABELS: Final = 32
+MAX_LABEL_LENGTH: Final = 256
+MAX_NOTES_BYTES: Final = 4 * 1024
+MAX_ACTIONS: Final = 64
+MAX_REASONS: Final = 64
+MAX_ATTEMPTS: Final = 100
+MAX_PRIORITY: Final = 1_000
+MAX_KEY_LENGTH: Final = 256
+MAX_URL_LENGTH: Final = 2_048
+MAX_EXPECTATION_LENGTH: Final = 128
 LOCK_TIMEOUT_SECONDS: Final = (5, 86_400)
 CONFLICT_DELAY_SECONDS: Final = (1, 604_800)
-MOST_JSON_BYTES: Final = 64 * 1024 * 1024
+MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 
-MOST_PART_LENGTH: Final = 63  # of a host's name, between two dots
+MAX_PART_LENGTH: Final = 63  # of a host's name, between two dots
 _WEB_ADDRESS: Final = (
-    f"an http:// or https:// address of at most {MOST_URL_LENGTH} plain characters, "
+    f"an http:// or https:// address of at most {MAX_URL_LENGTH} plain characters, "
     "with a host and without user or password"
 )
 
@@ -58,7 +58,7 @@ def _check_web_address(text: str) -> str | None:
         return sentence
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         return sentence
-    if not all(0 < len(part) <= MOST_PART_LENGTH for part in parts.hostname.rstrip(".").split(".")):
+    if not all(0 < len(part) <= MAX_PART_LENGTH for part in parts.hostname.rstrip(".").split(".")):
         return sentence
     if "@" in parts.netloc:
         return "must not hold a user or password: it would be shown to people; sign webhooks instead"
@@ -67,25 +67,25 @@ def _check_web_address(text: str) -> str | None:
 
 def labels(what: str) -> Field:
     """The field `labels`, the same on everything that has one."""
-    value = Text(f"text of at most {MOST_LABEL_LENGTH} printable characters", most=MOST_LABEL_LENGTH, least=0)
-    key = Text(f"text of 1 to {MOST_LABEL_LENGTH} printable characters", most=MOST_LABEL_LENGTH)
-    rule = f"at most {MOST_LABELS} names with values, each text of at most {MOST_LABEL_LENGTH} characters"
-    return Field(name="labels", kind=MapOf(rule, key, value, MOST_LABELS), doc=f"your own names for the {what}")
+    value = Text(f"text of at most {MAX_LABEL_LENGTH} printable characters", maximum=MAX_LABEL_LENGTH, minimum=0)
+    key = Text(f"text of 1 to {MAX_LABEL_LENGTH} printable characters", maximum=MAX_LABEL_LENGTH)
+    rule = f"at most {MAX_LABELS} names with values, each text of at most {MAX_LABEL_LENGTH} characters"
+    return Field(name="labels", kind=MapOf(rule, key, value, MAX_LABELS), doc=f"your own names for the {what}")
 
 
 def notes(what: str) -> Field:
     """The field `notes`, the same on everything that has one."""
-    kind = Text(f"text of at most {MOST_NOTES_BYTES} bytes", most=MOST_NOTES_BYTES, least=0, lines=True)
+    kind = Text(f"text of at most {MAX_NOTES_BYTES} bytes", maximum=MAX_NOTES_BYTES, minimum=0, lines=True)
     return Field(name="notes", kind=kind, doc=f"what people should know about the {what}")
 
 
 def _expectation(name: str, doc: str) -> Field:
-    rule = f"text of 1 to {MOST_EXPECTATION_LENGTH} printable characters"
-    return Field(name=name, kind=Text(rule, most=MOST_EXPECTATION_LENGTH), doc=doc)
+    rule = f"text of 1 to {MAX_EXPECTATION_LENGTH} printable characters"
+    return Field(name=name, kind=Text(rule, maximum=MAX_EXPECTATION_LENGTH), doc=doc)
 
 
 _REASON: Final = Text(
-    "a reason as TIMEOUT: 1 to 64 capital letters, digits and '_'", most=64, pattern="[A-Z][A-Z0-9_]{0,63}"
+    "a reason as TIMEOUT: 1 to 64 capital letters, digits and '_'", maximum=64, pattern="[A-Z][A-Z0-9_]{0,63}"
 )
 
 BACKOFF: Final = Record(
@@ -98,10 +98,10 @@ BACKOFF: Final = Record(
         ),
         Field(name="factor", kind=Number(1, 100), doc="each further delay is this many times the one before"),
         Field(
-            name="most_seconds",
+            name="max_seconds",
             kind=Number(0, 604_800, seconds=True),
             doc="the longest delay",
-            into="most",
+            into="max",
         ),
     ],
     of=Backoff,
@@ -112,7 +112,7 @@ RETRY: Final = Record(
     [
         Field(
             name="reasons",
-            kind=ListOf(_REASON, MOST_REASONS),
+            kind=ListOf(_REASON, MAX_REASONS),
             doc="the only reasons that may be retried; without it, the failure table decides",
         ),
         Field(name="backoff", kind=BACKOFF, doc="the delays between attempts; without it, the fleet's setting"),
@@ -150,14 +150,14 @@ JOB: Final = Record(
         ),
         Field(
             name="task",
-            kind=Text(f"the name of a task: {ID_RULE}", most=ID.most, pattern=ID.pattern),
+            kind=Text(f"the name of a task: {ID_RULE}", maximum=ID.maximum, pattern=ID.pattern),
             doc="the registered task to run",
             required=True,
             aliases=(Alias("task_type"),),
         ),
         Field(
             name="payload",
-            kind=JsonObject(MOST_PAYLOAD_BYTES, MOST_PAYLOAD_DEPTH),
+            kind=JsonObject(MAX_PAYLOAD_BYTES, MAX_DEPTH),
             doc="what the task is given: data, never code",
         ),
         Field(
@@ -166,15 +166,15 @@ JOB: Final = Record(
             doc="accepted for manifests that carry it, and ignored: the server counts attempts",
             into="",
         ),
-        Field(name="max_attempts", kind=Integer(1, MOST_ATTEMPTS), doc="runs before the job is dead"),
+        Field(name="max_attempts", kind=Integer(1, MAX_ATTEMPTS), doc="runs before the job is dead"),
         Field(
             name="idempotency_key",
-            kind=Text(f"text of 1 to {MOST_KEY_LENGTH} printable characters", most=MOST_KEY_LENGTH),
+            kind=Text(f"text of 1 to {MAX_KEY_LENGTH} printable characters", maximum=MAX_KEY_LENGTH),
             doc="the same key with the same body gives the first job back; with another body it is an error",
         ),
         Field(
             name="priority",
-            kind=Integer(-MOST_PRIORITY, MOST_PRIORITY),
+            kind=Integer(-MAX_PRIORITY, MAX_PRIORITY),
             doc="higher runs first, over all profiles",
         ),
         Field(name="run_at", kind=Time(), doc="not before this time"),
@@ -187,7 +187,7 @@ JOB: Final = Record(
         ),
         Field(
             name="allowed_actions",
-            kind=ListOf(ID, MOST_ACTIONS),
+            kind=ListOf(ID, MAX_ACTIONS),
             doc="what the task may do; any other action stops the run. Without it, everything",
         ),
         _expectation("expected_proxy_region", "the job waits unless the profile's proxy is in this region"),
@@ -220,7 +220,7 @@ JOB: Final = Record(
         Field(name="retry", kind=RETRY, doc="this job's own retry rule"),
         Field(
             name="callback_url",
-            kind=Text(_WEB_ADDRESS, most=MOST_URL_LENGTH, check=_check_web_address),
+            kind=Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=_check_web_address),
             doc="the webhook that is told how the job ended",
         ),
         Field(name="created_at", kind=Time(), doc="when the job was made; without it, when it arrived"),
@@ -240,24 +240,24 @@ def parse_job(data: object, where: str = "") -> JobSpec:
     problems = Problems()
     values = _read_job(data, where, problems)
     problems.raise_any("the job is not acceptable")
-    return _spec(values)
+    return spec_from(values)
 
 
 def parse_jobs(data: object) -> list[JobSpec]:
-    """One job, or a list of up to MOST_IN_BATCH. Problems in a list are found at `jobs[3].priority`."""
+    """One job, or a list of up to MAX_IN_BATCH. Problems in a list are found at `jobs[3].priority`."""
     if not isinstance(data, list | tuple):
         return [parse_job(data)]
-    if len(data) > MOST_IN_BATCH:
+    if len(data) > MAX_IN_BATCH:
         raise InputError(
             "the jobs are not acceptable",
-            [Problem("jobs", f"at most {MOST_IN_BATCH} at once, not {len(data)}: send them in parts")],
+            [Problem("jobs", f"at most {MAX_IN_BATCH} at once, not {len(data)}: send them in parts")],
         )
     problems = Problems()
     read = [_read_job(item, f"jobs[{n}]", problems) for n, item in enumerate(data)]
     for clash in same_ids((n, v.get("job_id"), v.get("idempotency_key")) for n, v in enumerate(read)):
         problems.add(clash.where, clash.message)
     problems.raise_any("the jobs are not acceptable; none was accepted")
-    return [_spec(values) for values in read]
+    return [spec_from(values) for values in read]
 
 
 def job_from_json(text: str | bytes) -> JobSpec:
@@ -319,12 +319,17 @@ def _read_job(data: object, where: str, problems: Problems) -> dict[str, Any]:
     values = JOB.read(data, where, problems)
     if isinstance(data, Mapping) and "account_id" not in values and "profile_id" not in values:
         problems.add(at(where, "account_id"), "account_id or profile_id is required: whose job is it?")
-    backoff = (values.get("retry") or {}).get("backoff") or {}
-    if all(backoff.get(name, True) is not None for name in ("first", "most")):
-        shortest, longest = backoff.get("first", Backoff().first), backoff.get("most", Backoff().most)
-        if shortest > longest:
-            problems.add(at(where, "retry.backoff.most_seconds"), "must not be less than first_seconds")
+    check_backoff(values, where, problems)
     return values
+
+
+def check_backoff(values: Mapping[str, Any], where: str, problems: Problems) -> None:
+    """The longest delay between attempts is not shorter than the first."""
+    backoff = (values.get("retry") or {}).get("backoff") or {}
+    if all(backoff.get(name, True) is not None for name in ("first", "max")):
+        shortest, longest = backoff.get("first", Backoff().first), backoff.get("max", Backoff().max)
+        if shortest > longest:
+            problems.add(at(where, "retry.backoff.max_seconds"), "must not be less than first_seconds")
 
 
 def _is_known_version(data: Mapping[Any, Any], where: str, problems: Problems) -> bool:
@@ -353,7 +358,8 @@ def same_ids(jobs: Iterable[tuple[int, str | None, str | None]]) -> Iterator[Pro
             yield Problem(f"jobs[{number}].job_id", f"is the same as jobs[{before}].job_id")
 
 
-def _spec(values: dict[str, Any]) -> JobSpec:
+def spec_from(values: dict[str, Any]) -> JobSpec:
+    """The job out of values that were read."""
     if "retry" in values:
         retry = dict(values["retry"])
         if "backoff" in retry:
@@ -379,8 +385,8 @@ def _canonical(value: Any) -> Any:
 
 def _load_json(text: str | bytes) -> object:
     """JSON as RFC 8259 has it: no NaN, no key twice, UTF-8."""
-    if len(text) > MOST_JSON_BYTES:
-        raise InputError(f"the JSON is longer than {MOST_JSON_BYTES // 1024**2} MiB: send the jobs in parts")
+    if len(text) > MAX_JSON_BYTES:
+        raise InputError(f"the JSON is longer than {MAX_JSON_BYTES // 1024**2} MiB: send the jobs in parts")
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
         return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)

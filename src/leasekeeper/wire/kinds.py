@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from leasekeeper.core.ids import ID_PATTERN, ID_RULE
 from leasekeeper.errors import InputError, Problem
 
-MOST_PROBLEMS: Final = 100
+MAX_PROBLEMS: Final = 100
 
 _TIME_PATTERN: Final = (
     "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -35,10 +35,14 @@ class Problems:
         self._more = 0
 
     def add(self, where: str, message: str) -> None:
-        if len(self._found) < MOST_PROBLEMS:
+        if len(self._found) < MAX_PROBLEMS:
             self._found.append(Problem(where, message))
         else:
             self._more += 1
+
+    @property
+    def count(self) -> int:
+        return len(self._found) + self._more
 
     def raise_any(self, message: str) -> None:
         """Raise InputError with everything found; nothing found, nothing raised."""
@@ -114,24 +118,24 @@ def is_storable(text: str) -> bool:
 
 
 class Text(Scalar):
-    """Text of `least` to `most` characters. `check` gives a sentence if something else is wrong with it.
+    """Text of `least` to `limit` characters. `check` gives a sentence if something else is wrong with it.
 
-    With `lines` it may hold line breaks, and `most` counts bytes of UTF-8.
+    With `lines` it may hold line breaks, and `limit` counts bytes of UTF-8.
     """
 
     def __init__(
         self,
         rule: str,
         *,
-        most: int,
-        least: int = 1,
+        maximum: int,
+        minimum: int = 1,
         pattern: str | None = None,
         lines: bool = False,
         check: Callable[[str], str | None] | None = None,
     ) -> None:
         self.rule = rule
-        self.most = most
-        self.least = least
+        self.maximum = maximum
+        self.minimum = minimum
         self.pattern = pattern
         self.lines = lines
         self.check = check
@@ -150,55 +154,55 @@ class Text(Scalar):
         if not is_storable(text) or not (self.lines or text.isprintable()):
             return False
         length = len(text.encode()) if self.lines else len(text)
-        if not self.least <= length <= self.most:
+        if not self.minimum <= length <= self.maximum:
             return False
         return self.pattern is None or re.fullmatch(self.pattern, text) is not None
 
     def schema(self) -> dict[str, Any]:
-        shape: dict[str, Any] = {"type": "string", "minLength": self.least, "maxLength": self.most}
+        shape: dict[str, Any] = {"type": "string", "minLength": self.minimum, "maxLength": self.maximum}
         return shape if self.pattern is None else {**shape, "pattern": f"^(?:{self.pattern})$"}
 
 
-ID: Final = Text(ID_RULE, most=128, pattern=ID_PATTERN)
+ID: Final = Text(ID_RULE, maximum=128, pattern=ID_PATTERN)
 
 
 class Integer(Scalar):
     """A whole number between two bounds. 900.0 is one too, as JSON Schema has it."""
 
-    def __init__(self, least: int, most: int) -> None:
-        self.rule = str(least) if least == most else f"a whole number from {least} to {most}"
-        self.least = least
-        self.most = most
+    def __init__(self, minimum: int, maximum: int) -> None:
+        self.rule = str(minimum) if minimum == maximum else f"a whole number from {minimum} to {maximum}"
+        self.minimum = minimum
+        self.maximum = maximum
 
     def parse(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise mistyped(self.rule, value)
-        if (isinstance(value, float) and not value.is_integer()) or not self.least <= value <= self.most:
+        if (isinstance(value, float) and not value.is_integer()) or not self.minimum <= value <= self.maximum:
             raise Wrong(f"must be {self.rule}")
         return int(value)
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
 
 class Number(Scalar):
     """A number between two bounds; as `seconds` it is read as a duration."""
 
-    def __init__(self, least: float, most: float, *, seconds: bool = False) -> None:
-        self.rule = f"a number{' of seconds' if seconds else ''} from {least:.12g} to {most:.12g}"
-        self.least = least
-        self.most = most
+    def __init__(self, minimum: float, maximum: float, *, seconds: bool = False) -> None:
+        self.rule = f"a number{' of seconds' if seconds else ''} from {minimum:.12g} to {maximum:.12g}"
+        self.minimum = minimum
+        self.maximum = maximum
         self.seconds = seconds
 
     def parse(self, value: object) -> float | timedelta:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise mistyped(self.rule, value)
-        if not self.least <= value <= self.most:
+        if not self.minimum <= value <= self.maximum:
             raise Wrong(f"must be {self.rule}")
         return timedelta(seconds=value) if self.seconds else float(value)
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "number", "minimum": self.least, "maximum": self.most}
+        return {"type": "number", "minimum": self.minimum, "maximum": self.maximum}
 
 
 class Flag(Scalar):
@@ -262,21 +266,21 @@ class JsonObject(Scalar):
     Neither its values nor its keys enter a message: they are the user's, and may be secret.
     """
 
-    def __init__(self, most_bytes: int, most_depth: int) -> None:
-        self.rule = f"a JSON object of at most {most_bytes // 1024} KiB and {most_depth} levels"
-        self.most_bytes = most_bytes
-        self.most_depth = most_depth
+    def __init__(self, max_bytes: int, max_depth: int) -> None:
+        self.rule = f"a JSON object of at most {max_bytes // 1024} KiB and {max_depth} levels"
+        self.max_bytes = max_bytes
+        self.max_depth = max_depth
 
     def parse(self, value: object) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise mistyped(self.rule, value)
         # Every value takes two bytes of JSON at least, so a copy with more values would be too large anyway.
-        copy: dict[str, Any] = self._copy(value, 1, [self.most_bytes // 2])
+        copy: dict[str, Any] = self._copy(value, 1, [self.max_bytes // 2])
         try:
             size = len(json.dumps(copy, separators=(",", ":"), ensure_ascii=False).encode())
         except ValueError:
             raise self._wrong("it holds a number with too many digits") from None
-        if size > self.most_bytes:
+        if size > self.max_bytes:
             raise self._wrong(f"it takes {size} bytes")
         return copy
 
@@ -296,7 +300,7 @@ class JsonObject(Scalar):
                 return value
             case str():
                 return self._text(value)
-        if depth > self.most_depth:
+        if depth > self.max_depth:
             raise self._wrong("it is nested too deep")
         match value:
             case Mapping():

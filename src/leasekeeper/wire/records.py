@@ -49,13 +49,13 @@ class Field:
 class Record:
     """An object with these fields and no others. Null is the same as leaving a field out.
 
-    With `camel`, the camelCase form of every name is an alias too. `of` is the core type, for the defaults.
+    With `camel`, the camelCase form of every name is an alias too. `of` are the core types, for the defaults.
     """
 
-    def __init__(self, table: Sequence[Field], *, of: type | None = None, camel: bool = False) -> None:
+    def __init__(self, table: Sequence[Field], *, of: type | tuple[type, ...] = (), camel: bool = False) -> None:
         self.table = tuple(table)
         self.rule = "an object"
-        self._defaults = _defaults(of) if of is not None else {}
+        self._defaults = _defaults(*of) if isinstance(of, tuple) else _defaults(of)
         self._names: dict[str, tuple[Field, Alias | None]] = {}
         for field in self.table:
             self._names[field.name] = (field, None)
@@ -127,38 +127,38 @@ class Record:
 class ListOf:
     """A list of at most so many values of one kind, read as a tuple."""
 
-    def __init__(self, kind: Kind, most: int) -> None:
-        self.rule = f"a list of at most {most}, each {kind.rule}"
+    def __init__(self, kind: Kind, maximum: int) -> None:
+        self.rule = f"a list of at most {maximum}, each {kind.rule}"
         self.kind = kind
-        self.most = most
+        self.maximum = maximum
 
     def read(self, value: object, where: str, problems: Problems) -> tuple[Any, ...] | None:
         if not isinstance(value, list | tuple):
             problems.add(where, f"must be {self.rule}, not {type_name(value)}")
             return None
-        if len(value) > self.most:
+        if len(value) > self.maximum:
             problems.add(where, f"must be {self.rule}")
             return None
         return tuple(self.kind.read(item, f"{where}[{n}]", problems) for n, item in enumerate(value))
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": self.kind.schema(), "maxItems": self.most}
+        return {"type": "array", "items": self.kind.schema(), "maxItems": self.maximum}
 
 
 class MapOf:
     """An object with keys of one kind and values of another. A record that is null is an empty one."""
 
-    def __init__(self, rule: str, keys: Text, values: Kind, most: int) -> None:
+    def __init__(self, rule: str, keys: Text, values: Kind, maximum: int) -> None:
         self.rule = rule
         self.keys = keys
         self.values = values
-        self.most = most
+        self.maximum = maximum
 
     def read(self, value: object, where: str, problems: Problems) -> dict[str, Any] | None:
         if not isinstance(value, Mapping):
             problems.add(where, f"must be {self.rule}, not {type_name(value)}")
             return None
-        if len(value) > self.most:
+        if len(value) > self.maximum:
             problems.add(where, f"must be {self.rule}: there are {len(value)}")
             return None
         read = {}
@@ -177,7 +177,7 @@ class MapOf:
             "type": "object",
             "propertyNames": self.keys.schema(),
             "additionalProperties": _or_null(values) if isinstance(self.values, Record) else values,
-            "maxProperties": self.most,
+            "maxProperties": self.maximum,
         }
 
 
@@ -234,10 +234,10 @@ def _or_null(shape: dict[str, Any]) -> dict[str, Any]:
     return {**null, "enum": [*shape["enum"], None]} if "enum" in shape else null
 
 
-def _defaults(of: type) -> dict[str, object]:
-    """The defaults of a dataclass that can be written in one word."""
+def _defaults(*of: type) -> dict[str, object]:
+    """The defaults of dataclasses that can be written in one word."""
     known: dict[str, object] = {}
-    for field in fields(of):
+    for field in (field for kind in of for field in fields(kind)):
         default = field.default
         if isinstance(default, timedelta):
             default = default.total_seconds()

@@ -1,38 +1,41 @@
-"""The keeper's own words to the browser, once nobody else may speak to it: where it is, how it looks, and goodbye.
+"""The keeper's own DevTools commands, once nobody else may send any: final URL, screenshot, close.
 
 Every wait has an end: a page that hangs or shows a dialog costs its screenshot at most, never the ending.
 """
 
 import base64
 import json
-import os
 import select
 
-from leasekeeper.browsers.keeper.browser import Browser
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.pages import plain_url
+from leasekeeper.browsers.keeper.reached import ReachedBrowser
 
 FIRST_ID = 2_000_000_000  # far above any number that Playwright reaches
 AGAIN_SECONDS = 0.1
-MOST_ANSWER = 64 * 1024 * 1024
+MAX_ANSWER = 64 * 1024 * 1024
 _READ = 1024 * 1024
 _FRAME = b'{"method":"Page.screencastFrame"'
 
 
 class Cdp:
-    """Speaks to the browser directly. Answers to other people's questions are passed over."""
+    """Speaks to the browser directly. Answers to other people's questions are passed over.
 
-    def __init__(self, browser: Browser, broken_off: bool) -> None:
+    `broken_off`: the worker's last command was cut off. `inside`: the browser's last message was not read to its end.
+    """
+
+    def __init__(self, browser: ReachedBrowser, *, broken_off: bool, inside: bool) -> None:
         self._browser = browser
         self._next_id = FIRST_ID
         self._unread = bytearray()
+        self._skipping = inside
         self.frame: bytes | None = None
         self.ended = False
         # Half a command of the worker's is cut off: it becomes a line that means nothing, instead of ours.
         self._unsent = b"!\0" if broken_off else b""
 
     def send(self, method: str, params: dict[str, object] | None = None, session: str = "") -> int:
-        """Say it as soon as the browser listens; returns the number its answer will carry."""
+        """Send it as soon as the browser reads; returns the number that its answer will carry."""
         self._next_id += 1
         message: dict[str, object] = {"id": self._next_id, "method": method, "params": params or {}}
         if session:
@@ -58,45 +61,42 @@ class Cdp:
 
     def step(self, until: float) -> list[bytes]:
         """Write what waits, read what came, give up at `until`; also returns when the browser's process ends."""
-        poll = select.poll()
-        poll.register(self._browser.watch, select.POLLIN)
+        to, out, watch = self._browser.to.descriptor, self._browser.out.descriptor, self._browser.watch
+        wanted = {watch: select.POLLIN}
         if not self.ended:
-            poll.register(self._browser.out, select.POLLIN)
+            wanted[out] = select.POLLIN
             if self._unsent:
-                poll.register(self._browser.to, select.POLLOUT)
+                wanted[to] = wanted.get(to, 0) | select.POLLOUT
+        poll = select.poll()
+        for descriptor, events in wanted.items():
+            poll.register(descriptor, events)
         ready = dict(poll.poll(max(0.0, until - boot_time()) * 1000))
-        if self._browser.to in ready:
-            self._write()
-        messages = self._read() if self._browser.out in ready else []
-        if self._browser.watch in ready and self._browser.out not in ready:
+        if to in ready:
+            written = self._browser.to.write(self._unsent)
+            self._unsent = self._unsent[written:] if written >= 0 else b""
+        messages = self._read() if out in ready else []
+        if watch in ready and out not in ready:
             self.ended = True
         return messages
 
-    def _write(self) -> None:
-        try:
-            self._unsent = self._unsent[os.write(self._browser.to, self._unsent) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._unsent = b""
-
     def _read(self) -> list[bytes]:
-        try:
-            piece = os.read(self._browser.out, _READ)
-        except BlockingIOError:
+        piece = self._browser.out.read(_READ)
+        if piece is None:
             return []
-        except OSError:
-            piece = b""
         if not piece:
             self.ended = True
             return []
-        if b"\0" not in piece:
-            self._unread += piece
-            if len(self._unread) > MOST_ANSWER:
-                self._unread.clear()
-            return []
-        *messages, rest = (bytes(self._unread) + piece).split(b"\0")
-        self._unread = bytearray(rest)
+        if self._skipping:
+            _, found, piece = piece.partition(b"\0")
+            self._skipping = not found
+        *messages, rest = piece.split(b"\0")
+        if messages:
+            messages[0] = bytes(self._unread) + messages[0]
+            self._unread.clear()
+        self._unread += rest
+        if len(self._unread) > MAX_ANSWER:
+            self._unread.clear()
+            self._skipping = True
         for message in messages:
             if message.startswith(_FRAME):
                 self.frame = message

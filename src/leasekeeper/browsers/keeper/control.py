@@ -1,42 +1,48 @@
-"""The keeper's end of the line to its worker: JSON lines over a unix socket. Never waits for the worker."""
+"""The keeper's end of the socket to its worker: JSON lines over a unix socket. Never waits for the worker."""
 
 import os
+import select
 import struct
 
+from leasekeeper.browsers.keeper.fast_imports import from_json, sockets, to_json
 from leasekeeper.browsers.keeper.orders import Orders, Refused
-from leasekeeper.browsers.keeper.quick import from_json, sockets, to_json
+from leasekeeper.browsers.keeper.reasons import BROWSER_LAUNCH_FAILED, LEASE_LOST
 
-MOST_UNREAD = 256 * 1024
+MAX_UNREAD = 256 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
 
 class Control:
-    """Connected to the worker that gave the orders. Its end is the worker's end."""
+    """Connected to the worker that gave the orders. When it ends, the worker has ended.
+
+    Raises Refused: LEASE_LOST if the worker is gone, BROWSER_LAUNCH_FAILED if the system refused to connect.
+    """
 
     def __init__(self, orders: Orders) -> None:
         self._socket = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
         try:
-            self._socket.connect(b"\0" + orders.control.encode())
-            self.worker = os.pidfd_open(orders.worker_pid)
-        except OSError as error:
-            raise Refused("LEASE_LOST", f"the worker (process {orders.worker_pid}) is gone: {error}") from None
+            _connect(self._socket, orders)
+            self.worker = _watch_process(orders.worker_pid)
+        except Refused:
+            self._socket.close()
+            raise
         peer = self._socket.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(peer)[1] != os.geteuid():
             raise Refused("BAD_ORDERS", "the worker's socket belongs to another user")
         self._socket.setblocking(False)
         self.descriptor = self._socket.fileno()
         self._unread = b""
-        self.say({"hello": orders.secret, "pid": os.getpid()})
+        self.send({"hello": orders.secret, "pid": os.getpid()})
 
-    def say(self, message: dict[str, str | int | float]) -> None:
-        """Tell the worker. A worker that is gone or does not read misses it: the report on disk is what counts."""
+    def send(self, message: dict[str, str | int | float]) -> None:
+        """Send to the worker. One that is gone or does not read misses it: the report on disk is what counts."""
         try:
             self._socket.send(to_json(message) + b"\n", sockets.MSG_NOSIGNAL)
         except OSError:
             return
 
     def read(self) -> list[dict[str, object]] | None:
-        """All that the worker has said since; None once it is gone, or talks nonsense."""
+        """All messages of the worker since the last call; None once it is gone, or sends what is no message."""
         messages: list[dict[str, object]] = []
         while True:
             try:
@@ -50,5 +56,38 @@ class Control:
                 messages += [from_json(line) for line in lines]
             except ValueError:
                 return None
-            if not chunk or len(self._unread) > MOST_UNREAD:
+            if not chunk or len(self._unread) > MAX_UNREAD:
                 return None
+
+
+def _connect(socket: "sockets.socket", orders: Orders) -> None:
+    try:
+        socket.connect(b"\0" + orders.control.encode())
+    except ConnectionRefusedError as error:
+        raise _gone(orders.worker_pid, error) from None
+    except OSError as error:
+        message = f"the keeper cannot connect to its worker (process {orders.worker_pid}): {error}"
+        raise Refused(BROWSER_LAUNCH_FAILED, message) from None
+
+
+def _watch_process(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError as error:
+        raise _gone(pid, error) from None
+    except OSError as error:
+        message = f"the keeper cannot watch its worker (process {pid}), pidfd_open failed: {error}"
+        raise Refused(BROWSER_LAUNCH_FAILED, message) from None
+
+
+def _gone(pid: int, error: OSError) -> Refused:
+    return Refused(LEASE_LOST, f"the worker (process {pid}) is gone: {error}")
+
+
+def wait_readable(*descriptors: int, seconds: float) -> bool:
+    """Whether one of them became readable, or was closed, within the time."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, seconds) * 1000))

@@ -1,4 +1,4 @@
-"""The keeper's whole life: take the orders, fence the directory, start the browser, relay, end it, report.
+"""The keeper's whole life: read the orders, start the browser, relay, end it, report.
 
 Playwright launches it in place of Chromium. What it does not know: stores, jobs, other browsers, why a lease is lost.
 """
@@ -6,25 +6,23 @@ Playwright launches it in place of Chromium. What it does not know: stores, jobs
 import os
 import sys
 
-from leasekeeper.browsers.keeper.browser import launch, wait_readable
+from leasekeeper.browsers.keeper.child import start_child
 from leasekeeper.browsers.keeper.clock import boot_time
-from leasekeeper.browsers.keeper.control import Control
-from leasekeeper.browsers.keeper.fence import enclose
+from leasekeeper.browsers.keeper.control import Control, wait_readable
 from leasekeeper.browsers.keeper.orders import (
     ENV_NAME,
     FROM_PLAYWRIGHT,
     TO_PLAYWRIGHT,
     Orders,
     Refused,
-    as_number,
-    check_arguments,
     read_orders,
 )
-from leasekeeper.browsers.keeper.report import say, write_report
+from leasekeeper.browsers.keeper.reasons import LEASE_LOST
+from leasekeeper.browsers.keeper.report import log, write_report
 
 REFUSED_EXIT = 78
-# How long a worker may take to say that a lease was renewed whose orders are older than its deadline.
-HEAR_SECONDS = 5.0
+# How long a worker may take to send the renewal of a lease whose orders are older than its deadline.
+RENEWAL_SECONDS = 5.0
 
 
 def main() -> None:
@@ -42,36 +40,34 @@ def run(arguments: list[str]) -> int:
         return _refuse(refused, os.path.dirname(path), None)  # noqa: PTH120 - pathlib would cost the launch 5 ms
     control: Control | None = None
     try:
-        check_arguments(arguments, orders.user_data_dir)
         control = Control(orders)
-        _hear_renewals(control, orders)
-        if boot_time() >= min(orders.deadline, orders.kill_at):
-            raise Refused("LEASE_LOST", f"the deadline of lease {orders.lease_id} passed before the browser started")
-        lock = enclose(orders.user_data_dir, orders.token, orders.lease_id, orders.run_id)
-        browser = launch(orders.browser, arguments, lock, orders.user_data_dir)
+        _wait_for_renewal(control, orders)
+        if orders.expired(boot_time()):
+            raise Refused(LEASE_LOST, f"the deadline of lease {orders.lease_id} passed before the browser started")
+        browser = start_child(orders, arguments)
     except Refused as refused:
         return _refuse(refused, orders.folder, orders, control)
     # The browser needs a third of a second to start: time to load the rest.
+    from leasekeeper.browsers.keeper.ending import end
     from leasekeeper.browsers.keeper.watch import Watch
 
-    return Watch(orders, arguments, browser, control, lock).run()
+    watch = Watch(orders, browser, control)
+    return end(watch, watch.run())
 
 
-def _hear_renewals(control: Control, orders: Orders) -> None:
-    """Orders may wait long for a slow launch: what was renewed meanwhile, the worker says as soon as we are there."""
-    until = boot_time() + HEAR_SECONDS
-    while boot_time() >= min(orders.deadline, orders.kill_at):
+def _wait_for_renewal(control: Control, orders: Orders) -> None:
+    """Orders may wait long for a slow launch: if they are past their deadline, read the renewals sent since."""
+    until = boot_time() + RENEWAL_SECONDS
+    while orders.expired(boot_time()):
         if not wait_readable(control.descriptor, seconds=until - boot_time()):
             return
-        said = control.read()
-        if said is None:
-            raise Refused("LEASE_LOST", f"the worker (process {orders.worker_pid}) is gone")
-        for message in said:
-            deadline, kill_at = as_number(message.get("deadline")), as_number(message.get("kill_at"))
-            if deadline is not None and kill_at is not None:
-                orders.deadline, orders.kill_at = deadline, kill_at
-            if "fence" in message:
-                raise Refused("LEASE_LOST", str(message["fence"]))
+        messages = control.read()
+        if messages is None:
+            raise Refused(LEASE_LOST, f"the worker (process {orders.worker_pid}) is gone")
+        for message in messages:
+            orders.take_renewal(message)
+            if "revoke" in message:
+                raise Refused(LEASE_LOST, str(message["revoke"]))
 
 
 def _refuse(refused: Refused, folder: str, orders: Orders | None, control: Control | None = None) -> int:
@@ -81,10 +77,10 @@ def _refuse(refused: Refused, folder: str, orders: Orders | None, control: Contr
         if folder:
             write_report(folder, refused=reason, **known)
     except OSError as error:
-        say(f"cannot write the report: {error}")
+        log(f"cannot write the report: {error}")
     if control is not None:
-        control.say({"ended": 1})
-    say(f"{refused.reason}: {refused.message}")
+        control.send({"ended": 1})
+    log(f"{refused.reason}: {refused.message}")
     return REFUSED_EXIT
 
 

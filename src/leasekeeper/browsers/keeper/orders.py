@@ -1,13 +1,15 @@
-"""What a keeper is told before it starts: its orders file and the browser's command line, both checked here."""
+"""The orders of one browser, as the worker writes them and the keeper reads them: whose lease, and until when."""
 
 import os
 
-from leasekeeper.browsers.keeper.quick import from_json
+from leasekeeper.browsers.keeper.fast_imports import from_json
 
 ENV_NAME = "LEASEKEEPER_KEEPER"
 VERSION = 1
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 FROM_PLAYWRIGHT, TO_PLAYWRIGHT = 3, 4
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+LEASE_FIELDS = ("lease_id", "token", "run_id", "folder", "deadline", "kill_at")
 
 
 class Refused(Exception):
@@ -20,20 +22,50 @@ class Refused(Exception):
 
 
 class Orders:
-    """The lease this browser is for. A warm hand-over and a renewed deadline change it; nothing else does."""
+    """The lease that a browser lives by, and how it is opened. Times are seconds of CLOCK_BOOTTIME.
 
-    def __init__(self, found: dict[str, object]) -> None:
-        if found.get("version") != VERSION:
-            raise Refused("BAD_ORDERS", f"orders of version {found.get('version')!r}, this keeper knows {VERSION}")
-        self.browser = _text(found, "browser")
-        self.user_data_dir = _text(found, "user_data_dir")
-        self.profile_id = _text(found, "profile_id")
-        self.control = _text(found, "control")
-        self.secret = _text(found, "secret")
-        self.worker_pid = _whole(found, "worker_pid")
-        self.close_seconds = _number(found, "close_seconds")
-        self.interrupt_seconds = _number(found, "interrupt_seconds")
-        self.take_lease(found)
+    From `deadline` on nothing of the worker reaches the browser; by `kill_at` the browser is dead. A renewal and a warm
+    hand-over change the lease's fields; nothing else changes. A plain class: a dataclass would delay each launch.
+    """
+
+    def __init__(
+        self,
+        *,
+        browser: str,
+        user_data_dir: str,
+        profile_id: str,
+        lease_id: str,
+        token: int,
+        run_id: str,
+        folder: str,
+        deadline: float,
+        kill_at: float,
+        close_seconds: float = 5.0,
+        interrupt_seconds: float = 5.0,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        worker_pid: int = 0,
+        control: str = "",
+        secret: str = "",
+    ) -> None:
+        self.browser = browser
+        self.user_data_dir = user_data_dir
+        self.profile_id = profile_id
+        self.lease_id = lease_id
+        self.token = token
+        self.run_id = run_id
+        self.folder = folder
+        self.deadline = deadline
+        self.kill_at = kill_at
+        self.close_seconds = close_seconds
+        self.interrupt_seconds = interrupt_seconds
+        self.max_message_bytes = max_message_bytes
+        self.worker_pid = worker_pid or os.getpid()
+        self.control = control
+        self.secret = secret
+
+    def fields(self) -> dict[str, object]:
+        """Every field by name, as the orders file has them."""
+        return dict(vars(self))
 
     def identity(self) -> dict[str, object]:
         """Whose browser it is, as a report says it."""
@@ -41,55 +73,57 @@ class Orders:
         return {name: getattr(self, name) for name in names}
 
     def take_lease(self, found: dict[str, object]) -> None:
-        """All or nothing: a lease that is not complete changes nothing."""
+        """Live by another lease from now on. Raises Refused if it is not complete, and then changes nothing."""
         lease_id, run_id, folder = _text(found, "lease_id"), _text(found, "run_id"), _text(found, "folder")
         token, deadline, kill_at = _whole(found, "token"), _number(found, "deadline"), _number(found, "kill_at")
         self.lease_id, self.run_id, self.folder = lease_id, run_id, folder
         self.token, self.deadline, self.kill_at = token, deadline, kill_at
 
+    def take_renewal(self, message: dict[str, object]) -> None:
+        """Take the deadlines that the worker sent, if this is such a message."""
+        deadline, kill_at = as_number(message.get("deadline")), as_number(message.get("kill_at"))
+        if deadline is not None and kill_at is not None:
+            self.deadline, self.kill_at = deadline, kill_at
+
+    def expired(self, now: float) -> bool:
+        """Whether nothing may reach the browser any more."""
+        return now >= min(self.deadline, self.kill_at)
+
+
+def orders_of(found: dict[str, object]) -> Orders:
+    """Orders from the fields of a file. Raises Refused if one is missing or wrong."""
+    if found.get("version") != VERSION:
+        raise Refused("BAD_ORDERS", f"orders of version {found.get('version')!r}, this keeper knows {VERSION}")
+    return Orders(
+        browser=_text(found, "browser"),
+        user_data_dir=_text(found, "user_data_dir"),
+        profile_id=_text(found, "profile_id"),
+        lease_id=_text(found, "lease_id"),
+        token=_whole(found, "token"),
+        run_id=_text(found, "run_id"),
+        folder=_text(found, "folder"),
+        deadline=_number(found, "deadline"),
+        kill_at=_number(found, "kill_at"),
+        close_seconds=_number(found, "close_seconds"),
+        interrupt_seconds=_number(found, "interrupt_seconds"),
+        max_message_bytes=_whole(found, "max_message_bytes"),
+        worker_pid=_whole(found, "worker_pid"),
+        control=_text(found, "control"),
+        secret=_text(found, "secret"),
+    )
+
 
 def read_orders(path: str) -> Orders:
-    """The orders that this path holds. Raises Refused if they are not there, not ours to read, or not understood."""
+    """The orders in a file. Raises Refused if there are none, or they are another user's, or not understood."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             if os.fstat(handle).st_uid != os.geteuid():
                 raise Refused("BAD_ORDERS", f"{path} belongs to another user")
-            found = from_json(file.read(MOST_BYTES))
+            found = from_json(file.read(MAX_BYTES))
     except (OSError, ValueError) as error:
         raise Refused("BAD_ORDERS", f"cannot read the orders in {path}: {error}") from None
-    return Orders(found)
-
-
-def check_arguments(arguments: list[str], user_data_dir: str) -> None:
-    """Refuse a command line for another directory, or one that would open a way around the fence."""
-    directories = [value_of(argument) for argument in arguments if argument.startswith(DIRECTORY_FLAG)]
-    if len(directories) != 1 or os.path.realpath(directories[0]) != os.path.realpath(user_data_dir):
-        raise Refused("BAD_ORDERS", f"the browser was to be started on {directories}, the orders say {user_data_dir}")
-    if any(is_flag(argument, "--remote-debugging-port") for argument in arguments):
-        raise Refused("BAD_ORDERS", "--remote-debugging-port would open a way around the lease: leave it out")
-    if not any(is_flag(argument, "--remote-debugging-pipe") for argument in arguments):
-        raise Refused(
-            "BAD_ORDERS", "--remote-debugging-pipe is missing: a keeper is launched by Playwright, not by hand"
-        )
-
-
-DIRECTORY_FLAG = "--user-data-dir="
-
-
-def value_of(argument: str) -> str:
-    return argument.partition("=")[2]
-
-
-def is_flag(argument: str, name: str) -> bool:
-    return argument == name or argument.startswith(name + "=")
-
-
-def _text(found: dict[str, object], name: str) -> str:
-    value = found.get(name)
-    if not isinstance(value, str) or not value:
-        raise Refused("BAD_ORDERS", f"the orders lack {name}")
-    return value
+    return orders_of(found)
 
 
 def as_number(value: object) -> float | None:
@@ -99,9 +133,15 @@ def as_number(value: object) -> float | None:
     return float(value)
 
 
-def _number(found: dict[str, object], name: str) -> float:
+def _text(found: dict[str, object], name: str) -> str:
     value = found.get(name)
-    number = as_number(value)
+    if not isinstance(value, str) or not value:
+        raise Refused("BAD_ORDERS", f"the orders lack {name}")
+    return value
+
+
+def _number(found: dict[str, object], name: str) -> float:
+    number = as_number(found.get(name))
     if number is None:
         raise Refused("BAD_ORDERS", f"the orders lack {name}")
     return number

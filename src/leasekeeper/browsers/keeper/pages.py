@@ -10,9 +10,9 @@ from collections import deque
 
 from leasekeeper.browsers.keeper.relay import BEGINNING, Messages
 
-MOST_COMMANDS = 50
-MOST_TARGETS = 5000
-MOST_URL = 2000
+MAX_COMMANDS = 50
+MAX_TARGETS = 5000
+MAX_URL = 2000
 _EVENTS = (b'{"method":"Target.', b'{"method":"Page.frameNavigated"', b'{"method":"Page.navigatedWithinDocument"')
 _METHOD = b'"method":"'
 _SESSION = b'"sessionId":"'
@@ -26,7 +26,7 @@ class Pages:
     def __init__(self) -> None:
         self.to_browser = Messages(self._on_command)
         self.from_browser = Messages(self._on_event)
-        self.commands: deque[tuple[float, str, str]] = deque(maxlen=MOST_COMMANDS)
+        self.commands: deque[tuple[float, str, str]] = deque(maxlen=MAX_COMMANDS)
         self.asked_to_close = False
         self.last_used: str | None = None
         self._targets: dict[str, str] = {}
@@ -84,7 +84,7 @@ class Pages:
 
     def _attach(self, info: dict[str, object], session: str, parent: str | None) -> None:
         """A frame or a worker of a page has a session too: it counts as its page."""
-        if len(self._targets) >= MOST_TARGETS or len(self._urls) >= MOST_TARGETS:
+        if len(self._targets) >= MAX_TARGETS or len(self._urls) >= MAX_TARGETS:
             return
         target = str(info["targetId"])
         if info["type"] == "page":
@@ -105,7 +105,7 @@ def plain_url(url: str) -> str:
     scheme, slashes, rest = url.partition("://")  # the scheme may be of two parts: blob:https
     host, slash, path = rest.partition("/")
     path = "/".join(part.partition(";")[0] for part in path.split("/"))  # ;jsessionid=… is a key to the session
-    return (scheme + slashes + host.rpartition("@")[2] + slash + path)[:MOST_URL]
+    return (scheme + slashes + host.rpartition("@")[2] + slash + path)[:MAX_URL]
 
 
 def _session(end: bytes) -> str | None:

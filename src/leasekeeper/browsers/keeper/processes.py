@@ -9,8 +9,7 @@ forms; a browser that we started is also known by its session, which its childre
 
 import os
 
-from leasekeeper.browsers.keeper.orders import DIRECTORY_FLAG
-
+DIRECTORY_FLAG = "--user-data-dir="
 _OURS = "leasekeeper.browsers.keeper"
 _WRAPPER = "/bin/keeper"
 

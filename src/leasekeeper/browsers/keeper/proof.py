@@ -1,35 +1,46 @@
-"""The clean-close proof: what has to be true before a profile may be called safe. Only looks, changes nothing."""
+"""The clean-close proof of a browser with a directory: what has to be true before its profile may be called safe.
+
+Only reads, changes nothing.
+"""
 
 import json
 
-from leasekeeper.browsers.keeper.fence import singleton_lock
+from leasekeeper.browsers.keeper.directory import singleton_lock
 
-MOST_PREFERENCES = 64 * 1024 * 1024
+MAX_PREFERENCES = 64 * 1024 * 1024
 
 
 def prove(
     user_data_dir: str, folder: str, stopped_by: str, exit_code: int | None, signal: int | None, processes_gone: bool
 ) -> dict[str, object]:
-    """Every clause of the proof, and the first that fails in words."""
+    """Every clause of the proof, and the first that fails as a sentence."""
     lock = singleton_lock(user_data_dir)
     exit_type = read_exit_type(f"{user_data_dir}/{folder}/Preferences")
     # A person who closes the window ends the browser as well as Browser.close does. A SIGTERM exits with 0 too, but
     # leaves the lock behind and says so in exit_type: the other clauses know it.
     graceful = stopped_by in ("Browser.close", "itself") and exit_code == 0
     return {
-        "graceful": graceful,
-        "processes_gone": processes_gone,
-        "lock_gone": lock is None,
-        "exit_type": exit_type,
+        "clauses": {
+            "graceful": graceful,
+            "processes_gone": processes_gone,
+            "lock_gone": lock is None,
+            "exit_type_normal": exit_type == "Normal",
+        },
         "failing_clause": _failing(graceful, stopped_by, exit_code, signal, processes_gone, lock, exit_type),
     }
+
+
+def is_untouched(user_data_dir: str, folder: str) -> bool:
+    """Whether a browser that ended before its first message had begun to write: it then leaves a mark of that."""
+    exit_type = read_exit_type(f"{user_data_dir}/{folder}/Preferences")
+    return singleton_lock(user_data_dir) is None and exit_type in (None, "Normal")
 
 
 def read_exit_type(path: str) -> str | None:
     """How the browser itself thinks that it ended: it writes `Crashed` when it starts and `Normal` when it closes."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not loaded in the keeper
-            found = json.loads(file.read(MOST_PREFERENCES))["profile"]["exit_type"]
+            found = json.loads(file.read(MAX_PREFERENCES))["profile"]["exit_type"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return str(found)

@@ -1,13 +1,13 @@
-"""One direction of the debugging pipe: bytes from one descriptor to another, at most one piece held at a time.
+"""One direction of the DevTools traffic: bytes from one channel to another, at most one piece held at a time.
 
 Nothing new is read while something waits to be written, so a side that does not read stops the other side, never the
-keeper, and memory stays bounded. Messages end with a NUL; a watcher sees only their beginnings and ends.
+keeper, and memory stays bounded. Messages end with a NUL; a watcher sees only their beginnings, ends and sizes.
 """
 
-import os
 from collections.abc import Callable
 
-PIECE = 256 * 1024
+from leasekeeper.browsers.keeper.reached import Channel
+
 BEGINNING = 64 * 1024
 ENDING = 128
 
@@ -15,7 +15,7 @@ ENDING = 128
 class Flow:
     """Reads from `source`, shows it to `watch`, writes to `sink`."""
 
-    def __init__(self, source: int, sink: int, watch: Callable[[bytes], None]) -> None:
+    def __init__(self, source: Channel, sink: Channel, watch: Callable[[bytes], None]) -> None:
         self.source = source
         self.sink = sink
         self.ended = False
@@ -27,12 +27,9 @@ class Flow:
         """Read one piece, if none waits. `ended` is set once the source has nothing more to give."""
         if self.waiting or self.ended:
             return
-        try:
-            piece = os.read(self.source, PIECE)
-        except BlockingIOError:
+        piece = self.source.read()
+        if piece is None:
             return
-        except OSError:
-            piece = b""
         if not piece:
             self.ended = True
             return
@@ -43,12 +40,9 @@ class Flow:
         """Write as much of the piece as the sink takes. A sink that is gone swallows the rest."""
         if not self.waiting:
             return
-        try:
-            written = os.write(self.sink, self.waiting)
-        except BlockingIOError:
-            return
-        except OSError:
-            self.waiting = memoryview(b"")
+        written = self.sink.write(self.waiting)
+        if written < 0:
+            self.drop()
             return
         self.between_messages = self.waiting[written - 1] == 0 if written else self.between_messages
         self.waiting = self.waiting[written:]
@@ -59,12 +53,17 @@ class Flow:
 
 
 class Messages:
-    """Cuts a stream into messages and hands each to `finish`: its first bytes (all, unless it is long) and its last."""
+    """Cuts a stream into messages and hands each to `finish`: its first bytes (all, unless it is long) and its last.
+
+    `size` is that of the message under way, `largest` the most that one message had so far.
+    """
 
     def __init__(self, finish: Callable[[bytes, bytes], None]) -> None:
         self._finish = finish
         self._begin = bytearray()
         self._end = b""
+        self.size = 0
+        self.largest = 0
 
     def feed(self, piece: bytes) -> None:
         """The next bytes of the stream."""
@@ -72,11 +71,13 @@ class Messages:
         while (end := piece.find(b"\0", start)) >= 0:
             self._add(piece, start, end)
             self._finish(bytes(self._begin), self._end)
-            self._begin, self._end = bytearray(), b""
+            self._begin, self._end, self.size = bytearray(), b"", 0
             start = end + 1
         self._add(piece, start, len(piece))
 
     def _add(self, piece: bytes, start: int, end: int) -> None:
+        self.size += end - start
+        self.largest = max(self.largest, self.size)
         room = BEGINNING - len(self._begin)
         if room > 0:
             self._begin += piece[start : min(end, start + room)]

@@ -3,18 +3,12 @@
 import os
 import time
 
-from leasekeeper.browsers.keeper.fence import write_whole
+from leasekeeper.browsers.keeper.fence_file import write_durably
 
 VERSION = 1
 NAME = "report.json"
 SCREENSHOT = "last.png"
-NO_PROOF: dict[str, object] = {
-    "graceful": False,
-    "processes_gone": False,
-    "lock_gone": False,
-    "exit_type": None,
-    "failing_clause": "the browser was not started",
-}
+NO_PROOF: dict[str, object] = {"clauses": {}, "failing_clause": "the browser was not started"}
 
 
 def write_report(folder: str, **found: object) -> None:
@@ -33,24 +27,25 @@ def write_report(folder: str, **found: object) -> None:
         "exit_code": None,
         "signal": None,
         "proof": NO_PROOF,
+        "untouched": True,
         "final_url": None,
         "screenshot": None,
         "commands": [],
         "started_at": None,
         "ended_at": time.time(),
-        "fence_reason": "",
+        "revoke_reason": "",
         **found,
     }
-    write_whole(f"{folder}/{NAME}", json.dumps(report, indent=1).encode())
+    write_durably(f"{folder}/{NAME}", json.dumps(report, indent=1).encode())
 
 
 def write_screenshot(folder: str, picture: bytes) -> str:
     """The picture's name in the folder."""
-    write_whole(f"{folder}/{SCREENSHOT}", picture)
+    write_durably(f"{folder}/{SCREENSHOT}", picture)
     return SCREENSHOT
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """One line on stderr, which Playwright shows in its error. Nobody may be reading it any more."""
     try:
         os.write(2, f"leasekeeper keeper: {text}\n".encode())

@@ -1,17 +1,17 @@
 """Ending a browser: the stop order, in the time that is left. `Browser.close`, then SIGINT, then SIGKILL."""
 
-from leasekeeper.browsers.keeper.browser import Browser
 from leasekeeper.browsers.keeper.capture import Cdp
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper.reached import ReachedBrowser
 
 KILL_MARGIN = 0.25
 # Children outlive the main process for a moment even when all is well.
 LINGER_SECONDS = 3.0
 
 
-def stop(browser: Browser, cdp: Cdp, orders: Orders, by_itself: bool) -> str:
-    """End the main process and say what it took. `by_itself`: it is about to end, or has ended."""
+def stop(browser: ReachedBrowser, cdp: Cdp, orders: Orders, by_itself: bool) -> str:
+    """End the browser and return what it took. `by_itself`: it is about to end, or has ended."""
     way = "itself" if by_itself or browser.gone() else "Browser.close"
     if way == "Browser.close":
         cdp.send("Browser.close")
@@ -28,7 +28,7 @@ def stop(browser: Browser, cdp: Cdp, orders: Orders, by_itself: bool) -> str:
     return "SIGKILL"
 
 
-def _ended(browser: Browser, cdp: Cdp, until: float) -> bool:
+def _ended(browser: ReachedBrowser, cdp: Cdp, until: float) -> bool:
     """Whether it ended in time. Its pipe is read meanwhile: a browser that cannot write cannot close."""
     while not browser.gone():
         if boot_time() >= until:

@@ -1,99 +1,112 @@
 """Connections and threads of the PostgreSQL store.
 
-A few threads, each with a connection of its own; an operation is one hop and one transaction, its statements sent in
-as few round trips as they allow (pipeline mode). A lost answer to a commit is looked up by the mark it leaves.
+A few threads, each with a connection of its own. An operation is one hop to a thread and one transaction, in as few
+round trips as possible (pipeline mode). If the response to a commit is lost, a row that the transaction wrote shows
+whether it was committed.
 """
 
 import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.rows import DictRow, dict_row
 
-from leasekeeper.errors import StoreError, StoreNotWritable, StoreUnavailable
+from leasekeeper.errors import StoreError, StoreUnavailable
 from leasekeeper.ports import StoreInfo
 from leasekeeper.stores.postgres import schema
-from leasekeeper.stores.postgres.link import Link
-from leasekeeper.stores.postgres.signals import Signals
+from leasekeeper.stores.postgres.connections import (
+    DEFAULT_TIMEOUT,
+    connect,
+    connected,
+    message_of,
+    refused,
+    unavailable,
+)
+from leasekeeper.stores.postgres.notifications import Notifications
+from leasekeeper.stores.postgres.pipeline import Link
 from leasekeeper.stores.postgres.transaction import PostgresTx
+from leasekeeper.stores.sql.batching import Threads
 from leasekeeper.stores.sql.engine import Memory, Tx
-from leasekeeper.stores.sql.threads import Threads
 
 T = TypeVar("T")
-Connection = psycopg.Connection[DictRow]
 
 WRITERS = 4
 READERS = 2
-MOST_COLLISIONS = 8
-MOST_CUTS = 1
+MAX_CONFLICTS = 8
+MAX_DISCONNECTS = 1
 COMMIT_LOOKUP_SECONDS = 30.0
+MAX_SERVER_TIMEOUT = timedelta(seconds=10)
 
-_WHOSE_MARK = (
+_INSERT_NONCE = (
     "INSERT INTO commits AS c (nonce, barred) VALUES (%s, TRUE) "
     "ON CONFLICT (nonce) DO UPDATE SET nonce = c.nonce RETURNING c.barred"
 )
-_OLD_MARKS = "DELETE FROM commits WHERE made_at < now() - interval '1 day'"
+_DELETE_OLD_NONCES = "DELETE FROM commits WHERE made_at < now() - interval '1 day'"
 
 # Hot statements are planned once, for any parameters, and by index: their tables may look empty when first planned.
 _WRITER_OPTIONS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off "
     "-c enable_mergejoin=off -c jit=off -c synchronous_commit=on "
-    # A writer that was stopped or cut off in the middle must not hold its profiles: the server ends it.
-    "-c idle_in_transaction_session_timeout=10s -c lock_timeout=10s "
     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 -c tcp_user_timeout=30000"
 )
 _READER_OPTIONS = "-c plan_cache_mode=force_custom_plan -c default_transaction_read_only=on"
 
 
 class PostgresEngine:
-    """Writers, readers, and the signals that wake those who wait."""
+    """Writer threads, reader threads, and the notifications that wake waiting callers."""
 
-    def __init__(self, url: str, clock: Callable[[datetime], datetime] = lambda real: real) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[datetime], datetime] = lambda real: real,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+    ) -> None:
         self._url = url
+        self._timeout = timeout
+        self._writer_options = f"{_WRITER_OPTIONS} {_server_timeouts(timeout)}"
         self._clock = clock
         self._pid = os.getpid()
         self._local = threading.local()
         self._memory = Memory()
         self._writers = Threads(WRITERS, "leasekeeper-pg-writer", self._drop_link)
         self._readers = Threads(READERS, "leasekeeper-pg-reader", self._drop_link)
-        self._signals = Signals(lambda: connect(self._url, ""))
+        self._notifications = Notifications(lambda: connect(self._url, timeout=timeout), timeout)
 
     async def open(self) -> None:
         """Connect once, and refuse a schema that this program does not know."""
         await self._in(self._readers, self._check)
 
     def _check(self) -> int:
-        with connected(self._url) as connection:
+        with connected(self._url, self._timeout) as connection:
             return schema.check(connection, self._url)
 
-    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - servers may keep anybody waiting
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - the server may always keep the caller waiting
         return self._in(self._writers, lambda: self._change(operation))
 
     def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
         return self._in(self._readers, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
-        await self._signals.wait(timeout)
+        await self._notifications.wait(timeout)
 
     def hint(self) -> None:
-        self._signals.send()
+        self._notifications.send()
 
     async def info(self) -> StoreInfo:
         return await self._in(self._readers, self._info)
 
     def _info(self) -> StoreInfo:
-        with connected(self._url) as connection:
+        with connected(self._url, self._timeout) as connection:
             return schema.info(connection, self._url, self._clock)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._signals.close)
+        await asyncio.to_thread(self._notifications.close)
         for threads in (self._writers, self._readers):
             await asyncio.to_thread(threads.close)
 
@@ -103,18 +116,18 @@ class PostgresEngine:
         return threads.run(work)
 
     def _link(self, options: str) -> Link:
-        """This thread's connection, made when it is first wanted or when the last one broke."""
+        """This thread's connection, opened at first use and after the last one broke."""
         link: Link | None = getattr(self._local, "link", None)
         if link is None or link.broken:
-            connection = connect(self._url, options)
+            connection = connect(self._url, options, self._timeout)
             try:
-                if options is _WRITER_OPTIONS:
-                    connection.execute(_OLD_MARKS)
+                if options is self._writer_options:
+                    connection.execute(_DELETE_OLD_NONCES)
             except psycopg.OperationalError as error:
                 raise unavailable(self._url, error) from error
-            except psycopg.Error as error:  # a server that only reads, or a role that may not write
+            except psycopg.Error as error:  # a read-only server, or a role that may not write
                 connection.close()
-                raise _refused(error) from None
+                raise refused(error) from None
             link = self._local.link = Link(connection)
         return link
 
@@ -126,39 +139,41 @@ class PostgresEngine:
                 link.close()
 
     def _change(self, operation: Callable[[Tx], T]) -> T:
-        """Run until it commits. What was rolled back may run again; what was committed never does."""
-        collisions = cuts = 0
+        """Run the operation until it commits. Retried only if it was rolled back; never after a commit."""
+        conflicts = disconnects = 0
         while True:
-            tx = PostgresTx(self._link(_WRITER_OPTIONS), self._clock, self._memory, writes=True)
+            tx = PostgresTx(self._link(self._writer_options), self._clock, self._memory, writes=True)
             answer: list[T] = []
             try:
                 answer.append(operation(tx))
                 tx.commit()
                 self._memory.committed(tx)
                 return answer[0]
-            except _MAY_BE_TRIED_AGAIN as error:
-                if _is_cut(error) and tx.nonce and self._committed(tx.nonce):
+            except _RETRYABLE as error:
+                if _is_disconnect(error) and tx.nonce and self._committed(tx.nonce):
                     self._drop_link()
                     return answer[0]
-                collisions, cuts = self._after(tx, error, collisions, cuts)
+                conflicts, disconnects = self._clean_up(tx, error, conflicts, disconnects)
             except psycopg.Error as error:
                 self._roll_back(tx)
-                raise _refused(error) from None
+                raise refused(error) from None
             except BaseException:
                 self._roll_back(tx)
                 raise
 
-    def _after(self, tx: PostgresTx, error: psycopg.Error, collisions: int, cuts: int) -> tuple[int, int]:
-        """Clear up after a transaction that did not commit; raises when it has been tried often enough."""
-        if _is_cut(error):
+    def _clean_up(self, tx: PostgresTx, error: psycopg.Error, conflicts: int, disconnects: int) -> tuple[int, int]:
+        """Clean up after a transaction that did not commit. Raises after the maximum number of retries."""
+        if _is_disconnect(error):
             self._drop_link()
-            if cuts >= MOST_CUTS:
+            if disconnects >= MAX_DISCONNECTS:
                 raise unavailable(self._url, error) from error
-            return collisions, cuts + 1
+            return conflicts, disconnects + 1
         self._roll_back(tx)
-        if collisions >= MOST_COLLISIONS:
-            raise StoreError(f"gave up after {collisions} collisions with other transactions: {_said(error)}") from None
-        return collisions + 1, cuts
+        if conflicts >= MAX_CONFLICTS:
+            raise StoreError(
+                f"gave up after {conflicts} conflicts with other transactions: {message_of(error)}"
+            ) from None
+        return conflicts + 1, disconnects
 
     def _roll_back(self, tx: PostgresTx) -> None:
         try:
@@ -167,26 +182,26 @@ class PostgresEngine:
             self._drop_link()
 
     def _committed(self, nonce: str) -> bool:
-        """Whether the transaction whose answer was lost has committed. Asked until the server answers.
+        """Whether the transaction has committed whose response was lost. Retries until the server responds.
 
-        Its last write was a mark that only it could have made. If the mark is there, it has committed. If not, making
-        the same mark now keeps it from ever committing: not even a server that has yet to read it can do so then. Such
-        a mark says that it was made here, since the answer to this question may be lost too.
+        Its last write was a row with a random nonce. If the row exists, the transaction has committed. If not, it is
+        inserted here, and the transaction can never commit any more, even if the server has yet to execute it. The
+        column `barred` says that it was inserted here, because the response to this query may be lost too.
         """
         until = time.monotonic() + COMMIT_LOOKUP_SECONDS
         while True:
             try:
-                with connect(self._url, "") as connection:
-                    row = connection.execute(_WHOSE_MARK, (nonce,)).fetchone()
+                with connect(self._url, timeout=self._timeout) as connection:
+                    row = connection.execute(_INSERT_NONCE, (nonce,)).fetchone()
                     return row is not None and not row["barred"]
             except (psycopg.OperationalError, StoreUnavailable) as error:
                 if time.monotonic() > until:
                     raise StoreUnavailable(
-                        "the answer to a commit was lost and the server cannot be asked; read before doing it again"
+                        "the connection broke during a commit and the server does not respond; check, then repeat it"
                     ) from error
             except psycopg.Error as error:
                 raise StoreUnavailable(
-                    f"the answer to a commit was lost ({error}); read before doing it again"
+                    f"the connection broke during a commit ({error}); check, then repeat it"
                 ) from error
             time.sleep(0.1)
 
@@ -194,7 +209,7 @@ class PostgresEngine:
         for attempt in range(2):
             tx = PostgresTx(self._link(_READER_OPTIONS), self._clock, self._memory, writes=False)
             try:
-                tx.clock()  # it tells the schema too: nothing is read of one that this program does not know
+                tx.clock()  # also checks the schema version: an unknown schema is not read
                 result = operation(tx)
                 tx.roll_back()
                 return result
@@ -204,15 +219,24 @@ class PostgresEngine:
                     raise unavailable(self._url, error) from error
             except psycopg.Error as error:
                 self._roll_back(tx)
-                raise _refused(error) from None
+                raise refused(error) from None
             except BaseException:
                 self._roll_back(tx)
                 raise
         raise StoreError("unreachable")
 
 
-_COLLISIONS = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
-_MAY_BE_TRIED_AGAIN = (
+def _server_timeouts(timeout: timedelta) -> str:
+    """Server-side timeouts: a writer that stopped or lost its network must not keep profiles locked.
+
+    They are shorter than the client's own timeout.
+    """
+    ms = max(1, int(min(MAX_SERVER_TIMEOUT, timeout * 2 / 3).total_seconds() * 1000))
+    return f"-c idle_in_transaction_session_timeout={ms} -c lock_timeout={ms}"
+
+
+_CONFLICTS = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
+_RETRYABLE = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     pg.UniqueViolation,
@@ -220,61 +244,6 @@ _MAY_BE_TRIED_AGAIN = (
 )
 
 
-def _is_cut(error: psycopg.Error) -> bool:
-    """Whether the connection itself broke, and not only the transaction (a deadlock, a lock that came too late)."""
-    return not isinstance(error, _COLLISIONS)
-
-
-def _refused(error: psycopg.Error) -> StoreError:
-    if isinstance(error, pg.InsufficientPrivilege):
-        return StoreNotWritable(
-            f"PostgreSQL refused: {_said(error)}; this role needs CREATE on the database for 'leasekeeper db migrate', "
-            "and to read and write the tables of schema leasekeeper for all else"
-        )
-    return StoreError(f"PostgreSQL refused: {_said(error)}")
-
-
-def _said(error: psycopg.Error) -> str:
-    """The server's message alone: its details quote rows, with all that is in them."""
-    return error.diag.message_primary or type(error).__name__
-
-
-@contextmanager
-def connected(url: str) -> Iterator[Connection]:
-    """A connection for a few statements. A server that goes away meanwhile is as unavailable as one that is down."""
-    try:
-        with connect(url, "") as connection:
-            yield connection
-    except psycopg.OperationalError as error:
-        raise unavailable(url, error) from error
-    except psycopg.Error as error:
-        raise _refused(error) from None
-
-
-def connect(url: str, options: str) -> Connection:
-    """A connection in autocommit mode: transactions are opened by name, and never by accident."""
-    extra: dict[str, Any] = {"options": f"-c search_path={schema.SCHEMA} -c client_encoding=UTF8 {options}"}
-    try:
-        connection = psycopg.connect(
-            url,
-            autocommit=True,
-            row_factory=dict_row,
-            connect_timeout=10,
-            application_name="leasekeeper",
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
-            tcp_user_timeout=30_000,
-            **extra,
-        )
-    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
-        raise unavailable(url, error) from error
-    return connection
-
-
-def unavailable(url: str, error: Exception) -> StoreUnavailable:
-    """The error for a server that cannot be reached, without the password that the URL may hold."""
-    said = " ".join(schema.redact(url, str(error)).split())
-    return StoreUnavailable(
-        f"PostgreSQL at {schema.location(url)} cannot be reached: {said}; check that it runs and that the URL is right"
-    )
+def _is_disconnect(error: psycopg.Error) -> bool:
+    """Whether the connection itself broke, and not only the transaction (a deadlock, a lock timeout)."""
+    return not isinstance(error, _CONFLICTS)

@@ -16,7 +16,7 @@ WITH locked AS (
     WHERE l.head_pool = :pool AND l.head_task = :task AND l.hold IS NULL AND l.head_job_id IS NOT NULL
       AND (l.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR l.engine <= CAST(:engine AS bigint))
     ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
-    LIMIT :most
+    LIMIT :limit
     FOR NO KEY UPDATE OF l SKIP LOCKED
 )
 SELECT locked.*,
@@ -39,7 +39,7 @@ WITH locked AS (
     )
       AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.hold IS NULL AND l.head_job_id IS NOT NULL
     ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
-    LIMIT :most
+    LIMIT :limit
     FOR NO KEY UPDATE OF l SKIP LOCKED
 )
 SELECT locked.*,
@@ -103,7 +103,7 @@ WHERE l.profile_id IN :ids[];
 
 -- name: moving_runs
 SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
-       r.open_section, r.section_at, r.status, r.unresolved, r.ended_at, j.version AS job_version
+       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.status, r.unresolved, r.ended_at, j.version AS job_version
 FROM lanes l
 CROSS JOIN LATERAL (
     SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open ORDER BY q.token OFFSET 0
@@ -157,3 +157,9 @@ SELECT only_row FROM fleet_lock FOR UPDATE;
 
 -- name: lock_all_lanes
 SELECT count(*) AS locked FROM (SELECT profile_id FROM lanes ORDER BY profile_id FOR UPDATE) AS l;
+
+-- name: lock_tokens
+SELECT * FROM tokens WHERE token_id IN :ids[] ORDER BY token_id FOR UPDATE;
+
+-- name: lock_secrets
+SELECT * FROM secrets WHERE name IN :names[] ORDER BY name FOR UPDATE;

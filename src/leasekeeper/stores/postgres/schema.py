@@ -1,4 +1,4 @@
-"""The PostgreSQL schema: which version it has, and how it is brought up to date. Never by a worker in passing."""
+"""The PostgreSQL schema: its version, and its migrations. Workers never migrate."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ _LOCK: Final = 0x1EA5E401D
 
 
 def version(connection: psycopg.Connection[Any]) -> int:
-    """The schema that the database has; 0 if it has none."""
+    """The schema version of the database; 0 if it has no tables yet."""
     found = connection.execute("SELECT to_regclass('leasekeeper.schema_version') IS NOT NULL AS there").fetchone()
     if not found or not found["there"]:
         return 0
@@ -41,8 +41,9 @@ def check(connection: psycopg.Connection[Any], url: str) -> int:
     found = version(connection)
     if found < NEWEST:
         raise SchemaTooOld(
-            f"PostgreSQL at {location(url)} has schema {found}, this program needs {NEWEST}: "
-            "run 'leasekeeper db migrate'"
+            f"PostgreSQL at {location(url)} has schema {found}, this program needs {NEWEST}: migrate it",
+            schema=found,
+            newest_schema=NEWEST,
         )
     return refuse_newer(found, url)
 
@@ -52,7 +53,9 @@ def refuse(found: int) -> None:
     if found != NEWEST:
         raise SchemaTooNew(
             f"the store's schema became {found} while this program was running, and it knows {NEWEST}: "
-            "restart it with a Leasekeeper that knows it"
+            "restart it with a Leasekeeper that knows it",
+            schema=found,
+            newest_schema=NEWEST,
         )
 
 
@@ -60,7 +63,9 @@ def refuse_newer(found: int, url: str) -> int:
     if found > NEWEST:
         raise SchemaTooNew(
             f"PostgreSQL at {location(url)} has schema {found}, this program knows {NEWEST}: "
-            "upgrade Leasekeeper here before using it"
+            "upgrade Leasekeeper here before using it",
+            schema=found,
+            newest_schema=NEWEST,
         )
     return found
 
@@ -73,7 +78,7 @@ def info(
         "current_setting('server_version') AS server, current_setting('synchronous_commit') AS durable"
     ).fetchone()
     if row is None:
-        raise StoreUnavailable(f"PostgreSQL at {location(url)} gave no answer")
+        raise StoreUnavailable(f"PostgreSQL at {location(url)} did not respond")
     return StoreInfo(
         kind="postgres",
         location=location(url),
@@ -85,14 +90,14 @@ def info(
 
 
 async def migrate_url(url: str) -> StoreInfo:
-    """Bring the database to the newest schema, in one commit; two who try at once wait for each other."""
+    """Migrate the database to the newest schema, in one commit. Concurrent calls wait for each other."""
     return await asyncio.to_thread(_migrate, url)
 
 
 def _migrate(url: str) -> StoreInfo:
-    from leasekeeper.stores.postgres.engine import connected
+    from leasekeeper.stores.postgres.connections import connected
 
-    with connected(url) as connection:
+    with connected(url, timeout=None) as connection:  # no timeout: a migration may take long
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
@@ -104,12 +109,12 @@ def _migrate(url: str) -> StoreInfo:
 
 
 async def inspect_url(url: str) -> StoreInfo:
-    """What the database says of itself, whatever its schema."""
+    """Location, schema and clock of the database, whatever its schema."""
     return await asyncio.to_thread(_inspect, url)
 
 
 def _inspect(url: str) -> StoreInfo:
-    from leasekeeper.stores.postgres.engine import connected
+    from leasekeeper.stores.postgres.connections import connected
 
     with connected(url) as connection:
         return info(connection, url)

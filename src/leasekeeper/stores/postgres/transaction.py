@@ -1,4 +1,4 @@
-"""One transaction of the PostgreSQL store: what travels with what, and which writes are one statement."""
+"""One transaction of the PostgreSQL store: which statements share a round trip, and which writes share a statement."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Any
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
 from leasekeeper.stores.postgres import schema
-from leasekeeper.stores.postgres.link import Call, Link, Statement
+from leasekeeper.stores.postgres.combined_writes import KEYS, can_be_merged, combine, text_of
+from leasekeeper.stores.postgres.pipeline import Call, Link, Statement
 from leasekeeper.stores.postgres.values import encode
-from leasekeeper.stores.postgres.writing import KEYS, may_be_one, put_together, text_of
 from leasekeeper.stores.sql.codec import Row, dump, from_us, to_us
 from leasekeeper.stores.sql.engine import Memory, Params
 from leasekeeper.stores.sql.statements import for_one, for_postgres, lists, load
@@ -23,7 +23,7 @@ _CLOCK = Statement(
 
 
 class _Statements(dict[str, Statement]):
-    """Statements by name; `a+b` is the pieces a and b put together, `a=1` the read a for lists of one item."""
+    """Statements by name; `a+b` is the pieces a and b joined, `a=1` the read a for lists of one item."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Statements(dict[str, Statement]):
         return statement
 
     def call(self, name: str, params: Params) -> Call:
-        """The named statement with these values, in the form for single items if its lists have one each."""
+        """The named statement with these values; its variant for single items if each list has one item."""
         if name not in self.lists:
             self.lists[name] = lists(_text(name))
         several = self.lists[name]
@@ -50,8 +50,8 @@ def _text(name: str) -> str:
     return "\n".join(_TEXTS[piece] for piece in name.split("+"))
 
 
-class _Together(dict[str, Statement]):
-    """Statements made of several writes, by their parts."""
+class _CombinedStatements(dict[str, Statement]):
+    """Statements that combine several writes, by their parts."""
 
     def __missing__(self, parts: str) -> Statement:
         statement = self[parts] = Statement(parts, text_of(parts))
@@ -59,11 +59,11 @@ class _Together(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql"),
-    **load("leasekeeper.stores.postgres", "reads.sql", "writes.sql"),
+    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "schedules.sql"),
+    **load("leasekeeper.stores.postgres", "reads.sql", "writes.sql", "schedules.sql"),
 }
 STATEMENTS = _Statements()
-_TOGETHER = _Together()
+_COMBINED = _CombinedStatements()
 _BEGIN = Statement("begin", "BEGIN")
 _BEGIN_VIEW = Statement("begin_view", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _COMMIT = Statement("commit", "COMMIT")
@@ -71,13 +71,13 @@ _ROLLBACK = Statement("rollback", "ROLLBACK")
 
 
 class PostgresTx:
-    """One transaction. Pending writes travel with the next read or with the commit, an expected look with the time."""
+    """One transaction. Pending writes are sent with the next read or the commit, an expected read with the clock."""
 
     __slots__ = (
-        "_ahead",
         "_clock",
         "_expected",
         "_found",
+        "_in_advance",
         "_link",
         "_locked",
         "_memory",
@@ -103,9 +103,9 @@ class PostgresTx:
         self._memory = memory
         self._now: datetime | None = None
         self._pending: list[tuple[str, list[Params]]] = []
-        self._touched: set[str | None] = set()  # the profiles that pending writes are about; None: who knows
+        self._touched: set[str | None] = set()  # the profiles of pending writes; None: unknown
         self._expected: tuple[str, Params] | None = None
-        self._ahead: tuple[tuple[str, Params], list[Row]] | None = None
+        self._in_advance: tuple[tuple[str, Params], list[Row]] | None = None
         self._locked: set[str] = set()
         self._found: dict[str, dict[str, Row]] = {}
         self.kept, self.held = memory.kept, memory.held
@@ -122,61 +122,61 @@ class PostgresTx:
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         if len(queries) == 1 and queries[0][0] in _READY:
             return [self._ready(queries[0])]
-        answers = [self._known(name, params) for name, params in queries]
+        answers = [self._already_read(name, params) for name, params in queries]
         wanted = [query for query, answer in zip(queries, answers, strict=True) if answer is None]
         if wanted:
             if any(name.startswith("lock_") for name, _ in wanted):
                 self._now = None
             calls = [STATEMENTS.call(name, params) for name, params in wanted]
-            sent = iter(self._send(calls, after_writes=not all(self._apart(*query) for query in wanted)))
+            sent = iter(self._send(calls, after_writes=not all(self._is_independent(*query) for query in wanted)))
             answers = [next(sent) if answer is None else answer for answer in answers]
         return [answer for answer in answers if answer is not None]
 
     def _ready(self, query: tuple[str, Params]) -> list[Row]:
-        """The ready lanes, as they were locked ahead or are now."""
-        if self._ahead is None or self._ahead[0] != query:
+        """The ready lanes: locked in advance, or now."""
+        if self._in_advance is None or self._in_advance[0] != query:
             self._expected, self._now = query, None
             self.clock()
-        rows = self._ahead[1] if self._ahead is not None else []
-        self._ahead = None
+        rows = self._in_advance[1] if self._in_advance is not None else []
+        self._in_advance = None
         return [row for row in rows if row["profile_id"] not in self._touched]
 
-    def _known(self, name: str, params: Params) -> list[Row] | None:
-        """The answer to a query about lanes that were just locked, if it came along with them."""
-        if name in self._found and self._locked.issuperset(params["ids"]) and self._apart(name, params):
+    def _already_read(self, name: str, params: Params) -> list[Row] | None:
+        """The rows of a query about lanes that were just locked, if they were read together with them."""
+        if name in self._found and self._locked.issuperset(params["ids"]) and self._is_independent(name, params):
             return [self._found[name][each] for each in params["ids"] if each in self._found[name]]
         if name == "configs":
             self._memory.new_ones = True
         return None
 
-    def _apart(self, name: str, params: Params) -> bool:
-        """Whether the query is about profiles that nothing was written about: it need not wait for pending writes."""
+    def _is_independent(self, name: str, params: Params) -> bool:
+        """Whether no pending write is about the profiles of this query: then it can be sent before them."""
         return name in _OF_PROFILES and None not in self._touched and self._touched.isdisjoint(params["ids"])
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
         if self._now is not None and not any(name.startswith("lock_") for name, _ in queries):
             return self._now, self.read(*queries)
         calls = [STATEMENTS.call(name, params) for name, params in queries]
-        look, self._expected = self._expected, None
-        along = [STATEMENTS.call(*look), STATEMENTS.call("heads_of_ready", {})] if look else []
+        ready, self._expected = self._expected, None
+        along = [STATEMENTS.call(*ready), STATEMENTS.call("heads_of_ready", {})] if ready else []
         # Configuration is read after the revision: it may be newer than that, and then is read again, but never older.
-        after = [STATEMENTS.call("configs_of_ready", {})] if look and self._memory.new_ones else []
+        after = [STATEMENTS.call("configs_of_ready", {})] if ready and self._memory.new_ones else []
         answers = self._send([*calls, *along, (_CLOCK, ()), *after])
         (row,) = answers[len(calls) + len(along)]
         schema.refuse(row["schema"])
         self._now = self._clock(from_us(row["us"]))
         self.revision = row["revision"]
         self.lenient = to_us(self._now) < row["expiry_resumes_at"]
-        if look:
+        if ready:
             lanes, heads = answers[len(calls) : len(calls) + 2]
-            self._keep(look, lanes, heads, answers[-1] if after else None)
+            self._keep(ready, lanes, heads, answers[-1] if after else None)
         return self._now, answers[: len(calls)]
 
     def _keep(
-        self, look: tuple[str, Params], lanes: list[Row], heads: Sequence[Row], configs: Sequence[Row] | None
+        self, ready: tuple[str, Params], lanes: list[Row], heads: Sequence[Row], configs: Sequence[Row] | None
     ) -> None:
-        """What a look at the ready lanes brought, for the queries that will follow it."""
-        self._ahead = (look, lanes)
+        """Keep what was read with the ready lanes, for the queries that will follow."""
+        self._in_advance = (ready, lanes)
         self._locked = {row["profile_id"] for row in lanes}
         self._found = {"heads": {row["profile_id"]: row for row in heads}}
         if configs is not None:
@@ -188,25 +188,25 @@ class PostgresTx:
             self._expected = query
 
     def write(self, name: str, rows: Sequence[Params]) -> None:
-        """Rows for one table wait together, unless one of them would be written twice."""
+        """Add rows to the pending writes; rows for one table are merged unless a key would be written twice."""
         self.wrote = True
-        if name in _TOLD_BY_CLOCK:
+        if name in _READ_BY_CLOCK:
             self._now = None
         for row in rows:
             self._touched.add(row.get("profile_id"))
         if name in KEYS:
             for other, waiting in self._pending:
-                if other == name and may_be_one(name, waiting, rows):
+                if other == name and can_be_merged(name, waiting, rows):
                     waiting.extend(rows)
                     return
         self._pending.append((name, list(rows)))
 
-    def hand_on(self) -> None:
+    def flush_writes(self) -> None:
         if self._pending:
             self._link.start(self._after_begin(self._flush()))
 
     def commit(self) -> None:
-        """Send what is pending, and the commit, in one trip."""
+        """Send pending writes and the commit in one round trip."""
         if not self.begun and not self._pending:
             return
         self.committing = True
@@ -219,13 +219,13 @@ class PostgresTx:
             self._link.mark = self.nonce
 
     def roll_back(self) -> None:
-        """End the transaction without a trace."""
+        """Roll back the transaction."""
         self._pending.clear()
         if self.begun:
             self._send([(_ROLLBACK, ())])
 
     def _send(self, calls: Sequence[Call], *, after_writes: bool = True) -> list[list[Row]]:
-        """One trip: what is pending, then these calls."""
+        """One round trip: pending writes, then these calls."""
         before = self._after_begin(self._flush() if after_writes else [])
         return self._link.run([*before, *calls])[len(before) :]
 
@@ -236,23 +236,23 @@ class PostgresTx:
         return [(_BEGIN if self.writes else _BEGIN_VIEW, ()), *calls]
 
     def _flush(self) -> list[Call]:
-        """Pending writes as calls. What was read ahead about their profiles is not so any more."""
+        """Pending writes as calls. What was read in advance about their profiles is discarded."""
         calls, self._pending = _calls(self._pending), []
         if self._touched:
-            if self._ahead is not None:
-                look, rows = self._ahead
-                self._ahead = (look, [row for row in rows if row["profile_id"] not in self._touched])
+            if self._in_advance is not None:
+                ready, rows = self._in_advance
+                self._in_advance = (ready, [row for row in rows if row["profile_id"] not in self._touched])
             self._locked = {each for each in self._locked if each not in self._touched}
             self._touched.clear()
         return calls
 
 
-# The looks at ready lanes: what is to be read of the lanes that they lock travels along.
+# The queries that lock ready lanes: further reads about those lanes are sent with them.
 _READY = frozenset({"lock_ready", "lock_ready_among"})
-# Reads of single profiles: what was written about others makes no difference to them.
+# Reads of single profiles: writes about other profiles do not change them.
 _OF_PROFILES = frozenset({"configs", "heads", "open_runs"})
-# Writes that change what the clock tells besides the time.
-_TOLD_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
+# Writes that change what `clock` reads besides the time.
+_READ_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
 
 
 def _calls(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
@@ -264,15 +264,15 @@ def _calls(pending: Sequence[tuple[str, Sequence[Params]]]) -> list[Call]:
             lots[name] = rows
             continue
         if lots:
-            calls.append(_one(lots))
+            calls.append(_combined(lots))
         lots = {name: rows} if name in KEYS else {}
         if name not in KEYS:
             calls.append((STATEMENTS[name], [encode(dump(rows))]))
     if lots:
-        calls.append(_one(lots))
+        calls.append(_combined(lots))
     return calls
 
 
-def _one(lots: Mapping[str, Sequence[Params]]) -> Call:
-    parts, values = put_together(lots.items())
-    return _TOGETHER[parts], values
+def _combined(lots: Mapping[str, Sequence[Params]]) -> Call:
+    parts, values = combine(lots.items())
+    return _COMBINED[parts], values

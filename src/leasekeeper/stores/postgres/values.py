@@ -1,6 +1,6 @@
-"""Values as the server reads them: text, integers, booleans and lists of text, as bytes.
+"""Encodes values for the server: text, integers, booleans and lists of text, as bytes.
 
-The store knows its few types; what a general driver spends on finding them out would cost more than the statements.
+The store knows its few types, so it does not need the slower type detection of psycopg.
 """
 
 from collections.abc import Callable, Sequence

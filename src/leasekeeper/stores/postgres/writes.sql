@@ -7,24 +7,24 @@ INSERT INTO jobs (
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
     on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
-    blocked_reason, detail, losses, approved, dropped, run_id, stop_reason, finished_at, version
+    blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 ) SELECT
     job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
     on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
-    blocked_reason, detail, losses, approved, dropped, run_id, stop_reason, finished_at, version
+    blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 FROM json_populate_recordset(NULL::jobs, :rows);
 
 -- name: insert_lanes
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    hold, waits_on
+    hold, waits_on, revision
 ) SELECT
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    hold, waits_on
+    hold, waits_on, revision
 FROM json_populate_recordset(NULL::lanes, :rows);
 
 -- name: renew_runs
@@ -36,7 +36,8 @@ WHERE t.profile_id = r.profile_id AND t.token = r.token;
 -- name: step_runs
 UPDATE runs t SET
     last_safe_step = r.last_safe_step, last_safe_at = r.last_safe_at, last_url = r.last_url,
-    open_section = r.open_section, section_at = r.section_at
+    open_section = r.open_section, section_at = r.section_at,
+    section_idempotent = r.section_idempotent, left_section = r.left_section
 FROM json_populate_recordset(NULL::runs, :rows) r
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
 
@@ -73,13 +74,16 @@ WHERE t.ended_at IS NULL AND t.due_at > r.latest;
 
 -- name: put_workers
 INSERT INTO workers (
-    incarnation, worker_id, pool, tasks, concurrency, engine, started_at, heartbeat_at, stopped_at
+    incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
+    unwell_reason, unwell_since
 ) SELECT
-    incarnation, worker_id, pool, tasks, concurrency, engine, started_at, heartbeat_at, stopped_at
+    incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
+    unwell_reason, unwell_since
 FROM json_populate_recordset(NULL::workers, :rows)
 ON CONFLICT (incarnation) DO UPDATE SET
     pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
-    engine = excluded.engine, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at;
+    engine = excluded.engine, version = excluded.version, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at,
+    unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since;
 
 -- name: insert_tasks
 INSERT INTO tasks (
@@ -109,14 +113,14 @@ ON CONFLICT (proxy_id) DO UPDATE SET
 
 -- name: put_profiles
 INSERT INTO profiles (
-    profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
+    profile_id, account_id, pool, driver, user_data_dir, proxy_id, language, timezone, "window",
     max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) SELECT
-    profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
+    profile_id, account_id, pool, driver, user_data_dir, proxy_id, language, timezone, "window",
     max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 FROM json_populate_recordset(NULL::profiles, :rows)
 ON CONFLICT (profile_id) DO UPDATE SET
-    account_id = excluded.account_id, pool = excluded.pool, browser = excluded.browser,
+    account_id = excluded.account_id, pool = excluded.pool, driver = excluded.driver,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
     max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
@@ -180,6 +184,13 @@ WHERE t.account_id = r.account_id;
 -- name: delete_limit
 DELETE FROM limits t USING json_to_recordset(:rows) AS r (id text) WHERE t.pool = r.id;
 
+-- name: retire_accounts
+INSERT INTO retired_accounts (account_id, paused, pause_note, version)
+SELECT t.account_id, t.paused, t.pause_note, t.version
+FROM accounts t JOIN json_to_recordset(:rows) AS r (id text) ON t.account_id = r.id
+ON CONFLICT (account_id) DO UPDATE SET
+    paused = excluded.paused, pause_note = excluded.pause_note, version = excluded.version;
+
 -- name: delete_account
 DELETE FROM accounts t USING json_to_recordset(:rows) AS r (id text) WHERE t.account_id = r.id;
 
@@ -190,12 +201,13 @@ DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.prox
 DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine)
-SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, revision)
+SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.revision
 FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
-    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine;
+    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
+    revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
@@ -223,3 +235,31 @@ WHERE t.seq = r.seq;
 -- name: prune_runs
 DELETE FROM runs t USING json_to_recordset(:rows) AS r (profile_id text, token bigint)
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
+
+-- name: insert_tokens
+INSERT INTO tokens (
+    token_id, name, scopes, accounts, pools, created_at, created_by, expires_at, used_at, revoked_at, hash
+) SELECT
+    token_id, name, scopes, accounts, pools, created_at, created_by, expires_at, used_at, revoked_at, hash
+FROM json_populate_recordset(NULL::tokens, :rows);
+
+-- name: revoke_tokens
+UPDATE tokens t SET revoked_at = r.revoked_at
+FROM json_populate_recordset(NULL::tokens, :rows) r
+WHERE t.token_id = r.token_id;
+
+-- name: use_tokens
+UPDATE tokens t SET used_at = r.used_at
+FROM json_populate_recordset(NULL::tokens, :rows) r
+WHERE t.token_id = r.token_id;
+
+-- name: put_secrets
+INSERT INTO secrets (name, key_id, sealed, version, created_at, updated_at, updated_by)
+SELECT name, key_id, sealed, version, created_at, updated_at, updated_by
+FROM json_populate_recordset(NULL::secrets, :rows)
+ON CONFLICT (name) DO UPDATE SET
+    key_id = excluded.key_id, sealed = excluded.sealed, version = excluded.version,
+    updated_at = excluded.updated_at, updated_by = excluded.updated_by;
+
+-- name: delete_secret
+DELETE FROM secrets t USING json_to_recordset(:rows) AS r (id text) WHERE t.name = r.id;

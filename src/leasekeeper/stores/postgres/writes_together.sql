@@ -4,10 +4,11 @@
 -- name: update_jobs
 UPDATE jobs t SET
     state = r.state, blocked_reason = r.blocked_reason, detail = r.detail, attempt = r.attempt,
-    losses = r.losses, approved = r.approved, dropped = r.dropped, run_id = r.run_id,
+    losses = r.losses, given_back = r.given_back, approved = r.approved, dropped = r.dropped, run_id = r.run_id,
     stop_reason = r.stop_reason, run_at = r.run_at, finished_at = r.finished_at, version = r.version
 FROM :rows (
-    seq bigint, state text, blocked_reason text, detail text, attempt bigint, losses bigint, approved boolean,
+    seq bigint, state text, blocked_reason text, detail text, attempt bigint, losses bigint,
+    given_back bigint, approved boolean,
     dropped boolean, run_id text, stop_reason text, run_at bigint, finished_at bigint, version bigint
 )
 WHERE t.seq = r.seq;
@@ -18,11 +19,12 @@ UPDATE lanes t SET
     version = r.version, clean = r.clean, drain = r.drain, verdict = r.verdict,
     verdict_reason = r.verdict_reason, engine = r.engine, head_job_id = r.head_job_id,
     head_pool = r.head_pool, head_task = r.head_task, head_priority = r.head_priority,
-    head_shared = r.head_shared, waiting_at = r.waiting_at, hold = r.hold, waits_on = r.waits_on
+    head_shared = r.head_shared, waiting_at = r.waiting_at, hold = r.hold, waits_on = r.waits_on,
+    revision = r.revision
 FROM :rows (
     profile_id text, state text, state_reason text, state_at bigint, token bigint, version bigint, clean boolean,
     drain boolean, verdict text, verdict_reason text, engine bigint, head_job_id text, head_pool text, head_task text,
-    head_priority bigint, head_shared boolean, waiting_at bigint, hold text, waits_on text
+    head_priority bigint, head_shared boolean, waiting_at bigint, hold text, waits_on text, revision bigint
 )
 WHERE t.profile_id = r.profile_id;
 
@@ -48,10 +50,11 @@ UPDATE runs t SET
     status = r.status, ended_at = r.ended_at, unresolved = r.unresolved, open = r.unresolved, result = r.result,
     stop_reason = r.stop_reason, belongs_to = r.belongs_to, message = r.message,
     final_url = r.final_url, evidence = r.evidence, output = r.output, actual = r.actual,
-    timings = r.timings
+    timings = r.timings, proxy_id = CASE WHEN r.proxy_used THEN t.proxy_id END
 FROM :rows (
     profile_id text, token bigint, status text, ended_at bigint, unresolved boolean, result text, stop_reason text,
-    belongs_to text, message text, final_url text, evidence text, output text, actual text, timings text
+    belongs_to text, message text, final_url text, evidence text, output text, actual text, timings text,
+    proxy_used boolean
 )
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
 

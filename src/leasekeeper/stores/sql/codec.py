@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from leasekeeper.core.depth import MAX_DEPTH, too_deep
 from leasekeeper.core.jobs import Backoff, Retry
 from leasekeeper.core.records import compiled, draft
 
@@ -62,8 +63,10 @@ _CANNOT_KEEP = re.compile("[\0\ud800-\udfff]")
 
 
 def check_structure(value: object) -> None:
-    """Raise TypeError or ValueError for what cannot be JSON, a structure that contains itself included."""
+    """Raise TypeError or ValueError for what cannot be JSON, or is nested too deep to be read again."""
     if value:
+        if too_deep(value):
+            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
         _json.encode(value)
 
 
@@ -94,7 +97,7 @@ def _dump_retry(retry: Retry) -> str:
     backoff = retry.backoff and [
         retry.backoff.first.total_seconds(),
         retry.backoff.factor,
-        retry.backoff.most.total_seconds(),
+        retry.backoff.max.total_seconds(),
     ]
     return dump({"reasons": retry.reasons, "backoff": backoff})
 
@@ -105,12 +108,20 @@ def _load_retry(text: str) -> Retry:
     return Retry(
         reasons=None if reasons is None else tuple(reasons),
         backoff=backoff
-        and Backoff(first=timedelta(seconds=backoff[0]), factor=backoff[1], most=timedelta(seconds=backoff[2])),
+        and Backoff(first=timedelta(seconds=backoff[0]), factor=backoff[1], max=timedelta(seconds=backoff[2])),
     )
 
 
 def _load_tuple(text: str) -> tuple[Any, ...]:
     return tuple(json.loads(text))
+
+
+def _tuple_loader(hint: Any) -> Encoder:
+    """For a tuple of an enum's members, one that makes them; for others the plain one."""
+    kind = next(iter(get_args(hint)), None)
+    if not (isinstance(kind, type) and issubclass(kind, StrEnum)):
+        return _load_tuple
+    return lambda text: tuple(map(kind, json.loads(text)))
 
 
 def _bare(hint: Any) -> Any:
@@ -128,7 +139,7 @@ def _pair(hint: Any) -> tuple[Encoder | None, Encoder | None]:
     if kind is Retry:
         return _dump_retry, _load_retry
     if kind is tuple:
-        return dump, _load_tuple
+        return dump, _tuple_loader(hint)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return str, dict(zip(map(str, kind), kind, strict=True)).__getitem__
     if kind is bool:
@@ -163,34 +174,6 @@ def _decoder(kind: Any, prefix: str, writable: bool) -> Any:
     lines += [" return record"] if writable else [" record.__class__ = kind", " return record"]
     decoders = {f"dec_{name}": dec for name, _, dec in _codecs(kind)}
     return compiled("\n".join(lines), kind=kind, draft=draft(kind), new=object.__new__, **decoders)
-
-
-@cache
-def _copier(kind: Any) -> Any:
-    copied = "\n".join(f" copy.{name} = record.{name}" for name in kind.__slots__)
-    return compiled(
-        f"def made(record):\n copy = new(draft)\n{copied}\n return copy", draft=draft(kind), new=object.__new__
-    )
-
-
-def evolve(record: T, **changes: object) -> T:
-    """A copy of the record with some fields changed: `dataclasses.replace`, many times as fast."""
-    kind: Any = type(record)
-    copy: T = _copier(kind)(record)
-    for name, value in changes.items():
-        setattr(copy, name, value)
-    copy.__class__ = kind
-    return copy
-
-
-def changer(kind: type[T], *names: str) -> Callable[..., T]:
-    """A function that makes a copy of a record with these fields changed: `evolve`, for fields known beforehand."""
-    record_kind: Any = kind
-    lines = [f"def made(record, *, {', '.join(names)}):", " copy = new(draft)"]
-    lines += [f" copy.{name} = {name if name in names else f'record.{name}'}" for name in record_kind.__slots__]
-    lines += [" copy.__class__ = kind", " return copy"]
-    change: Callable[..., T] = compiled("\n".join(lines), kind=kind, draft=draft(record_kind), new=object.__new__)
-    return change
 
 
 def reviser(kind: type[T], only: tuple[str, ...]) -> Callable[[T, Row], T]:

@@ -1,35 +1,45 @@
 """Putting a fleet in force: configuration only. Lanes are made for new profiles and freed of what was fixed."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
-from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.accounts import Account, Limit, Proxy, RetiredAccount, declared_again
 from leasekeeper.core.events import EventType
 from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff, merged
-from leasekeeper.core.ids import Token
+from leasekeeper.core.lanes import RetiredLane, new_lane, unparked
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.readiness import job_gate
-from leasekeeper.errors import Conflict
-from leasekeeper.stores.sql.codec import Row, decoder, encoder, evolve, to_us
+from leasekeeper.core.records import evolve
+from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.stores.sql.codec import decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
-from leasekeeper.stores.sql.lanes import lock, read_job, read_profile, refresh, save, unpark
+from leasekeeper.stores.sql.lanes import lock, read_job, read_profile, refresh, save
 from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.schedule_rows import read_schedule, write_schedules
 from leasekeeper.stores.sql.submitting import Placer, change_job
 
 _write_account, _write_profile = encoder(Account), encoder(Profile)
 _write_proxy, _write_limit, _write_lane = encoder(Proxy), encoder(Limit), encoder(Lane)
+_read_retired, _read_retired_account = decoder(RetiredLane), decoder(RetiredAccount)
+
+# What is written for a record that is removed. All of it, in the order of writing: what refers to others goes first.
+_REMOVALS = {
+    "profile": ("retire_lanes", "delete_lane", "delete_profile"),
+    "account": ("retire_accounts", "delete_account"),
+    "proxy": ("delete_proxy",),
+}
 
 
 def read_fleet(tx: Tx) -> Fleet:
     """The fleet in force."""
-    accounts, profiles, proxies, limits = tx.read(
-        ("all_accounts", {}), ("all_profiles", {}), ("all_proxies", {}), ("all_limits", {})
+    accounts, profiles, proxies, limits, schedules = tx.read(
+        ("all_accounts", {}), ("all_profiles", {}), ("all_proxies", {}), ("all_limits", {}), ("all_schedules", {})
     )
     return Fleet(
         accounts={row["account_id"]: decoder(Account)(row) for row in accounts},
         profiles={row["profile_id"]: read_profile(row) for row in profiles},
         proxies={row["proxy_id"]: decoder(Proxy)(row) for row in proxies},
         limits={row["pool"]: decoder(Limit)(row) for row in limits},
+        schedules={row["schedule_id"]: read_schedule(row) for row in schedules},
     )
 
 
@@ -62,6 +72,7 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
     if affected:
         _reconsider(tx, ctx, affected)
     _write_limits(tx, fleet, changes)
+    write_schedules(tx, current, fleet, changes)
     return _log(tx, ctx, added, changes, actor)
 
 
@@ -72,7 +83,9 @@ def _check_removable(tx: Tx, profiles: Sequence[str]) -> None:
     if held:
         raise Conflict(
             f"these profiles are leased or have open jobs and cannot be removed: {', '.join(held[:10])}; "
-            "cancel or finish their jobs first. Nothing was applied"
+            "cancel or finish their jobs first. Nothing was applied",
+            cause=ConflictReason.PROFILE_IN_USE,
+            profile_ids=tuple(held),
         )
 
 
@@ -84,32 +97,35 @@ def _check_nobody_holds(tx: Tx, profiles: Sequence[str]) -> None:
     if held:
         raise Conflict(
             f"these profiles are leased, and `disposable` says how runs share them: {', '.join(held[:10])}; apply it "
-            "when their runs have ended (pause their accounts, so that no others begin). Nothing was applied"
+            "when their runs have ended (pause their accounts, so that no others begin). Nothing was applied",
+            cause=ConflictReason.PROFILE_IN_USE,
+            profile_ids=tuple(held),
         )
 
 
 def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
     """Write what differs; the lanes of profiles that were added are the answer."""
     new = [c.id for c in changes if c.kind is ChangeKind.ADD and c.what == "profile"]
-    now, (retired,) = tx.clock(("retired_lanes_of", {"ids": new}))
-    before = {row["profile_id"]: row for row in retired}
-    lanes = [_new_lane(fleet.profiles[profile_id], before.get(profile_id), now) for profile_id in new]
+    accounts = [c.id for c in changes if c.kind is ChangeKind.ADD and c.what == "account"]
+    now, (retired, removed) = tx.clock(("retired_lanes_of", {"ids": new}), ("retired_accounts_of", {"ids": accounts}))
+    paused = {row["account_id"]: _read_retired_account(row) for row in removed}
+    before = {row["profile_id"]: _read_retired(row) for row in retired}
+    lanes = [new_lane(fleet.profiles[profile_id], before.get(profile_id), now) for profile_id in new]
     put: dict[str, list[dict[str, object]]] = {}
     gone: dict[str, list[dict[str, object]]] = {}
     for change in changes:
-        if change.kind is ChangeKind.REMOVE and change.what != "limit":
-            gone.setdefault(f"delete_{change.what}", []).append({"id": change.id})
-            if change.what == "profile":
-                gone.setdefault("retire_lanes", []).append({"id": change.id})
-                gone.setdefault("delete_lane", []).append({"id": change.id})
+        if change.what in ("limit", "schedule"):
+            continue
+        if change.kind is ChangeKind.REMOVE:
+            for name in _REMOVALS[change.what]:
+                gone.setdefault(name, []).append({"id": change.id})
             continue
         match change.what:
             case "account":
-                put.setdefault("put_accounts", []).append(_write_account(fleet.accounts[change.id]))
+                account = declared_again(fleet.accounts[change.id], paused.get(change.id))
+                put.setdefault("put_accounts", []).append(_write_account(account))
             case "proxy":
                 put.setdefault("put_proxies", []).append(_write_proxy(fleet.proxies[change.id]))
-            case "limit":
-                continue
             case _:
                 put.setdefault("put_profiles", []).append(_write_profile(fleet.profiles[change.id]))
     for name in ("put_proxies", "put_accounts", "put_profiles"):
@@ -117,15 +133,8 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
             tx.write(name, put[name])
     if lanes:
         tx.write("insert_lanes", [_write_lane(lane) for lane in lanes])
-    for name in (
-        "retire_lanes",
-        "delete_lane",
-        "delete_profile",
-        "delete_account",
-        "delete_proxy",
-    ):
-        if name in gone:
-            tx.write(name, gone[name])
+    for name in (name for names in _REMOVALS.values() for name in names if name in gone):
+        tx.write(name, gone[name])
     return lanes
 
 
@@ -147,30 +156,6 @@ def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
     tx.write(
         "close_reviews",
         [{**closed, "subject": profile_id, "actor": actor, "decided_at": to_us(now)} for profile_id in removed],
-    )
-
-
-def _new_lane(profile: Profile, before: Row | None, now: datetime) -> Lane:
-    """The lane of a profile that was added. One that was removed earlier goes on where it was: tokens never
-    repeat, what waited for a person still does, and no older browser opens it."""
-    lane = Lane(
-        profile_id=profile.profile_id,
-        account_id=profile.account_id,
-        state_at=now,
-        waiting_at=now,
-        state_reason="added to the fleet",
-    )
-    if before is None:
-        return lane
-    lane = evolve(lane, token=Token(before["token"]), engine=before["engine"])
-    state = ProfileState(before["state"])
-    if state is ProfileState.AVAILABLE:
-        return lane
-    return evolve(
-        lane,
-        state=state,
-        state_reason=before["state_reason"],
-        clean=bool(before["clean"]),
     )
 
 
@@ -206,7 +191,7 @@ def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str]) -> None:
         )
         changed.append(change_job(placed))
     for work in works.values():
-        unpark(work)
+        work.change(unparked(work.lane))
         refresh(work, now)
     save(tx, works.values())
     if changed:

@@ -2,21 +2,30 @@
 
 from datetime import datetime
 
-from leasekeeper.core.decisions import ACTIONS, Action, Decision, Target, check_job_action, profile_after
+from leasekeeper.core.decisions import (
+    ACTIONS,
+    Action,
+    Decision,
+    Target,
+    check_job_action,
+    job_decided,
+    placed_again,
+    profile_decided,
+)
 from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.profiles import Cause, ProfileState
+from leasekeeper.core.lanes import next_head
+from leasekeeper.core.records import evolve
 from leasekeeper.core.workers import Worker, WorkerReport
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem, VersionConflict
 from leasekeeper.ports import Decided
-from leasekeeper.stores.sql.codec import encoder, evolve, to_us
+from leasekeeper.stores.sql.codec import encoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import (
     Work,
     heads_by_profile,
     lock,
-    move,
-    next_head,
     next_version,
     read_job,
     refresh,
@@ -48,28 +57,16 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     now, works, _ = lock(tx, [decision.id])
     work = next(iter(works.values()), None)
     if work is None:
-        raise NotFound(f"there is no profile {decision.id}; see 'leasekeeper profiles'")
-    _check_version("profile", decision, work.lane.version)
+        raise NotFound(f"there is no profile {decision.id}", what="profile", id=decision.id)
+    check_version("profile", decision, work.lane.version)
     log = Log(ctx, now)
     before = work.lane.state
-    takes_back = decision.action is Action.ENABLE and work.lane.drain
-    if before is ProfileState.LEASED and (decision.action is Action.DISABLE or takes_back):
-        work.change(drain=not takes_back)
-    else:
-        after = profile_after(decision.id, before, decision.action, clean=work.lane.clean)
-        if work.unresolved and after is ProfileState.AVAILABLE:
-            raise IllegalTransition(
-                f"profile {decision.id}: a lease of it ended without an explanation and is not resolved yet; "
-                "the next sweep does it, then decide"
-            )
-        move(work, after, Cause.DECIDED, f"{decision.action} by {decision.actor}: {decision.note}", now)
-        clean = work.lane.clean or after is ProfileState.AVAILABLE
-        work.change(clean=clean, drain=False, verdict=None, verdict_reason="")
-        if decision.action is Action.CLEAR and _about_empty_directory(tx, decision.id):
-            work.change(engine=None)  # a person vouches for the directory that is there, and for its empty session
+    decided = profile_decided(work, decision, now, about_empty_directory=_about_empty_directory(tx, decision.id))
+    work.change(decided.changes)
+    if not decided.drains:
         _close_review(tx, decision, now)
-        if after in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED):
-            log.review_profile(work.lane, None, decision.action.value, work.lane.state_reason)
+    if decided.review is not None:
+        log.review_profile(work.lane, None, decision.action.value, decided.review)
     refresh(work, now)
     log.event(
         EventType.PROFILE_DECIDED,
@@ -91,12 +88,12 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 def _about_empty_directory(tx: Tx, profile_id: str) -> bool:
     """Whether what a person is asked about the profile is that its directory is empty."""
     (reviews,) = tx.read(("open_reviews_of", {"profile_id": profile_id}))
-    return any(row["target"] == Target.PROFILE and row["reason"] == "PROFILE_DIRECTORY_EMPTY" for row in reviews)
+    return any(row["target"] == Target.PROFILE and row["reason"] == Reason.PROFILE_DIRECTORY_EMPTY for row in reviews)
 
 
 def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     """Approve, requeue, cancel, retry or drop one job."""
-    missing = NotFound(f"there is no job {decision.id}; see 'leasekeeper jobs'")
+    missing = NotFound(f"there is no job {decision.id}", what="job", id=decision.id)
     (found,) = tx.read(("jobs_by_id", {"ids": [decision.id]}))
     if not found:
         raise missing
@@ -106,7 +103,7 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     if not rows:
         raise missing  # it was pruned while its lane was waited for
     job = read_job(rows[0])
-    _check_version("job", decision, job.version)
+    check_version("job", decision, job.version)
     check_job_action(job.job_id, job.state, decision.action)
     placer = Placer(tx, ctx, now, works, known)
     decided = _decided_job(placer, works.get(job.profile_id), evolve(job, version=job.version + 1), decision, now)
@@ -116,7 +113,8 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     work = works.get(job.profile_id)
     if work is not None and work.lane.head_job_id == job.job_id and decided.state is not JobState.QUEUED:
         (heads,) = tx.read(("heads", {"ids": [job.profile_id]}))
-        next_head(work, heads_by_profile(heads).get(job.profile_id, []), job.job_id, work.lane.waiting_at)
+        following, _ = heads_by_profile(heads).get(job.profile_id, ([], {}))
+        work.change(next_head(work.lane, following, job.job_id, work.lane.waiting_at))
         refresh(work, now)
         save(tx, [work])
     placer.log.event(
@@ -133,23 +131,16 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 
 def _decided_job(placer: Placer, work: Work | None, job: Job, decision: Decision, now: datetime) -> Job:
+    decided = job_decided(job, decision, now)
     if decision.action is Action.DROP:
-        return evolve(job, dropped=True)
+        return decided
     if work is None:
         raise IllegalTransition(
             f"profile {job.profile_id} of job {job.job_id} was removed: declare it again first, or drop the job"
         )
-    match decision.action:
-        case Action.CANCEL:
-            return evolve(job, state=JobState.CANCELLED, finished_at=now, blocked_reason=None, detail=decision.note)
-        case Action.APPROVE:
-            approved = evolve(job, approved=True)
-            if job.state is not JobState.BLOCKED:
-                return approved
-            return placer.enter(approved, work, EventType.JOB_UNBLOCKED, follow_conflict=False)[0]
-        case _:
-            again = evolve(job, run_at=None, finished_at=None, stop_reason=None, dropped=False, approved=True)
-            return placer.enter(again, work, EventType.JOB_UNBLOCKED, follow_conflict=False)[0]
+    if not placed_again(job, decision.action):
+        return decided
+    return placer.enter(decided, work, EventType.JOB_UNBLOCKED, follow_conflict=False)[0]
 
 
 def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
@@ -157,8 +148,8 @@ def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     tx.read(("lock_fleet", {}))
     (rows,) = tx.read(("lock_accounts", {"ids": [decision.id]}))
     if not rows:
-        raise NotFound(f"there is no account {decision.id}; see 'leasekeeper accounts'")
-    _check_version("account", decision, rows[0]["version"])
+        raise NotFound(f"there is no account {decision.id}", what="account", id=decision.id)
+    check_version("account", decision, rows[0]["version"])
     paused = decision.action is Action.PAUSE
     tx.write("count_change", [{"changes": 1}])
     tx.write(
@@ -181,11 +172,13 @@ def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     return Decided(state="paused" if paused else "active", version=rows[0]["version"] + 1)
 
 
-def _check_version(what: str, decision: Decision, version: int) -> None:
+def check_version(what: str, decision: Decision, version: int) -> None:
+    """Raise VersionConflict unless the record is as the person saw it."""
     if decision.version is not None and decision.version != version:
         raise VersionConflict(
             f"{what} {decision.id} changed since it was read (version {decision.version}, now {version}); "
-            "look at it again, then decide"
+            "look at it again, then decide",
+            version=version,
         )
 
 
@@ -209,6 +202,8 @@ def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
     """Keep what a worker said. The first word of a process, and its last, are events."""
     now, (rows,) = tx.clock(("worker", {"incarnation": said.incarnation}))
     log = Log(ctx, now)
+    before = rows[0] if rows else {"unwell_reason": None, "unwell_since": None}
+    since = from_us(before["unwell_since"]) if before["unwell_since"] is not None else now
     worker = Worker(
         worker_id=said.worker_id,
         incarnation=said.incarnation,
@@ -216,13 +211,19 @@ def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
         tasks=said.tasks,
         concurrency=said.concurrency,
         engine=said.engine,
+        version=said.version,
         started_at=now,
         heartbeat_at=now,
         stopped_at=now if said.stopping else None,
+        unwell_reason=said.unwell_reason,
+        unwell_since=since if said.unwell_reason is not None else None,
     )
     tx.write("put_workers", [_write_worker(worker)])
     if said.tasks and not said.stopping:
         tx.write("insert_tasks", [{"pool": said.pool, "task": t, "first_seen_at": to_us(now)} for t in said.tasks])
+    if (said.unwell_reason is None) != (before["unwell_reason"] is None):
+        kind = EventType.WORKER_WELL if said.unwell_reason is None else EventType.WORKER_UNWELL
+        log.event(kind, worker_id=said.worker_id, data={"incarnation": said.incarnation, "reason": said.unwell_reason})
     if said.stopping or not rows:
         kind = EventType.WORKER_STOPPED if said.stopping else EventType.WORKER_STARTED
         log.event(kind, worker_id=said.worker_id, data={"incarnation": said.incarnation, "pool": said.pool})

@@ -18,7 +18,7 @@ from leasekeeper.stores.sql.codec import Row
 
 T = TypeVar("T")
 Params = Mapping[str, Any]
-MOST_KEPT = 20_000
+MAX_KEPT = 20_000
 
 
 class Memory:
@@ -34,9 +34,9 @@ class Memory:
 
     def committed(self, tx: "Tx") -> None:
         """Keep what a transaction that has committed read and granted."""
-        if len(self.kept) + len(tx.fresh) > MOST_KEPT:
+        if len(self.kept) + len(tx.fresh) > MAX_KEPT:
             self.kept.clear()
-        if len(self.held) + len(tx.granted) > MOST_KEPT:
+        if len(self.held) + len(tx.granted) > MAX_KEPT:
             self.held.clear()
         self.kept.update(tx.fresh)
         self.held.update(tx.granted)
@@ -75,7 +75,7 @@ class Tx(Protocol):
         """Apply the named statement to each row. Sent later, in order; never with an empty list."""
         ...
 
-    def hand_on(self) -> None:
+    def flush_writes(self) -> None:
         """Pending writes may go out now: there is more to think about before the next read."""
         ...
 

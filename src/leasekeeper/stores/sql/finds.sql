@@ -8,7 +8,7 @@ SELECT * FROM accounts t WHERE TRUE
 AND t.account_id > :after
 
 -- name: find_account__order
-ORDER BY t.account_id LIMIT :most
+ORDER BY t.account_id LIMIT :limit
 
 -- name: find_account__account_id
 AND t.account_id = :account_id
@@ -23,7 +23,7 @@ SELECT * FROM profiles t WHERE TRUE
 AND t.profile_id > :after
 
 -- name: find_profile__order
-ORDER BY t.profile_id LIMIT :most
+ORDER BY t.profile_id LIMIT :limit
 
 -- name: find_profile__profile_id
 AND t.profile_id = :profile_id
@@ -41,7 +41,7 @@ SELECT * FROM lanes t WHERE TRUE
 AND t.profile_id > :after
 
 -- name: find_lane__order
-ORDER BY t.profile_id LIMIT :most
+ORDER BY t.profile_id LIMIT :limit
 
 -- name: find_lane__profile_id
 AND t.profile_id = :profile_id
@@ -59,7 +59,7 @@ SELECT * FROM proxies t WHERE TRUE
 AND t.proxy_id > :after
 
 -- name: find_proxy__order
-ORDER BY t.proxy_id LIMIT :most
+ORDER BY t.proxy_id LIMIT :limit
 
 -- name: find_proxy__proxy_id
 AND t.proxy_id = :proxy_id
@@ -71,7 +71,7 @@ SELECT * FROM limits t WHERE TRUE
 AND t.pool > :after
 
 -- name: find_limit__order
-ORDER BY t.pool LIMIT :most
+ORDER BY t.pool LIMIT :limit
 
 -- name: find_limit__pool
 AND t.pool = :pool
@@ -79,24 +79,21 @@ AND t.pool = :pool
 -- name: find_job
 SELECT * FROM (
     SELECT j.*,
-           CASE j.state
-               WHEN 'blocked' THEN j.blocked_reason
-               WHEN 'queued' THEN coalesce(
-                   l.hold,
-                   CASE WHEN j.pool IN :full[] THEN 'blocked_by_capacity' END,
-                   CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[]
-                       THEN 'blocked_by_no_worker' END
-               )
-           END AS shown_reason,
+           l.hold,
+           CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
+           CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker,
            CASE WHEN j.profile_id IN :newer[] THEN l.engine END AS newer_engine
     FROM jobs j LEFT JOIN lanes l ON l.profile_id = j.profile_id
 ) t WHERE TRUE
+
+-- name: find_job__among
+AND t.job_id IN :ids[]
 
 -- name: find_job__after
 AND t.seq < :after
 
 -- name: find_job__order
-ORDER BY t.seq DESC LIMIT :most
+ORDER BY t.seq DESC LIMIT :limit
 
 -- name: find_job__job_id
 AND t.job_id = :job_id
@@ -133,7 +130,7 @@ AND t.state = :state AND t.state <> 'queued' AND t.state <> 'blocked' AND t.stat
 AND t.state = 'running' AND t.job_id IN (SELECT r.job_id FROM runs r WHERE r.open)
 
 -- name: find_job__state_queued
--- What jobs wait for is said here once more, and not by shown_reason: a page may have to pass over all that wait.
+-- By the facts themselves, whichever is shown: a page may have to pass over all that wait.
 AND t.state IN ('queued', 'blocked') AND t.state <> 'blocked'
 AND NOT (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
 AND NOT t.pool IN :full[]
@@ -148,7 +145,15 @@ AND t.state IN ('queued', 'blocked') AND (
 )
 
 -- name: find_job__blocked_reason
-AND t.shown_reason = :blocked_reason
+AND (
+    (t.state = 'blocked' AND t.blocked_reason = :blocked_reason)
+    OR (
+        t.state = 'queued'
+        AND coalesce(t.hold, '') = :want_hold
+        AND CAST(:want_full AS integer) IN (t.pool_full, -1)
+        AND CAST(:want_unserved AS integer) IN (t.no_worker, -1)
+    )
+)
 
 -- name: find_lease
 SELECT * FROM runs t WHERE TRUE
@@ -157,7 +162,7 @@ SELECT * FROM runs t WHERE TRUE
 AND t.run_id < :after
 
 -- name: find_lease__order
-ORDER BY t.run_id DESC LIMIT :most
+ORDER BY t.run_id DESC LIMIT :limit
 
 -- name: find_lease__status
 AND t.status = :status
@@ -218,7 +223,7 @@ AND t.seq < :after
 AND t.seq > :since
 
 -- name: find_event__order
-ORDER BY t.seq DESC LIMIT :most
+ORDER BY t.seq DESC LIMIT :limit
 
 -- name: find_event__type
 AND t.type = :type
@@ -259,7 +264,7 @@ SELECT * FROM reviews t WHERE TRUE
 AND t.review_id < :after
 
 -- name: find_review__order
-ORDER BY t.review_id DESC LIMIT :most
+ORDER BY t.review_id DESC LIMIT :limit
 
 -- name: find_review__review_id
 AND t.review_id = :review_id
@@ -289,7 +294,7 @@ SELECT * FROM workers t WHERE TRUE
 AND (t.started_at, t.incarnation) < (SELECT a.started_at, a.incarnation FROM workers a WHERE a.incarnation = :after)
 
 -- name: find_worker__order
-ORDER BY t.started_at DESC, t.incarnation DESC LIMIT :most
+ORDER BY t.started_at DESC, t.incarnation DESC LIMIT :limit
 
 -- name: find_worker__incarnation
 AND t.incarnation = :incarnation
@@ -307,7 +312,7 @@ SELECT * FROM deliveries t WHERE TRUE
 AND t.seq < :after
 
 -- name: find_delivery__order
-ORDER BY t.seq DESC LIMIT :most
+ORDER BY t.seq DESC LIMIT :limit
 
 -- name: find_delivery__delivery_id
 AND t.delivery_id = :delivery_id
@@ -324,3 +329,34 @@ AND t.state = :state
 
 -- name: find_delivery__undelivered
 AND t.state <> 'delivered'
+
+-- name: find_token
+SELECT token_id, name, scopes, accounts, pools, created_at, created_by, expires_at, used_at, revoked_at
+FROM tokens t WHERE TRUE
+
+-- name: find_token__after
+AND (t.created_at, t.token_id) < (SELECT a.created_at, a.token_id FROM tokens a WHERE a.token_id = :after)
+
+-- name: find_token__order
+ORDER BY t.created_at DESC, t.token_id DESC LIMIT :limit
+
+-- name: find_token__token_id
+AND t.token_id = :token_id
+
+-- name: find_token__name
+AND t.name = :name
+
+-- name: find_secret
+SELECT name, key_id, version, created_at, updated_at, updated_by FROM secrets t WHERE TRUE
+
+-- name: find_secret__after
+AND t.name > :after
+
+-- name: find_secret__order
+ORDER BY t.name LIMIT :limit
+
+-- name: find_secret__name
+AND t.name = :name
+
+-- name: find_secret__key_id
+AND t.key_id = :key_id

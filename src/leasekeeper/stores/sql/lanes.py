@@ -1,4 +1,4 @@
-"""A profile under lock, with all that bears on it, and the few ways its lane may change.
+"""A profile under lock, with all that bears on it. What may become of its lane is for `core.lanes` to say.
 
 Every operation takes the lanes it needs (sorted, so that no two wait for each other), works on `Work`, and saves
 what changed. The lane's row is the one lock of its profile: state, queue and leases move only under it.
@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
-from typing import NamedTuple
 
 from leasekeeper.core.accounts import Account, Proxy
-from leasekeeper.core.ids import JobId, LeaseId, ProfileId, RunId
+from leasekeeper.core.ids import LeaseId, ProfileId, RunId
 from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Lease, LeaseRef, Mode, refusal
-from leasekeeper.core.profiles import Cause, Lane, Profile, ProfileState, check_transition
-from leasekeeper.core.readiness import Blocked, can_share, lane_gate
+from leasekeeper.core.lanes import DECIDED_ON, Changes, Head, LaneFacts, next_head, refreshed
+from leasekeeper.core.leases import Lease, LeaseRef, Mode, Refusal, refusal
+from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.stores.sql.codec import Row, decoder, encoder, reviser
 from leasekeeper.stores.sql.engine import Params, Tx
 
@@ -37,6 +36,8 @@ _MOVING = (
     "last_url",
     "open_section",
     "section_at",
+    "section_idempotent",
+    "left_section",
     "status",
     "unresolved",
     "ended_at",
@@ -48,31 +49,19 @@ Jobs = dict[RunId, Job]
 
 
 @dataclass(slots=True)
-class Work:
-    """One locked profile: its lane as it will be, and the facts around it. `open` is live or unresolved."""
+class Work(LaneFacts):
+    """One locked profile: its lane as it will be, and the facts around it. `stored` is the lane's row as read."""
 
-    lane: Lane
-    profile: Profile
-    account: Account
-    proxy: Proxy | None
-    open: list[Lease]
     stored: Row
     changed: bool = False
 
-    def change(self, **fields: object) -> None:
+    def change(self, changes: Changes) -> None:
         """Change the lane as it will be. It was read for this very piece of work: nobody else has it."""
-        self.changed = True
-        lane = self.lane
-        for name, value in fields.items():
-            setattr(lane, name, value)
-
-    @property
-    def live(self) -> list[Lease]:
-        return [lease for lease in self.open if lease.ended_at is None]
-
-    @property
-    def unresolved(self) -> int:
-        return sum(1 for lease in self.open if lease.unresolved)
+        if changes:
+            self.changed = True
+            lane = self.lane
+            for name, value in changes.items():
+                setattr(lane, name, value)
 
 
 def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[ProfileId, Work]:
@@ -181,7 +170,7 @@ def leases(tx: Tx, refs: Iterable[LeaseRef]) -> tuple[datetime, dict[LeaseId, Le
     return now, {row["lease_id"]: read_lease(row) for row in rows}
 
 
-def refused(tx: Tx, lease: Lease | None, ref: LeaseRef, now: datetime) -> str | None:
+def refused(tx: Tx, lease: Lease | None, ref: LeaseRef, now: datetime) -> Refusal | None:
     """Why a write under `ref` must be refused. A lease that is not open is looked up, to say how it ended."""
     if lease is None:
         (rows,) = tx.read(("run_by_token", {"profile_id": ref.profile_id, "token": ref.token}))
@@ -197,12 +186,13 @@ def save(tx: Tx, works: Iterable[Work]) -> None:
             row = _write_lane(work.lane)
             if not row.items() <= work.stored.items():
                 row["version"] = _version(work, row)
+                row["revision"] = work.stored["revision"] + 1
                 rows.append(row)
     if rows:
         tx.write("update_lanes", rows)
 
 
-_decided_on = itemgetter("state", "state_reason", "state_at", "clean", "drain", "verdict")
+_decided_on = itemgetter(*DECIDED_ON)
 
 
 def next_version(work: Work) -> int:
@@ -216,94 +206,27 @@ def _version(work: Work, row: Row) -> int:
     return version + 1 if _decided_on(row) != _decided_on(work.stored) else version
 
 
-def move(work: Work, state: ProfileState, cause: Cause, reason: str, now: datetime) -> None:
-    """Change the profile's state, if the table of transitions has it."""
-    if state is work.lane.state:
-        return
-    check_transition(work.lane.profile_id, work.lane.state, state, cause)
-    work.change(state=state, state_reason=reason, state_at=now)
-
-
-def gate_of(work: Work, *, shared: bool, even_paused: bool = False) -> Blocked | None:
-    """What keeps a run of this mode out of the profile now. A person may go where an account's jobs may not."""
-    lane, live = work.lane, work.live if work.open else []
-    return lane_gate(
-        state=lane.state,
-        paused=work.account.paused and not even_paused,
-        profile=work.profile,
-        live=len(live),
-        live_exclusive=len([1 for lease in live if not can_share(work.profile, shared=lease.shared)]) if live else 0,
-        head_shared=shared,
-        ending=bool(lane.verdict or lane.drain or (work.open and work.unresolved)),
-    )
-
-
 def refresh(work: Work, now: datetime) -> None:
-    """Recompute what holds the lane. A lane that becomes ready starts to wait now."""
-    lane = work.lane
-    gate = gate_of(work, shared=lane.head_shared)
-    waits_on = None if gate is not None else lane.waits_on
-    hold = gate or (Blocked.PROFILE_LEASE if waits_on else None)
-    if hold != lane.hold or waits_on != lane.waits_on:
-        waiting_at = now if hold is None else lane.waiting_at
-        work.change(hold=hold, waits_on=waits_on, waiting_at=waiting_at)
+    """Look anew at what holds the lane."""
+    work.change(refreshed(work, now))
 
 
-def unpark(work: Work) -> None:
-    """Look again at a lane that waits for an account's key. It keeps its place: it has waited all along."""
-    if work.lane.waits_on is not None:
-        work.change(waits_on=None, hold=None)
-
-
-def offer(work: Work, job: Job, now: datetime) -> None:
-    """A job enters the lane: it is the head if the lane was empty, or if it is more urgent than the head."""
-    lane = work.lane
-    if lane.head_job_id is None or job.priority > lane.head_priority:
-        _set_head(work, job, now if lane.head_job_id is None else lane.waiting_at)
-
-
-class Head(NamedTuple):
-    """What a lane keeps of the job at its head."""
-
-    job_id: JobId
-    pool: str
-    task: str
-    priority: int
-    shared: bool
-
-
-def heads_by_profile(rows: Iterable[Row]) -> Mapping[str, list[tuple[Head, Row]]]:
-    """The first jobs of each lane, one or two, in their order, with the row of the very first."""
-    grouped: dict[str, list[tuple[Head, Row]]] = {}
+def heads_by_profile(rows: Iterable[Row]) -> Mapping[str, tuple[list[Head], Row]]:
+    """The first jobs of each lane, one or two, in their order, and the row of the very first."""
+    grouped: dict[str, tuple[list[Head], Row]] = {}
     for row in rows:
-        first = Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)
-        heads = grouped[row["profile_id"]] = [(first, row)]
+        heads = [Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)]
         if row["next_job_id"] is not None:
             shared = row["next_mode"] == Mode.SHARED
-            following = Head(row["next_job_id"], row["next_pool"], row["next_task"], row["next_priority"], shared)
-            heads.append((following, row))
+            heads.append(Head(row["next_job_id"], row["next_pool"], row["next_task"], row["next_priority"], shared))
+        grouped[row["profile_id"]] = (heads, row)
     return grouped
 
 
-def next_head(work: Work, heads: Sequence[tuple[Head, Row]], gone: JobId, waiting_at: datetime) -> None:
-    """The head left the lane: the next of `heads` (the first two of the lane) takes its place.
-
-    A lane that gave a job starts to wait now; one whose head was put aside or cancelled has waited all along.
-    """
-    following = next((head for head, _ in heads if head.job_id != gone), None)
-    if following is not None:
-        _set_head(work, following, waiting_at)
-    else:
-        work.change(head_job_id=None, head_pool=None, head_task=None, head_priority=0, head_shared=False)
-
-
-def _set_head(work: Work, job: Job | Head, waiting_at: datetime) -> None:
-    unpark(work)
-    work.change(
-        head_job_id=job.job_id,
-        head_pool=job.pool,
-        head_task=job.task,
-        head_priority=job.priority,
-        head_shared=job.shared,
-        waiting_at=waiting_at,
-    )
+def find_heads(tx: Tx, works: Mapping[ProfileId, Work], ids: Iterable[str]) -> None:
+    """Read again which job is at the head of these lanes: one that came back may be older than the head."""
+    (rows,) = tx.read(("heads", {"ids": sorted(ids)}))
+    for profile_id, (heads, _) in heads_by_profile(rows).items():
+        work = works[ProfileId(profile_id)]
+        if heads[0].job_id != work.lane.head_job_id:
+            work.change(next_head(work.lane, heads, None, work.lane.waiting_at))

@@ -9,7 +9,7 @@ from leasekeeper.core.deliveries import Delivery, host_of
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.ids import ReviewId, RunId
 from leasekeeper.core.jobs import FINAL, Job, JobState
-from leasekeeper.core.leases import Lease, LeaseRef
+from leasekeeper.core.leases import Lease, LeaseRef, Refusal
 from leasekeeper.core.profiles import Lane, ProfileState
 from leasekeeper.stores.sql.codec import dump, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
@@ -67,7 +67,7 @@ class Log:
             }
         )
 
-    def refused(self, ref: LeaseRef, what: str, why: str) -> None:
+    def refused(self, ref: LeaseRef, what: str, why: Refusal) -> None:
         """A late write: recorded, and nothing else."""
         self.event(
             EventType.STALE_WORKER_WRITE_REJECTED,
@@ -80,6 +80,9 @@ class Log:
 
     def review_job(self, job: Job, reason: str, summary: str) -> None:
         self._review(Target.JOB, job.job_id, job, job, job.run_id, reason, summary)
+
+    def review_approval(self, job: Job) -> None:
+        self.review_job(job, "approval", f"task {job.task} waits for approval before it runs")
 
     def _review(
         self,

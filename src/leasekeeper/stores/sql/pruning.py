@@ -7,7 +7,7 @@ from leasekeeper.stores.sql.codec import Row, to_us
 from leasekeeper.stores.sql.engine import Params, Tx
 
 
-def prune(tx: Tx, retention: Retention, most: int) -> int:
+def prune(tx: Tx, retention: Retention, limit: int) -> int:
     """Delete a batch of what is past its time.
 
     Open jobs, leases that are live or not resolved, messages that are owed, the event that tells the present state of
@@ -16,19 +16,19 @@ def prune(tx: Tx, retention: Retention, most: int) -> int:
     now, _ = tx.clock()
     gone = 0
     if retention.jobs is not None:
-        gone += _prune_jobs(tx, now, retention.jobs, most)
+        gone += _prune_jobs(tx, now, retention.jobs, limit)
     if retention.events is not None:
         cutoff = to_us(now - retention.events)
         before = _first_event_since(tx, cutoff)
-        (events,) = tx.read(("old_events", {"before": before, "cutoff": cutoff, "most": most}))
+        (events,) = tx.read(("old_events", {"before": before, "cutoff": cutoff, "limit": limit}))
         if events:
             tx.write("prune_events", events)
         gone += len(events)
     return gone
 
 
-def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, most: int) -> int:
-    wanted = {"before": to_us(now - keep), "most": most}
+def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, limit: int) -> int:
+    wanted = {"before": to_us(now - keep), "limit": limit}
     jobs, runs, deliveries = tx.read(("finished_jobs", wanted), ("old_runs", wanted), ("old_deliveries", wanted))
     if jobs:
         jobs = _still_finished(tx, {row["profile_id"] for row in jobs}, wanted)

@@ -31,9 +31,10 @@ WHERE a.account_id IN :accounts[]
 GROUP BY a.account_id, a.routing, r.routing_key;
 
 -- name: account_key_holders
-SELECT * FROM runs
-WHERE account_id IN :accounts[] AND ended_at IS NULL AND routing_key LIKE 'account:%'
-ORDER BY acquired_at;
+SELECT r.* FROM profiles p
+JOIN runs r ON r.profile_id = p.profile_id AND r.open AND r.ended_at IS NULL
+WHERE p.account_id IN :accounts[]
+ORDER BY r.acquired_at;
 
 -- name: known_tasks
 SELECT pool, task FROM tasks;
@@ -54,23 +55,23 @@ SELECT profile_id, account_id FROM profiles WHERE account_id IN :accounts[]
 ORDER BY profile_id;
 
 -- name: due_jobs
-SELECT profile_id FROM jobs WHERE state = 'scheduled' AND run_at <= :now ORDER BY run_at LIMIT :most;
+SELECT profile_id FROM jobs WHERE state = 'scheduled' AND run_at <= :now ORDER BY run_at LIMIT :limit;
 
 -- name: due_jobs_of
 SELECT * FROM jobs
 WHERE state = 'scheduled' AND run_at <= :now AND profile_id IN :ids[]
-ORDER BY run_at, seq LIMIT :most;
+ORDER BY run_at, seq LIMIT :limit;
 
 -- name: jobs_without_worker
 SELECT profile_id FROM jobs
 WHERE state = 'blocked' AND blocked_reason = 'blocked_by_no_worker' AND pool = :pool AND task IN :tasks[]
-LIMIT :most;
+LIMIT :limit;
 
 -- name: jobs_without_worker_of
 SELECT * FROM jobs
 WHERE state = 'blocked' AND blocked_reason = 'blocked_by_no_worker' AND pool = :pool AND task IN :tasks[]
   AND profile_id IN :ids[]
-ORDER BY seq LIMIT :most;
+ORDER BY seq LIMIT :limit;
 
 -- name: blocked_jobs
 SELECT * FROM jobs WHERE state = 'blocked' AND profile_id IN :ids[] ORDER BY seq;
@@ -80,13 +81,13 @@ SELECT DISTINCT profile_id FROM jobs
 WHERE profile_id IN :ids[] AND state NOT IN ('completed', 'dead', 'skipped', 'cancelled');
 
 -- name: expired_runs
-SELECT profile_id FROM runs WHERE ended_at IS NULL AND expires_at <= :now ORDER BY expires_at LIMIT :most;
+SELECT profile_id FROM runs WHERE ended_at IS NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
 
 -- name: unresolved_runs
-SELECT * FROM runs WHERE unresolved ORDER BY ended_at LIMIT :most;
+SELECT * FROM runs WHERE unresolved ORDER BY ended_at LIMIT :limit;
 
 -- name: parked_keys
-SELECT DISTINCT waits_on FROM lanes WHERE waits_on IS NOT NULL LIMIT :most;
+SELECT DISTINCT waits_on FROM lanes WHERE waits_on IS NOT NULL AND waits_on > :after ORDER BY waits_on LIMIT :limit;
 
 -- name: parked_lanes
 SELECT profile_id, waits_on, head_priority FROM (
@@ -99,10 +100,14 @@ SELECT profile_id, waits_on, head_priority FROM (
 WHERE place = 1;
 
 -- name: retired_lanes_of
-SELECT profile_id, account_id, token, state, state_reason, clean, engine FROM retired_lanes WHERE profile_id IN :ids[];
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, revision
+FROM retired_lanes WHERE profile_id IN :ids[];
+
+-- name: retired_accounts_of
+SELECT account_id, paused, pause_note, version FROM retired_accounts WHERE account_id IN :ids[];
 
 -- name: worker
-SELECT incarnation FROM workers WHERE incarnation = :incarnation;
+SELECT unwell_reason, unwell_since FROM workers WHERE incarnation = :incarnation;
 
 -- name: all_accounts
 SELECT * FROM accounts;
@@ -134,11 +139,12 @@ WHERE state = 'running' AND job_id IN (SELECT r.job_id FROM runs r WHERE r.open)
 SELECT profile_id, engine, head_pool, head_task FROM lanes WHERE engine > :engine AND head_job_id IS NOT NULL;
 
 -- name: count_waiting
-SELECT j.state, j.blocked_reason, l.hold, j.pool, j.task, count(*) AS jobs,
-       CASE WHEN j.profile_id IN :newer[] THEN 1 ELSE 0 END AS newer
+SELECT j.state, j.blocked_reason, l.hold, count(*) AS jobs,
+       CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
+       CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker
 FROM jobs j JOIN lanes l ON l.profile_id = j.profile_id
 WHERE j.state IN ('queued', 'blocked')
-GROUP BY j.state, j.blocked_reason, l.hold, j.pool, j.task, newer;
+GROUP BY j.state, j.blocked_reason, l.hold, pool_full, no_worker;
 
 -- name: count_profiles
 SELECT state, count(*) AS profiles FROM lanes GROUP BY state;
@@ -175,7 +181,7 @@ SELECT * FROM reviews WHERE profile_id = :profile_id AND decided_at IS NULL ORDE
 SELECT seq, job_id, profile_id, finished_at FROM jobs
 WHERE finished_at < :before
   AND job_id NOT IN (SELECT r.job_id FROM runs r WHERE r.unresolved AND r.job_id IS NOT NULL)
-ORDER BY finished_at LIMIT :most;
+ORDER BY finished_at LIMIT :limit;
 
 -- name: lanes_there
 SELECT profile_id FROM lanes WHERE profile_id IN :ids[];
@@ -195,7 +201,7 @@ WHERE seq < :before AND at < :cutoff AND seq < (SELECT max(e.seq) FROM events e)
       AND EXISTS (SELECT 1 FROM jobs j WHERE j.job_id = t.job_id)
       AND NOT EXISTS (SELECT 1 FROM events n WHERE n.job_id = t.job_id AND n.seq > t.seq AND n.job_state IS NOT NULL)
   )
-ORDER BY seq LIMIT :most;
+ORDER BY seq LIMIT :limit;
 
 -- name: first_events_from
 SELECT seq, at FROM events WHERE seq >= :seq ORDER BY seq LIMIT 1;
@@ -205,20 +211,35 @@ SELECT seq, at FROM events ORDER BY seq DESC LIMIT 1;
 
 -- name: old_runs
 SELECT profile_id, token FROM runs
-WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY ended_at LIMIT :most;
+WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY ended_at LIMIT :limit;
 
 -- name: old_deliveries
-SELECT seq, ended_at FROM deliveries WHERE ended_at < :before ORDER BY ended_at LIMIT :most;
+SELECT seq, ended_at FROM deliveries WHERE ended_at < :before ORDER BY ended_at LIMIT :limit;
 
 -- name: count_deliveries
 SELECT state, count(*) AS deliveries, min(due_at) AS due_at, max(attempted_at) AS tried_at
 FROM deliveries WHERE state <> 'delivered' GROUP BY state;
 
 -- name: deliveries_of
-SELECT * FROM deliveries WHERE job_id = :job_id ORDER BY seq DESC LIMIT :most;
+SELECT * FROM deliveries WHERE job_id = :job_id ORDER BY seq DESC LIMIT :limit;
 
 -- name: tasks_that_wait
 SELECT DISTINCT j.pool, j.task FROM jobs j
 JOIN tasks t ON t.pool = j.pool AND t.task = j.task
 WHERE j.state = 'blocked' AND j.blocked_reason = 'blocked_by_no_worker'
-LIMIT :most;
+LIMIT :limit;
+
+-- name: token_by_id
+SELECT * FROM tokens WHERE token_id = :token_id;
+
+-- name: secrets_by_name
+SELECT * FROM secrets WHERE name IN :names[] ORDER BY name;
+
+-- name: secrets_of_lease
+SELECT s.* FROM runs r
+JOIN proxies x ON x.proxy_id = r.proxy_id
+JOIN secrets s ON x.credentials = 'secret:' || s.name
+WHERE r.profile_id = :profile_id AND r.token = :token;
+
+-- name: proxies_with_credentials
+SELECT proxy_id FROM proxies WHERE credentials = :credentials ORDER BY proxy_id LIMIT :limit;

@@ -13,20 +13,25 @@ from leasekeeper.core.events import Event
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import Lease, RunRecord, lease_key
 from leasekeeper.core.profiles import Lane, Profile
-from leasekeeper.core.readiness import Blocked, too_old
+from leasekeeper.core.readiness import WaitFacts, shown_reason, waits_as
 from leasekeeper.core.routing import routing_key
-from leasekeeper.core.why import WhyFacts
+from leasekeeper.core.schedules import Schedule, ScheduleState, keys_of
+from leasekeeper.core.secrets import Secret
+from leasekeeper.core.tokens import ApiToken
+from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, NotFound, Problem
-from leasekeeper.ports import MOST_IN_PAGE, Page, Stats
+from leasekeeper.lists import LISTS, is_number
+from leasekeeper.ports import Page, Stats
 from leasekeeper.stores.sql.codec import Row, decoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.lanes import read_account, read_job, read_lane, read_lease, read_profile, read_proxy
+from leasekeeper.stores.sql.schedule_rows import read_schedule
+from leasekeeper.wording import too_old
 
 T = TypeVar("T")
 
-MOST_DIGITS = 18
-MOST_TOLD = 3  # webhooks of one job, the newest of them, when somebody asks why
+MAX_TOLD = 3  # webhooks of one job, the newest of them, when somebody asks why
 
 # States whose shown form is not the stored one, or that have an index of their own.
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
@@ -37,89 +42,38 @@ _OPPOSITES = {"live": "ended", "open": "decided"}
 
 
 @dataclass(frozen=True, slots=True)
-class _List:
-    """How one kind of record is listed: its statements' prefix, its key, the column that orders it, its filters."""
+class _Table:
+    """Where one kind of record is found: its statements' prefix, and the column that orders it."""
 
     prefix: str
-    key: str
     order: str
-    filters: tuple[str, ...]
-    what: str
 
 
-_RUN_FILTERS = (
-    "status", "live", "lease_id", "profile_id", "account_id", "job_id", "run_id", "worker_id", "pool", "result", "task",
-)  # fmt: skip
-
-_LISTS: Mapping[type, _List] = {
-    Account: _List("find_account", "account_id", "account_id", ("account_id", "paused"), "account"),
-    Profile: _List("find_profile", "profile_id", "profile_id", ("profile_id", "account_id", "pool"), "profile"),
-    Lane: _List("find_lane", "profile_id", "profile_id", ("profile_id", "account_id", "state"), "profile"),
-    Proxy: _List("find_proxy", "proxy_id", "proxy_id", ("proxy_id",), "proxy"),
-    Limit: _List("find_limit", "pool", "pool", ("pool",), "limit of pool"),
-    Job: _List(
-        "find_job",
-        "job_id",
-        "seq",
-        (
-            "job_id",
-            "state",
-            "account_id",
-            "profile_id",
-            "task",
-            "pool",
-            "blocked_reason",
-            "idempotency_key",
-            "run_id",
-            "dropped",
-        ),
-        "job",
-    ),
-    Lease: _List("find_lease", "lease_id", "run_id", _RUN_FILTERS, "lease"),
-    RunRecord: _List("find_lease", "run_id", "run_id", _RUN_FILTERS, "run"),
-    Event: _List(
-        "find_event",
-        "seq",
-        "seq",
-        ("type", "account_id", "profile_id", "job_id", "run_id", "worker_id", "since"),
-        "event",
-    ),
-    Review: _List(
-        "find_review",
-        "review_id",
-        "review_id",
-        ("review_id", "open", "target", "account_id", "profile_id", "job_id"),
-        "review",
-    ),
-    Worker: _List("find_worker", "incarnation", "incarnation", ("incarnation", "worker_id", "pool"), "worker"),
-    Delivery: _List("find_delivery", "delivery_id", "seq", ("delivery_id", "state", "job_id", "host"), "webhook"),
+_TABLES: Mapping[type, _Table] = {
+    Account: _Table("find_account", "account_id"),
+    Profile: _Table("find_profile", "profile_id"),
+    Lane: _Table("find_lane", "profile_id"),
+    Proxy: _Table("find_proxy", "proxy_id"),
+    Limit: _Table("find_limit", "pool"),
+    Job: _Table("find_job", "seq"),
+    Lease: _Table("find_lease", "run_id"),
+    RunRecord: _Table("find_lease", "run_id"),
+    Event: _Table("find_event", "seq"),
+    Review: _Table("find_review", "review_id"),
+    Worker: _Table("find_worker", "incarnation"),
+    Delivery: _Table("find_delivery", "seq"),
+    ApiToken: _Table("find_token", "token_id"),
+    Secret: _Table("find_secret", "name"),
+    Schedule: _Table("find_schedule", "schedule_id"),
+    ScheduleState: _Table("find_schedule_state", "schedule_id"),
 }
 
 
-# Where people find the ids that there are.
-_COMMANDS: Mapping[type, str] = {
-    Account: "accounts",
-    Profile: "profiles",
-    Lane: "profiles",
-    Job: "jobs",
-    Lease: "leases",
-    RunRecord: "runs",
-    Review: "reviews",
-    Worker: "workers",
-    Delivery: "webhooks",
-}
-
-
-def filters_of(kind: type) -> tuple[str, ...]:
-    """The filters that a kind's list has."""
-    return _LISTS[kind].filters
-
-
-def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: str | None, most: int) -> Page[T]:
+def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: str | None, limit: int) -> Page[T]:
     """A page, put together from whole named pieces of SQL."""
-    spec = _LISTS[kind]
-    _check_filters(spec, where, most)
-    params: dict[str, Any] = {"most": most + 1}
+    spec = _TABLES[kind]
+    LISTS[kind].check(where, limit)
+    params: dict[str, Any] = {"limit": limit + 1}
     pieces = [spec.prefix]
     if kind is Event and "run_id" in where:
         # A run that is no longer kept may have left events: they are looked for everywhere.
@@ -139,29 +93,25 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
     if kind is Job:
         params |= _job_facts(tx, ctx)
         read = cast(Callable[[Row], T], shown_job)
+    if kind is Schedule:
+        read = cast(Callable[[Row], T], read_schedule)
     (rows,) = tx.read(("+".join(pieces), params))
-    items = [read(row) for row in rows[:most]]
-    return Page(items=items, after=str(rows[most - 1][spec.order]) if len(rows) > most else None)
+    items = [read(row) for row in rows[:limit]]
+    return Page(items=items, after=str(rows[limit - 1][spec.order]) if len(rows) > limit else None)
 
 
-def _check_filters(spec: _List, where: Mapping[str, str], most: int) -> None:
-    problems = [
-        Problem(name, f"a list of {spec.what}s has no such filter; it has: {', '.join(spec.filters)}")
-        for name in where
-        if name not in spec.filters
-    ]
-    if not 1 <= most <= MOST_IN_PAGE:
-        problems.append(Problem("most", f"must be 1 to {MOST_IN_PAGE}"))
-    if problems:
-        raise InputError("the list cannot be made", problems)
-
-
-def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
+def _piece(spec: _Table, name: str, value: str, params: dict[str, Any]) -> str:
     if name == "state" and spec.prefix == "find_job" and value in _SHOWN_STATES:
         return f"{spec.prefix}__{_SHOWN_STATES[value]}"
     if name == "lease_id":
         profile_id, token = lease_key(value) or ("", 0)
         params |= {"lease_profile": profile_id, "lease_token": token}
+    elif name == "blocked_reason":
+        facts = waits_as(value)
+        params |= {name: value, "want_hold": facts.hold or ""}
+        params |= {"want_full": _wanted(facts.full), "want_unserved": _wanted(facts.unserved)}
+    elif name == "schedule":
+        params["schedule_from"], params["schedule_to"] = keys_of(value)
     elif name == "since":
         params[name] = _number(value, name)
     elif name in _FLAGS:
@@ -172,7 +122,12 @@ def _piece(spec: _List, name: str, value: str, params: dict[str, Any]) -> str:
     return f"{spec.prefix}__{name}"
 
 
-def _narrower(spec: _List, name: str, value: str) -> str | None:
+def _wanted(fact: bool | None) -> int:
+    """A fact that a filter asks for; -1 if it may be either."""
+    return -1 if fact is None else int(fact)
+
+
+def _narrower(spec: _Table, name: str, value: str) -> str | None:
     """What also holds of the records with this value, where that is what an index knows them by."""
     match spec.prefix, name, value:
         case "find_job", "blocked_reason", _:
@@ -194,7 +149,7 @@ def _narrower(spec: _List, name: str, value: str) -> str | None:
 
 
 def _number(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
+    if not is_number(text):
         raise InputError("the list cannot be made", [Problem(name, "must be a number that an earlier page gave")])
     return int(text)
 
@@ -228,6 +183,13 @@ def _offered(tx: Tx, ctx: Context, now: datetime) -> dict[tuple[str, str], float
     return offered
 
 
+def _unwell(tx: Tx, ctx: Context, now: datetime, pool: str, task: str | None) -> tuple[Worker, ...]:
+    """The live workers of a pool, of those that offer the task, whose machine cannot run jobs now."""
+    (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
+    found = (worker for worker in map(decoder(Worker), rows) if worker.unwell_reason is not None)
+    return tuple(worker for worker in found if worker.pool == pool and (task is None or task in worker.tasks))
+
+
 def _newer(tx: Tx, offered: Mapping[tuple[str, str], float]) -> list[str]:
     """Profiles whose next job every live worker that offers it has to leave: its browser is too old."""
     oldest = min(offered.values(), default=inf)
@@ -241,22 +203,31 @@ def _newer(tx: Tx, offered: Mapping[tuple[str, str], float]) -> list[str]:
 def shown_job(row: Row) -> Job:
     """The job as people see it: a queued one that cannot run now is blocked, for its lane's reason."""
     job = read_job(row)
-    if job.state is JobState.QUEUED and row["shown_reason"] is not None:
-        engine = row["newer_engine"]
-        detail = job.detail if engine is None else too_old(job.profile_id, engine)
-        return replace(job, state=JobState.BLOCKED, blocked_reason=row["shown_reason"], detail=detail)
-    return job
+    if job.state is not JobState.QUEUED or (reason := shown_reason(_wait_facts(row))) is None:
+        return job
+    engine = row["newer_engine"]
+    detail = job.detail if engine is None else too_old(job.profile_id, engine)
+    return replace(job, state=JobState.BLOCKED, blocked_reason=reason, detail=detail)
+
+
+def _wait_facts(row: Row) -> WaitFacts:
+    return WaitFacts(hold=row["hold"], full=bool(row["pool_full"]), unserved=bool(row["no_worker"]))
+
+
+def shown_jobs(tx: Tx, ctx: Context, ids: Sequence[str]) -> dict[str, Job]:
+    """These jobs as lists show them."""
+    (rows,) = tx.read(("find_job+find_job__among", {"ids": list(ids), **_job_facts(tx, ctx)}))
+    return {row["job_id"]: shown_job(row) for row in rows}
 
 
 def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
     """One record by its id."""
-    spec = _LISTS[kind]
-    if spec.key not in spec.filters:
-        raise InputError(f"{spec.what}s have no id to get them by")
-    page = find(tx, ctx, kind, {spec.key: record_id}, None, 1)
+    listing = LISTS[kind]
+    if listing.key is None:
+        raise InputError(f"{listing.what}s have no id to get them by")
+    page = find(tx, ctx, kind, {listing.key: record_id}, None, 1)
     if not page.items:
-        hint = f"; see 'leasekeeper {_COMMANDS[kind]}'" if kind in _COMMANDS else ""
-        raise NotFound(f"there is no {spec.what} {record_id}{hint}")
+        raise NotFound(f"there is no {listing.what} {record_id}", what=listing.what, id=record_id)
     return page.items[0]
 
 
@@ -275,11 +246,7 @@ def stats(tx: Tx, ctx: Context) -> Stats:
     by_state = {row["state"]: row["jobs"] for row in jobs if row["jobs"]}
     blocked: dict[str, int] = {}
     for row in waiting:
-        reason = row["blocked_reason"] if row["state"] == "blocked" else row["hold"]
-        if reason is None and row["pool"] in facts["full"]:
-            reason = Blocked.CAPACITY.value
-        elif reason is None and (row["newer"] or f"{row['pool']}/{row['task']}" in facts["gone"]):
-            reason = Blocked.NO_WORKER.value
+        reason = row["blocked_reason"] if row["state"] == "blocked" else shown_reason(_wait_facts(row))
         if reason is None:
             by_state["queued"] = by_state.get("queued", 0) + row["jobs"]
         else:
@@ -319,7 +286,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         ("open_reviews_of", about),
     )
     if not lanes:
-        raise NotFound(f"there is no profile {wanted}; see 'leasekeeper profiles'")
+        raise NotFound(f"there is no profile {wanted}", what="profile", id=wanted)
     profile, account = read_profile(configs[0]), read_account(configs[0])
     lane = read_lane(lanes[0])
     leases = [read_lease(row) for row in runs]
@@ -341,7 +308,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
     owed: Sequence[Row] = []
     counted: Sequence[Row] = []
     if job is not None and job.callback_url is not None:
-        owed, counted = tx.read(("deliveries_of", {"job_id": job.job_id, "most": MOST_TOLD}), ("count_deliveries", {}))
+        owed, counted = tx.read(("deliveries_of", {"job_id": job.job_id, "limit": MAX_TOLD}), ("count_deliveries", {}))
     ran = find(tx, ctx, RunRecord, {"run_id": job.run_id}, None, 1).items if job and job.run_id else []
     return WhyFacts(
         now=now,
@@ -360,6 +327,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         limit=Limit(pool=pool, max_leases=limits[0]["max_leases"]) if limits else None,
         pool_leases=taken[0]["leases"],
         outdated=wanted in _job_facts(tx, ctx)["newer"],
+        unwell=_unwell(tx, ctx, now, pool, job.task if job else None),
         last_run=decoder(RunRecord)(last[0]) if last else None,
         job_run=ran[0] if ran else None,
         next_job=None if job else _next_job(tx, ctx, lane),

@@ -10,9 +10,10 @@ from datetime import timedelta
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryState, after_attempt, replayed, taken
 from leasekeeper.core.events import EventType
+from leasekeeper.core.records import evolve
 from leasekeeper.errors import IllegalTransition, NotFound
-from leasekeeper.ports import Decided, Look
-from leasekeeper.stores.sql.codec import clean, decoder, encoder, evolve, to_us
+from leasekeeper.ports import Decided, DeliveryRequest
+from leasekeeper.stores.sql.codec import clean, decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.log import Log
 
@@ -20,14 +21,14 @@ read_delivery = decoder(Delivery)
 _write_delivery = encoder(Delivery)
 _MOVING = ("seq", "state", "due_at", "attempts", "spent", "attempted_at", "answer", "ended_at")
 
-MOST_HOSTS = 500
+MAX_HOSTS = 500
 
 
-def due(tx: Tx, after: str, look: Look) -> tuple[list[str], str | None]:
+def due(tx: Tx, after: str, look: DeliveryRequest) -> tuple[list[str], str | None]:
     """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
     more hosts than one look takes in."""
     now, _ = tx.clock()
-    (rows,) = tx.read(("due_deliveries", {"after": after, "now": to_us(now), "hosts": MOST_HOSTS, "each": look.each}))
+    (rows,) = tx.read(("due_deliveries", {"after": after, "now": to_us(now), "hosts": MAX_HOSTS, "each": look.each}))
     hosts = sorted({row["host"] for row in rows})
     places: dict[str, int] = {}
     ranked = []
@@ -42,7 +43,7 @@ def due(tx: Tx, after: str, look: Look) -> tuple[list[str], str | None]:
                 continue
             slow -= 1
         chosen.append(delivery_id)
-    return chosen[: look.most], hosts[-1] if len(hosts) == MOST_HOSTS else None
+    return chosen[: look.limit], hosts[-1] if len(hosts) == MAX_HOSTS else None
 
 
 def take(tx: Tx, ctx: Context, ids: Sequence[str], hold: timedelta) -> list[Delivery]:
@@ -89,7 +90,7 @@ def replay(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     """A person sends a message once more."""
     now, (rows,) = tx.clock(("lock_deliveries", {"ids": [decision.id]}))
     if not rows:
-        raise NotFound(f"there is no webhook {decision.id}; see 'leasekeeper webhooks'")
+        raise NotFound(f"there is no webhook {decision.id}", what="webhook", id=decision.id)
     delivery = read_delivery(rows[0])
     if delivery.state is DeliveryState.PENDING and not delivery.tries and delivery.due_at <= now:
         raise IllegalTransition(f"webhook {decision.id} is pending and was not tried yet: there is nothing to replay")

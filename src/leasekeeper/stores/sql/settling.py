@@ -3,46 +3,36 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from leasekeeper.core.accounts import Routing
 from leasekeeper.core.events import EventType
-from leasekeeper.core.ids import JobId, ProfileId, RunId
-from leasekeeper.core.jobs import FINAL, Job, JobState
-from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult, lease_key, raised
-from leasekeeper.core.profiles import Cause, ProfileState, settle_state, worse
-from leasekeeper.core.routing import is_account_key
-from leasekeeper.core.settle import Ending, JobVerdict, LostFacts, Settlement
+from leasekeeper.core.ids import ProfileId, RunId
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.lanes import profile_ended, profile_expired, unparked
+from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, RunRecord, RunResult, lease_key, raised, silence
+from leasekeeper.core.records import changer, evolve
+from leasekeeper.core.routing import account_of, freed_keys
+from leasekeeper.core.settle import Ending, LostFacts, Settlement, ended_job, used_proxy
 from leasekeeper.core.settle import resolve as decide_lost
 from leasekeeper.core.settle import settle as decide_ending
-from leasekeeper.core.why import after_revoke
-from leasekeeper.errors import Conflict
+from leasekeeper.errors import Conflict, ConflictReason
 from leasekeeper.ports import Resolution, Settled
-from leasekeeper.stores.sql.claiming import held_keys
-from leasekeeper.stores.sql.codec import changer, clean, decoder, dump, evolve, to_us
+from leasekeeper.stores.sql.claiming import read_held_keys
+from leasekeeper.stores.sql.codec import clean, decoder, dump, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
-from leasekeeper.stores.sql.holding import renewal_row
+from leasekeeper.stores.sql.heartbeats import renewal_row
 from leasekeeper.stores.sql.lanes import (
     Work,
-    heads_by_profile,
+    find_heads,
     lock,
     lock_runs,
-    move,
-    next_head,
     refresh,
     refused,
     save,
-    unpark,
 )
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.submitting import change_job
 
 read_run = decoder(RunRecord)
-_ended = changer(Job, "state", "detail", "stop_reason", "run_at", "losses", "attempt", "finished_at", "version")
 _released = changer(Lease, "status", "ended_at", "unresolved")
-
-_TRIGGERED = {
-    ProfileState.QUARANTINED: Cause.QUARANTINE_TRIGGER,
-    ProfileState.REVIEW_REQUIRED: Cause.NEEDS_PERSON,
-}
 
 
 class _Ending:
@@ -69,17 +59,15 @@ class _Ending:
 
     def _find_heads(self) -> None:
         """A job that was given back takes its old place in its lane."""
-        (rows,) = self.tx.read(("heads", {"ids": sorted(self.returned)}))
-        for profile_id, heads in heads_by_profile(rows).items():
-            work = self.works[ProfileId(profile_id)]
-            next_head(work, heads, JobId(""), work.lane.waiting_at)
-            refresh(work, self.now)
+        find_heads(self.tx, self.works, self.returned)
+        for profile_id in self.returned:
+            refresh(self.works[profile_id], self.now)
 
     def end_job(self, job: Job | None, settlement: Settlement) -> Job | None:
         """The job as the settlement leaves it."""
         if job is None or settlement.job is None:
             return None
-        ended = _ended_job(job, settlement.job, settlement.stop_reason, self.now)
+        ended = ended_job(job, settlement.job, settlement.stop_reason, self.now)
         self.changed_jobs.append(change_job(ended))
         if ended.state is JobState.QUEUED:
             self.returned.add(ended.profile_id)
@@ -89,60 +77,13 @@ class _Ending:
         return ended
 
     def end_profile(self, work: Work, lease: Lease, settlement: Settlement) -> None:
-        """The profile as the settlement leaves it: at once, or when the last sharer ends."""
-        verdict = settlement.profile
-        lane = work.lane
-        if lane.state not in (ProfileState.LEASED, ProfileState.STALE):
-            refresh(work, self.now)
-            return
-        after_all = worse(lane.verdict, verdict.state)
-        if after_all is not lane.verdict:
-            work.change(verdict=after_all, verdict_reason=verdict.reason)
-            lane = work.lane
-        after = settle_state(live=len(work.live), unresolved=work.unresolved, verdict=lane.verdict, drain=lane.drain)
-        if after is ProfileState.LEASED or after is lane.state:
-            refresh(work, self.now)
-            return
-        cause = _cause(lane.state, after, verdict.cause)
-        reason = lane.verdict_reason or verdict.reason
-        move(work, after, cause, reason, self.now)
-        if after is ProfileState.STALE:
-            work.change(clean=False)
-        elif lane.verdict is not None or lane.drain or not lane.clean:
-            clean = lane.verdict is None
-            work.change(verdict=None, verdict_reason="", drain=False, clean=clean)
-        if after in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED):
-            self.log.review_profile(work.lane, lease.run_id, settlement.stop_reason or after.value, reason)
+        """The profile as the settlement leaves it, with a review if a person has to look at it."""
+        end = profile_ended(work, settlement.profile, self.now)
+        work.change(end.changes)
+        if end.review is not None:
+            reason = settlement.stop_reason or work.lane.state.value
+            self.log.review_profile(work.lane, lease.run_id, reason, end.review)
         refresh(work, self.now)
-
-
-def _cause(before: ProfileState, after: ProfileState, cause: Cause) -> Cause:
-    """The cause under which the table has this move; sharers can end in an order that blurs the verdict's own."""
-    if after is ProfileState.DISABLED:
-        return Cause.DRAINED
-    if before is ProfileState.STALE:
-        return Cause.RESOLVED
-    if after is ProfileState.STALE:
-        return cause if cause in (Cause.EXPIRED, Cause.NOT_PROVEN_CLOSED) else Cause.EXPIRED
-    if after is ProfileState.AVAILABLE:
-        return Cause.CLEAN_RELEASE
-    if after is ProfileState.REVIEW_REQUIRED and cause is Cause.EVIDENCE_NOT_SAVED:
-        return cause
-    return _TRIGGERED[after]
-
-
-def _ended_job(job: Job, verdict: JobVerdict, stop_reason: str | None, now: datetime) -> Job:
-    return _ended(
-        job,
-        state=verdict.state,
-        detail=verdict.detail,
-        stop_reason=stop_reason,
-        run_at=verdict.run_at or job.run_at,
-        losses=job.losses + (1 if verdict.lost else 0),
-        attempt=job.attempt - (1 if verdict.state is JobState.QUEUED else 0),
-        finished_at=now if verdict.state in FINAL else None,
-        version=job.version + 1,
-    )
 
 
 def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settled], list[str]]:
@@ -155,18 +96,9 @@ def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settle
         key
         for ending, answer in zip(endings, answers, strict=True)
         if answer.refused is None
-        for key in _freed(works[ending.ref.profile_id], ending.ref.routing_key)
+        for key in freed_keys(works[ending.ref.profile_id].account, ending.ref.routing_key)
     ]
     return answers, freed
-
-
-def _freed(work: Work, key: str) -> list[str]:
-    """The account keys that the end of a lease may free: its own, and the account's if that is routed as one by now."""
-    account = work.account
-    earlier = account.routing is Routing.ACCOUNT_TASK and not is_account_key(key)
-    wide = account.routing is Routing.ACCOUNT or earlier
-    keys = {key, f"account:{account.account_id}"} if wide else {key}
-    return [key for key in sorted(keys) if is_account_key(key)]
 
 
 def _settle_one(batch: _Ending, ending: Ending) -> Settled:
@@ -175,7 +107,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
     lease = next((o for o in work.open if o.token == ref.token), None) if work else None
     why = refused(batch.tx, lease, ref, batch.now)
     if why is not None or lease is None or work is None:
-        why = why or "the lease is not live"
+        why = why or Refusal.NO_SUCH_LEASE
         batch.log.refused(ref, "settle", why)
         return Settled(lease_id=ref.lease_id, refused=why)
     job = batch.jobs.get(lease.run_id)
@@ -199,13 +131,14 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
             output=ending.output,
             actual=ending.actual,
             timings=ending.timings,
+            proxy_used=used_proxy(ending),
         )
     )
     if ending.engine is not None:
-        work.change(engine=max(ending.engine, work.lane.engine or 0))
+        work.change({"engine": max(ending.engine, work.lane.engine or 0)})
     fence = {}
     if (token := raised(work.lane.token, ending.fence)) != work.lane.token:
-        work.change(token=token)
+        work.change({"token": token})
         fence["fence"] = token
     ended = batch.end_job(job, settlement)
     batch.end_profile(work, lease, settlement)
@@ -266,6 +199,7 @@ def _end_row(
     output: Mapping[str, object] | None = None,
     actual: Mapping[str, str] | None = None,
     timings: Mapping[str, float] | None = None,
+    proxy_used: bool = True,
 ) -> dict[str, object]:
     return {
         "profile_id": lease.profile_id,
@@ -282,27 +216,29 @@ def _end_row(
         "output": None if output is None else dump(output),
         "actual": dump(actual or {}),
         "timings": dump(timings or {}),
+        "proxy_used": proxy_used,
     }
 
 
-def expire(tx: Tx, ctx: Context, most: int, seen: datetime | None = None) -> tuple[list[Lease], list[str]]:
-    """End leases whose time is up. Those whose profile somebody holds right now wait for the next sweep."""
+def expire(tx: Tx, ctx: Context, limit: int, seen: datetime | None = None) -> tuple[list[Lease], list[str]]:
+    """End leases that have expired. Those whose profile somebody holds right now wait for the next sweep."""
     now, _ = tx.clock()
     if tx.lenient:
         return [], []
-    (rows,) = tx.read(("expired_runs", {"now": to_us(_earlier(now, seen)), "most": most}))
+    (rows,) = tx.read(("expired_runs", {"now": to_us(_earlier(now, seen)), "limit": limit}))
     if not rows:
         return [], []
     now, works, _ = lock(tx, [row["profile_id"] for row in rows], waiting=False)
     batch = _Ending(tx, ctx, now, works, {})
-    expired = [
+    gone = [
         _end_unexplained(batch, work, lease)
         for work in works.values()
         for lease in work.live
         if lease.expires_at <= _earlier(now, seen)
     ]
     batch.save()
-    return expired, [key for lease in expired for key in _freed(works[lease.profile_id], lease.routing_key)]
+    freed = [key for lease in gone for key in freed_keys(works[lease.profile_id].account, lease.routing_key)]
+    return gone, freed
 
 
 def _earlier(now: datetime, seen: datetime | None) -> datetime:
@@ -324,7 +260,13 @@ def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease 
     if work is None or lease is None:
         return None
     if lease.status is LeaseStatus.REVOKED:
-        raise Conflict(f"lease {lease_id} was revoked already: {after_revoke(lease, now)}")
+        raise Conflict(
+            f"lease {lease_id} was revoked already; its profile stays leased until it expires",
+            cause=ConflictReason.LEASE_REVOKED,
+            lease_id=lease_id,
+            profile_id=lease.profile_id,
+            until_at=lease.expires_at,
+        )
     revoked = evolve(lease, status=LeaseStatus.REVOKED)
     tx.write("renew_runs", [renewal_row(revoked)])
     log = Log(ctx, now)
@@ -345,15 +287,7 @@ def _end_unexplained(batch: _Ending, work: Work, lease: Lease) -> Lease:
     ended = evolve(lease, status=status, ended_at=lease.expires_at, unresolved=True)
     _end_lease(work, ended)
     batch.runs.append(_end_row(lease, status, lease.expires_at, unresolved=True))
-    if work.lane.state is ProfileState.LEASED and not work.live:
-        move(
-            work,
-            ProfileState.STALE,
-            Cause.EXPIRED,
-            f"lease {status}: {lease.worker_id} stopped reporting",
-            batch.now,
-        )
-        work.change(clean=False)
+    work.change(profile_expired(work, f"lease {status}: {silence(lease, batch.now)}", batch.now))
     refresh(work, batch.now)
     batch.log.event(
         EventType.LEASE_EXPIRED,
@@ -420,7 +354,7 @@ def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[
     # The evidence of a run that was released is its holder's own: a keeper's report is kept with lost ones only.
     early = facts == LostFacts() and lease.status is not LeaseStatus.RELEASED
     facts = LostFacts.recalled(run.final_url, run.evidence) if early else _cleaned(facts)
-    return facts, {**run.evidence, **facts.kept()} if facts.reported_by else run.evidence
+    return facts, facts.merged(run.evidence) if facts.reported_by else run.evidence
 
 
 def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
@@ -477,16 +411,26 @@ def wake(tx: Tx, keys: Sequence[str]) -> int:
 
     The accounts are locked first, so that a claim which is about to park a lane has done so.
     """
-    accounts = sorted({key.split(":")[1] for key in keys})
+    accounts = sorted({account_of(key) for key in keys})
     tx.read(("lock_accounts", {"ids": accounts}))
     counts, parked = tx.read(("account_keys", {"accounts": accounts}), ("parked_lanes", {"keys": sorted(set(keys))}))
-    taken = held_keys(counts)
+    taken = read_held_keys(counts)
     free = [row["profile_id"] for row in parked if row["waits_on"] not in taken]
     if not free:
         return 0
     now, works, _ = lock(tx, free)
     for work in works.values():
-        unpark(work)
+        work.change(unparked(work.lane))
         refresh(work, now)
     save(tx, works.values())
     return len(works)
+
+
+def free_parked_keys(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
+    """Of the keys that lanes wait for, a page after this one: those that nobody holds. The second answer: what to go
+    on after, if there are more. It takes no locks: `wake` looks again."""
+    (rows,) = tx.read(("parked_keys", {"after": after, "limit": limit}))
+    keys = [row["waits_on"] for row in rows]
+    (counts,) = tx.read(("account_keys", {"accounts": sorted({account_of(key) for key in keys})}))
+    taken = read_held_keys(counts)
+    return [key for key in keys if key not in taken], keys[-1] if len(keys) == limit else None

@@ -5,14 +5,14 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar, assert_never
 
-from leasekeeper.aside import aside
 from leasekeeper.core.decisions import Decision, Target
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
@@ -20,19 +20,20 @@ from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.leases import Lease, LeaseRef
 from leasekeeper.core.policy import Policy, Retention
-from leasekeeper.core.records import quick_init
+from leasekeeper.core.records import evolve, quick_init
 from leasekeeper.core.settle import Browser, Ending
-from leasekeeper.core.why import WhyFacts
+from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import InputError, NotFound, Problem, StoreError
 from leasekeeper.ports import (
-    MOST_IN_BATCH,
+    MAX_IN_BATCH,
     ClaimRequest,
     Decided,
+    DeliveryRequest,
+    Fired,
     Grant,
     HandedOver,
     LeaseRequest,
-    Look,
     Page,
     Renewal,
     Renewed,
@@ -46,24 +47,30 @@ from leasekeeper.stores.sql import (
     claiming,
     configuring,
     deciding,
-    handing,
-    holding,
+    hand_over,
+    heartbeats,
     pruning,
     reading,
+    scheduling,
     sending,
     settling,
     submitting,
+    tokens,
 )
-from leasekeeper.stores.sql.codec import check_structure, clean, evolve
+from leasekeeper.stores.sql.access import AccessOperations
+from leasekeeper.stores.sql.batching import Batcher
+from leasekeeper.stores.sql.codec import check_structure, clean
 from leasekeeper.stores.sql.engine import Context, Engine, Tx
 from leasekeeper.stores.sql.lanes import read_lease
-from leasekeeper.stores.sql.threads import Batcher
+from leasekeeper.threads import run_in_thread
 from leasekeeper.wire.jobs import fingerprint
 
 T = TypeVar("T")
 
-MOST_TOGETHER = 64
-MOST_BRIEF = 8
+MAX_TOGETHER = 64
+MAX_BRIEF = 8
+MAX_BRIEF_ASIDE = 32
+MAX_PASSES = 64
 SHORTEST_TTL = timedelta(seconds=1)  # as of the setting lease_ttl: a shorter one cannot be renewed in time
 LONGEST_TTL = timedelta(days=30)
 
@@ -101,39 +108,43 @@ new_id = Ids()
 
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """One call of a worker: endings to settle, or a claim, or both. `again`: the claim was put off once."""
+class _Call:
+    """One call: endings to settle, or a claim. `again`: the claim was put off once. `thorough`: it met many lanes that
+    cannot run, and goes on."""
 
     endings: Sequence[Ending] = ()
     claim: ClaimRequest | None = None
     again: bool = False
+    thorough: bool = False
 
 
-class _Turned(NamedTuple):
+class _Answer(NamedTuple):
     """What came of one call, and what is done for others after it. No `grants`: the claim was put off until then."""
 
     settled: list[Settled]
     grants: list[Grant] | None
     woken: "asyncio.Future[int] | None"
+    unfinished: bool
 
 
 class _Changed(NamedTuple):
     """What one commit did for several calls."""
 
-    turns: Sequence[_Turn]
+    calls: Sequence[_Call]
     settled: list[Settled]
     freed: list[str]
     granted: list[list[Grant] | None]
+    unfinished: bool
 
 
-class SqlStore:
+class SqlStore(AccessOperations):
     """A store on SQL. See ports.Store for what each operation guarantees."""
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
         self._engine = engine
         self._ctx = Context(policy=policy, new_id=new_id, jitter=random.random)
-        self._turns: Batcher[_Turn, _Changed, _Turned] = Batcher(
-            self._send, self._turned, MOST_TOGETHER, self._give_back
+        self._calls: Batcher[_Call, _Changed, _Answer] = Batcher(
+            self._send, self._answers, MAX_TOGETHER, self._give_back
         )
 
     async def check(self) -> StoreInfo:
@@ -153,68 +164,64 @@ class SqlStore:
         _check_batch(specs, "jobs")
         if not specs:
             return []
-        bodies = _bodies(specs) if len(specs) <= FEW else await aside(_bodies, specs)
+        _check_kept("nothing was submitted", ((f"jobs[{n}].payload", spec.payload) for n, spec in enumerate(specs)))
+        bodies = _bodies(specs) if len(specs) <= FEW else await run_in_thread(_bodies, specs)
         answers = await self._engine.change(lambda tx: submitting.submit(tx, self._ctx, specs, bodies))
         self._engine.hint()
         return answers
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         _check_claim(request)
-        turned = await self._turns.put(_Turn(claim=request))
-        if turned.grants is None and turned.woken is not None:
-            await asyncio.shield(turned.woken)
-        return await self._claimed(turned, request)
+        answer = await self._calls.put(_Call(claim=request))
+        if answer.grants is None:
+            if answer.woken is not None:
+                await asyncio.shield(answer.woken)
+            answer = await self._calls.put(_Call(claim=request, again=True))
+        for _ in range(MAX_PASSES):
+            if answer.grants or not answer.unfinished:
+                break
+            answer = await self._calls.put(_Call(claim=request, again=True, thorough=True))
+        return answer.grants or []
 
-    async def turn(self, endings: Sequence[Ending], request: ClaimRequest) -> tuple[list[Settled], list[Grant]]:
-        _check_endings(endings)
-        _check_claim(request)
-        turned = await self._turns.put(_Turn(endings=_closed_or_not(endings), claim=request))
-        if turned.woken is not None:
-            try:
-                await asyncio.shield(turned.woken)
-            except asyncio.CancelledError:
-                await self._give_back(turned)
-                raise
-        grants: list[Grant] = []
-        with suppress(StoreError):  # what was settled is settled: who gets nothing asks again
-            grants = await self._claimed(turned, request)
-        return turned.settled, grants
-
-    async def _claimed(self, turned: _Turned, request: ClaimRequest) -> list[Grant]:
-        """What a call was granted. A claim that was put off is made now."""
-        if turned.grants is None:
-            turned = await self._turns.put(_Turn(claim=request, again=True))
-        return turned.grants or []
-
-    def _send(self, turns: Sequence["_Turn"]) -> "asyncio.Future[_Changed]":
-        """What a process settles and claims at one moment shares a commit: a busy worker's usual turn is one."""
-        endings = [ending for turn in turns for ending in turn.endings]
-        claims = [(turn.claim, turn.again) for turn in turns if turn.claim is not None]
+    def _send(self, calls: Sequence["_Call"]) -> "asyncio.Future[_Changed]":
+        """What a process settles and claims at one moment shares a commit."""
+        endings = [ending for call in calls for ending in call.endings]
+        claims = [(call.claim, call.again) for call in calls if call.claim is not None]
         requests = [request for request, _ in claims]
+        few = len(endings) + sum(request.limit for request in requests) <= MAX_BRIEF
+        brief = few and not any(call.thorough for call in calls)
 
         def operation(tx: Tx) -> _Changed:
             if endings and requests:
                 claiming.expect(tx, requests)
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
             if endings and requests:
-                tx.hand_on()
+                tx.flush_writes()
             granted: list[list[Grant] | None] = [None] * len(requests)
+            patience = claiming.Patience(MAX_BRIEF_ASIDE if brief else MAX_IN_BATCH)
             # Lanes that waited for a key are woken after this commit: a claim in it would pass them over.
             now = [n for n, (_, again) in enumerate(claims) if again or not freed]
-            for n, grants in zip(now, self._grant(tx, [requests[n] for n in now], bool(settled)), strict=True):
+            asked = [requests[n] for n in now]
+            for n, grants in zip(now, self._grant(tx, asked, patience, again=bool(settled)), strict=True):
                 granted[n] = grants
-            return _Changed(turns, settled, freed, granted)
+            return _Changed(calls, settled, freed, granted, patience.unfinished)
 
-        brief = len(endings) + sum(request.most for request in requests) <= MOST_BRIEF
         return self._engine.change(operation, brief=brief)
 
-    def _grant(self, tx: Tx, requests: Sequence[ClaimRequest], settled: bool) -> list[list[Grant]]:
-        granted = claiming.claim_all(tx, self._ctx, requests) if requests else []
-        if settled:
-            self._claim_more(tx, requests, granted)
+    def _grant(
+        self, tx: Tx, requests: Sequence[ClaimRequest], patience: claiming.Patience, *, again: bool
+    ) -> list[list[Grant]]:
+        """Grant what was asked for. Whoever gets too little looks `again`: what was settled a moment ago may be
+        ready."""
+        granted = claiming.claim_all(tx, self._ctx, requests, patience) if requests else []
+        short = [n for n, request in enumerate(requests) if len(granted[n]) < request.limit] if again else []
+        if short:
+            missing = [evolve(requests[n], limit=requests[n].limit - len(granted[n])) for n in short]
+            for n, more in zip(short, claiming.claim_all(tx, self._ctx, missing, patience), strict=True):
+                granted[n].extend(more)
         return granted
 
-    def _turned(self, changed: "_Changed") -> list["_Turned"]:
+    def _answers(self, changed: "_Changed") -> list["_Answer"]:
         """Everybody's part of a commit. Those who settled wake whom they made room for."""
         woken = None
         if changed.freed:
@@ -223,27 +230,19 @@ class SqlStore:
             self._engine.hint()
         settled, granted = iter(changed.settled), iter(changed.granted)
         return [
-            _Turned(
-                settled=list(islice(settled, len(turn.endings))),
-                grants=next(granted) if turn.claim is not None else [],
+            _Answer(
+                settled=list(islice(settled, len(call.endings))),
+                grants=next(granted) if call.claim is not None else [],
                 woken=woken,
+                unfinished=changed.unfinished,
             )
-            for turn in changed.turns
+            for call in changed.calls
         ]
 
-    async def _give_back(self, turned: "_Turned") -> None:
+    async def _give_back(self, answer: "_Answer") -> None:
         """The caller is gone, and does not know what it was granted: its jobs take their places again."""
-        if turned.grants:
-            await self.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in turned.grants])
-
-    def _claim_more(self, tx: Tx, requests: Sequence[ClaimRequest], granted: Sequence[list[Grant]]) -> None:
-        """Whoever got less than they asked for looks again: what was settled a moment ago may be ready now."""
-        short = [n for n, request in enumerate(requests) if len(granted[n]) < request.most]
-        if not short:
-            return
-        missing = [evolve(requests[n], most=requests[n].most - len(granted[n])) for n in short]
-        for n, more in zip(short, claiming.claim_all(tx, self._ctx, missing), strict=True):
-            granted[n].extend(more)
+        if answer.grants:
+            await self.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in answer.grants])
 
     async def acquire(self, request: LeaseRequest) -> Grant:
         if request.ttl is not None and not SHORTEST_TTL <= request.ttl <= LONGEST_TTL:
@@ -256,30 +255,34 @@ class SqlStore:
         if not renewals:
             return []
         return await self._engine.change(
-            lambda tx: holding.renew(tx, self._ctx, renewals), brief=len(renewals) <= MOST_BRIEF
+            lambda tx: heartbeats.renew(tx, self._ctx, renewals), brief=len(renewals) <= MAX_BRIEF
         )
 
     async def checkpoint(self, ref: LeaseRef, step: str, *, url: str | None = None) -> None:
         step, url = clean(step), clean(url) if url else None
-        why = await self._engine.change(lambda tx: holding.checkpoint(tx, self._ctx, ref, step, url), brief=True)
-        holding.lost(ref, why)
+        why = await self._engine.change(lambda tx: heartbeats.checkpoint(tx, self._ctx, ref, step, url), brief=True)
+        heartbeats.lost(ref, why)
 
-    async def enter_section(self, ref: LeaseRef, name: str) -> None:
-        why = await self._engine.change(lambda tx: holding.enter_section(tx, self._ctx, ref, clean(name)), brief=True)
-        holding.lost(ref, why)
+    async def enter_section(self, ref: LeaseRef, name: str, *, idempotent: bool = False) -> None:
+        why = await self._engine.change(
+            lambda tx: heartbeats.enter_section(tx, self._ctx, ref, clean(name), idempotent=idempotent), brief=True
+        )
+        heartbeats.lost(ref, why)
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
-        why = await self._engine.change(lambda tx: holding.leave_section(tx, self._ctx, ref, clean(name)), brief=True)
-        holding.lost(ref, why)
+        why = await self._engine.change(
+            lambda tx: heartbeats.leave_section(tx, self._ctx, ref, clean(name)), brief=True
+        )
+        heartbeats.lost(ref, why)
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
         _check_endings(endings)
         if not endings:
             return []
-        turned = await self._turns.put(_Turn(endings=_closed_or_not(endings)))
-        if turned.woken is not None:
-            await asyncio.shield(turned.woken)
-        return turned.settled
+        answer = await self._calls.put(_Call(endings=_closed_or_not(endings)))
+        if answer.woken is not None:
+            await asyncio.shield(answer.woken)
+        return answer.settled
 
     async def hand_over(
         self, ending: Ending, request: ClaimRequest, *, among: Sequence[str] | None = None
@@ -289,45 +292,61 @@ class SqlStore:
         ending = evolve(ending, facts=evolve(ending.facts, browser=Browser.HANDED_OVER))
         try:
             handed, freed = await self._engine.change(
-                lambda tx: handing.hand_over(tx, self._ctx, ending, request, tasks)
+                lambda tx: hand_over.hand_over(tx, self._ctx, ending, request, tasks)
             )
-        except handing.NobodyWaits:
+        except hand_over.NobodyWaits:
             return None
         await self._wake(freed)
         return handed
 
-    async def expire(self, most: int = MOST_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
-        expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, most, seen))
+    async def expire(self, limit: int = MAX_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
+        expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, limit, seen))
         if freed:
             await self._wake(freed)
         return expired
 
     async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
-        await self._engine.change(lambda tx: holding.pause_expiry(tx, self._ctx, span, jump))
+        await self._engine.change(lambda tx: heartbeats.pause_expiry(tx, self._ctx, span, jump))
 
-    async def unresolved(self, most: int = MOST_IN_BATCH) -> list[Lease]:
-        rows = await self._engine.view(lambda tx: tx.read(("unresolved_runs", {"most": most}))[0])
+    async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
+        rows = await self._engine.view(lambda tx: tx.read(("unresolved_runs", {"limit": limit}))[0])
         return [read_lease(row) for row in rows]
 
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         _check_batch(resolutions, "resolutions")
+        found = ((f"resolutions[{n}].facts.evidence", each.facts.evidence) for n, each in enumerate(resolutions))
+        _check_kept("nothing was resolved", found)
         if not resolutions:
             return []
         answers = await self._engine.change(lambda tx: settling.resolve(tx, self._ctx, resolutions))
         self._engine.hint()
         return answers
 
-    async def promote(self, most: int = MOST_IN_BATCH) -> int:
-        promoted = await self._engine.change(lambda tx: submitting.promote(tx, self._ctx, most))
+    async def promote(self, limit: int = MAX_IN_BATCH) -> int:
+        promoted = await self._engine.change(lambda tx: submitting.promote(tx, self._ctx, limit))
         if promoted:
             self._engine.hint()
         return promoted
 
-    async def heal(self, most: int = MOST_IN_BATCH) -> int:
-        keys, tasks = await self._engine.view(
-            lambda tx: tx.read(("parked_keys", {"most": most}), ("tasks_that_wait", {"most": most}))
-        )
-        healed = await self._wake([row["waits_on"] for row in keys]) if keys else 0
+    async def fire(self, limit: int = MAX_IN_BATCH) -> list[Fired]:
+        if not 1 <= limit <= MAX_IN_BATCH:
+            raise InputError("nothing was fired", [Problem("limit", f"must be 1 to {MAX_IN_BATCH}")])
+        fired, more = list[Fired](), await self._engine.view(scheduling.any_due)
+        while more and not fired:
+            fired, more = await self._engine.change(lambda tx: scheduling.fire(tx, self._ctx, limit))
+        if fired:
+            self._engine.hint()
+        return fired
+
+    async def heal(self, limit: int = MAX_IN_BATCH) -> int:
+        healed, last = 0, ""
+        while True:
+            free, more = await self._engine.view(partial(settling.free_parked_keys, after=last, limit=limit))
+            healed += await self._wake(free) if free else 0
+            if more is None:
+                break
+            last = more
+        (tasks,) = await self._engine.view(lambda tx: tx.read(("tasks_that_wait", {"limit": limit})))
         for row in tasks:
             healed += await self._unblock(row["pool"], [row["task"]])
         return healed
@@ -344,6 +363,10 @@ class SqlStore:
                 operation = deciding.decide_account
             case Target.WEBHOOK:
                 operation = sending.replay
+            case Target.TOKEN:
+                operation = tokens.revoke
+            case Target.SCHEDULE:
+                operation = scheduling.decide_schedule
             case Target.LEASE:
                 return await self._revoke(decision)
             case _:
@@ -357,12 +380,12 @@ class SqlStore:
             lambda tx: settling.revoke(tx, self._ctx, decision.id, decision.actor, decision.note)
         )
         if lease is None:
-            raise NotFound(f"there is no live lease {decision.id}; see 'leasekeeper leases'")
+            raise NotFound(f"there is no live lease {decision.id}", what="lease", id=decision.id)
         return Decided(state=lease.status, version=0)
 
-    async def take_deliveries(self, look: Look, hold: timedelta, *, after: str = "") -> Page[Delivery]:
-        if not 1 <= look.most <= MOST_IN_BATCH or look.each < 1:
-            raise InputError(f"one takes 1 to {MOST_IN_BATCH} webhooks, at least 1 of each host")
+    async def take_deliveries(self, look: DeliveryRequest, hold: timedelta, *, after: str = "") -> Page[Delivery]:
+        if not 1 <= look.limit <= MAX_IN_BATCH or look.each < 1:
+            raise InputError(f"one takes 1 to {MAX_IN_BATCH} webhooks, at least 1 of each host")
         ids, more = await self._engine.view(lambda tx: sending.due(tx, after, look))
         taken = await self._engine.change(lambda tx: sending.take(tx, self._ctx, ids, hold)) if ids else []
         return Page(items=taken, after=more)
@@ -382,13 +405,14 @@ class SqlStore:
         """Jobs that waited for a worker to offer their task move on, a batch at a time."""
         freed = 0
         while True:
-            moved = await self._engine.change(lambda tx: submitting.unblock(tx, self._ctx, pool, tasks, MOST_IN_BATCH))
+            moved = await self._engine.change(lambda tx: submitting.unblock(tx, self._ctx, pool, tasks, MAX_IN_BATCH))
             freed += moved
             self._engine.hint()
-            if moved < MOST_IN_BATCH:
+            if moved < MAX_IN_BATCH:
                 return freed
 
     async def record(self, event: Event) -> None:
+        _check_kept("the event was not recorded", [("data", event.data)])
         await self._engine.change(lambda tx: deciding.record(tx, event))
 
     async def get(self, kind: type[T], record_id: str) -> T:
@@ -400,9 +424,9 @@ class SqlStore:
         where: Mapping[str, str] | None = None,
         *,
         after: str | None = None,
-        most: int = 100,
+        limit: int = 100,
     ) -> Page[T]:
-        return await self._engine.view(lambda tx: reading.find(tx, self._ctx, kind, where or {}, after, most))
+        return await self._engine.view(lambda tx: reading.find(tx, self._ctx, kind, where or {}, after, limit))
 
     async def stats(self) -> Stats:
         return await self._engine.view(lambda tx: reading.stats(tx, self._ctx))
@@ -415,8 +439,8 @@ class SqlStore:
     async def wait(self, pool: str, timeout: timedelta) -> None:  # noqa: ARG002 - the port's; any change wakes all
         await self._engine.wait(timeout)
 
-    async def prune(self, retention: Retention, most: int = MOST_IN_BATCH) -> int:
-        return await self._engine.change(lambda tx: pruning.prune(tx, retention, most))
+    async def prune(self, retention: Retention, limit: int = MAX_IN_BATCH) -> int:
+        return await self._engine.change(lambda tx: pruning.prune(tx, retention, limit))
 
     async def _wake(self, keys: Sequence[str]) -> int:
         """Ready the lanes that waited for these keys, and tell whoever waits for work.
@@ -434,13 +458,13 @@ class SqlStore:
 
 
 def _check_batch(items: Sequence[object], what: str) -> None:
-    if len(items) > MOST_IN_BATCH:
-        raise InputError("nothing was done", [Problem(what, f"at most {MOST_IN_BATCH} in one call, got {len(items)}")])
+    if len(items) > MAX_IN_BATCH:
+        raise InputError("nothing was done", [Problem(what, f"at most {MAX_IN_BATCH} in one call, got {len(items)}")])
 
 
 def _check_claim(request: ClaimRequest) -> None:
-    if not 1 <= request.most <= MOST_IN_BATCH or not request.tasks:
-        raise InputError(f"a claim asks for 1 to {MOST_IN_BATCH} jobs of at least one task")
+    if not 1 <= request.limit <= MAX_IN_BATCH or not request.tasks:
+        raise InputError(f"a claim asks for 1 to {MAX_IN_BATCH} jobs of at least one task")
 
 
 def _closed_or_not(endings: Sequence[Ending]) -> list[Ending]:
@@ -454,14 +478,21 @@ def _closed_or_not(endings: Sequence[Ending]) -> list[Ending]:
 
 
 def _check_endings(endings: Sequence[Ending]) -> None:
-    """What cannot be kept is refused before it shares a commit with others."""
     _check_batch(endings, "endings")
+    names = ("output", "evidence", "actual", "timings")
+    _check_kept(
+        "nothing was settled",
+        ((f"endings[{n}].{name}", getattr(ending, name)) for n, ending in enumerate(endings) for name in names),
+    )
+
+
+def _check_kept(message: str, structures: Iterable[tuple[str, object]]) -> None:
+    """What cannot be kept is refused before it shares a commit with others, and so is what nobody could read again."""
     problems = []
-    for index, ending in enumerate(endings):
-        for name in ("output", "evidence", "actual", "timings"):
-            try:
-                check_structure(getattr(ending, name))
-            except (TypeError, ValueError, RecursionError) as error:
-                problems.append(Problem(f"endings[{index}].{name}", f"cannot be kept as JSON: {error}"))
+    for where, value in structures:
+        try:
+            check_structure(value)
+        except (TypeError, ValueError) as error:
+            problems.append(Problem(where, f"cannot be kept as JSON: {error}"))
     if problems:
-        raise InputError("nothing was settled", problems)
+        raise InputError(message, problems)

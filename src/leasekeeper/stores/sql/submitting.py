@@ -1,41 +1,26 @@
 """Jobs on their way into a lane: submitted, due, or free of what blocked them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from datetime import datetime
 
-from leasekeeper.core.conflicts import decide_conflict
+from leasekeeper.core.conflicts import ConflictDecision
 from leasekeeper.core.events import EventType
-from leasekeeper.core.ids import AccountId, JobId, ProfileId
-from leasekeeper.core.jobs import FINAL, Job, JobSpec, JobState
+from leasekeeper.core.ids import ProfileId
+from leasekeeper.core.jobs import Job, JobSpec, JobState
+from leasekeeper.core.lanes import may_be_older_than_head, offered
 from leasekeeper.core.leases import Lease
-from leasekeeper.core.profiles import ProfileState, ReleasePolicy
-from leasekeeper.core.readiness import Blocked, can_share, job_gate, lane_gate
-from leasekeeper.core.routing import is_account_key, routing_key
-from leasekeeper.errors import (
-    AmbiguousProfile,
-    IdempotencyConflict,
-    InputError,
-    Problem,
-    UnknownAccount,
-    UnknownProfile,
-    UnknownTask,
-)
+from leasekeeper.core.placing import NOTHING, check_policy, new_job, place, profile_for
+from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.records import evolve
+from leasekeeper.core.routing import is_account_key
+from leasekeeper.errors import IdempotencyConflict, InputError, Problem, UnknownProfile, UnknownTask
 from leasekeeper.ports import Submitted
-from leasekeeper.stores.sql.codec import Row, encoder, evolve, to_us
+from leasekeeper.stores.sql.codec import Row, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
-from leasekeeper.stores.sql.lanes import (
-    Work,
-    heads_by_profile,
-    lock,
-    next_head,
-    offer,
-    read_job,
-    read_lease,
-    refresh,
-    save,
-)
+from leasekeeper.stores.sql.lanes import Work, find_heads, lock, read_job, read_lease, refresh, save
 from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.reading import shown_jobs
 
 JOB_CHANGES = [
     "seq",
@@ -45,6 +30,7 @@ JOB_CHANGES = [
     "detail",
     "attempt",
     "losses",
+    "given_back",
     "approved",
     "dropped",
     "run_id",
@@ -55,12 +41,6 @@ JOB_CHANGES = [
 ]
 write_job = encoder(Job)
 change_job = encoder(Job, tuple(JOB_CHANGES))
-_POLICY_STRICTNESS = list(ReleasePolicy)
-_SPEC_FIELDS = tuple(
-    f.name
-    for f in fields(JobSpec)
-    if f.name not in {"job_id", "account_id", "profile_id", "pool", "created_at", "attempt"}
-)
 
 
 def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]) -> list[Submitted]:
@@ -91,21 +71,12 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]
             continue
         work = works.get(profile_id) if profile_id is not None else None
         if work is None:
-            raise UnknownProfile(
-                f"jobs[{index}].profile_id: profile {profile_id} was removed from the fleet just now. "
-                "Nothing was submitted"
-            )
-        job = _new_job(ctx, spec, work, now)
+            fault = Problem(f"jobs[{index}].profile_id", f"profile {profile_id} was removed from the fleet just now")
+            raise UnknownProfile(NOTHING, [fault], profile_id=profile_id)
+        job = new_job(spec, work, fresh_id=ctx.new_id(), now=now)
         if job.job_id in existing:
-            raise InputError(
-                "nothing was submitted",
-                [
-                    Problem(
-                        f"jobs[{index}].job_id",
-                        f"{job.job_id} exists already; leave it out to get a fresh one",
-                    )
-                ],
-            )
+            fault = Problem(f"jobs[{index}].job_id", f"{job.job_id} exists already; leave it out to get a fresh one")
+            raise InputError(NOTHING, [fault])
         _check_spec(ctx, job, work, placer.known(job), index)
         existing.add(job.job_id)
         placed, decision = placer.enter(job, work, EventType.JOB_SUBMITTED)
@@ -119,7 +90,23 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]
     if new_rows:
         tx.write("insert_jobs", new_rows)
     placer.save()
-    return answers
+    return _as_shown(tx, ctx, now, answers)
+
+
+def _as_shown(tx: Tx, ctx: Context, now: datetime, answers: Sequence[Submitted]) -> list[Submitted]:
+    """The answers with the state that lists show: a queued job that cannot run now is blocked, and its log says so.
+
+    The event carries no state: the job stays in its lane, and moves without another event when that is free.
+    """
+    queued = sorted({answer.job.job_id for answer in answers if answer.job.state is JobState.QUEUED})
+    shown = shown_jobs(tx, ctx, queued) if queued else {}
+    log = Log(ctx, now)
+    for answer in answers:
+        job = shown.get(answer.job.job_id, answer.job)
+        if job.state is JobState.BLOCKED and job.job_id in shown and not answer.already_handled:
+            log.event(EventType.JOB_BLOCKED, job=job, data={"task": job.task, "reason": job.blocked_reason})
+    log.save(tx)
+    return [replace(answer, job=shown.get(answer.job.job_id, answer.job)) for answer in answers]
 
 
 def _already_handled(spec: JobSpec, body: str, first: Mapping[str, tuple[str, Job]], index: int) -> Job | None:
@@ -127,10 +114,12 @@ def _already_handled(spec: JobSpec, body: str, first: Mapping[str, tuple[str, Jo
         return None
     known_body, job = first[spec.idempotency_key]
     if known_body != body:
-        raise IdempotencyConflict(
-            f"jobs[{index}]: idempotency key {spec.idempotency_key!r} belongs to job {job.job_id}, which has "
-            "another body; use a new key for a different job. Nothing was submitted"
+        fault = Problem(
+            f"jobs[{index}].idempotency_key",
+            f"{spec.idempotency_key!r} belongs to job {job.job_id}, which has another body; "
+            "use a new key for a different job",
         )
+        raise IdempotencyConflict(NOTHING, [fault], job_id=job.job_id, idempotency_key=spec.idempotency_key)
     return job
 
 
@@ -153,86 +142,18 @@ def _resolve(tx: Tx, specs: Sequence[JobSpec], keys: Sequence[str]) -> list[Prof
     for profile_id, account_id in owner.items():
         of_account.setdefault(account_id, []).append(profile_id)
     return [
-        None if spec.idempotency_key in handled else _target(spec, index, known_accounts, owner, of_account)
+        None
+        if spec.idempotency_key in handled
+        else profile_for(spec, index, accounts=known_accounts, owner=owner, of_account=of_account)
         for index, spec in enumerate(specs)
     ]
 
 
-def _target(
-    spec: JobSpec,
-    index: int,
-    accounts: set[str],
-    owner: Mapping[str, str],
-    of_account: Mapping[str, list[str]],
-) -> ProfileId:
-    if spec.account_id is not None and spec.account_id not in accounts:
-        raise UnknownAccount(
-            f"jobs[{index}].account_id: there is no account {spec.account_id}; declare it in fleet.yaml and run "
-            "'leasekeeper apply', or see 'leasekeeper accounts'. Nothing was submitted"
-        )
-    if spec.account_id is None and spec.profile_id is None:
-        raise InputError("nothing was submitted", [Problem(f"jobs[{index}]", "needs an account_id or a profile_id")])
-    mine = sorted(of_account.get(spec.account_id or "", []))
-    if spec.profile_id is not None:
-        if spec.profile_id not in owner:
-            hint = (
-                f"account {spec.account_id} has: {', '.join(mine[:5]) or 'none'}"
-                if spec.account_id
-                else "see 'leasekeeper profiles'"
-            )
-            raise UnknownProfile(
-                f"jobs[{index}].profile_id: there is no profile {spec.profile_id}; {hint}. Nothing was submitted"
-            )
-        if spec.account_id is not None and owner[spec.profile_id] != spec.account_id:
-            raise UnknownProfile(
-                f"jobs[{index}].profile_id: profile {spec.profile_id} belongs to account {owner[spec.profile_id]}, "
-                f"not {spec.account_id}. Nothing was submitted"
-            )
-        return spec.profile_id
-    if not mine:
-        raise UnknownProfile(
-            f"jobs[{index}].account_id: account {spec.account_id} has no profile; declare one in fleet.yaml. "
-            "Nothing was submitted"
-        )
-    if len(mine) > 1:
-        raise AmbiguousProfile(
-            f"jobs[{index}].profile_id: account {spec.account_id} has {len(mine)} profiles, say which: "
-            f"{', '.join(mine[:5])}{' …' if len(mine) > 5 else ''}. Nothing was submitted"
-        )
-    return ProfileId(mine[0])
-
-
-def _new_job(ctx: Context, spec: JobSpec, work: Work, now: datetime) -> Job:
-    values = {name: getattr(spec, name) for name in _SPEC_FIELDS}
-    return Job(
-        job_id=spec.job_id or JobId(ctx.new_id()),
-        account_id=AccountId(work.lane.account_id),
-        profile_id=work.lane.profile_id,
-        pool=spec.pool or work.profile.pool,
-        created_at=spec.created_at or now,
-        **values,
-    )
-
-
 def _check_spec(ctx: Context, job: Job, work: Work, task_known: bool, index: int) -> None:
     if ctx.policy.strict_tasks and not task_known:
-        raise UnknownTask(
-            f"jobs[{index}].task: no worker of pool {job.pool} has ever offered task {job.task} (strict_tasks is on). "
-            "Nothing was submitted"
-        )
-    if job.release_policy is not None:
-        own = ReleasePolicy(job.release_policy)
-        if _POLICY_STRICTNESS.index(own) < _POLICY_STRICTNESS.index(work.profile.release_policy):
-            raise InputError(
-                "nothing was submitted",
-                [
-                    Problem(
-                        f"jobs[{index}].release_policy",
-                        f"{own} is more lenient than {work.profile.release_policy} of profile {job.profile_id}; "
-                        "a job may only make it stricter",
-                    )
-                ],
-            )
+        fault = f"no worker of pool {job.pool} has ever offered task {job.task} (strict_tasks is on)"
+        raise UnknownTask(NOTHING, [Problem(f"jobs[{index}].task", fault)], task=job.task, pool=job.pool)
+    check_policy(job, work, index)
 
 
 class Placer:
@@ -259,77 +180,40 @@ class Placer:
         if not accounts:
             return {}
         (rows,) = self._tx.read(("account_key_holders", {"accounts": accounts}))
-        return {row["routing_key"]: read_lease(row) for row in rows}
+        return {row["routing_key"]: read_lease(row) for row in rows if is_account_key(row["routing_key"])}
 
     def enter(self, job: Job, work: Work, event: EventType, *, follow_conflict: bool = True) -> tuple[Job, str | None]:
         """Place one job and log it. Returns it as it now is, and what was decided if its profile was taken."""
-        if job.run_at is not None and job.run_at > self._now and job.state is not JobState.BLOCKED:
-            placed = evolve(job, state=JobState.SCHEDULED)
-            self._log(event, placed)
-            return placed, None
-        block = job_gate(job, work.profile, work.proxy, self.known(job))
-        if block is not None:
-            placed = evolve(job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=block.detail)
-            self._log(event, placed, {"reason": block.reason.value})
-            if block.reason is Blocked.APPROVAL:
-                self.log.review_job(placed, "approval", f"task {job.task} waits for approval before it runs")
-            return placed, None
-        placed = evolve(job, state=JobState.QUEUED, blocked_reason=None, detail="")
-        holder = self._holder(placed, work) if follow_conflict else None
-        if holder is None:
-            self._log(event, placed)
+        placement = place(
+            job,
+            work,
+            task_known=self.known(job),
+            key_holders=self._key_holders,
+            follow_conflict=follow_conflict,
+            now=self._now,
+            long_run=self._ctx.policy.long_run,
+        )
+        placed, block, conflict = placement.job, placement.block, placement.conflict
+        said = {"reason": block.reason.value} if block else {}
+        self.log.event(event, job=placed, job_state=placed.state, data={"task": placed.task, **said})
+        if block is not None and block.reason is Blocked.APPROVAL:
+            self.log.review_approval(placed)
+        if placement.holder is not None and conflict is not None:
+            self._log_conflict(placed, placement.holder, conflict)
+        if placed.state is JobState.QUEUED:
             self._into_lane(placed, work)
-            return placed, None
-        return self._conflict(placed, work, holder, event)
-
-    def _log(self, event: EventType, job: Job, data: Mapping[str, object] | None = None) -> None:
-        self.log.event(event, job=job, job_state=job.state, data={"task": job.task, **(data or {})})
+        return placed, conflict.decision if conflict else None
 
     def _into_lane(self, job: Job, work: Work) -> None:
-        offer(work, job, self._now)
+        work.change(offered(work.lane, job, self._now))
         self._touched[work.lane.profile_id] = work
-        lane = work.lane
-        if job.seq and job.priority == lane.head_priority and job.job_id != lane.head_job_id:
-            self._unsure.add(lane.profile_id)
+        if may_be_older_than_head(work.lane, job):
+            self._unsure.add(work.lane.profile_id)
 
-    def _holder(self, job: Job, work: Work) -> Lease | None:
-        """The lease that keeps this job from running now, if that is what keeps it."""
-        if work.lane.state in (ProfileState.LEASED, ProfileState.STALE) and work.open:
-            live = work.live
-            gate = lane_gate(
-                state=work.lane.state,
-                paused=False,
-                profile=work.profile,
-                live=len(live),
-                live_exclusive=sum(1 for lease in live if not can_share(work.profile, shared=lease.shared)),
-                head_shared=job.shared,
-                ending=bool(work.lane.verdict or work.lane.drain or work.unresolved),
-            )
-            if gate is not None:
-                return work.open[0]
-        key = routing_key(
-            work.account.routing,
-            account_id=job.account_id,
-            profile_id=job.profile_id,
-            task=job.task,
-            shared=job.shared,
-        )
-        return self._key_holders.get(key) if is_account_key(key) else None
-
-    def _conflict(self, job: Job, work: Work, holder: Lease, event: EventType) -> tuple[Job, str]:
-        decided = decide_conflict(job, holder, holder.priority, self._now, self._ctx.policy.long_run)
-        placed = evolve(
-            job,
-            state=decided.state,
-            run_at=decided.run_at or job.run_at,
-            finished_at=self._now if decided.state in FINAL else None,
-            stop_reason=None,
-            detail="" if decided.state is JobState.QUEUED else f"profile was taken by run {holder.run_id}",
-        )
-        self._log(event, placed)
+    def _log_conflict(self, job: Job, holder: Lease, decided: ConflictDecision) -> None:
         self.log.event(
             EventType.PROFILE_LOCK_CONFLICT,
-            job=placed,
+            job=job,
             run_id=holder.run_id,
             worker_id=holder.worker_id,
             data={
@@ -345,42 +229,30 @@ class Placer:
                 "cause": decided.cause.value,
             },
         )
-        if placed.state is JobState.QUEUED:
-            self._into_lane(placed, work)
-        if placed.state is JobState.REVIEW:
-            self.log.review_job(placed, "profile_lock_conflict", f"its profile was taken ({decided.cause})")
-        self.log.owe(placed)
-        return placed, decided.decision
+        if job.state is JobState.REVIEW:
+            self.log.review_job(job, "profile_lock_conflict", f"its profile was taken ({decided.cause})")
+        self.log.owe(job)
 
     def save(self) -> None:
         """Write lanes, events, reviews and owed webhooks. The jobs themselves must have been written before."""
-        self._find_heads()
+        if self._unsure:
+            find_heads(self._tx, self._works, self._unsure)
         for work in self._touched.values():
             refresh(work, self._now)
         save(self._tx, self._touched.values())
         self.log.save(self._tx)
 
-    def _find_heads(self) -> None:
-        """A job that comes back may be older than the head of its lane: then it goes first, as it always did."""
-        if not self._unsure:
-            return
-        (rows,) = self._tx.read(("heads", {"ids": sorted(self._unsure)}))
-        for profile_id, heads in heads_by_profile(rows).items():
-            work = self._works[ProfileId(profile_id)]
-            if heads[0][0].job_id != work.lane.head_job_id:
-                next_head(work, heads, JobId(""), work.lane.waiting_at)
 
-
-def promote(tx: Tx, ctx: Context, most: int) -> int:
+def promote(tx: Tx, ctx: Context, limit: int) -> int:
     """Scheduled jobs that are due enter their lanes. Lanes that somebody holds are left for the next time."""
     now, (due,) = tx.clock()[0], [[]]
-    (due,) = tx.read(("due_jobs", {"now": to_us(now), "most": most}))
-    return _enter_all(tx, ctx, [row["profile_id"] for row in due], "due_jobs_of", {"most": most}, EventType.JOB_DUE)
+    (due,) = tx.read(("due_jobs", {"now": to_us(now), "limit": limit}))
+    return _enter_all(tx, ctx, [row["profile_id"] for row in due], "due_jobs_of", {"limit": limit}, EventType.JOB_DUE)
 
 
-def unblock(tx: Tx, ctx: Context, pool: str, tasks: Sequence[str], most: int) -> int:
+def unblock(tx: Tx, ctx: Context, pool: str, tasks: Sequence[str], limit: int) -> int:
     """Jobs that waited for a worker to offer their task move on."""
-    wanted = {"pool": pool, "tasks": list(tasks), "most": most}
+    wanted = {"pool": pool, "tasks": list(tasks), "limit": limit}
     (rows,) = tx.read(("jobs_without_worker", wanted))
     return _enter_all(
         tx,

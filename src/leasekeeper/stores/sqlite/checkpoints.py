@@ -1,7 +1,7 @@
-"""When SQLite's log moves into its file: never while anybody commits, by a lock on a file beside it.
+"""WAL checkpoints of SQLite, never during a commit: a lock file beside the database separates them.
 
 SQLite before 3.51.3 can corrupt a file when a checkpoint runs while another connection commits and resets the log.
-So automatic checkpoints are off, every commit holds the lock shared, and a checkpoint holds it alone.
+So automatic checkpoints are off, every commit takes a shared lock, and a checkpoint takes the exclusive lock.
 """
 
 import fcntl
@@ -14,24 +14,24 @@ from pathlib import Path
 
 from leasekeeper.errors import StoreNotWritable
 
-# A commit that makes the log longer takes the disk longer than one that writes over what was there before the last
-# checkpoint: so the log is kept short.
+# A commit that extends the log is slower than one that overwrites what was there before the last checkpoint: so the
+# log is kept short.
 EVERY_COMMITS = 100
 
-# Whoever was stopped while it held the lock must not stop all others: a commit fails after a while like one that finds
-# the file locked, and a checkpoint is left for later.
-COMMIT_WAITS_SECONDS = 30.0
-CHECKPOINT_WAITS_SECONDS = 1.0
+# Timeouts for the lock, in case a process was stopped while it had it: a commit fails as if the database were locked,
+# a checkpoint is postponed.
+COMMIT_TIMEOUT_SECONDS = 30.0
+CHECKPOINT_TIMEOUT_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.0005
-_LONGEST_PAUSE_SECONDS = 0.005
+_MAX_PAUSE_SECONDS = 0.005
 
 
 class MustWait(Exception):
-    """A checkpoint is under way."""
+    """A checkpoint is in progress."""
 
 
 class Checkpoints:
-    """The lock, and a count of this process's commits: every so many, and at the end, it checkpoints."""
+    """The lock, and the count of this process's commits: it checkpoints every 100 commits and at the end."""
 
     def __init__(self, path: Path) -> None:
         self._store = path
@@ -41,16 +41,16 @@ class Checkpoints:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Around a commit: waits for a checkpoint that is under way."""
-        with self._held(fcntl.LOCK_SH, COMMIT_WAITS_SECONDS):
+        """Around a commit: waits for a checkpoint in progress."""
+        with self._lock(fcntl.LOCK_SH, COMMIT_TIMEOUT_SECONDS):
             yield
         self._commits += 1
 
     @contextmanager
     def committing_at_once(self) -> Iterator[None]:
-        """Around a commit that does not wait: raises MustWait, and then it was not made."""
+        """Around a commit that must not wait: raises MustWait instead, and nothing was committed."""
         file = self._open()
-        if not _locked(file, fcntl.LOCK_SH, 0.0):
+        if not _try_lock(file, fcntl.LOCK_SH, 0.0):
             raise MustWait
         try:
             yield
@@ -58,50 +58,50 @@ class Checkpoints:
             fcntl.flock(file, fcntl.LOCK_UN)
 
     @contextmanager
-    def nobody_commits(self) -> Iterator[None]:
-        """Around what no commit and no checkpoint may meet."""
-        with self._held(fcntl.LOCK_EX, COMMIT_WAITS_SECONDS):
+    def block_commits(self) -> Iterator[None]:
+        """Blocks commits and checkpoints of all processes."""
+        with self._lock(fcntl.LOCK_EX, COMMIT_TIMEOUT_SECONDS):
             yield
 
-    def under_way(self) -> bool:
-        """Whether a commit would have to wait now. Held for the commit alone: else no checkpoint would get its turn."""
+    def in_progress(self) -> bool:
+        """Whether a commit would have to wait now. Releases the lock at once, so that checkpoints are not delayed."""
         file = self._open()
-        if not _locked(file, fcntl.LOCK_SH, 0.0):
+        if not _try_lock(file, fcntl.LOCK_SH, 0.0):
             return True
         fcntl.flock(file, fcntl.LOCK_UN)
         return False
 
     def count(self) -> bool:
-        """One more commit was made under another's lock. Whether it is time for a checkpoint now."""
+        """Count a commit of the inline connection. True if a checkpoint is due now."""
         self._commits += 1
         return self._commits % EVERY_COMMITS == 0
 
     def if_due(self, connection: sqlite3.Connection) -> None:
-        """Checkpoint after every so many commits."""
+        """Checkpoint if 100 commits were made since the last one."""
         if self._commits >= EVERY_COMMITS:
             self._checkpoint(connection)
 
     def at_end(self, connection: sqlite3.Connection) -> None:
-        """Before a process that wrote something goes: many short-lived ones must not let the log grow for ever."""
+        """Checkpoint before a process that wrote something ends: else many short-lived ones would grow the log."""
         if self._commits:
             self._checkpoint(connection)
 
     def close(self) -> None:
-        """The lock file itself stays: removing it would let two hold it."""
+        """Close the lock file. It is not deleted: two processes could then lock two different files."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        self._commits = 1  # if it fails (a full disk, say): what was committed is safe in the log until the next one
-        with suppress(sqlite3.Error), self._held(fcntl.LOCK_EX, CHECKPOINT_WAITS_SECONDS):
+        self._commits = 1  # if it fails (disk full): commits are safe in the log until the next one
+        with suppress(sqlite3.Error), self._lock(fcntl.LOCK_EX, CHECKPOINT_TIMEOUT_SECONDS):
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             self._commits = 0
 
     @contextmanager
-    def _held(self, how: int, patience: float) -> Iterator[None]:
+    def _lock(self, how: int, timeout: float) -> Iterator[None]:
         file = self._open()
-        if not _locked(file, how, patience):
+        if not _try_lock(file, how, timeout):
             raise sqlite3.OperationalError(f"{self._path} is locked")
         try:
             yield
@@ -121,16 +121,16 @@ class Checkpoints:
         return self._file
 
     def _give_to_owner(self, file: int) -> None:
-        """What root makes belongs to whoever owns the store, as SQLite does with its own files."""
+        """A file created by root gets the owner of the database, as SQLite does with its own files."""
         if os.geteuid() == 0:
             owner = self._store.stat()
             if os.fstat(file).st_uid != owner.st_uid:
                 os.fchown(file, owner.st_uid, owner.st_gid)
 
 
-def _locked(file: int, how: int, patience: float) -> bool:
-    """Take the lock; False if nobody let go of it in that many seconds."""
-    end = time.monotonic() + patience
+def _try_lock(file: int, how: int, timeout: float) -> bool:
+    """Take the lock; False after a timeout of `timeout` seconds."""
+    end = time.monotonic() + timeout
     pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
@@ -140,5 +140,5 @@ def _locked(file: int, how: int, patience: float) -> bool:
                 return False
         else:
             return True
-        time.sleep(pause)  # waits: for a lock that tells nobody when it is free
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        time.sleep(pause)  # waits: flock has no notification
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
 """Connections and threads of the SQLite store.
 
-One writer thread with one connection per process: `BEGIN IMMEDIATE`, a whole transaction per hop. One reader beside
-it. The log moves into the file only while nobody commits (see checkpoints).
+One writer thread and one reader thread per process, each with one connection; a whole transaction (`BEGIN IMMEDIATE`)
+per hop. Checkpoints never run during a commit (see `checkpoints`).
 """
 
 import asyncio
@@ -20,26 +20,33 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
 from leasekeeper.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasekeeper.ports import StoreInfo
+from leasekeeper.stores.sql.batching import Threads
 from leasekeeper.stores.sql.codec import Row, clean, dump_texts, from_us, to_us
 from leasekeeper.stores.sql.engine import Memory, Params, Tx
 from leasekeeper.stores.sql.statements import for_one, for_sqlite, lists, load, positional
-from leasekeeper.stores.sql.threads import Threads
 from leasekeeper.stores.sqlite import schema
-from leasekeeper.stores.sqlite.at_once import AtOnce, Committing
 from leasekeeper.stores.sqlite.checkpoints import Checkpoints
-from leasekeeper.stores.sqlite.sleepers import Sleepers
+from leasekeeper.stores.sqlite.file_watch import FileWatch
+from leasekeeper.stores.sqlite.inline_writes import Committing, InlineWrites
+from leasekeeper.stores.sqlite.waiters import Waiters
 
 T = TypeVar("T")
 
-# Left to itself, the module looks at length for a way to adapt these, each time, and then takes them as they are. What
-# the program around us has registered stays.
+# Without these adapters the sqlite3 module searches for one at each use, which is slow. Adapters that the program has
+# registered stay.
 _SAME: dict[None, None] = {None: None}
 sqlite3.adapters.setdefault((type(None), sqlite3.PrepareProtocol), _SAME.__getitem__)
 sqlite3.adapters.setdefault((bool, sqlite3.PrepareProtocol), int)
 
 BUSY_SECONDS = 30.0
-ASK_AGAIN_SECONDS = 0.005
-LOOK_EVERY = timedelta(milliseconds=25)
+RETRY_SECONDS = 0.005
+# The interval of checks for changes of other processes: while the file is being written to (and at first); the longest
+# without inotify; and with inotify, which reports writes.
+CHECK_EVERY = timedelta(milliseconds=25)
+IDLE_CHECK_EVERY = timedelta(milliseconds=250)
+WATCHED_CHECK_EVERY = timedelta(seconds=2)
+# A commit is visible some time after the last write to the file: when it is on disk.
+COMMIT_TAKES = timedelta(milliseconds=500)
 JUST_NOW = timedelta(milliseconds=5)
 STATEMENTS_KEPT = 256
 
@@ -57,7 +64,7 @@ class Statement:
         self.columns: list[str] = []
 
     def prepared(self, params: Params) -> tuple["Statement", list[Any]]:
-        """What to run for these parameters, and with which values."""
+        """The statement to run for these parameters, and its values."""
         if self.lists and all(len(params[name]) == 1 for name in self.lists):
             one = self.for_one
             return one, [_adapted(params[n][0] if n in self.lists else params[n]) for n in one.names]
@@ -65,14 +72,14 @@ class Statement:
 
 
 def _picker(names: Sequence[str]) -> Callable[[Params], Sequence[Any]]:
-    """What takes these values out of a row."""
+    """A function that takes these values out of a row."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda row: [row[name] for name in names]
 
 
 class _Statements(dict[str, Statement]):
-    """Statements by name; `a+b` is the pieces a and b put together."""
+    """Statements by name; `a+b` is the pieces a and b joined."""
 
     def __missing__(self, name: str) -> Statement:
         statement = self[name] = Statement("\n".join(_TEXTS[piece] for piece in name.split("+")))
@@ -80,17 +87,17 @@ class _Statements(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql"),
-    **load("leasekeeper.stores.sqlite", "reads.sql", "writes.sql"),
+    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "schedules.sql"),
+    **load("leasekeeper.stores.sqlite", "reads.sql", "writes.sql", "schedules.sql"),
 }
 _STATEMENTS = _Statements()
 _FLEET = "SELECT revision, expiry_resumes_at FROM fleet_lock"
-# Writes that change what the clock tells besides the time.
-_TOLD_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
+# Writes that change what `clock` reads besides the time.
+_READ_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
 
 
 class _SqliteTx:
-    """One open transaction on one connection. Nobody else can write meanwhile, so it has one time."""
+    """One open transaction on one connection. Nobody else can write meanwhile, so it reads the time once."""
 
     __slots__ = ("_clock", "_cursor", "_now", "fresh", "granted", "held", "kept", "lenient", "revision")
 
@@ -124,27 +131,27 @@ class _SqliteTx:
         return self._now, answers
 
     def expect(self, query: tuple[str, Params]) -> None:
-        """Nothing to save: no statement travels."""
+        """No round trips to save: does nothing."""
 
-    def hand_on(self) -> None:
-        """Nothing waits: writes are made at once."""
+    def flush_writes(self) -> None:
+        """Writes are executed at once: does nothing."""
 
     def write(self, name: str, rows: Sequence[Params]) -> None:
-        if name in _TOLD_BY_CLOCK:
+        if name in _READ_BY_CLOCK:
             self._now = None
         statement = _STATEMENTS[name]
         self._cursor.executemany(statement.text, map(statement.pick, rows))
 
 
 def _adapted(value: object) -> object:
-    """A list becomes JSON text, and text what can be sent."""
+    """Lists become JSON text; text is cleaned of what SQLite cannot store."""
     if type(value) is list:
         return dump_texts([clean(item) for item in value])
     return clean(value) if type(value) is str else value
 
 
 class SqliteEngine:
-    """The writer, the reader and the watch for changes of one SQLite file."""
+    """The writer, the reader and the check for changes of one SQLite file."""
 
     def __init__(self, path: Path, clock: Callable[[datetime], datetime] = lambda real: real) -> None:
         self._path = path
@@ -154,12 +161,13 @@ class SqliteEngine:
         self._writer = Threads(1, "leasekeeper-sqlite-writer", self._close_connection)
         self._reader = Threads(1, "leasekeeper-sqlite-reader", self._close_connection)
         self._checkpoints = Checkpoints(path)
-        self._at_once = AtOnce(path, lambda: connect(path, patience=0))
+        self._inline = InlineWrites(path, lambda: connect(path, timeout=0))
         self._memory = Memory()
-        self._sleepers = Sleepers(path)
+        self._waiters = Waiters(path)
+        self._watch = FileWatch(path.with_name(path.name + "-wal"), self._waiters.written)
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date."""
+        """Connect and migrate the schema."""
         await self._in(self._writer, self._migrate)
 
     def _migrate(self) -> None:
@@ -171,11 +179,11 @@ class SqliteEngine:
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":
         self._check_process()
         if brief:
-            done = self._at_once.run(lambda connection, committing: self._commit(connection, operation, committing))
+            done = self._inline.run(lambda connection, committing: self._commit(connection, operation, committing))
             if done is not None:
                 if self._checkpoints.count():
-                    self._at_once.aside = True
-                    with suppress(StoreUnavailable):  # it is being closed, which checkpoints too
+                    self._inline.suspended = True
+                    with suppress(StoreUnavailable):  # the store is being closed, which checkpoints too
                         self._in(self._writer, self._checkpoint)
                 return done
         return self._in(self._writer, lambda: self._change(operation))
@@ -184,29 +192,47 @@ class SqliteEngine:
         return self._in(self._reader, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
-        """Look at the file's change counter until it moves. Any change counts: to look again costs little.
+        """Poll the file's change counter until it changes. Any change counts: a claim that finds nothing is cheap.
 
-        Several may wait; what one of them notices is news for all, also for one that was about to wait.
+        Several callers may wait; a change that one of them notices wakes all of them, and returns at once for one that
+        is about to wait.
         """
-        sleepers = self._sleepers
+        waiters = self._waiters
         started = time.monotonic()
-        until = started + timeout.total_seconds()
-        if started - sleepers.changed_at < JUST_NOW.total_seconds():
+        if started - waiters.changed_at < JUST_NOW.total_seconds():
             return
         self._check_process()
-        changes = sleepers.changes
+        changes = waiters.changes
+        self._check_for_changes()  # also creates the WAL file, which is watched
+        watched = self._watch.begin()
+        try:
+            await self._until_changed(changes, started + timeout.total_seconds(), watched=watched)
+        finally:
+            if watched:
+                self._watch.end()
+
+    async def _until_changed(self, changes: int, until: float, *, watched: bool) -> None:
+        waiters, pause = self._waiters, CHECK_EVERY
         while True:
-            with translated(self._path):
-                if self._at_once.others_wrote():
-                    sleepers.wake()
-            left = until - time.monotonic()
-            if sleepers.changes != changes or left <= 0:
+            self._check_for_changes()
+            now = time.monotonic()
+            if waiters.changes != changes or now >= until:
                 return
-            await sleepers.sleep(min(left, LOOK_EVERY.total_seconds()))
+            if now - waiters.written_at < COMMIT_TAKES.total_seconds():
+                pause = CHECK_EVERY
+            elif watched:
+                pause = WATCHED_CHECK_EVERY
+            await waiters.wait(min(until - now, pause.total_seconds()))
+            pause = min(pause * 1.5, IDLE_CHECK_EVERY)
+
+    def _check_for_changes(self) -> None:
+        with translated(self._path):
+            if self._inline.others_wrote():
+                self._waiters.wake()
 
     def hint(self) -> None:
-        """Wake those of this process who wait. Others have nothing to be sent: they watch the file."""
-        self._sleepers.tell()
+        """Wake the waiters of this process. Other processes watch the file."""
+        self._waiters.notify()
 
     async def info(self) -> StoreInfo:
         version = await self._in(self._reader, lambda: schema.version(self._connection()))
@@ -222,8 +248,9 @@ class SqliteEngine:
     async def close(self) -> None:
         for threads in (self._writer, self._reader):
             await asyncio.to_thread(threads.close)
-        self._sleepers.close()
-        self._at_once.close()
+        self._watch.close()
+        self._waiters.close()
+        self._inline.close()
         self._checkpoints.close()
 
     def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
@@ -258,10 +285,10 @@ class SqliteEngine:
         try:
             self._checkpoints.if_due(self._connection())
         finally:
-            self._at_once.aside = False
+            self._inline.suspended = False
 
     def _commit(self, connection: sqlite3.Connection, operation: Callable[[Tx], T], committing: Committing) -> T:
-        """Run the operation in the transaction that has begun, and commit it."""
+        """Run the operation in the open transaction, and commit it."""
         try:
             with translated(self._path):
                 schema.check_version(schema.version(connection), self._path)
@@ -287,20 +314,20 @@ class SqliteEngine:
                 connection.execute("ROLLBACK")
 
 
-def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
-    """A connection with the settings that the store's promises rest on."""
+def connect(path: Path, timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """A connection with the settings that the store's guarantees need."""
     schema.check_place(path)
     with translated(path):
         connection = sqlite3.connect(
             path,
-            timeout=patience,
+            timeout=timeout,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=STATEMENTS_KEPT,
         )
         try:
             schema.check_owner(connection, path)
-            _keep_a_log(connection, patience)
+            _use_wal(connection, timeout)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA cache_size = -65536")
@@ -311,9 +338,9 @@ def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
     return connection
 
 
-def _keep_a_log(connection: sqlite3.Connection, patience: float) -> None:
-    """Give the file its log. SQLite waits for others nearly everywhere, but not where two do this to a new file."""
-    until = time.monotonic() + patience
+def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch to WAL mode. SQLite's busy timeout does not cover two processes that do this to a new file: retry."""
+    until = time.monotonic() + timeout
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -322,12 +349,12 @@ def _keep_a_log(connection: sqlite3.Connection, patience: float) -> None:
                 raise
         else:
             return
-        time.sleep(ASK_AGAIN_SECONDS)  # waits: for a lock that tells nobody when it is free
+        time.sleep(RETRY_SECONDS)  # waits: SQLite's lock has no notification
 
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turns SQLite's errors into the store's, with what to do about them."""
+    """Translates SQLite's errors into the store's, with what to do next."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,10 +1,10 @@
-"""Look at a SQLite file without opening it for work: which schema it has, whatever that is."""
+"""Reads the schema version of a SQLite file, whatever it is, without migrating it."""
 
 import sqlite3
 import time
 from pathlib import Path
 
-from leasekeeper.errors import StoreUnavailable
+from leasekeeper.errors import StoreMissing
 from leasekeeper.ports import StoreInfo
 from leasekeeper.stores.sql.codec import from_us
 from leasekeeper.stores.sqlite import schema
@@ -12,11 +12,9 @@ from leasekeeper.stores.sqlite.engine import translated
 
 
 def inspect_file(path: Path) -> StoreInfo:
-    """The file's schema and place. Makes nothing: a file that is not there is an error."""
+    """The file's schema and location. Creates nothing: a missing file is an error."""
     if not schema.exists(path):
-        raise StoreUnavailable(
-            f"{path} does not exist yet; 'leasekeeper apply' makes it, 'leasekeeper up' or 'leasekeeper db migrate'"
-        )
+        raise StoreMissing(f"{path} does not exist yet", location=str(path))
     with translated(path):
         connection = sqlite3.connect(path)
         try:

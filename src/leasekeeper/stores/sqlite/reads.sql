@@ -12,7 +12,7 @@ SELECT *, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limi
 WHERE head_pool = :pool AND head_task = :task AND hold IS NULL AND head_job_id IS NOT NULL
   AND (engine IS NULL OR CAST(:engine AS INTEGER) IS NULL OR engine <= CAST(:engine AS INTEGER))
 ORDER BY head_priority DESC, waiting_at, profile_id
-LIMIT :most;
+LIMIT :limit;
 
 -- name: lock_ready_among
 SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit FROM json_each(:tasks) t CROSS JOIN lanes l
@@ -21,10 +21,10 @@ WHERE l.profile_id IN (
     WHERE r.head_pool = :pool AND r.head_task = t.value AND r.hold IS NULL AND r.head_job_id IS NOT NULL
       AND (r.engine IS NULL OR CAST(:engine AS INTEGER) IS NULL OR r.engine <= CAST(:engine AS INTEGER))
     ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
-    LIMIT :most
+    LIMIT :limit
 )
 ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
-LIMIT :most;
+LIMIT :limit;
 
 -- name: heads
 SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
@@ -51,7 +51,7 @@ ORDER BY profile_id, token;
 
 -- name: moving_runs
 SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
-       r.open_section, r.section_at, r.status, r.unresolved, r.ended_at, j.version AS job_version
+       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.status, r.unresolved, r.ended_at, j.version AS job_version
 FROM runs r INDEXED BY runs_open
 LEFT JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
 WHERE r.profile_id IN :ids[] AND r.open
@@ -100,3 +100,9 @@ SELECT 1 AS locked;
 
 -- name: lock_all_lanes
 SELECT 1 AS locked;
+
+-- name: lock_tokens
+SELECT * FROM tokens WHERE token_id IN :ids[] ORDER BY token_id;
+
+-- name: lock_secrets
+SELECT * FROM secrets WHERE name IN :names[] ORDER BY name;

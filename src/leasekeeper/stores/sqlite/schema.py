@@ -1,4 +1,4 @@
-"""The SQLite file itself: where it may lie, which schema it has, and how it is brought up to date."""
+"""The SQLite file itself: where it may be, which schema it has, and how it is migrated."""
 
 import os
 import sqlite3
@@ -49,7 +49,7 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> int:
-    """Bring the file to the newest schema, in one commit. Refuses a file from the future."""
+    """Migrate the file to the newest schema, in one commit. Refuses a schema newer than this program."""
     if check_version(version(connection), path) == NEWEST:
         return NEWEST
     connection.execute("BEGIN IMMEDIATE")
@@ -70,7 +70,9 @@ def check_version(found: int, path: Path) -> int:
     """The version, unless it is newer than this program knows (I14)."""
     if found > NEWEST:
         raise SchemaTooNew(
-            f"{path} has schema {found}, this program knows {NEWEST}: upgrade Leasekeeper here before using it"
+            f"{path} has schema {found}, this program knows {NEWEST}: upgrade Leasekeeper here before using it",
+            schema=found,
+            newest_schema=NEWEST,
         )
     return found
 
@@ -96,14 +98,14 @@ def _statements(script: str) -> list[str]:
 
 
 def check_place(path: Path) -> None:
-    """Refuse a folder that is not there or not writable, and network file systems; make the file private."""
+    """Refuse a missing or unwritable folder, and network file systems; create the file with mode 0600."""
     folder = path.parent
     if not exists(path) and not folder.is_dir():
-        raise StoreNotWritable(f"{folder} is not a folder: make it first, or name another place for the store")
+        raise StoreNotWritable(f"{folder} is not a folder: create it first, or name another place for the store")
     kind = file_system(folder)
     if kind in NETWORK_FILE_SYSTEMS:
         raise NetworkFileSystem(
-            f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
+            f"{path} is on a network file system ({kind}), where SQLite's locks are not reliable; "
             "use a local disk, or PostgreSQL for several machines"
         )
     if exists(path):
@@ -113,21 +115,23 @@ def check_place(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise StoreNotWritable(f"{path} cannot be made: {error.strerror}; check the folder's owner and mode") from error
+        raise StoreNotWritable(
+            f"{path} cannot be created: {error.strerror}; check the folder's owner and mode"
+        ) from error
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file; says so if that cannot be known."""
+    """Whether the file exists. Raises StoreNotWritable if that cannot be checked."""
     try:
         return path.exists()
     except OSError as error:
         raise StoreNotWritable(
-            f"{path} cannot be looked at: {error.strerror}; check the folders' owners and modes, and the name"
+            f"{path} cannot be read: {error.strerror}; check the folders' owners and modes, and the name"
         ) from error
 
 
 def file_system(folder: Path, mounts: str | None = None) -> str:
-    """The type of file system that a folder lies on, '' where the system does not tell."""
+    """The type of the folder's file system; '' if the system does not report it."""
     if mounts is None:
         try:
             mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")

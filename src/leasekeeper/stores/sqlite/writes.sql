@@ -3,7 +3,7 @@
 -- name: update_jobs
 UPDATE jobs SET
     state = :state, blocked_reason = :blocked_reason, detail = :detail, attempt = :attempt,
-    losses = :losses, approved = :approved, dropped = :dropped, run_id = :run_id,
+    losses = :losses, given_back = :given_back, approved = :approved, dropped = :dropped, run_id = :run_id,
     stop_reason = :stop_reason, run_at = :run_at, finished_at = :finished_at, version = :version
 WHERE seq = :seq;
 
@@ -13,7 +13,7 @@ UPDATE lanes SET
     version = :version, clean = :clean, drain = :drain, verdict = :verdict,
     verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
     head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
-    head_shared = :head_shared, waiting_at = :waiting_at, hold = :hold, waits_on = :waits_on
+    head_shared = :head_shared, waiting_at = :waiting_at, hold = :hold, waits_on = :waits_on, revision = :revision
 WHERE profile_id = :profile_id;
 
 -- name: insert_runs
@@ -31,7 +31,8 @@ INSERT INTO runs (
 UPDATE runs SET
     status = :status, ended_at = :ended_at, unresolved = :unresolved, open = :unresolved, result = :result,
     stop_reason = :stop_reason, belongs_to = :belongs_to, message = :message, final_url = :final_url,
-    evidence = :evidence, output = :output, actual = :actual, timings = :timings
+    evidence = :evidence, output = :output, actual = :actual, timings = :timings,
+    proxy_id = CASE WHEN :proxy_used THEN proxy_id END
 WHERE profile_id = :profile_id AND token = :token;
 
 -- name: insert_events
@@ -48,13 +49,13 @@ INSERT INTO jobs (
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
     on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
-    blocked_reason, detail, losses, approved, dropped, run_id, stop_reason, finished_at, version
+    blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 ) VALUES (
     :job_id, :account_id, :profile_id, :task, :payload, :pool, :attempt, :max_attempts,
     :idempotency_key, :body_hash, :priority, :run_at, :mode, :allowed_actions, :expected_proxy_region,
     :expected_language, :expected_timezone, :proxy_id, :run_mode, :risk_level, :lock_timeout_seconds,
     :release_policy, :on_conflict, :conflict_delay_seconds, :retry, :callback_url, :created_at, :labels,
-    :notes, :state, :blocked_reason, :detail, :losses, :approved, :dropped, :run_id, :stop_reason,
+    :notes, :state, :blocked_reason, :detail, :losses, :given_back, :approved, :dropped, :run_id, :stop_reason,
     :finished_at, :version
 );
 
@@ -62,11 +63,11 @@ INSERT INTO jobs (
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    hold, waits_on
+    hold, waits_on, revision
 ) VALUES (
     :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain,
     :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
-    :head_shared, :waiting_at, :hold, :waits_on
+    :head_shared, :waiting_at, :hold, :waits_on, :revision
 );
 
 -- name: renew_runs
@@ -77,7 +78,8 @@ WHERE profile_id = :profile_id AND token = :token;
 -- name: step_runs
 UPDATE runs SET
     last_safe_step = :last_safe_step, last_safe_at = :last_safe_at, last_url = :last_url,
-    open_section = :open_section, section_at = :section_at
+    open_section = :open_section, section_at = :section_at,
+    section_idempotent = :section_idempotent, left_section = :left_section
 WHERE profile_id = :profile_id AND token = :token;
 
 -- name: insert_reviews
@@ -110,14 +112,16 @@ UPDATE deliveries SET due_at = :now WHERE ended_at IS NULL AND due_at > :latest;
 
 -- name: put_workers
 INSERT INTO workers (
-    incarnation, worker_id, pool, tasks, concurrency, engine, started_at, heartbeat_at, stopped_at
+    incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
+    unwell_reason, unwell_since
 ) VALUES (
-    :incarnation, :worker_id, :pool, :tasks, :concurrency, :engine, :started_at, :heartbeat_at,
-    :stopped_at
+    :incarnation, :worker_id, :pool, :tasks, :concurrency, :engine, :version, :started_at, :heartbeat_at,
+    :stopped_at, :unwell_reason, :unwell_since
 )
 ON CONFLICT (incarnation) DO UPDATE SET
     pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
-    engine = excluded.engine, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at;
+    engine = excluded.engine, version = excluded.version, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at,
+    unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since;
 
 -- name: insert_tasks
 INSERT INTO tasks (
@@ -147,14 +151,14 @@ ON CONFLICT (proxy_id) DO UPDATE SET
 
 -- name: put_profiles
 INSERT INTO profiles (
-    profile_id, account_id, pool, browser, user_data_dir, proxy_id, language, timezone, "window",
+    profile_id, account_id, pool, driver, user_data_dir, proxy_id, language, timezone, "window",
     max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) VALUES (
-    :profile_id, :account_id, :pool, :browser, :user_data_dir, :proxy_id, :language, :timezone, :window,
+    :profile_id, :account_id, :pool, :driver, :user_data_dir, :proxy_id, :language, :timezone, :window,
     :max_active_runs, :disposable, :warm, :release_policy, :manual_use, :labels, :notes
 )
 ON CONFLICT (profile_id) DO UPDATE SET
-    account_id = excluded.account_id, pool = excluded.pool, browser = excluded.browser,
+    account_id = excluded.account_id, pool = excluded.pool, driver = excluded.driver,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
     max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
@@ -206,6 +210,12 @@ UPDATE accounts SET paused = :paused, pause_note = :pause_note, version = versio
 -- name: delete_limit
 DELETE FROM limits WHERE pool = :id;
 
+-- name: retire_accounts
+INSERT INTO retired_accounts (account_id, paused, pause_note, version)
+SELECT account_id, paused, pause_note, version FROM accounts WHERE account_id = :id
+ON CONFLICT (account_id) DO UPDATE SET
+    paused = excluded.paused, pause_note = excluded.pause_note, version = excluded.version;
+
 -- name: delete_account
 DELETE FROM accounts WHERE account_id = :id;
 
@@ -216,11 +226,12 @@ DELETE FROM proxies WHERE proxy_id = :id;
 DELETE FROM profiles WHERE profile_id = :id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine)
-SELECT profile_id, account_id, token, state, state_reason, clean, engine FROM lanes WHERE profile_id = :id
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, revision)
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, revision FROM lanes WHERE profile_id = :id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
-    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine;
+    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
+    revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes WHERE profile_id = :id;
@@ -242,3 +253,26 @@ DELETE FROM events WHERE seq = :seq;
 
 -- name: prune_runs
 DELETE FROM runs WHERE profile_id = :profile_id AND token = :token;
+
+-- name: insert_tokens
+INSERT INTO tokens (
+    token_id, name, scopes, accounts, pools, created_at, created_by, expires_at, used_at, revoked_at, hash
+) VALUES (
+    :token_id, :name, :scopes, :accounts, :pools, :created_at, :created_by, :expires_at, :used_at, :revoked_at, :hash
+);
+
+-- name: revoke_tokens
+UPDATE tokens SET revoked_at = :revoked_at WHERE token_id = :token_id;
+
+-- name: use_tokens
+UPDATE tokens SET used_at = :used_at WHERE token_id = :token_id;
+
+-- name: put_secrets
+INSERT INTO secrets (name, key_id, sealed, version, created_at, updated_at, updated_by)
+VALUES (:name, :key_id, :sealed, :version, :created_at, :updated_at, :updated_by)
+ON CONFLICT (name) DO UPDATE SET
+    key_id = excluded.key_id, sealed = excluded.sealed, version = excluded.version,
+    updated_at = excluded.updated_at, updated_by = excluded.updated_by;
+
+-- name: delete_secret
+DELETE FROM secrets WHERE name = :id;

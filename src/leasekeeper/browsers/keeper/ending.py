@@ -1,0 +1,81 @@
+"""How a browser's use ends: no more commands, evidence, stop, proof, report. In this order, and always to the end."""
+
+import os
+
+from leasekeeper.browsers.keeper.capture import Cdp, capture
+from leasekeeper.browsers.keeper.clock import boot_time
+from leasekeeper.browsers.keeper.control import Control, wait_readable
+from leasekeeper.browsers.keeper.orders import FROM_PLAYWRIGHT, TO_PLAYWRIGHT
+from leasekeeper.browsers.keeper.report import log, write_report, write_screenshot
+from leasekeeper.browsers.keeper.stop import LINGER_SECONDS, stop
+from leasekeeper.browsers.keeper.watch import Watch
+
+CAPTURE_SECONDS = 8.0
+
+
+def end(watch: Watch, cause: str) -> int:
+    """End the browser and report. Returns the keeper's exit code: the browser's own."""
+    if not watch.close_requested:  # else Playwright knows, and clears up when the pipe ends with this process
+        os.close(FROM_PLAYWRIGHT)
+        os.close(TO_PLAYWRIGHT)
+    browser, orders, control = watch.browser, watch.orders, watch.control
+    cdp = Cdp(browser, broken_off=watch.command_broken_off, inside=watch.pages.from_browser.size > 0)
+    url, picture = watch.pages.last_url, None
+    if cause != "browser_gone" and (cause != "closed" or watch.evidence_wanted):
+        now = boot_time()
+        budget = min(CAPTURE_SECONDS, (orders.kill_at - now) * 0.4)
+        seen, picture = capture(cdp, watch.pages.last_used, now + budget)
+        url = seen or url
+        if cause in ("closed", "driver_gone") and _worker_gone_too(control):
+            cause = "worker_gone"
+    stopped_by = stop(browser, cdp, orders, by_itself=cause == "browser_gone")
+    now = boot_time()
+    all_gone = browser.all_gone(min(now + LINGER_SECONDS, max(now, orders.kill_at)))
+    proof = browser.prove(stopped_by, all_gone)
+    failed_start = cause == "browser_gone" and not watch.spoke
+    untouched = all_gone and browser.clean_up(proof, spoke=not failed_start)
+    reason, message = browser.failed_start() if failed_start else ("", "")
+    _report(
+        watch,
+        refused={"reason": reason, "message": message} if failed_start else None,
+        cause=cause,
+        stopped_by=stopped_by,
+        proof=proof,
+        untouched=untouched,
+        final_url=url,
+        screenshot=_screenshot(orders.folder, picture),
+    )
+    if all_gone:
+        browser.release()  # whoever hears of the end may open the directory at once
+    control.send({"ended": 1})
+    return browser.exit_code if browser.exit_code is not None else 128 + (browser.signal or 0)
+
+
+def _worker_gone_too(control: Control) -> bool:
+    """When both are killed at once Playwright's end may be seen first; the worker is the one that mattered."""
+    wait_readable(control.descriptor, control.worker, seconds=0.02)
+    return wait_readable(control.worker, seconds=0) or control.read() is None
+
+
+def _screenshot(folder: str, picture: bytes | None) -> str | None:
+    try:
+        return write_screenshot(folder, picture) if picture is not None else None
+    except OSError as error:
+        log(f"cannot write the screenshot: {error}")
+        return None
+
+
+def _report(watch: Watch, **found: object) -> None:
+    try:
+        write_report(
+            watch.orders.folder,
+            **watch.orders.identity(),
+            **found,
+            exit_code=watch.browser.exit_code,
+            signal=watch.browser.signal,
+            commands=[{"at": at, "method": method, "url": url} for at, method, url in watch.pages.commands],
+            started_at=watch.started_at,
+            revoke_reason=watch.revoke_reason,
+        )
+    except OSError as error:
+        log(f"cannot write the report: {error}")

@@ -1,0 +1,214 @@
+"""The worker's side of a keeper: its orders, a connection to it, and its report. Knows no store and no Playwright.
+
+One thread per browser owns the socket, so that a renewed deadline or a revocation leaves the process at once even while
+the event loop is blocked by a task, and so that a keeper that does not read can never make its caller wait.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from leasekeeper.browsers.keeper.orders import ENV_NAME, VERSION, Orders
+from leasekeeper.browsers.keeper_reports import LaunchRefused, read_report
+from leasekeeper.browsers.keeper_socket import Connection, Message
+from leasekeeper.core.browsers import BrowserReport, LeaseTerms
+from leasekeeper.core.failures import Reason
+from leasekeeper.threads import run_in_thread
+
+ORDERS_NAME: Final = "keeper.json"
+MAX_WAITING: Final = 1000
+ANSWER_SECONDS: Final = 10.0
+
+T = TypeVar("T")
+
+
+class KeeperLink:
+    """One browser, from before its launch to its report. `extend` and `revoke` may be called from any thread."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        orders.secret = secrets.token_hex(16)
+        orders.control = f"leasekeeper-{os.getpid()}-{secrets.token_hex(8)}"
+        self._lock = threading.Lock()
+        self._outbox: list[Message] = []
+        self._started: Future[int] = Future()
+        self._over: Future[None] = Future()
+        self._closing: Future[None] = Future()
+        self._leased: Future[None] | None = None
+        self._keeper_pid: int | None = None
+        self._connection = Connection(orders.secret, self._take_messages, self._on_message, self._on_end)
+        self._connection.listen(orders.control)
+        try:
+            self._write_orders()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._connection.start()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """To be added to the environment that Playwright gives the browser; the keeper takes it out again."""
+        return {ENV_NAME: str(Path(self._orders.folder) / ORDERS_NAME)}
+
+    @property
+    def orders(self) -> Orders:
+        """The orders of the present run."""
+        return self._orders
+
+    @property
+    def keeper_pid(self) -> int | None:
+        """The keeper's process, once it has connected."""
+        return self._keeper_pid
+
+    @property
+    def browser_pid(self) -> int | None:
+        """The browser's process, which leads a session of its own, once the keeper has started it."""
+        started = self._started
+        return started.result() if started.done() and started.exception() is None else None
+
+    @property
+    def over(self) -> bool:
+        """True once the keeper has reported its end, or is gone without a report."""
+        return self._over.done()
+
+    def extend(self, deadline: float, kill_at: float) -> None:
+        """The lease was renewed: the keeper may forward until `deadline`. Never blocks, never raises."""
+        self._send({"deadline": deadline, "kill_at": kill_at})
+
+    def revoke(self, why: str) -> None:
+        """End the browser now; `why` goes into the report. Never blocks, never raises, cannot be undone."""
+        self._send({"revoke": why[:2000]})
+
+    def request_close(self, *, with_evidence: bool = False) -> None:
+        """Close the browser. Evidence is taken only if the worker could get none. Never blocks, never raises."""
+        self._send({"close": "with evidence" if with_evidence else "now"})
+
+    async def closing(self, timeout: float) -> None:
+        """Wait until the keeper has read the request to close, or has ended: Playwright's own is idle then."""
+        await _settled(self._closing, timeout)
+
+    async def started(self, timeout: float = 30.0) -> int:
+        """The browser's process id. Raises LaunchRefused if there is no browser; call it beside or after the launch."""
+        if await _settled(self._started, timeout):
+            return self._started.result()
+        raise self.refusal() or LaunchRefused(Reason.BROWSER_LAUNCH_FAILED, "the keeper did not answer")
+
+    def refusal(self) -> LaunchRefused | None:
+        """Why the keeper refused, if it did: for a launch that Playwright gave up on."""
+        report = read_report(self._orders.folder)
+        if report is None or report.refused is None:
+            return None
+        return LaunchRefused(report.refused.reason, report.refused.message)
+
+    async def hand_over(self, terms: LeaseTerms, timeout: float = ANSWER_SECONDS) -> None:
+        """Put the open browser under a new lease. When it returns, the fence file has the new token.
+
+        Stop renewing the old lease first: a deadline of the old one that comes later would count for the new one.
+        Raises LaunchRefused if the keeper refused, or did not answer in time: the browser must then be ended.
+        """
+        answer: Future[None] = Future()
+        with self._lock:
+            self._leased = answer
+        await run_in_thread(_private_folder, Path(terms.folder))
+        self._send({"lease": asdict(terms)})
+        if self._over.done():
+            raise LaunchRefused(Reason.LEASE_LOST, "the keeper has ended, there is no browser to hand over")
+        if not await _settled(answer, timeout):
+            raise LaunchRefused(Reason.LEASE_LOST, f"the keeper did not answer within {timeout:g} s")
+        answer.result()
+        self._orders.take_lease(asdict(terms))
+
+    async def ended(self, timeout: float) -> BrowserReport | None:
+        """Wait for the keeper's end. None if it takes longer, or if it vanished without a report (then `over`)."""
+        return read_report(self._orders.folder) if await _settled(self._over, timeout) else None
+
+    def close(self) -> None:
+        """Close the connection. A keeper that still runs takes it for the worker's death and ends its browser."""
+        self._connection.close()
+
+    def _write_orders(self) -> None:
+        folder = Path(self._orders.folder)
+        _private_folder(folder)
+        orders = {"version": VERSION, **self._orders.fields()}
+        path = folder / ORDERS_NAME
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(orders, file)
+
+    def _send(self, message: Message) -> None:
+        with self._lock:
+            if "deadline" in message and self._outbox and "deadline" in self._outbox[-1]:
+                self._outbox[-1] = message  # a keeper that is slow to read needs the newest only
+            elif len(self._outbox) < MAX_WAITING:
+                self._outbox.append(message)
+        self._connection.wake()
+
+    def _take_messages(self) -> list[Message]:
+        with self._lock:
+            taken, self._outbox = self._outbox, []
+        return taken
+
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        """In the connection's thread."""
+        if "hello" in message:
+            self._keeper_pid = int(message["pid"])
+        elif "started" in message:
+            _resolve(self._started, int(message["started"]))
+        elif "closing" in message:
+            _resolve(self._closing, None)
+        elif "leased" in message and self._leased is not None:
+            _resolve(self._leased, None)
+        elif "refused" in message and self._leased is not None:
+            reason, _, why = str(message["refused"]).partition(": ")
+            _fail(self._leased, LaunchRefused(reason, why))
+
+    def _on_end(self) -> None:
+        """In the line's thread: the keeper said that it ended, or its end of the line was closed."""
+        refused: Exception
+        try:
+            refused = self.refusal() or LaunchRefused(Reason.BROWSER_LAUNCH_FAILED, "the keeper ended without a report")
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the report must reach those who wait
+            refused = error
+        _fail(self._started, refused)
+        if self._leased is not None:
+            _fail(self._leased, LaunchRefused(Reason.LEASE_LOST, "the keeper ended before it answered"))
+        _resolve(self._closing, None)
+        _resolve(self._over, None)
+
+
+async def _settled(future: Future[T], timeout: float) -> bool:
+    """Whether the connection's thread has answered within the time. Leaves the future to others who wait for it."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there any more
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(wake)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(done.wait(), timeout)
+    return future.done()
+
+
+def _resolve(future: Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _private_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)

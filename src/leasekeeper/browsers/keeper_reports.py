@@ -1,0 +1,91 @@
+"""What a keeper leaves in a run's folder, read back with types. Knows the file's format and nothing else."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from leasekeeper.core.browsers import BrowserReport, Command, LaunchRefusal, Proof
+
+REPORT_VERSION: Final = 1
+REPORT_NAME: Final = "report.json"
+MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class ReportUnreadable(Exception):
+    """The report is of a version this program does not know, or is damaged: treat the ending as unexplained."""
+
+
+class LaunchRefused(Exception):
+    """The keeper did not start the browser, or would not hand it over. `reason` is a failure reason's name."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+def read_report(folder: Path | str) -> BrowserReport | None:
+    """The keeper's report of the run whose folder this is; None if there is none (yet)."""
+    path = Path(folder) / REPORT_NAME
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            raise ReportUnreadable(f"{path} is larger than any report: something else wrote it")
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ReportUnreadable(f"{path} is not a keeper's report: {error}") from error
+    if not isinstance(found, dict) or found.get("version") != REPORT_VERSION:
+        version = found.get("version") if isinstance(found, dict) else None
+        raise ReportUnreadable(f"{path} has version {version!r}, this program knows {REPORT_VERSION}: upgrade it")
+    try:
+        return _report(found)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ReportUnreadable(f"{path} is incomplete: {error!r}") from error
+
+
+def report_version(folder: Path | str) -> object:
+    """Changes whenever the report of this folder does; None if there is none."""
+    try:
+        found = (Path(folder) / REPORT_NAME).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _report(found: Mapping[str, Any]) -> BrowserReport:
+    refused, proof = found["refused"], found["proof"]
+    return BrowserReport(
+        profile_id=str(found["profile_id"]),
+        run_id=str(found["run_id"]),
+        lease_id=str(found["lease_id"]),
+        token=int(found["token"]),
+        refused=None
+        if refused is None
+        else LaunchRefusal(reason=str(refused["reason"]), message=str(refused["message"])),
+        cause=str(found["cause"]),
+        stopped_by=str(found["stopped_by"]),
+        exit_code=_optional(found["exit_code"], int),
+        signal=_optional(found["signal"], int),
+        proof=Proof(
+            clauses={str(name): holds is True for name, holds in proof["clauses"].items()},
+            failing_clause=str(proof["failing_clause"]),
+        ),
+        untouched=found["untouched"] is True,
+        final_url=_optional(found["final_url"], str),
+        screenshot=_optional(found["screenshot"], str),
+        commands=tuple(
+            Command(at=float(item["at"]), method=str(item["method"]), url=str(item["url"]))
+            for item in found["commands"]
+        ),
+        started_at=_optional(found["started_at"], float),
+        ended_at=float(found["ended_at"]),
+        revoke_reason=str(found["revoke_reason"]),
+    )
+
+
+def _optional(value: Any, kind: Callable[[Any], T]) -> T | None:
+    return None if value is None else kind(value)

@@ -1,0 +1,156 @@
+"""The driver `null`: no browser at all. For tests, and for benchmarks of everything around the browser.
+
+Tasks run under real leases, with heartbeats, steps, sections and evidence files. There is nothing to look at, so no
+screenshot; and nothing to close, so the clean close is proven by itself.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+from leasekeeper.config import BrowserConfig
+from leasekeeper.core.browsers import (
+    BrowserReport,
+    Capacity,
+    Checked,
+    DriverInfo,
+    Endpoint,
+    LaunchRefusal,
+    LeaseTerms,
+    NoPage,
+    Proof,
+    Usage,
+)
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.profiles import Profile
+from leasekeeper.driver_port import OpenRequest
+from leasekeeper.errors import Fail
+
+# The interpreter: whoever wants to know whether this machine can start a program may start that.
+_INFO: Final = DriverInfo(program=sys.executable, version="0", playwright=False)
+_MESSAGE: Final = "this profile's driver is `null`, which opens no browser: there is no page. Give it `driver: local`"
+NOWHERE: Final = "about:blank"
+
+
+class NullDriver:
+    """Opens nothing. See `driver_port.Driver`."""
+
+    def __init__(self, config: BrowserConfig) -> None:
+        self._launches = config.launch_together
+
+    @property
+    def capacity(self) -> Capacity:
+        return Capacity(launches=self._launches)
+
+    async def prepare(self) -> DriverInfo:
+        return _INFO
+
+    async def ready(self) -> DriverInfo:
+        return _INFO
+
+    async def status(self, profile: Profile) -> Usage:  # noqa: ARG002 - nobody can use what is not there
+        return Usage()
+
+    async def check(self, request: OpenRequest) -> Checked:  # noqa: ARG002 - there is nothing to check
+        return Checked()
+
+    async def accept_manual_use(self, request: OpenRequest) -> None:
+        """Nothing: none is ever found."""
+
+    async def start(self, request: OpenRequest, terms: LeaseTerms) -> "NullBrowser":
+        return NullBrowser(request.grant.lease.profile_id, terms)
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+class NullBrowser:
+    """What stands where a browser would. See `driver_port.RunningBrowser`."""
+
+    def __init__(self, profile_id: str, terms: LeaseTerms) -> None:
+        self._profile_id = profile_id
+        self._terms = terms
+        self._started_at = time.time()
+        self._lock = threading.Lock()
+        self._report: BrowserReport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return NoPage(message=_MESSAGE)
+
+    @property
+    def info(self) -> DriverInfo:
+        return _INFO
+
+    @property
+    def engine(self) -> int | None:
+        return None
+
+    @property
+    def begun(self) -> bool:
+        return True
+
+    @property
+    def pid(self) -> int | None:
+        return None
+
+    @property
+    def over(self) -> bool:
+        return self._report is not None
+
+    def extend(self, deadline: float, kill_at: float) -> None:
+        """Nothing: there is nothing to end at the deadline."""
+
+    def revoke(self, why: str) -> None:
+        self._end("revoked", why)
+
+    async def hand_over(self, terms: LeaseTerms) -> None:
+        if self.over:
+            raise Fail(Reason.LEASE_LOST, "it has ended, there is nothing to hand over")
+        self._terms = terms
+
+    async def ended(self, timeout: float) -> BrowserReport | None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), timeout)
+        return self._report
+
+    async def closing(self, timeout: float) -> None:
+        """Nothing: nobody uses it."""
+
+    async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:  # noqa: ARG002 - there is nothing to see
+        self._end("closed" if revoke is None else "revoked", revoke or "")
+        return self._report
+
+    def refusal(self) -> LaunchRefusal | None:
+        return None
+
+    def _end(self, cause: str, why: str) -> None:
+        """In any thread; the first cause counts."""
+        with self._lock:
+            if self._report is None:
+                self._report = BrowserReport(
+                    profile_id=self._profile_id,
+                    run_id=self._terms.run_id,
+                    lease_id=self._terms.lease_id,
+                    token=self._terms.token,
+                    refused=None,
+                    cause=cause,
+                    stopped_by="itself",
+                    exit_code=None,
+                    signal=None,
+                    proof=Proof(clauses={"processes_gone": True}),
+                    untouched=True,
+                    final_url=NOWHERE,
+                    screenshot=None,
+                    commands=(),
+                    started_at=self._started_at,
+                    ended_at=time.time(),
+                    revoke_reason=why,
+                )
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there any more
+            self._loop.call_soon_threadsafe(self._ended.set)

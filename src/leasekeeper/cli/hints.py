@@ -1,0 +1,113 @@
+"""What to type next: hints of the command line, by the code of an error or of a decision.
+
+The only place outside the help texts that knows how commands are spelt for somebody who is stuck.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.errors import LeasekeeperError, NotFound, PartlyDone, ProfileBusy
+
+if TYPE_CHECKING:
+    from leasekeeper.core.readiness import Blocked
+    from leasekeeper.core.why import Possible, Why
+
+# An error's code → what to type.
+HINTS: Final = {
+    "UNKNOWN_ACCOUNT": "put a fleet file into force: leasekeeper apply FLEET_FILE; list what there is: "
+    "leasekeeper accounts",
+    "UNKNOWN_PROFILE": "list what there is: leasekeeper profiles",
+    "AMBIGUOUS_PROFILE": "name it: leasekeeper submit TASK --profile ID",
+    "UNKNOWN_TASK": "see what workers offer: leasekeeper workers",
+    "WEBHOOK_SECRET_NEEDED": "make one: leasekeeper webhooks secret",
+    "STORE_NOT_MADE": "make it with 'leasekeeper apply FLEET_FILE', 'leasekeeper up' or 'leasekeeper db migrate', or "
+    "name another with --store",
+    "SECRET_KEY_MISSING": "make one: leasekeeper secrets key",
+    "SECRET_NOT_FOUND": "store it: leasekeeper secrets set NAME",
+    "TOKEN_EXPIRED": "make another: leasekeeper tokens create NAME --scope SCOPE",
+    "SCHEMA_TOO_OLD": "bring it up to date: leasekeeper db migrate",
+}
+
+# What there is of each kind of record.
+LISTS: Final = {
+    "account": "accounts",
+    "profile": "profiles",
+    "job": "jobs",
+    "lease": "leases",
+    "run": "runs",
+    "review": "reviews",
+    "worker": "workers",
+    "webhook": "webhooks",
+    "token": "tokens",
+    "secret": "secrets",
+    "schedule": "schedules",
+}
+
+_WAITS_FOR_PERSON: Final = (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED)
+
+# Jobs that are dead have a noun of their own.
+_NOUNS: Final = {Target.PROFILE: "profiles", Target.JOB: "jobs", Target.ACCOUNT: "accounts", Target.LEASE: "leases"}
+_DEAD: Final = (Action.RETRY, Action.DROP)
+
+
+def hint_of(error: LeasekeeperError) -> str | None:
+    """What to type after this error, if there is something."""
+    match error:
+        case NotFound(what=what) if what in LISTS:
+            return f"list what there is: leasekeeper {LISTS[what]}"
+        case ProfileBusy(profile_id=profile_id, state=state, account_id=account_id) if profile_id is not None:
+            if state in _WAITS_FOR_PERSON and account_id is not None:
+                return look_inside(profile_id, account_id)
+            return f"see why, and what to do: leasekeeper why profile {profile_id}"
+        case PartlyDone(stopped_by=code) if code is not None:
+            return HINTS.get(code)
+    return HINTS.get(error.code)
+
+
+def look_inside(profile_id: str, account_id: str) -> str:
+    """How a person opens a profile that waits for them, with no job in between."""
+    return (
+        f"decide about it: leasekeeper why profile {profile_id}. To open it before any job does: "
+        f"'leasekeeper accounts pause {account_id} --note ...', 'leasekeeper profiles clear {profile_id} --note ...', "
+        f"open it, then 'leasekeeper accounts resume {account_id} --note ...'"
+    )
+
+
+def command_of(possible: "Possible") -> str:
+    """A decision that a person may make, as it is typed."""
+    target, action = possible.target, possible.action
+    noun = "dlq" if target is Target.JOB and action in _DEAD else _NOUNS.get(target, "webhooks")
+    caution = f"  # {possible.section} may have gone through: check the site before" if possible.section else ""
+    return f"leasekeeper {noun} {action} {possible.id} --note …{caution}"
+
+
+def unblocking(reason: "Blocked") -> str | None:
+    """The command that ends this reason for waiting, as the reference shows it."""
+    from leasekeeper.core.readiness import Blocked
+
+    return {
+        Blocked.ACCOUNT_PAUSE: "leasekeeper accounts resume ID",
+        Blocked.REVIEW_REQUIRED: "leasekeeper reviews",
+        Blocked.PROFILE_STATE: "leasekeeper why profile ID",
+        Blocked.APPROVAL: "leasekeeper reviews",
+    }.get(reason)
+
+
+def commands_for(why: "Why") -> list[str]:
+    """Commands for a job or profile: first those that show the evidence, then the possible decisions."""
+    from leasekeeper.core.why import Next
+
+    shows = [f"leasekeeper runs show {run_id}" for run_id in why.evidence]
+    extra = []
+    for step in why.next:
+        match step.code:
+            case Next.SWEEP_ENDS_LEASE | Next.SWEEP_TAKES_JOB:
+                extra.append("leasekeeper sweep  # every few seconds, or start 'leasekeeper up', which does it")
+            case Next.WEBHOOK_SENT_BY_NOBODY:
+                extra.append("leasekeeper sweep  # or 'leasekeeper up', where LEASEKEEPER_WEBHOOK_SECRET is set")
+            case Next.NEXT_JOB_UNBLOCKED:
+                extra.append(f"leasekeeper why job {step.job_id}")
+            case _:
+                pass
+    return list(dict.fromkeys([*shows, *extra, *map(command_of, why.possible)]))

@@ -1,0 +1,129 @@
+"""How commands answer: a page of records, one record, or one sentence; as text or as one JSON document.
+
+Relative times refer to the store's clock, which is read with the records.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import click
+
+from leasekeeper.cli.connection import with_store
+from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
+from leasekeeper.ports import Page
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Generic[T]):
+    """How records of one kind are listed. `empty` says what to do when there is none at all."""
+
+    kind: type[T]
+    plural: str
+    columns: Sequence[Column[T]]
+    empty: str
+
+
+def answer_page(
+    view: View[T],
+    where: Mapping[str, str],
+    *,
+    url: str | None,
+    limit: int,
+    after: str | None,
+    as_json: bool,
+    always: Mapping[str, str] | None = None,
+) -> None:
+    """One page of a list. `where` is what the person asked for, `always` what the list is by its nature."""
+    page, now = read_page(view.kind, {**(always or {}), **where}, url=url, limit=limit, after=after)
+    if as_json:
+        answer_json({"items": encoded(page.items), "after": page.after})
+        return
+    print_page(view, page, now, narrowed=bool(where) or after is not None)
+
+
+def read_page(
+    kind: type[T], where: Mapping[str, str], *, url: str | None, limit: int, after: str | None
+) -> tuple[Page[T], datetime]:
+    """One page, and the store's time, which all relative times refer to."""
+
+    async def read(store: "Store") -> tuple[Page[T], datetime]:
+        page = await store.find(kind, where, after=after, limit=limit)
+        return page, (await store.check()).now
+
+    return with_store(url, read)
+
+
+def print_page(view: View[T], page: Page[T], now: datetime, *, narrowed: bool) -> None:
+    """The page as a table, with what to type for the next one."""
+    screen = Screen.now()
+    if not page.items:
+        click.echo(f"no {view.plural} match" if narrowed else f"no {view.plural}: {view.empty}")
+        return
+    for line in render_table(view.columns, page.items, now, screen):
+        click.echo(line)
+    if page.after is not None:
+        click.echo(screen.dim(f"showing {len(page.items)}, more: --after {page.after}"))
+
+
+def answer_record(
+    kind: type[T],
+    record_id: str,
+    *,
+    url: str | None,
+    as_json: bool,
+    first: Sequence[str] = (),
+    hide: frozenset[str] = frozenset(),
+) -> T:
+    """One record with all its fields; `first` names those to begin with. Returns it, for those who say more."""
+
+    async def read(store: "Store") -> tuple[T, datetime]:
+        return await store.get(kind, record_id), (await store.check()).now
+
+    record, now = with_store(url, read)
+    if as_json:
+        answer_json(encoded(record, payload="payload" not in hide))
+        return record
+    for line in render_sheet(fields_of(record, hide, first), now, Screen.now()):
+        click.echo(line)
+    return record
+
+
+def fields_of(
+    record: object, hide: frozenset[str] = frozenset(), first: Sequence[str] = ()
+) -> list[tuple[str, object]]:
+    """The fields of a record, named as people say it."""
+    names = [f.name for f in fields(record) if f.name not in hide and f.name not in first]  # type: ignore[arg-type]  # every record is a dataclass
+    return [(_spoken(name), _shown(name, getattr(record, name))) for name in (*first, *names)]
+
+
+def _spoken(name: str) -> str:
+    return "fencing token" if name == "token" else name.replace("_", " ")
+
+
+def _shown(name: str, value: object) -> object:
+    """Webhook addresses are shown without their query: people put keys there."""
+    from leasekeeper.wire.encoding import without_query
+
+    return without_query(value) if name in ("callback_url", "url") and isinstance(value, str) else value
+
+
+def answer_json(document: object) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def encoded(value: object, *, payload: bool = False) -> object:
+    """Records as JSON values. Payloads only where somebody asked for them."""
+    from leasekeeper.wire import encode
+
+    if isinstance(value, list | tuple):
+        return [encode(item, payload=payload) for item in value]
+    return encode(value, payload=payload)

@@ -1,0 +1,252 @@
+"""`leasekeeper schedules`: list, show, pause, resume, run.
+
+What a schedule is, the fleet file says; here it is looked at, stopped and started. Next times are computed here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from leasekeeper.cli.connection import with_store
+from leasekeeper.cli.decisions import decided_json, decision_command
+from leasekeeper.cli.jobs import VIEW as JOBS
+from leasekeeper.cli.options import actor, note, noun, output, paging
+from leasekeeper.cli.output import View, answer_json, encoded, fields_of, print_page
+from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.jobs import Job, JobSpec
+from leasekeeper.core.schedules import Schedule, ScheduleState, Selection, handled_until
+from leasekeeper.errors import InputError
+from leasekeeper.ports import Page
+
+if TYPE_CHECKING:
+    from leasekeeper.core.events import Event
+    from leasekeeper.ports import Decided, Store
+
+JOBS_SHOWN: Final = 5
+MAX_ROUNDS: Final = 10_000
+NOT_OF_A_TEMPLATE: Final = frozenset(
+    {"account_id", "profile_id", "job_id", "attempt", "idempotency_key", "run_at", "created_at"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A schedule with its running side. `next_at` in the past: nobody sweeps."""
+
+    schedule: Schedule
+    state: ScheduleState
+    next_at: datetime | None
+
+
+def line_of(schedule: Schedule, state: ScheduleState, now: datetime) -> Line:
+    """The line of one schedule; one that is paused, or whose time zone is not known here, has no next time."""
+    next_at = state.firing_at
+    if next_at is None and not state.paused:
+        next_at = next(iter(times_of(schedule, handled_until(state.last_at, schedule.since or now, now), 1)), None)
+    return Line(schedule=schedule, state=state, next_at=next_at)
+
+
+def times_of(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
+    """The next times, if this machine can tell them."""
+    from leasekeeper.cron import next_times
+
+    try:
+        return next_times(schedule.cron, schedule.timezone, after, count)
+    except InputError as error:
+        click.echo(f"leasekeeper: schedule {schedule.schedule_id}: {error.message}", err=True)
+        return []
+
+
+def chosen(select: Selection) -> str:
+    """Which profiles, in a few words."""
+    if select.profile_id is not None:
+        return select.profile_id
+    parts = [f"account {select.account_id}"] if select.account_id else []
+    parts += [f"pool {select.pool}"] if select.pool else []
+    return ", ".join([*parts, *(f"{name}={value}" for name, value in select.labels.items())])
+
+
+VIEW = View(
+    kind=Line,
+    plural="schedules",
+    columns=(
+        Column[Line]("SCHEDULE", "schedule.schedule_id"),
+        Column[Line]("STATE", lambda line: "paused" if line.state.paused else "active", state=True),
+        Column[Line]("CRON", "schedule.cron"),
+        Column[Line]("ZONE", "schedule.timezone", spare=5),
+        Column[Line]("NEXT", "next_at"),
+        Column[Line]("LAST", "state.fired_at", spare=4),
+        Column[Line]("TASK", "schedule.job.task", spare=2),
+        Column[Line]("PROFILES", lambda line: chosen(line.schedule.select), spare=1),
+        Column[Line]("PAUSED BECAUSE", "state.pause_note", spare=3, least=20),
+    ),
+    empty="declare them in fleet.yaml under schedules, then: leasekeeper apply fleet.yaml",
+)
+
+command = noun("schedules", "Schedules: jobs that are made again and again, at the times of a cron expression.")
+
+
+@command.command("list")
+@paging
+@output
+def list_schedules(store: str | None, limit: int, after: str | None, as_json: bool) -> None:
+    """List schedules with their next time."""
+
+    async def read(opened: "Store") -> tuple[Page[Line], datetime]:
+        now = (await opened.check()).now
+        page = await opened.find(Schedule, after=after, limit=limit)
+        found = (await opened.find(ScheduleState, after=after, limit=limit)).items
+        states = {state.schedule_id: state for state in found}
+        lines = [line_of(each, states[each.schedule_id], now) for each in page.items if each.schedule_id in states]
+        return Page(items=lines, after=page.after), now
+
+    page, now = with_store(store, read)
+    if as_json:
+        answer_json({"items": [document(line) for line in page.items], "after": page.after})
+        return
+    print_page(VIEW, page, now, narrowed=after is not None)
+
+
+def document(line: Line, *, payload: bool = False) -> dict[str, object]:
+    """A schedule for programs: what is declared, and how far it has come."""
+    encode: Any = encoded
+    return {
+        **encode(line.schedule, payload=payload),
+        "job": template(line.schedule.job, payload=payload),
+        "state": "paused" if line.state.paused else "active",
+        "next_at": encode(line.next_at),
+        **{name: encode(getattr(line.state, name)) for name in ("fired_at", "pause_note", "run_at", "version")},
+    }
+
+
+def template(job: JobSpec, *, payload: bool) -> Mapping[str, object]:
+    """The job as it was declared, without defaults."""
+    from leasekeeper.wire.schedules import template_body
+
+    return {name: value for name, value in template_body(job).items() if payload or name != "payload"}
+
+
+@command.command("show")
+@click.argument("schedule_id", metavar="ID")
+@click.option("--times", metavar="N", type=click.IntRange(1, 100), default=5, show_default=True, help="How many times.")
+@click.option("--payload", is_flag=True, help="Show the payload too.")
+@output
+def show_schedule(schedule_id: str, times: int, payload: bool, store: str | None, as_json: bool) -> None:
+    """Show one schedule: its next times, its newest jobs, all its fields."""
+
+    async def read(opened: "Store") -> "tuple[Line, Sequence[Job], datetime]":
+        now = (await opened.check()).now
+        schedule = await opened.get(Schedule, schedule_id)
+        line = line_of(schedule, await opened.get(ScheduleState, schedule_id), now)
+        return line, (await opened.find(Job, {"schedule": schedule_id}, limit=JOBS_SHOWN)).items, now
+
+    line, jobs, now = with_store(store, read)
+    upcoming = times_of(line.schedule, now, times)
+    if as_json:
+        shown = {"next_times": encoded(upcoming), "jobs": encoded(jobs)}
+        answer_json({**document(line, payload=payload), **shown})
+        return
+    screen = Screen.now()
+    hidden = frozenset() if payload else frozenset({"payload"})
+    declared = fields_of(line.schedule, frozenset({"schedule_id", "job", "select", "since"}))
+    sheets = (
+        ("now", _now(line, now)),
+        ("next times", [(str(number), _local(line.schedule, at)) for number, at in enumerate(upcoming, 1)]),
+        ("declared", [*declared, ("profiles", chosen(line.schedule.select)), ("since", line.schedule.since)]),
+        ("job", fields_of(line.schedule.job, NOT_OF_A_TEMPLATE | hidden)),
+    )
+    for title, fields in sheets:
+        click.echo(screen.title(title))
+        click.echo("\n".join(render_sheet(fields, now, screen)))
+    if jobs:
+        click.echo(screen.title("newest jobs"))
+        click.echo("\n".join(render_table(JOBS.columns, jobs, now, screen)))
+
+
+def _now(line: Line, now: datetime) -> list[tuple[str, object]]:
+    state = line.state
+    late = line.next_at is not None and line.next_at <= now
+    return [
+        ("schedule id", line.schedule.schedule_id),
+        ("state", "paused" if state.paused else "active"),
+        ("paused because", state.pause_note),
+        ("next", line.next_at),
+        ("overdue", "start 'leasekeeper up', or run 'leasekeeper sweep' once" if late else None),
+        ("last", state.fired_at),
+        ("runs now for", state.run_by),
+        ("version", state.version),
+    ]
+
+
+def _local(schedule: Schedule, at: datetime) -> str:
+    from leasekeeper.cron import zone_of
+
+    return at.astimezone(zone_of(schedule.timezone)).isoformat(sep=" ", timespec="minutes")
+
+
+command.add_command(
+    decision_command(Target.SCHEDULE, Action.PAUSE, "Pause a schedule: it makes no jobs. Those that it made stay.")
+)
+command.add_command(
+    decision_command(
+        Target.SCHEDULE, Action.RESUME, "Resume a paused schedule, from its next time on: nothing is made up for."
+    )
+)
+
+
+@command.command("run")
+@click.argument("schedule_id", metavar="ID")
+@note
+@actor
+@output
+def run_schedule(schedule_id: str, note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Make the jobs of a schedule now, beside its times. A paused one runs too; on_overlap holds."""
+    decision = Decision(target=Target.SCHEDULE, id=schedule_id, action=Action.RUN, note=note, actor=by)
+    decided, jobs, skipped = with_store(store, lambda opened: _run(opened, decision))
+    if as_json:
+        answer_json({**decided_json(decision, decided), "jobs": jobs, "skipped": skipped})
+        return
+    left_out = f", {skipped:,} left out: the previous job there has not ended" if skipped else ""
+    click.echo(f"schedule {schedule_id} made {jobs:,} job{'s' if jobs != 1 else ''}{left_out}")
+
+
+async def _run(store: "Store", decision: Decision) -> "tuple[Decided, int, int]":
+    """Decide, see that the jobs are made, by whomever, and count them from the log."""
+    import asyncio
+
+    decided = await store.decide(decision)
+    asked = (await store.get(ScheduleState, decision.id)).run_at
+    for _ in range(MAX_ROUNDS):
+        if asked is None or (await store.get(ScheduleState, decision.id)).run_at != asked:
+            break
+        if not await store.fire():
+            await asyncio.sleep(0.05)  # waits: somebody else fires, or applies a fleet
+    return decided, *await _count(store, decision)
+
+
+async def _count(store: "Store", decision: Decision) -> tuple[int, int]:
+    """Jobs and skipped profiles of the run that was asked for."""
+    from leasekeeper.core.events import Event, EventType
+
+    asked = await _newest(store, Event, EventType.SCHEDULE_RUN, decision.id)
+    jobs = skipped = 0
+    after: str | None = None
+    while asked is not None:
+        where = {"type": EventType.SCHEDULE_FIRED.value, "since": str(asked.seq)}
+        page = await store.find(Event, where, after=after, limit=1_000)
+        mine = [e for e in page.items if (e.data["schedule_id"], e.data["at"]) == (decision.id, asked.data["at"])]
+        jobs += sum(int(str(event.data["jobs"])) for event in mine)
+        skipped += sum(int(str(event.data["skipped"])) for event in mine)
+        after = page.after
+        if after is None:
+            break
+    return jobs, skipped
+
+
+async def _newest(store: "Store", kind: "type[Event]", what: str, schedule_id: str) -> "Event | None":
+    page = await store.find(kind, {"type": what}, limit=100)
+    return next((event for event in page.items if event.data["schedule_id"] == schedule_id), None)

@@ -1,0 +1,178 @@
+"""Browsers as the rest of the system sees them: the drivers there are, what one is opened for, and how it ended.
+
+Values only: what a driver does is in `leasekeeper.browsers`, what it must promise in `driver_port.Driver`.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from leasekeeper.errors import nearest
+
+LOCAL: Final = "local"
+NULL: Final = "null"
+DRIVERS: Final[Mapping[str, str]] = {
+    LOCAL: "Chromium or Chrome on the worker's machine, in the profile's own directory",
+    NULL: "no browser at all, for tests and benchmarks of tasks that need no page",
+}
+
+
+def driver_fault(name: str) -> str | None:
+    """What is wrong with the name of a driver; None if there is such a driver."""
+    if name in DRIVERS:
+        return None
+    near = nearest(name, DRIVERS)
+    return f"no driver {name}; there are: {', '.join(DRIVERS)}" + (f"; did you mean {near}?" if near else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverInfo:
+    """What a driver found on this machine. `engine` is the browser's major version; None: it has none.
+
+    `playwright`: its endpoints are reached by Playwright, which must be installed.
+    """
+
+    program: str
+    version: str
+    engine: int | None = None
+    playwright: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """How many browsers of a driver one worker may launch at one moment.
+
+    How many may be open in the whole fleet is not a driver's to say: that is the limit of a pool, held by leases.
+    """
+
+    launches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Who uses a profile outside any lease, as a sentence (`user`); empty: nobody that the driver can see."""
+
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """A user and a password. Neither shows in a repr."""
+
+    username: str = field(repr=False)
+    password: str = field(repr=False)
+
+    @property
+    def basic(self) -> str:
+        """Both, as a proxy is sent them."""
+        return base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTerms:
+    """What a browser lives by. Times are seconds of the holder's clock, which counts suspend.
+
+    From `deadline` on nothing of the worker may reach the browser; by `kill_at` it is dead. `folder` is the run's own:
+    what the browser's keeper has to say of its end is left there.
+    """
+
+    lease_id: str
+    token: int
+    run_id: str
+    folder: str
+    deadline: float
+    kill_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A profile that may be opened. `manual_use`: how it was used outside a lease, as a sentence; empty: it was not."""
+
+    manual_use: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """An endpoint that Playwright starts: arguments of `launch_persistent_context`, with a keeper as the browser."""
+
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoPage:
+    """An endpoint without any browser. `message` is what a task reads that asks for its page."""
+
+    message: str
+
+
+Endpoint = Launch | NoPage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRefusal:
+    """Why there was no browser."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The clean-close proof, clause by clause: each driver has its own, and all have `processes_gone`."""
+
+    clauses: Mapping[str, bool]
+    failing_clause: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """True only if every clause was seen to hold; an empty `failing_clause` alone is not believed."""
+        return self.processes_gone and all(self.clauses.values()) and not self.failing_clause
+
+    @property
+    def processes_gone(self) -> bool:
+        """Whether nothing of the browser is alive."""
+        return self.clauses.get("processes_gone", False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command that the worker sent: when (wall clock, seconds), which, and on what page. Never its payload."""
+
+    at: float
+    method: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserReport:
+    """How one run's browser ended, as its keeper saw it."""
+
+    profile_id: str
+    run_id: str
+    lease_id: str
+    token: int
+    refused: LaunchRefusal | None
+    cause: str
+    stopped_by: str
+    exit_code: int | None
+    signal: int | None
+    proof: Proof
+    untouched: bool
+    final_url: str | None
+    screenshot: str | None
+    commands: tuple[Command, ...]
+    started_at: float | None
+    ended_at: float
+    revoke_reason: str
+
+    @property
+    def no_browser(self) -> bool:
+        """True if no browser was in the profile: none was started, or it ended at once, before it began to write."""
+        return self.refused is not None and (self.started_at is None or self.untouched)
+
+
+ENDED_BY_KEEPER: Final[Mapping[str, str]] = {
+    "message_too_large": "the page made the browser send one DevTools message above the limit "
+    "(LEASEKEEPER_MAX_MESSAGE_MB), so the keeper closed it",
+}

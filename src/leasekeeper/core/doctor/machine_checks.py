@@ -1,0 +1,273 @@
+"""Checks of this machine: data directory, disks, browser, fonts, display. Facts in, verdict out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from leasekeeper.core.doctor.findings import GB, MB, Verdict, count, fail, names, ok, size, skip, warn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFacts:
+    """The data directory. `owner` None: it does not exist yet. `writable`: it, or where it would be made."""
+
+    path: str
+    user: int
+    owner: int | None
+    mode: int = 0
+    folder: bool = True
+    writable: bool = True
+
+
+def judge_data_dir(facts: FolderFacts) -> Verdict:
+    data = {"path": facts.path, "owner": facts.owner, "user": facts.user, "mode": f"{facts.mode:04o}"}
+    advice = "Set LEASEKEEPER_DATA_DIR to a folder that you may write to."
+    if not facts.folder:
+        return fail(f"{facts.path} is not a folder", advice, **data)
+    if facts.owner is not None and facts.owner != facts.user:
+        return fail(
+            f"{facts.path} belongs to user {facts.owner}, this is user {facts.user}",
+            "Run workers as its owner, or set LEASEKEEPER_DATA_DIR to a folder of this user.",
+            **data,
+        )
+    if not facts.writable:
+        return fail(f"{facts.path} cannot be written to", advice, **data)
+    if facts.owner is None:
+        return ok(f"{facts.path} does not exist yet and will be made", **data)
+    if facts.mode & 0o077:
+        return warn(
+            f"others have access to {facts.path} (mode {facts.mode:04o}): who can read it can read cookies",
+            f"Run 'chmod 700 {facts.path}'.",
+            **data,
+        )
+    return ok(f"{facts.path} is this user's alone", **data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder that the installation writes to: the data directory, or that of an SQLite store."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSystem:
+    """What kind of file system a place is on; '' where the system does not say."""
+
+    place: Place
+    kind: str
+    network: bool
+    is_store: bool
+
+
+MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+
+
+def judge_file_systems(systems: Sequence[FileSystem]) -> Verdict:
+    data = {system.place.name: {"path": system.place.path, "kind": system.kind} for system in systems}
+    for system in systems:
+        if system.network and system.is_store:
+            return fail(
+                f"the SQLite store is on a network file system ({system.kind})",
+                "Move it to a local disk, or use PostgreSQL.",
+                **data,
+            )
+    for system in systems:
+        where = f"the {system.place.name} {system.place.path}"
+        if system.network:
+            return warn(
+                f"{where} is on a network file system ({system.kind})",
+                "Use a local disk. If workers share profiles there, its file locks have to work between machines.",
+                **data,
+            )
+        if system.kind in MEMORY:
+            return warn(
+                f"{where} is in memory ({system.kind}): a restart of the machine deletes it", "Use a disk.", **data
+            )
+    return ok(", ".join(f"{s.place.name}: {s.kind or 'kind not known'}" for s in systems), **data)
+
+
+SPACE_FAILS: Final = 200 * MB
+SPACE_WARNS: Final = 2 * GB
+INODES_FAIL: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What is free at a place. A file system without a fixed number of files says 0 of 0."""
+
+    place: Place
+    free: int
+    total: int
+    files_free: int = 0
+    files_total: int = 0
+
+
+def judge_space(spaces: Sequence[Space]) -> Verdict:
+    data = {
+        s.place.name: {"path": s.place.path, "free_bytes": s.free, "total_bytes": s.total, "files_free": s.files_free}
+        for s in spaces
+    }
+    tightest = min(spaces, key=lambda s: s.free)
+    found = f"{size(tightest.free)} of {size(tightest.total)} free at the {tightest.place.name} {tightest.place.path}"
+    todo = (
+        "Make room, or keep less evidence (LEASEKEEPER_KEEP_EVIDENCE, LEASEKEEPER_KEEP_EVIDENCE_MB). A browser profile "
+        "needs up to 100 MB, and a run whose evidence cannot be saved sends its profile to review."
+    )
+    out_of_files = [s for s in spaces if s.files_total and s.files_free < INODES_FAIL]
+    if out_of_files:
+        where = out_of_files[0]
+        return fail(
+            f"only {where.files_free:,} more files fit at the {where.place.name} {where.place.path}", todo, **data
+        )
+    if tightest.free < SPACE_FAILS:
+        return fail(found, todo, **data)
+    return warn(found, todo, **data) if tightest.free < SPACE_WARNS else ok(found, **data)
+
+
+SYNC_WARNS: Final = 0.020
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """How long each of some durable writes took, in seconds; or why they failed."""
+
+    place: Place
+    seconds: Sequence[float] = ()
+    problem: str = ""
+
+
+def judge_sync(syncs: Sequence[Sync]) -> Verdict:
+    data = {
+        s.place.name: {
+            "path": s.place.path,
+            "median_ms": round(1_000 * median(s.seconds), 3) if s.seconds else None,
+            "max_ms": round(1_000 * max(s.seconds), 3) if s.seconds else None,
+            "problem": s.problem,
+        }
+        for s in syncs
+    }
+    for sync in syncs:
+        if sync.problem:
+            return fail(
+                f"nothing can be written at the {sync.place.name} {sync.place.path}: {sync.problem}",
+                "Check its owner, mode, free space and quota.",
+                **data,
+            )
+    slowest = max(syncs, key=lambda s: median(s.seconds))
+    each = median(slowest.seconds)
+    found = f"{1_000 * each:.1f} ms for a durable write at the {slowest.place.name}"
+    if each > SYNC_WARNS:
+        return warn(
+            f"{found}: about {1 / each:.0f} commits per second",
+            "Use a faster disk: every claim, renewal and settlement waits for one.",
+            **data,
+        )
+    return ok(found, **data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """How the trial went. `problem`: why there was no browser; `unclean`: which clause of the proof failed."""
+
+    seconds: float = 0.0
+    close_seconds: float = 0.0
+    problem: str = ""
+    unclean: str = ""
+    root: bool = False
+
+
+LAUNCH_WARNS: Final = 10.0
+
+
+def judge_launch(facts: LaunchFacts) -> Verdict:
+    data = {
+        "launch_seconds": round(facts.seconds, 3),
+        "close_seconds": round(facts.close_seconds, 3),
+        "root": facts.root,
+    }
+    if facts.problem:
+        return fail(
+            facts.problem,
+            "Start the browser by hand as the same user. Common causes: missing libraries ('playwright install-deps'), "
+            "a data directory mounted noexec, no user namespaces for the sandbox.",
+            **data,
+        )
+    if facts.unclean:
+        return fail(
+            f"the browser did not close cleanly: {facts.unclean}",
+            "Every run would leave its profile stale. Raise LEASEKEEPER_CLOSE_AFTER, or see what ends the browser.",
+            **data,
+        )
+    if facts.seconds > LAUNCH_WARNS:
+        return warn(
+            f"the browser took {facts.seconds:.0f} s to start",
+            "The machine is overloaded: lower --concurrency or LEASEKEEPER_LAUNCH_TOGETHER.",
+            **data,
+        )
+    if facts.root:
+        return warn(
+            "the browser starts and closes cleanly, but without its sandbox: this is root",
+            "Run workers as an ordinary user.",
+            **data,
+        )
+    return ok(f"started in {facts.seconds:.1f} s, closed cleanly in {facts.close_seconds:.1f} s", **data)
+
+
+# Scripts whose glyphs are tried, each with two characters that look different, if there is a font.
+SCRIPTS: Final[Mapping[str, str]] = {
+    "Latin": "Ag",
+    "Cyrillic": "Жд",
+    "Arabic": "بم",
+    "Chinese and Japanese": "漢字",
+    "Korean": "한글",
+    "emoji": "😀🚗",
+}
+_FONT_ADVICE: Final = "Install fonts, on Debian: 'apt install fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji'."
+
+
+def judge_fonts(drawn: Mapping[str, bool]) -> Verdict:
+    """`drawn`: for each script, whether a page shows its characters and not boxes."""
+    missing = [script for script, shown in drawn.items() if not shown]
+    if not drawn.get("Latin", False):
+        return fail("pages show no text at all", _FONT_ADVICE, drawn=dict(drawn))
+    if missing:
+        found = f"pages show boxes in place of {names(missing)}, in screenshots too"
+        return warn(found, f"{_FONT_ADVICE} Sites may also notice.", drawn=dict(drawn))
+    return ok("pages show every script that was tried", drawn=dict(drawn))
+
+
+def judge_font_list(files: int | None) -> Verdict:
+    """Without a browser: how many fonts fontconfig knows; None if there is no `fc-list`."""
+    if files is None:
+        return skip("no browser was started, and there is no 'fc-list' to ask", fonts=None)
+    if files == 0:
+        return warn("fontconfig knows no fonts", _FONT_ADVICE, fonts=0)
+    return ok(f"fontconfig knows {count(files, 'font')}", fonts=files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisplayFacts:
+    """The display that is set ('' for none), whether it answers, and how many recent jobs want to be visible."""
+
+    display: str
+    answers: bool
+    visible_jobs: int
+
+
+def judge_display(facts: DisplayFacts) -> Verdict:
+    data = {"display": facts.display, "answers": facts.answers, "visible_jobs": facts.visible_jobs}
+    wanted = f"{count(facts.visible_jobs, 'recent job')} with run_mode visible"
+    if facts.display and facts.answers:
+        return ok(f"display {facts.display} answers", **data)
+    if facts.display:
+        found = f"display {facts.display} does not answer"
+        todo = "Start it (Xvfb, a desktop), or unset DISPLAY and WAYLAND_DISPLAY: then visible runs are headless."
+        return (
+            fail(f"{found}: {wanted} cannot start", todo, **data) if facts.visible_jobs else warn(found, todo, **data)
+        )
+    if facts.visible_jobs:
+        return warn(f"there is no display: {wanted} run headless here", "Set DISPLAY, for instance to an Xvfb.", **data)
+    return skip("there is no display, and no recent job wants one", **data)

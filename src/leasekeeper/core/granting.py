@@ -1,0 +1,175 @@
+"""Granting: whether a job or a person may have a profile now, and the lease that they get.
+
+Pure. What is locked and read first, and how grants are written, is the store's; what is granted is decided here.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from leasekeeper.core.ids import RunId, Token, WorkerId
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.lanes import LaneFacts, gate, key_of
+from leasekeeper.core.leases import Lease, Mode, Purpose, Timing, lease_id_of, lock_delay_over_at
+from leasekeeper.core.profiles import ReleasePolicy, stricter
+from leasekeeper.core.readiness import Block, Blocked, can_share, job_gate
+from leasekeeper.core.records import changer, evolve
+from leasekeeper.core.routing import is_taken
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_started = changer(Job, "state", "attempt", "run_id", "detail", "version")
+
+
+class HeadVerdict(NamedTuple):
+    """What becomes of the job at the head of a lane: exactly one of these is set.
+
+    `block`: it is not ready itself and leaves the lane. `hold`: the lane is not ready. `waits_on`: another lane holds
+    this key of their account. `key`: it is granted, under this key.
+    """
+
+    block: Block | None = None
+    hold: Blocked | None = None
+    waits_on: str | None = None
+    key: str | None = None
+
+
+def judge_head(facts: LaneFacts, job: Job, held: Mapping[str, int]) -> HeadVerdict:
+    """Whether the head of a lane may run now. `held`: how many leases each account key has."""
+    block = job_gate(job, facts.profile, facts.proxy, task_known=True)
+    if block is not None:
+        return HeadVerdict(block=block)
+    hold = gate(facts, shared=job.shared)
+    if hold is not None:
+        return HeadVerdict(hold=hold)
+    key = key_of(facts, task=job.task, shared=job.shared)
+    return HeadVerdict(waits_on=key) if is_taken(key, held) else HeadVerdict(key=key)
+
+
+def direct_gate(
+    facts: LaneFacts, *, shared: bool, by_person: bool, key: str, held: Mapping[str, int]
+) -> Blocked | None:
+    """What keeps somebody without a job out of the profile now; the pool's limit apart."""
+    lane = facts.lane
+    closed = gate(facts, shared=shared, even_paused=by_person)
+    if closed is not None:
+        return closed
+    if is_taken(key, held):
+        return Blocked.PROFILE_LEASE
+    if facts.live and lane.head_job_id and not can_share(facts.profile, shared=lane.head_shared):
+        return Blocked.PROFILE_LEASE  # a job waits for these sharers to end: nobody joins them any more
+    return None
+
+
+def changes_at(facts: LaneFacts) -> datetime | None:
+    """When a profile that is taken changes without its holder: a lease expires unless renewed, or a lost one may be
+    resolved. None: neither is there."""
+    if facts.live:
+        return min(lease.expires_at for lease in facts.live)
+    lost = [lease for lease in facts.open if lease.unresolved]
+    return min(map(_resolvable_at, lost), default=None)
+
+
+def _resolvable_at(lease: Lease) -> datetime:
+    """Only to give a profile back takes the lock-delay: a person may have it at once."""
+    waits = lease.release_policy is ReleasePolicy.RECOVER and lease.open_section is None
+    return lock_delay_over_at(lease) if waits else lease.ended_at or lease.expires_at
+
+
+def put_aside(job: Job, block: Block) -> Job:
+    """The job, blocked by itself: it waits outside of its lane until the fact changes."""
+    return evolve(
+        job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=block.detail, version=job.version + 1
+    )
+
+
+def started(job: Job, run_id: RunId) -> Job:
+    """The job, running."""
+    return _started(
+        job, state=JobState.RUNNING, attempt=job.attempt + 1, run_id=run_id, detail="", version=job.version + 1
+    )
+
+
+def lease_for_job(
+    facts: LaneFacts,
+    job: Job,
+    *,
+    run_id: RunId,
+    key: str,
+    worker_id: WorkerId,
+    incarnation: str,
+    timing: Timing,
+    now: datetime,
+) -> Lease:
+    """The lease of a run of this job."""
+    return new_lease(
+        facts,
+        job=job,
+        run_id=run_id,
+        key=key,
+        worker_id=worker_id,
+        incarnation=incarnation,
+        pool=job.pool,
+        mode=job.mode,
+        purpose=Purpose.JOB,
+        policy=ReleasePolicy(job.release_policy) if job.release_policy else None,
+        ttl=timedelta(seconds=job.lock_timeout_seconds) if job.lock_timeout_seconds else None,
+        timing=timing,
+        now=now,
+    )
+
+
+def new_lease(
+    facts: LaneFacts,
+    *,
+    job: Job | None,
+    run_id: RunId,
+    key: str,
+    worker_id: WorkerId,
+    incarnation: str,
+    pool: str,
+    mode: Mode,
+    purpose: Purpose,
+    policy: ReleasePolicy | None,
+    ttl: timedelta | None,
+    timing: Timing,
+    now: datetime,
+) -> Lease:
+    """A lease with the profile's next token. It may only make the profile's release policy stricter, also when that
+    was tightened after it was asked for."""
+    if ttl is not None:
+        timing = timing.scaled(ttl)
+    token = Token(facts.lane.token + 1)
+    return Lease(
+        lease_id=lease_id_of(facts.lane.profile_id, token),
+        profile_id=facts.lane.profile_id,
+        account_id=facts.lane.account_id,
+        job_id=job.job_id if job else None,
+        run_id=run_id,
+        worker_id=worker_id,
+        incarnation=incarnation,
+        proxy_id=facts.profile.proxy_id,
+        pool=pool,
+        routing_key=key,
+        mode=mode,
+        token=token,
+        acquired_at=now,
+        heartbeat_at=now,
+        expires_at=now + timing.ttl,
+        ttl_ms=timing.ttl // _MILLISECOND,
+        lock_delay_ms=timing.lock_delay // _MILLISECOND,
+        release_policy=stricter(facts.profile.release_policy, policy),
+        purpose=purpose,
+        priority=job.priority if job else None,
+    )
+
+
+def expected_environment(job: Job | None) -> dict[str, str]:
+    """What the run's record keeps of the environment that the job asked for."""
+    if job is None:
+        return {}
+    wanted = {
+        "proxy_region": job.expected_proxy_region,
+        "language": job.expected_language,
+        "timezone": job.expected_timezone,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}

@@ -1,0 +1,238 @@
+"""A lane under decision: what holds it, which job is at its head, and what an ending makes of its profile.
+
+Pure. A store reads `LaneFacts` at one moment (under a lock, or at one revision), asks here, and writes the changes
+that it is given, in order: each function sees the lane as the changes before have left it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from leasekeeper.core.accounts import Account, Proxy
+from leasekeeper.core.ids import JobId, Token
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import (
+    Cause,
+    Lane,
+    Profile,
+    ProfileState,
+    check_transition,
+    settle_state,
+    worse,
+)
+from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked, can_share, lane_gate
+from leasekeeper.core.routing import routing_key
+from leasekeeper.core.settle import ProfileVerdict
+
+Changes = Mapping[str, object]
+NOTHING: Final[Changes] = {}
+
+# What a person decides on: a lane has a new version when one of these changed. Jobs that come and go change none.
+DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict")
+
+_TRIGGERED: Final = {
+    ProfileState.QUARANTINED: Cause.QUARANTINE_TRIGGER,
+    ProfileState.REVIEW_REQUIRED: Cause.NEEDS_PERSON,
+}
+
+
+@dataclass(slots=True)
+class LaneFacts:
+    """One profile with all that bears on it. `open` are its leases that are live or unresolved, oldest first."""
+
+    lane: Lane
+    profile: Profile
+    account: Account
+    proxy: Proxy | None
+    open: list[Lease]
+
+    @property
+    def live(self) -> list[Lease]:
+        return [lease for lease in self.open if lease.ended_at is None]
+
+    @property
+    def unresolved(self) -> int:
+        return sum(1 for lease in self.open if lease.unresolved)
+
+
+class Head(NamedTuple):
+    """What a lane keeps of the job at its head."""
+
+    job_id: JobId
+    pool: str
+    task: str
+    priority: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetiredLane:
+    """What must outlive a profile that was removed."""
+
+    token: Token
+    state: ProfileState
+    state_reason: str
+    clean: bool
+    engine: int | None
+    revision: int
+
+
+class Ended(NamedTuple):
+    """What an ending makes of a lane. With `review`, a person has to look at the profile, for this reason."""
+
+    changes: Changes
+    review: str | None = None
+
+
+def key_of(facts: LaneFacts, *, task: str | None, shared: bool) -> str:
+    """The routing key that a run of this task must hold."""
+    return routing_key(
+        facts.account.routing,
+        account_id=facts.account.account_id,
+        profile_id=facts.profile.profile_id,
+        task=task,
+        shared=shared,
+    )
+
+
+def gate(facts: LaneFacts, *, shared: bool, even_paused: bool = False) -> Blocked | None:
+    """What keeps a run of this mode out of the profile now. A person may go where an account's jobs may not."""
+    lane, live = facts.lane, facts.live if facts.open else []
+    return lane_gate(
+        state=lane.state,
+        paused=facts.account.paused and not even_paused,
+        profile=facts.profile,
+        live=len(live),
+        live_exclusive=len([1 for lease in live if not can_share(facts.profile, shared=lease.shared)]) if live else 0,
+        head_shared=shared,
+        ending=bool(lane.verdict or lane.drain or (facts.open and facts.unresolved)),
+    )
+
+
+def refreshed(facts: LaneFacts, now: datetime) -> Changes:
+    """What holds the lane, anew. A lane that becomes ready starts to wait now."""
+    lane = facts.lane
+    held_by = gate(facts, shared=lane.head_shared)
+    waits_on = None if held_by is not None else lane.waits_on
+    hold = held_by or (Blocked.PROFILE_LEASE if waits_on else None)
+    if hold == lane.hold and waits_on == lane.waits_on:
+        return NOTHING
+    return {"hold": hold, "waits_on": waits_on, "waiting_at": now if hold is None else lane.waiting_at}
+
+
+def parked(key: str) -> Changes:
+    """The lane waits for an account's key that others hold."""
+    return {"hold": Blocked.PROFILE_LEASE, "waits_on": key}
+
+
+def unparked(lane: Lane) -> Changes:
+    """Look again at a lane that waits for an account's key. It keeps its place: it has waited all along."""
+    return NOTHING if lane.waits_on is None else {"waits_on": None, "hold": None}
+
+
+def offered(lane: Lane, job: Job, now: datetime) -> Changes:
+    """A job enters the lane: it is the head if the lane was empty, or if it is more urgent than the head."""
+    if lane.head_job_id is None or job.priority > lane.head_priority:
+        return _with_head(lane, job, now if lane.head_job_id is None else lane.waiting_at)
+    return NOTHING
+
+
+def may_be_older_than_head(lane: Lane, job: Job) -> bool:
+    """Whether a job that comes back into the lane may belong before its head: then the first ones are read again."""
+    return bool(job.seq) and job.priority == lane.head_priority and job.job_id != lane.head_job_id
+
+
+def next_head(lane: Lane, heads: Iterable[Head], gone: JobId | None, waiting_at: datetime) -> Changes:
+    """The head left the lane: the next of `heads` (the first two of the lane) takes its place.
+
+    A lane that gave a job starts to wait now; one whose head was put aside or cancelled has waited all along.
+    """
+    following = next((head for head in heads if head.job_id != gone), None)
+    if following is not None:
+        return _with_head(lane, following, waiting_at)
+    return {"head_job_id": None, "head_pool": None, "head_task": None, "head_priority": 0, "head_shared": False}
+
+
+def _with_head(lane: Lane, job: Job | Head, waiting_at: datetime) -> Changes:
+    return {
+        **unparked(lane),
+        "head_job_id": job.job_id,
+        "head_pool": job.pool,
+        "head_task": job.task,
+        "head_priority": job.priority,
+        "head_shared": job.shared,
+        "waiting_at": waiting_at,
+    }
+
+
+def moved(lane: Lane, state: ProfileState, cause: Cause, reason: str, now: datetime) -> Changes:
+    """The profile's new state, if the table of transitions has this move."""
+    if state is lane.state:
+        return NOTHING
+    check_transition(lane.profile_id, lane.state, state, cause)
+    return {"state": state, "state_reason": reason, "state_at": now}
+
+
+def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> Ended:
+    """The profile as a verdict leaves it: at once, or when the last sharer ends. The lease is out of `open` by now,
+    unless it is unresolved."""
+    lane = facts.lane
+    if lane.state not in (ProfileState.LEASED, ProfileState.STALE):
+        return Ended(NOTHING)
+    worst, worst_reason = lane.verdict, lane.verdict_reason
+    changes: dict[str, object] = {}
+    if (after_all := worse(worst, verdict.state)) is not worst:
+        worst, worst_reason = after_all, verdict.reason
+        changes = {"verdict": worst, "verdict_reason": worst_reason}
+    after = settle_state(live=len(facts.live), unresolved=facts.unresolved, verdict=worst, drain=lane.drain)
+    if after is ProfileState.LEASED or after is lane.state:
+        return Ended(changes)
+    reason = worst_reason or verdict.reason
+    changes |= moved(lane, after, cause_of(lane.state, after, verdict.cause), reason, now)
+    if after is ProfileState.STALE:
+        changes["clean"] = False
+    elif worst is not None or lane.drain or not lane.clean:
+        changes |= {"verdict": None, "verdict_reason": "", "drain": False, "clean": worst is None}
+    return Ended(changes, reason if after in WAITS_FOR_PERSON else None)
+
+
+def cause_of(before: ProfileState, after: ProfileState, cause: Cause) -> Cause:
+    """The cause under which the table has this move; sharers can end in an order that blurs the verdict's own."""
+    if after is ProfileState.DISABLED:
+        return Cause.DRAINED
+    if before is ProfileState.STALE:
+        return Cause.RESOLVED
+    if after is ProfileState.STALE:
+        return cause if cause in (Cause.EXPIRED, Cause.NOT_PROVEN_CLOSED) else Cause.EXPIRED
+    if after is ProfileState.AVAILABLE:
+        return Cause.CLEAN_RELEASE
+    if after is ProfileState.REVIEW_REQUIRED and cause is Cause.EVIDENCE_NOT_SAVED:
+        return cause
+    return _TRIGGERED[after]
+
+
+def profile_expired(facts: LaneFacts, reason: str, now: datetime) -> Changes:
+    """A lease ended without an explanation, and is marked so in `open`: the profile is stale once nobody shares it."""
+    if facts.lane.state is not ProfileState.LEASED or facts.live:
+        return NOTHING
+    return {**moved(facts.lane, ProfileState.STALE, Cause.EXPIRED, reason, now), "clean": False}
+
+
+def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lane:
+    """The lane of a profile that was added. One that was removed earlier goes on where it was: tokens and
+    revisions never repeat, what waited for a person still does, and no older browser opens it."""
+    again = before is not None and before.state is not ProfileState.AVAILABLE
+    return Lane(
+        profile_id=profile.profile_id,
+        account_id=profile.account_id,
+        state_at=now,
+        waiting_at=now,
+        token=before.token if before else Token(0),
+        engine=before.engine if before else None,
+        state=before.state if before and again else ProfileState.AVAILABLE,
+        state_reason=before.state_reason if before and again else "added to the fleet",
+        clean=before.clean if before and again else True,
+        revision=before.revision + 1 if before else 0,
+    )

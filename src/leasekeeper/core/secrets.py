@@ -1,0 +1,70 @@
+"""Stored secrets: names for values that the store keeps only encrypted. Pure; knows nothing of keys or ciphers.
+
+A configuration names a secret as `secret:NAME`, wherever it may say `env:NAME` or `file:PATH`. The plain value exists
+only where it is used.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from leasekeeper.core.ids import ID_RULE, is_id
+from leasekeeper.errors import InputError, Problem
+
+REFERENCE: Final = "secret:"
+MAX_BYTES: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A stored secret as lists show it: without its value, encrypted or not. `key_id` is the key that opens it."""
+
+    name: str
+    key_id: str
+    version: int = 1
+    created_at: datetime
+    updated_at: datetime
+    updated_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedSecret:
+    """A secret as the store keeps it: base64 of nonce and ciphertext, bound to its name. `version` counts values."""
+
+    name: str
+    key_id: str
+    sealed: str = field(repr=False)
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSecret:
+    """A secret in the hands of a lease's holder: sealed, if the holder has the key itself; else its plain value."""
+
+    name: str
+    sealed: SealedSecret | None = None
+    value: str | None = field(default=None, repr=False)
+
+
+def secret_name(reference: str | None) -> str | None:
+    """The name in `secret:NAME`; None for any other reference."""
+    return reference.removeprefix(REFERENCE) if reference is not None and reference.startswith(REFERENCE) else None
+
+
+def check_name(name: str) -> None:
+    """Raise InputError if no secret may be called so."""
+    if not is_id(name):
+        raise InputError("that is no name for a secret", [Problem("name", f"must be {ID_RULE}")])
+
+
+def check_value(value: str) -> None:
+    """Raise InputError if a value cannot be kept. The message does not show it."""
+    problem = None
+    if not value:
+        problem = "must not be empty"
+    elif len(value.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        problem = f"must have at most {MAX_BYTES:,} bytes"
+    elif any(ord(character) < 32 or 0xD800 <= ord(character) < 0xE000 for character in value):
+        problem = "must be one line of text"
+    if problem:
+        raise InputError("the secret was not stored", [Problem("value", problem)])

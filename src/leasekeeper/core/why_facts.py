@@ -1,0 +1,39 @@
+"""What a store gathers for `why`. Apart from the answer, so that who only reads and writes need not load that."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.decisions import Review
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.workers import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyFacts:
+    """Everything that bears on one job or profile, read at one moment."""
+
+    now: datetime
+    job: Job | None
+    profile: Profile
+    account: Account
+    proxy: Proxy | None
+    lane: Lane
+    holders: tuple[Lease, ...]
+    key_holders: tuple[Lease, ...]
+    unresolved: tuple[Lease, ...]
+    ahead: int
+    waiting: int
+    limit: Limit | None
+    pool_leases: int
+    last_run: RunRecord | None
+    reviews: tuple[Review, ...]
+    outdated: bool = False  # every live worker's browser is too old for it
+    unwell: tuple[Worker, ...] = ()  # live workers of its pool whose machine cannot run jobs
+    job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's
+    webhooks: tuple[Delivery, ...] = ()  # the newest that are owed to the job's callback_url
+    webhooks_tried_at: datetime | None = None  # when any that is pending was tried last
+    next_job: Job | None = None  # of the profile, as people see it: the head of its queue, else one that is blocked

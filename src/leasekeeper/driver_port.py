@@ -1,0 +1,173 @@
+"""The second of two seams of the system: what opens a profile's browser, and what each driver must promise.
+
+The first is `Store`, in `ports.py`. Values that pass here are frozen, and are in `core.browsers`.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from leasekeeper.core.browsers import (
+    BrowserReport,
+    Capacity,
+    Checked,
+    Credentials,
+    DriverInfo,
+    Endpoint,
+    LaunchRefusal,
+    LeaseTerms,
+    Usage,
+)
+from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.profiles import Profile
+from leasekeeper.errors import Fail
+from leasekeeper.ports import Grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """A run that needs a browser: its grant, whether somebody watches, the login of its proxy."""
+
+    grant: Grant
+    run_mode: RunMode
+    credentials: Credentials | None = None
+
+    @property
+    def throwaway(self) -> bool:
+        """Whether the run shares its profile with others, and so may not change it."""
+        return self.grant.lease.shared or self.grant.profile.disposable
+
+
+class CannotOpen(Fail):
+    """A profile that its driver must not open now. `give_back`: the job was not touched and keeps its place.
+
+    `engine`: the newer browser that used it last. `fence`: the token of another store that it was opened under.
+    """
+
+    def __init__(
+        self, reason: str, detail: str, *, give_back: bool = False, engine: int | None = None, fence: int | None = None
+    ) -> None:
+        super().__init__(reason, detail)
+        self.give_back = give_back
+        self.engine = engine
+        self.fence = fence
+
+
+class Driver(Protocol):
+    """Opens browsers of one kind, each under a lease. Implementations: `local`, `null`; named by a profile's `driver`.
+
+    A driver knows profiles and proxies, but no store, job or task. Guarantees, for each of them:
+
+    - Nothing is started by anything but `start`, and only for the lease in its terms. Whatever `start` reached lives
+      behind a keeper: past the deadline, at a revocation, or when the worker is gone, nothing more reaches the
+      browser, and it ends by itself, without the worker's help (I2).
+    - A profile is never opened under a token below one that it was opened under before (I3), nor while anybody else
+      has it open (I6).
+    - What cannot be proven is not claimed: a report whose proof holds means that the session is safe on disk, or
+      wherever the driver keeps it (I7).
+    """
+
+    @property
+    def capacity(self) -> Capacity:
+        """How many browsers of this kind a worker may open."""
+        ...
+
+    async def prepare(self) -> DriverInfo:
+        """Check once what this machine has. Raises InputError that says what is missing and how to get it."""
+        ...
+
+    async def ready(self) -> DriverInfo:
+        """What this machine has now: a browser may have been upgraded since `prepare`. Quick: called before each claim.
+
+        Raises InputError while no more profiles should be opened here, with the reason.
+        """
+        ...
+
+    async def status(self, profile: Profile) -> Usage:
+        """Who uses the profile outside any lease, as far as the driver can see. Changes nothing."""
+        ...
+
+    async def check(self, request: OpenRequest) -> Checked:
+        """Prove that the profile may be opened under this lease. Starts nothing. Raises CannotOpen or Fail."""
+        ...
+
+    async def accept_manual_use(self, request: OpenRequest) -> None:
+        """The use outside a lease that `check` found was recorded: it is not found again. Raises Fail if refused."""
+        ...
+
+    async def start(self, request: OpenRequest, terms: LeaseTerms) -> "RunningBrowser":
+        """Make the browser reachable under these terms. Raises Fail or InputError; then nothing of it is left.
+
+        It may only run once its endpoint is used; `stop` must be called in any case.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back what the driver itself holds. Its browsers were stopped before."""
+        ...
+
+
+class RunningBrowser(Protocol):
+    """One browser from its start to its report. `extend` and `revoke` may be called from any thread, never block and
+    never raise."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """How to reach it."""
+        ...
+
+    @property
+    def info(self) -> DriverInfo:
+        """The browser that it is."""
+        ...
+
+    @property
+    def engine(self) -> int | None:
+        """The version that the profile itself has seen; None where the run worked in a copy, or has none."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether there may be, or may have been, a browser."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """The process that leads the session of the browser's processes; None while there is none on this machine."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def extend(self, deadline: float, kill_at: float) -> None:
+        """The lease was renewed."""
+        ...
+
+    def revoke(self, why: str) -> None:
+        """The lease is over: end the browser now. `why` goes into the report."""
+        ...
+
+    async def hand_over(self, terms: LeaseTerms) -> None:
+        """Go on under another lease with a higher token. Raises if refused: the browser must then be stopped."""
+        ...
+
+    async def ended(self, timeout: float) -> BrowserReport | None:
+        """Wait for its end and return the report; None if it takes longer, or if there is none (then `over`)."""
+        ...
+
+    async def closing(self, timeout: float) -> None:
+        """Wait until a requested stop is under way: whoever uses the endpoint may then leave it."""
+        ...
+
+    async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:
+        """End it, in the gentlest way that works in time, and return the report; None if nothing is known of its end.
+
+        `revoke`: why it must end whatever it is doing. `with_evidence`: the keeper takes URL and screenshot itself.
+        When this returns, nothing of the browser is alive that this process could end.
+        """
+        ...
+
+    def refusal(self) -> LaunchRefusal | None:
+        """Why there was no browser, if it was refused after `start`."""
+        ...

@@ -1,0 +1,127 @@
+"""Stored secrets encrypted and decrypted: AES-256-GCM, a fresh nonce each time, the secret's name bound in.
+
+Keys come from the settings: the first encrypts, all decrypt, so that one can replace another. A key's id is kept with
+what it encrypted. Neither keys nor values show in a repr or a message. `cryptography` is imported when it is needed.
+"""
+
+import base64
+import binascii
+import hashlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from leasekeeper.config import SecretConfig
+from leasekeeper.core.secrets import LeaseSecret, SealedSecret, check_name, check_value
+from leasekeeper.errors import InputError, SecretKeyMissing, SecretKeyWrong, SecretUnusable
+from leasekeeper.secret_files import ALL_BUT_OWNER, read_secret_file
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+PREFIX: Final = "lkey_"
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 12
+MAX_KEYS: Final = 8
+_BOUND: Final = b"leasekeeper secret 1\0"
+_KEY_ID: Final = b"leasekeeper key id\0"
+_ID_LENGTH: Final = 12
+SETTING: Final = "LEASEKEEPER_SECRET_KEY"
+
+
+def new_key() -> str:
+    """A fresh key, for LEASEKEEPER_SECRET_KEY."""
+    return PREFIX + base64.urlsafe_b64encode(os.urandom(KEY_BYTES)).decode()
+
+
+def key_id_of(key: bytes) -> str:
+    """What a key is known by. It says nothing about the key."""
+    return hashlib.sha256(_KEY_ID + key).hexdigest()[:_ID_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys of this process by id, the current one first."""
+
+    keys: dict[str, bytes] = field(repr=False)
+
+    @property
+    def current(self) -> str:
+        return next(iter(self.keys))
+
+    def seal(self, name: str, value: str) -> SealedSecret:
+        """Encrypt a value with the current key."""
+        check_name(name)
+        check_value(value)
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = nonce + _cipher(self.keys[self.current]).encrypt(nonce, value.encode(), _BOUND + name.encode())
+        return SealedSecret(name=name, key_id=self.current, sealed=base64.b64encode(sealed).decode())
+
+    def open(self, secret: SealedSecret) -> str:
+        """The value of a secret. Raises SecretKeyWrong if no key here opens it, or if it is not what was sealed."""
+        key = self.keys.get(secret.key_id)
+        if key is None:
+            raise SecretKeyWrong(
+                f"secret {secret.name} was encrypted with key {secret.key_id}, which is not set here "
+                f"(here: {', '.join(self.keys)}); add it to {SETTING} after the current one",
+                secret=secret.name,
+                key_id=secret.key_id,
+            )
+        cipher = _cipher(key)
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            data = base64.b64decode(secret.sealed, validate=True)
+            return cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], _BOUND + secret.name.encode()).decode()
+        except (InvalidTag, binascii.Error, ValueError):
+            raise SecretKeyWrong(
+                f"secret {secret.name} cannot be decrypted: it was changed in the store since it was encrypted with "
+                f"key {secret.key_id}; set it again",
+                secret=secret.name,
+                key_id=secret.key_id,
+            ) from None
+
+
+def _cipher(key: bytes) -> "AESGCM":
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise SecretUnusable("stored secrets need the extra leasekeeper[secrets] (package cryptography)") from None
+    return AESGCM(key)
+
+
+def read_keyring(config: SecretConfig) -> Keyring:
+    """The keys that the settings name. Raises SecretKeyMissing if there is none, InputError for one that is wrong."""
+    if config.keys and config.file:
+        raise InputError(f"both {SETTING} and {SETTING}_FILE are set: set one of them")
+    where = f"{SETTING}_FILE {config.file}" if config.file else SETTING
+    text = read_secret_file(config.file, where, refuse=ALL_BUT_OWNER) if config.file else config.keys
+    words = text.split()
+    if not words:
+        raise SecretKeyMissing(f"no key for stored secrets is set here: set {SETTING} or {SETTING}_FILE")
+    if len(words) > MAX_KEYS:
+        raise InputError(f"{where} has {len(words)} keys, at most {MAX_KEYS} are used at once")
+    keys = [_key(where, number, word) for number, word in enumerate(words, 1)]
+    return Keyring({key_id_of(key): key for key in keys})
+
+
+def _key(where: str, number: int, word: str) -> bytes:
+    wrong = InputError(f"key {number} of {where} must be written as {PREFIX} and the base64 of {KEY_BYTES} bytes")
+    if not word.startswith(PREFIX):
+        raise wrong
+    try:
+        key = base64.b64decode(word.removeprefix(PREFIX), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise wrong from None
+    if len(key) != KEY_BYTES:
+        raise wrong
+    return key
+
+
+def open_lease_secret(secret: LeaseSecret, config: SecretConfig) -> str:
+    """The value of a secret that was handed to the holder of a lease."""
+    if secret.value is not None:
+        return secret.value
+    if secret.sealed is None:
+        raise SecretUnusable(f"secret {secret.name} came without a value", secret=secret.name)
+    return read_keyring(config).open(secret.sealed)

@@ -1,0 +1,214 @@
+"""What can be listed, by which filters, in which order: part of what the port promises, as data.
+
+Stores check against it, the command line makes options of it, the reference and later HTTP are written from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.decisions import Review, Target
+from leasekeeper.core.deliveries import Delivery, DeliveryState
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult
+from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.schedules import Schedule, ScheduleState
+from leasekeeper.core.secrets import Secret
+from leasekeeper.core.tokens import ApiToken
+from leasekeeper.core.workers import Worker
+from leasekeeper.errors import InputError, Problem
+
+MAX_IN_PAGE: Final = 1_000
+MAX_DIGITS: Final = 18
+
+
+class Order(StrEnum):
+    """How a list is sorted."""
+
+    KEY = "key"
+    NEWEST = "newest"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One filter. Values are text; `kind` says of what: str, one of an enum, bool (`1` or `0`), or int."""
+
+    name: str
+    doc: str
+    kind: type = str
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of an enum; empty: any."""
+        return tuple(str(value) for value in self.kind) if issubclass(self.kind, StrEnum) else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """How one kind of record is listed. `key` names one record; None: it is never asked for by itself."""
+
+    what: str
+    key: str | None
+    order: Order
+    filters: tuple[Filter, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.filters)
+
+    def filter(self, name: str) -> Filter:
+        return next(each for each in self.filters if each.name == name)
+
+    def check(self, where: Mapping[str, str], limit: int) -> None:
+        """Raise InputError for every filter that the kind does not have, with those that it has."""
+        problems = [
+            Problem(name, f"a list of {self.what}s has no such filter; it has: {', '.join(self.names)}")
+            for name in where
+            if name not in self.names
+        ]
+        problems += [
+            Problem(each.name, "must be a number that an earlier page gave")
+            for each in self.filters
+            if each.kind is int and not is_number(where.get(each.name, "0"))
+        ]
+        if not 1 <= limit <= MAX_IN_PAGE:
+            problems.append(Problem("limit", f"must be 1 to {MAX_IN_PAGE}"))
+        if problems:
+            raise InputError("the list cannot be made", problems)
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a number that a page may have given."""
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+
+
+_SCHEDULE: Final = Filter("schedule_id", "the one with this id")
+_ACCOUNT: Final = Filter("account_id", "of this account")
+_PROFILE: Final = Filter("profile_id", "of this profile")
+_JOB: Final = Filter("job_id", "of this job")
+_RUN: Final = Filter("run_id", "of this run")
+_WORKER: Final = Filter("worker_id", "of the worker with this name")
+_POOL: Final = Filter("pool", "of this pool")
+_TASK: Final = Filter("task", "of this task")
+_LEASE: Final = Filter("lease_id", "of this lease")
+
+_RUNS: Final = (
+    Filter("status", "whose lease has this status", LeaseStatus),
+    Filter("live", "whose lease is running or being released; `0`: has ended", bool),
+    _LEASE,
+    _PROFILE,
+    _ACCOUNT,
+    _JOB,
+    _RUN,
+    _WORKER,
+    _POOL,
+    Filter("result", "with this result", RunResult),
+    _TASK,
+)
+
+LISTS: Final[Mapping[type, Listing]] = {
+    Account: Listing(
+        what="account",
+        key="account_id",
+        order=Order.KEY,
+        filters=(_ACCOUNT, Filter("paused", "that a person paused", bool)),
+    ),
+    Profile: Listing(what="profile", key="profile_id", order=Order.KEY, filters=(_PROFILE, _ACCOUNT, _POOL)),
+    Lane: Listing(
+        what="profile",
+        key="profile_id",
+        order=Order.KEY,
+        filters=(_PROFILE, _ACCOUNT, Filter("state", "in this state", ProfileState)),
+    ),
+    Proxy: Listing(
+        what="proxy", key="proxy_id", order=Order.KEY, filters=(Filter("proxy_id", "the one with this id"),)
+    ),
+    Limit: Listing(what="limit of pool", key="pool", order=Order.KEY, filters=(_POOL,)),
+    Job: Listing(
+        what="job",
+        key="job_id",
+        order=Order.NEWEST,
+        filters=(
+            _JOB,
+            Filter("state", "in this state, as it is shown", JobState),
+            _ACCOUNT,
+            _PROFILE,
+            _TASK,
+            _POOL,
+            Filter("blocked_reason", "blocked for this reason, as it is shown", Blocked),
+            Filter("idempotency_key", "with this key"),
+            Filter("schedule", "that this schedule made"),
+            _RUN,
+            Filter("dropped", "dead ones that a person dropped", bool),
+        ),
+    ),
+    Lease: Listing(what="lease", key="lease_id", order=Order.NEWEST, filters=_RUNS),
+    RunRecord: Listing(what="run", key="run_id", order=Order.NEWEST, filters=_RUNS),
+    Event: Listing(
+        what="event",
+        key=None,
+        order=Order.NEWEST,
+        filters=(
+            Filter("type", "of this type", EventType),
+            _ACCOUNT,
+            _PROFILE,
+            _JOB,
+            _RUN,
+            _WORKER,
+            Filter("since", "later than this `seq`", int),
+        ),
+    ),
+    Review: Listing(
+        what="review",
+        key="review_id",
+        order=Order.NEWEST,
+        filters=(
+            Filter("review_id", "the one with this id"),
+            Filter("open", "that wait for a person; `0`: decided", bool),
+            Filter("target", "about a profile, or about a job", Target),
+            _ACCOUNT,
+            _PROFILE,
+            _JOB,
+        ),
+    ),
+    Worker: Listing(
+        what="worker",
+        key="incarnation",
+        order=Order.KEY,
+        filters=(Filter("incarnation", "this one process"), _WORKER, _POOL),
+    ),
+    Delivery: Listing(
+        what="webhook",
+        key="delivery_id",
+        order=Order.NEWEST,
+        filters=(
+            Filter("delivery_id", "the one with this id"),
+            Filter("state", "in this state", DeliveryState),
+            _JOB,
+            Filter("host", "to this host"),
+        ),
+    ),
+    ApiToken: Listing(
+        what="token",
+        key="token_id",
+        order=Order.NEWEST,
+        filters=(Filter("token_id", "the one with this id"), Filter("name", "with this name")),
+    ),
+    Secret: Listing(
+        what="secret",
+        key="name",
+        order=Order.KEY,
+        filters=(Filter("name", "the one with this name"), Filter("key_id", "encrypted with this key")),
+    ),
+    Schedule: Listing(what="schedule", key="schedule_id", order=Order.KEY, filters=(_SCHEDULE,)),
+    ScheduleState: Listing(
+        what="schedule",
+        key="schedule_id",
+        order=Order.KEY,
+        filters=(_SCHEDULE, Filter("paused", "that a person paused", bool)),
+    ),
+}

@@ -1,0 +1,303 @@
+"""`leasekeeper doctor`: for each check, how its facts are gathered here and which rule of the core judges them.
+
+Changes nothing: a store is not made or migrated, the trial browser has a directory of its own. What several checks
+need is gathered once. A check that needs a store that cannot be used is skipped.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from leasekeeper import config as settings
+from leasekeeper.browsers.finding import ADVICE, BrowserNotFound, Found, find_browser
+from leasekeeper.config import Config
+from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Verdict, count, fail, ok, skip, warn
+from leasekeeper.core.doctor.machine_checks import (
+    DisplayFacts,
+    Place,
+    judge_data_dir,
+    judge_display,
+    judge_file_systems,
+    judge_font_list,
+    judge_fonts,
+    judge_launch,
+    judge_space,
+    judge_sync,
+)
+from leasekeeper.core.doctor.scale_questions import QUESTIONS, Question, ScaleFacts
+from leasekeeper.core.doctor.store_checks import (
+    SweepFacts,
+    judge_clock,
+    judge_schema,
+    judge_sweeper,
+    judge_webhooks,
+    judge_workers,
+)
+from leasekeeper.core.jobs import RunMode
+from leasekeeper.errors import InputError, LeasekeeperError, StoreError
+from leasekeeper.ports import Store, StoreInfo
+from leasekeeper.runtime import fleet_facts, machine_facts
+from leasekeeper.runtime.trial_browser import Trial, try_browser
+from leasekeeper.stores import inspect, open_store, split
+from leasekeeper.stores.sqlite.schema import exists
+from leasekeeper.threads import run_in_thread
+
+ALL: Final[tuple[Check, ...]] = (*CHECKS, *(question.check for question in QUESTIONS))
+_TOLD: Final = (settings.Source.FILE, settings.Source.ENVIRONMENT)
+_STORE_ADVICE: Final = "Check the URL (LEASEKEEPER_STORE, --store), and that the server or the disk is there."
+
+
+class _Unknown(Exception):
+    """What a check needs is not there; the check of that thing says why."""
+
+
+@dataclass(slots=True)
+class Installation:
+    """One installation under examination. Facts are gathered when first needed, and kept."""
+
+    config: Config
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    with_browser: bool = True
+    mounts: str | None = None
+    opening: Callable[..., Awaitable[Store]] = open_store
+    _reached: Verdict | None = None
+    _info: StoreInfo | None = None
+    _store: Store | None = None
+    _sweep: SweepFacts | None = None
+    _scale: ScaleFacts | None = None
+    _found: Found | None = None
+    _trial: Trial | None = None
+
+    async def reach(self) -> Verdict:
+        """Whether the store can be used. It is opened only if its schema fits: opening migrates an SQLite file."""
+        if self._reached is None:
+            self._reached = await self._reach()
+        return self._reached
+
+    async def _reach(self) -> Verdict:
+        try:
+            kind, place = split(self.config.store)
+            if kind == "sqlite" and not exists(Path(place)):
+                todo = "Make it: 'leasekeeper apply FLEET_FILE' or 'leasekeeper up TASKS'."
+                return warn(f"there is no store at {place} yet", todo, kind=kind, location=place)
+            self._info = info = await inspect(self.config.store)
+            if info.schema == info.newest_schema:
+                self._store = await self.opening(self.config.store, policy=self.config.policy)
+        except LeasekeeperError as error:
+            return fail(error.message, _STORE_ADVICE, code=error.code)
+        return ok(f"{info.detail}, at {info.location}", kind=info.kind, location=info.location, detail=info.detail)
+
+    async def info(self) -> StoreInfo:
+        await self.reach()
+        if self._info is None:
+            raise _Unknown("the store cannot be reached")
+        return self._info
+
+    async def store(self) -> Store:
+        await self.reach()
+        if self._store is None:
+            raise _Unknown("the store cannot be used")
+        return self._store
+
+    async def sweep(self) -> SweepFacts:
+        if self._sweep is None:
+            self._sweep = await fleet_facts.sweep_facts(await self.store(), self.config)
+        return self._sweep
+
+    async def scale(self) -> ScaleFacts:
+        if self._scale is None:
+            self._scale = await fleet_facts.scale_facts(await self.store(), self.config, await self.sweep())
+        return self._scale
+
+    async def browser(self) -> Found:
+        if self._found is None:
+            self._found = await run_in_thread(find_browser, self.config.browsers.browser, self.environ)
+        return self._found
+
+    async def trial(self) -> Trial:
+        if not self.with_browser:
+            raise _Unknown("no browser was to be started (--no-browser)")
+        if self._trial is None:
+            try:
+                self._trial = await try_browser(await self.browser(), self.config.browsers)
+            except BrowserNotFound as error:
+                raise _Unknown("there is no browser") from error
+        return self._trial
+
+    @property
+    def data_dir(self) -> Path:
+        return Path(self.config.browsers.data_dir).absolute()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return machine_facts.places(self.data_dir, self.config.store)
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+async def _settings(site: Installation) -> Verdict:
+    found = settings.effective(site.environ, store=site.config.store)
+    told = {row.setting.name: row.source.value for row in found.rows if row.source in _TOLD}
+    place = f" from {found.file} and the environment" if found.file is not None else " from the environment"
+    return ok(f"{count(len(told), 'setting')}{place}, all valid", told=told, file=str(found.file or ""))
+
+
+async def _schema(site: Installation) -> Verdict:
+    info = await site.info()
+    return judge_schema(info.schema, info.newest_schema)
+
+
+async def _clock(site: Installation) -> Verdict:
+    store = await site.store()
+    began = datetime.now(UTC)
+    theirs = (await store.check()).now
+    ended = datetime.now(UTC)
+    round_trip = max(ended - began, timedelta(0))
+    return judge_clock(theirs - (began + round_trip / 2), round_trip, site.config.clock_tolerance)
+
+
+async def _sweeper(site: Installation) -> Verdict:
+    return judge_sweeper(await site.sweep())
+
+
+async def _workers(site: Installation) -> Verdict:
+    return judge_workers(await fleet_facts.worker_facts(await site.store(), site.config))
+
+
+async def _webhooks(site: Installation) -> Verdict:
+    return judge_webhooks(await fleet_facts.webhook_facts(await site.store(), site.config))
+
+
+async def _data_dir(site: Installation) -> Verdict:
+    return judge_data_dir(machine_facts.folder_facts(site.data_dir))
+
+
+async def _file_system(site: Installation) -> Verdict:
+    return judge_file_systems(machine_facts.file_systems(site.places, site.mounts))
+
+
+async def _disk_space(site: Installation) -> Verdict:
+    return judge_space([machine_facts.space_at(place) for place in site.places])
+
+
+async def _disk_sync(site: Installation) -> Verdict:
+    return judge_sync([await run_in_thread(machine_facts.sync_at, place) for place in site.places])
+
+
+async def _browser(site: Installation) -> Verdict:
+    try:
+        found = await site.browser()
+    except BrowserNotFound as error:
+        todo = f"{ADVICE[0].upper()}{ADVICE[1:]}."
+        return fail(error.message.removesuffix(f"; {ADVICE}"), todo)
+    facts: dict[str, Any] = {"path": str(found.path), "version": found.version, "source": found.source}
+    return ok(f"version {found.version} at {found.path}", **facts)
+
+
+async def _launch(site: Installation) -> Verdict:
+    return judge_launch((await site.trial()).launch)
+
+
+async def _fonts(site: Installation) -> Verdict:
+    try:
+        trial = await site.trial()
+        if trial.drawn:
+            return judge_fonts(trial.drawn)
+    except _Unknown:
+        pass
+    return judge_font_list(await run_in_thread(machine_facts.fonts_listed, site.environ))
+
+
+async def _display(site: Installation) -> Verdict:
+    try:
+        store = await site.store()
+        jobs = await fleet_facts.recent_jobs(store, (await store.check()).now)
+        visible = sum(job.run_mode is RunMode.VISIBLE for job in jobs)
+    except _Unknown:
+        visible = 0
+    name = machine_facts.display_of(site.environ)
+    answers = bool(name) and await run_in_thread(machine_facts.display_answers, site.environ)
+    return judge_display(DisplayFacts(display=name, answers=answers, visible_jobs=visible))
+
+
+def _asking(question: Question) -> "_Examine":
+    async def examine_question(site: Installation) -> Verdict:
+        return question.judge(await site.scale())
+
+    return examine_question
+
+
+_Examine = Callable[[Installation], Awaitable[Verdict]]
+
+EXAMINERS: Final[Mapping[str, _Examine]] = {
+    "settings": _settings,
+    "store": Installation.reach,
+    "schema": _schema,
+    "clock": _clock,
+    "sweeper": _sweeper,
+    "workers": _workers,
+    "webhooks": _webhooks,
+    "data_dir": _data_dir,
+    "file_system": _file_system,
+    "disk_space": _disk_space,
+    "disk_sync": _disk_sync,
+    "browser": _browser,
+    "launch": _launch,
+    "fonts": _fonts,
+    "display": _display,
+    **{question.check.id: _asking(question) for question in QUESTIONS},
+}
+
+
+async def examine(
+    load: Callable[[], Config],
+    *,
+    only: Collection[str] = (),
+    with_browser: bool = True,
+    progress: Callable[[int, int, Check], None] = lambda _done, _total, _check: None,
+) -> list[Finding]:
+    """Every check that is wanted (ids or groups; none: all), in the order of the table.
+
+    `load` reads the settings; wrong ones are a finding too. `progress` is told before each check.
+    """
+    wanted = [check for check in ALL if not only or check.id in only or check.group in only]
+    try:
+        site = Installation(load(), with_browser=with_browser)
+    except InputError as error:
+        wrong = fail(error.message, "Correct it; 'leasekeeper settings' lists those there are.")
+        unread = skip("the settings cannot be read")
+        return [Finding(check=check, verdict=wrong if check.id == "settings" else unread) for check in wanted]
+    return await examine_site(site, wanted, progress)
+
+
+async def examine_site(
+    site: Installation,
+    wanted: Collection[Check] = ALL,
+    progress: Callable[[int, int, Check], None] = lambda _done, _total, _check: None,
+) -> list[Finding]:
+    """The checks on one installation, which is closed at the end."""
+    findings = []
+    try:
+        for number, check in enumerate(wanted):
+            progress(number, len(wanted), check)
+            findings.append(Finding(check=check, verdict=await _verdict(check, site)))
+    finally:
+        await site.close()
+    return findings
+
+
+async def _verdict(check: Check, site: Installation) -> Verdict:
+    try:
+        return await EXAMINERS[check.id](site)
+    except _Unknown as missing:
+        return skip(str(missing))
+    except StoreError as error:
+        return fail(error.message, _STORE_ADVICE, code=error.code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return fail(f"{where}{error.strerror or error}", "Check its owner, mode and file system.")

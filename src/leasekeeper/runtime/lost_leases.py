@@ -1,0 +1,65 @@
+"""Leases that are over, ended and resolved by whoever asks for their profile next: where only scripts run, nothing
+sweeps. The rules are the sweeper's: the same check of the clock, the same reports of this machine's keepers.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leasekeeper.config import Config
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.readiness import Blocked
+from leasekeeper.errors import ProfileBusy
+from leasekeeper.ports import Grant, LeaseRequest, Resolution, Store
+
+if TYPE_CHECKING:
+    from leasekeeper.runtime.lost_runs import LostRunReports
+    from leasekeeper.runtime.sweeper import Sweeper
+
+# A lease that is over may be what takes the profile, its account's key, or the pool's last place.
+_BY_LEASES: Final = (Blocked.PROFILE_LEASE, Blocked.CAPACITY)
+
+
+class LostLeases:
+    """Asks for profiles, and clears leases that are over out of the way."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._config = config
+        self._known: tuple[Sweeper, LostRunReports] | None = None
+
+    async def acquire(self, request: LeaseRequest) -> Grant:
+        """Lease the profile. If a lease that is over is in the way, end and resolve that one first.
+
+        Raises ProfileBusy if the profile is still not free: the holder is alive, the lock-delay has not passed, or the
+        release policy gave the profile to a person.
+        """
+        try:
+            return await self._store.acquire(request)
+        except ProfileBusy as busy:
+            if not await self._resolve(request, busy):
+                raise
+        return await self._store.acquire(request)
+
+    async def _resolve(self, request: LeaseRequest, busy: ProfileBusy) -> bool:
+        """Whether something changed."""
+        if busy.reason not in _BY_LEASES and busy.state != ProfileState.STALE:
+            return False
+        sweeper, reports = await self._prepare()
+        reading, _ = await sweeper.check_clock()
+        if busy.until_at is not None and reading.store < busy.until_at:
+            return False
+        expired = await self._store.expire(seen=reading.store)
+        lost = (await self._store.why(profile_id=request.profile_id)).unresolved
+        found = [Resolution(lease_id=lease.lease_id, facts=await reports.facts(lease)) for lease in lost]
+        return bool(await self._store.resolve(found) or expired)
+
+    async def _prepare(self) -> "tuple[Sweeper, LostRunReports]":
+        """Loaded when first needed: most requests meet no lost lease. The clock is compared from here on."""
+        from leasekeeper.runtime.lost_runs import LostRunReports
+        from leasekeeper.runtime.sweeper import Sweeper
+
+        if self._known is None:
+            reports = LostRunReports(Path(self._config.browsers.data_dir))
+            self._known = Sweeper(self._store, self._config, reports=reports), reports
+            await self._known[0].check_clock()
+        return self._known

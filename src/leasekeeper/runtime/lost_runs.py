@@ -1,0 +1,164 @@
+"""Lost-run reports: what keepers on this machine wrote about runs whose worker is gone.
+
+A worker creates a file for each run in `open/` before it launches a browser, and deletes it once the run is settled. A
+file that stays is a run that nobody settled: its keeper's report, if there is one, is stored as evidence.
+"""
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from leasekeeper.browsers.keeper_reports import ReportUnreadable, read_report, report_version
+from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.core.ids import LeaseId, is_id
+from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.settle import LostFacts
+from leasekeeper.errors import NotFound
+from leasekeeper.evidence.redact import Redactor
+from leasekeeper.ports import Resolution, Store
+from leasekeeper.runtime.evidence import RunEvidence, redacted, report_summary
+from leasekeeper.threads import run_in_thread
+
+_LOG = logging.getLogger(__name__)
+
+# The entry of a run whose record is gone, or whose keeper never reported, is deleted after this long.
+FORGET_SECONDS: Final = 24 * 3600.0
+# The maximum number of reports in memory: reading one again costs the hash of its screenshot.
+MAX_READ: Final = 1_000
+
+
+class Ledger:
+    """The runs in progress on this machine: one small file each."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir.absolute() / "open"
+        self.runs_dir = data_dir.absolute() / "runs"
+
+    def note(self, run_id: str, lease_id: str) -> None:
+        """A run is about to open a browser here."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._folder / run_id).write_text(lease_id, encoding="utf-8")
+
+    def pass_on(self, before: Lease, after: Lease) -> None:
+        """One run was settled and the next one gets its browser: there is always an entry for one of them.
+
+        An error of the disk is ignored: the next run writes its entry again when it starts.
+        """
+        with suppress(OSError):
+            self.note(after.run_id, after.lease_id)
+            self.strike(before.run_id)
+
+    def strike(self, run_id: str) -> None:
+        """The run was settled, or its report has been delivered."""
+        (self._folder / run_id).unlink(missing_ok=True)
+
+    def entries(self) -> Mapping[str, LeaseId]:
+        """Run id → lease id of the runs that are not settled yet."""
+        found: dict[str, LeaseId] = {}
+        try:
+            for path in self._folder.iterdir():
+                if is_id(path.name):
+                    with suppress(OSError, UnicodeDecodeError):
+                        found[path.name] = LeaseId(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _LOG.warning("%s cannot be read: %s; reports of lost runs are not stored", self._folder, error)
+        return found
+
+    def under_way(self) -> frozenset[str]:
+        """The run ids alone, also of unreadable entries. Raises OSError if the folder cannot be read."""
+        try:
+            return frozenset(path.name for path in self._folder.iterdir())
+        except FileNotFoundError:
+            return frozenset()
+
+    def age(self, run_id: str) -> float:
+        """Seconds since the entry was written."""
+        try:
+            return time.time() - (self._folder / run_id).stat().st_mtime
+        except OSError:
+            return 0.0
+
+
+class LostRunReports:
+    """Reads the reports of this machine's keepers for sweepers: in a thread, and each report once."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.ledger = Ledger(data_dir)
+        self._read: dict[tuple[str, str], tuple[object, LostFacts]] = {}
+
+    async def facts(self, lease: Lease) -> LostFacts:
+        """The keeper's report on this lease's run; no facts if it ran on another machine or has not reported."""
+        return await run_in_thread(self._facts, lease.run_id, lease.lease_id)
+
+    async def deliver(self, store: Store) -> int:
+        """Store every report of a run that its worker did not settle. Any number may run at once. Returns the count."""
+        delivered = 0
+        for run_id, lease_id, facts in await run_in_thread(self._to_deliver):
+            run = await _known(store, run_id)
+            # In a store that was restored or created again, another run may have the same lease id.
+            ours = run is not None and run.lease_id == lease_id
+            if ours and facts.reported_by:
+                await store.resolve([Resolution(lease_id=lease_id, facts=facts)])
+            said = ours and bool(facts.reported_by)
+            # Until a run has ended, its own worker may still settle it.
+            over = run is None or run.ended_at is not None
+            if over and (said or self.ledger.age(run_id) > FORGET_SECONDS):
+                await run_in_thread(self._forget, run_id, lease_id)
+                delivered += said
+        return delivered
+
+    def _to_deliver(self) -> list[tuple[str, LeaseId, LostFacts]]:
+        """The runs of the ledger with a report, or too old to get one. The store is not queried about others."""
+        found = [(run, lease, self._facts(run, lease)) for run, lease in self.ledger.entries().items()]
+        return [each for each in found if each[2].reported_by or self.ledger.age(each[0]) > FORGET_SECONDS]
+
+    def _forget(self, run_id: str, lease_id: str) -> None:
+        shutil.rmtree(self.ledger.runs_dir / run_id / "profile", ignore_errors=True)
+        self.ledger.strike(run_id)
+        self._read.pop((run_id, lease_id), None)
+
+    def _facts(self, run_id: str, lease_id: str) -> LostFacts:
+        version = report_version(self.ledger.runs_dir / run_id)
+        if version is None:
+            return LostFacts()
+        known = self._read.get((run_id, lease_id))
+        if known is None or known[0] != version:
+            known = self._read[run_id, lease_id] = (version, self._read_facts(run_id, lease_id))
+            while len(self._read) > MAX_READ:
+                self._read.pop(next(iter(self._read)), None)
+        return known[1]
+
+    def _read_facts(self, run_id: str, lease_id: str) -> LostFacts:
+        try:
+            report = read_report(self.ledger.runs_dir / run_id)
+        except (ReportUnreadable, OSError) as error:
+            _LOG.warning("%s", error)
+            return LostFacts()
+        if report is None or report.lease_id != lease_id or report.no_browser:
+            return LostFacts()
+        return lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
+
+
+async def _known(store: Store, run_id: str) -> RunRecord | None:
+    try:
+        return await store.get(RunRecord, run_id)
+    except NotFound:
+        return None
+
+
+def lost_facts(report: BrowserReport, evidence: RunEvidence) -> LostFacts:
+    """A keeper's report, as the facts by which a lost run is resolved."""
+    if report.screenshot is not None:
+        evidence.adopt_now(report.screenshot)
+    return LostFacts(
+        final_url=report.final_url,
+        browser_dead=report.proof.processes_gone,
+        reported_by="keeper",
+        evidence={**evidence.as_json(), "keeper": report_summary(report)},
+    )

@@ -1,0 +1,195 @@
+"""Whether this machine can run jobs. While it cannot (disk full, no browser, too many processes), the worker gives jobs
+back uncounted and claims none; it checks again with backoff. Which errors are the machine's is a table in `core`.
+"""
+
+import errno
+import logging
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from leasekeeper.browsers.empty_directories import ProfilesMissing
+from leasekeeper.browsers.finding import BrowserNotFound, version_of
+from leasekeeper.core.machine import Trouble, trouble_of
+from leasekeeper.errors import safe_str
+from leasekeeper.evidence.redact import MAX_URL, cut
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.threads import run_in_thread
+
+_LOG = logging.getLogger(__name__)
+
+FIRST_CHECK_SECONDS = 5.0
+MAX_CHECK_SECONDS = 300.0
+MAX_CHAIN: Final = 10
+# What a browser and its evidence need at the least to start.
+MIN_FREE_BYTES = 16 * 1024 * 1024
+PROBE_FILES: Final = 64
+SPAWN_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unwell:
+    """What is wrong, for people (`message`) and for the check (`path`: where it went wrong)."""
+
+    trouble: Trouble
+    path: Path
+    message: str
+    since: float
+    missing: ProfilesMissing | None = None
+
+
+class Machine:
+    """The health of this machine, as the runs of one worker see it."""
+
+    def __init__(self, data_dir: Path, browser: Callable[[], Path], on_change: Callable[[], None]) -> None:
+        self._data_dir = data_dir
+        self._browser = browser
+        self._on_change = on_change
+        self._delay = 0.0
+        self._check_at = 0.0
+        self.unwell: Unwell | None = None
+
+    @property
+    def on_trial(self) -> bool:
+        """Well again, but no run has got its browser since: claim one job, not many."""
+        return self.unwell is None and self._delay > 0.0
+
+    @property
+    def seconds_to_check(self) -> float:
+        return max(0.0, self._check_at - boot_time())
+
+    def blame(self, error: BaseException | str) -> Unwell | None:
+        """What the machine has to do with this error; None if nothing. From then on it is unwell."""
+        found = self._found(error)
+        if found is None:
+            return None
+        if self.unwell is None:
+            self._delay = min(self._delay * 2, MAX_CHECK_SECONDS) or FIRST_CHECK_SECONDS
+            self._check_at = boot_time() + self._delay
+            self.unwell = found
+            _LOG.warning(
+                "this machine is unwell: %s; no jobs are claimed, checking in %g s", found.message, self._delay
+            )
+            self._on_change()
+        return found
+
+    def works(self) -> None:
+        """A run has got its browser: whatever was wrong before the last check is over."""
+        if self.unwell is None:
+            self._delay = 0.0
+
+    def check_room(self) -> None:
+        """Before a claim: on a disk that is nearly full a task would run, and its evidence be lost."""
+        with suppress(OSError):
+            found = os.statvfs(self._data_dir)
+            if found.f_bavail * found.f_frsize < MIN_FREE_BYTES:
+                self.blame(OSError(errno.ENOSPC, "too little room for a run", str(self._data_dir)))
+
+    async def check(self) -> None:
+        """Check what was wrong. If it still is, the next check is later."""
+        unwell = self.unwell
+        if unwell is None:
+            return
+        try:
+            await run_in_thread(self._probe, unwell)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it does not work yet
+            # A person who has just cleared a profile waits for this one.
+            longest = MAX_CHECK_SECONDS if unwell.missing is None else FIRST_CHECK_SECONDS
+            self._delay = min(self._delay * 2, longest)
+            self._check_at = boot_time() + self._delay
+            _LOG.warning("this machine is still unwell: %s (%s); checking in %g s", unwell.message, error, self._delay)
+            return
+        self.unwell = None
+        seconds = boot_time() - unwell.since
+        _LOG.info("this machine is well again after %.0f s (%s): jobs are claimed", seconds, unwell.trouble)
+        self._on_change()
+
+    def _found(self, error: BaseException | str) -> Unwell | None:
+        """The first of the errors that it was raised from that is the machine's."""
+        if isinstance(error, str):
+            return self._unwell(trouble_of(None, error), self._data_dir, error)
+        chain = _chain(error)
+        for each in chain:
+            if isinstance(each, ProfilesMissing):
+                found = self._unwell(Trouble.NO_PROFILES, self._data_dir, safe_str(each))
+                return None if found is None else replace(found, missing=each)
+            if isinstance(each, BrowserNotFound):
+                return self._unwell(Trouble.NO_BROWSER, self._data_dir, safe_str(each))
+        paths = [Path(each.filename) for each in chain if isinstance(each, OSError) and isinstance(each.filename, str)]
+        for each in chain:
+            number = each.errno if isinstance(each, OSError) else None
+            trouble = trouble_of(number, safe_str(each))
+            if trouble is not None:
+                return self._unwell(trouble, paths[0] if paths else self._data_dir, safe_str(each))
+        return None
+
+    def _unwell(self, trouble: Trouble | None, path: Path, text: str) -> Unwell | None:
+        if trouble is None:
+            return None
+        message = trouble.value
+        if trouble in (Trouble.DISK_FULL, Trouble.DISK_READ_ONLY):
+            message += f" at {path}{_room(path)}"
+        elif trouble is Trouble.NO_BROWSER:
+            path = self._browser()
+            message += f" at {path}"
+        return Unwell(trouble=trouble, path=path, message=cut(f"{message}: {text}", MAX_URL), since=boot_time())
+
+    def _probe(self, unwell: Unwell) -> None:
+        """Do in small what a run needs. Raises if it cannot be done."""
+        match unwell.trouble:
+            case Trouble.DISK_FULL | Trouble.DISK_READ_ONLY:
+                for folder in {_folder(unwell.path), self._data_dir}:
+                    _write(folder)
+            case Trouble.NO_BROWSER:
+                version_of(self._browser())
+            case Trouble.TOO_MANY_FILES:
+                _open_files()
+            case Trouble.NO_MEMORY | Trouble.TOO_MANY_PROCESSES:
+                subprocess.run(  # noqa: S603 - the browser that the person chose
+                    [str(self._browser()), "--version"], check=True, capture_output=True, timeout=SPAWN_SECONDS
+                )
+            case Trouble.NO_PROFILES:
+                if unwell.missing is not None:
+                    unwell.missing.check()
+            case Trouble.NO_DISPLAY:
+                pass  # only a launch can tell
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error and those that it was raised from."""
+    chain = [error]
+    while len(chain) < MAX_CHAIN and (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    return chain
+
+
+def _folder(path: Path) -> Path:
+    """The nearest folder that is there."""
+    return next((each for each in (path, *path.parents) if each.is_dir()), Path("/"))
+
+
+def _room(path: Path) -> str:
+    try:
+        found = os.statvfs(_folder(path))
+    except OSError:
+        return ""
+    mb = found.f_frsize / 1_000_000
+    return f" ({found.f_bavail * mb:.1f} of {found.f_blocks * mb:.1f} MB free, {found.f_favail} inodes free)"
+
+
+def _write(folder: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-") as file:
+        file.write(b"\0" * MIN_FREE_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _open_files() -> None:
+    with ExitStack() as opened:
+        for _ in range(PROBE_FILES):
+            opened.enter_context(Path(os.devnull).open("rb"))

@@ -1,0 +1,168 @@
+"""A person opens a profile: a manual lease, a browser they can see, renewed while it is open, released with proof."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from leasekeeper.config import Config
+from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.leases import Purpose
+from leasekeeper.core.settle import Ending
+from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, LeaseLost
+from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.endings import end_facts, unopened_facts
+from leasekeeper.runtime.evidence import RunEvidence
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_held
+from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.lost_leases import LostLeases
+from leasekeeper.runtime.lost_runs import Ledger
+from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode
+from leasekeeper.runtime.shutdown import Shutdown
+from leasekeeper.threads import run_in_thread
+from leasekeeper.wording import REFUSALS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualRun:
+    """How a manual run ended."""
+
+    grant: Grant
+    settled: Settled
+    report: BrowserReport | None
+
+
+async def run_manually(
+    store: Store,
+    config: Config,
+    profile_id: str,
+    *,
+    who: str,
+    heartbeat: Heartbeat,
+    stop: Shutdown,
+    url: str | None = None,
+    ttl: timedelta | None = None,
+    opened_as: Callable[[Grant, RunMode], None] = lambda _grant, _mode: None,
+) -> ManualRun:
+    """Open the profile until its window is closed, a stop is asked for, or the lease is lost."""
+    opener = BrowserOpener(config.browsers, store)
+    try:
+        browser = await opener.prepare()
+        sent_at = boot_time()
+        grant = await LostLeases(store, config).acquire(
+            LeaseRequest(
+                profile_id=ProfileId(profile_id),
+                worker_id=WorkerId(who),
+                incarnation=f"{who}-{sent_at:.6f}",
+                purpose=Purpose.MANUAL,
+                ttl=ttl,
+                engine=browser.engine,
+            )
+        )
+        guard = LeaseGuard(heartbeat, grant.lease, sent_at)
+        try:
+            return await _run(store, opener, grant, guard, stop, url, opened_as)
+        finally:
+            guard.release()
+    finally:
+        await opener.close()
+
+
+async def _run(
+    store: Store,
+    opener: BrowserOpener,
+    grant: Grant,
+    guard: LeaseGuard,
+    stop: Shutdown,
+    url: str | None,
+    opened_as: Callable[[Grant, RunMode], None],
+) -> ManualRun:
+    ledger = Ledger(opener.data_dir)
+    evidence = RunEvidence(ledger.runs_dir, grant.lease.run_id)
+    try:
+        await evidence.create()
+        await run_in_thread(ledger.note, grant.lease.run_id, grant.lease.lease_id)
+        opened = await opener.open(grant, guard, evidence, sync=False, by_person=True)
+    except (NotOpened, LeasekeeperError, OSError) as error:
+        refused = as_not_opened(error)
+        await settle_held(store, _unopened(opener, grant, refused), guard.hold)
+        ledger.strike(grant.lease.run_id)
+        raise Conflict(
+            f"profile {grant.lease.profile_id} was not opened: {refused.message}",
+            cause=ConflictReason.PROFILE_NOT_OPENED,
+            profile_id=grant.lease.profile_id,
+        ) from error
+    try:
+        opened_as(grant, run_mode(grant))
+        if url is not None:
+            await opened.session.goto(url)
+        await _until_closed(opened, guard, stop)
+    finally:
+        report, ending = await _close(opener, grant, guard, evidence, opened)
+        settled = await settle_held(store, ending, guard.hold)
+        if settled.refused is not None:
+            raise LeaseLost(
+                f"the lease of {grant.lease.profile_id} was lost while it was open: {REFUSALS[settled.refused]}",
+                refusal=settled.refused,
+                lease_id=settled.lease_id,
+                profile_id=grant.lease.profile_id,
+            )
+        ledger.strike(grant.lease.run_id)
+    return ManualRun(grant=grant, settled=settled, report=report)
+
+
+def _unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
+    """The ending of a run without a browser. If one was started all the same, its report says how it ended."""
+    facts = unopened_facts(refused.report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
+    return Ending(
+        ref=grant.lease.ref,
+        reason=refused.reason,
+        message=opener.redactor.text(refused.message),
+        facts=facts,
+        fence=refused.fence,
+    )
+
+
+async def _close(
+    opener: BrowserOpener, grant: Grant, guard: LeaseGuard, evidence: RunEvidence, opened: Opened
+) -> tuple[BrowserReport | None, Ending]:
+    """Close the browser; how it ended, and the ending of its run."""
+    final_url = opener.redactor.url(opened.session.url() or "about:blank")
+    lost = guard.hold.lost
+    report = await opener.close_browser(opened, revoke=lost)
+    if report is not None:
+        await evidence.adopt(report)
+    ending = Ending(
+        ref=grant.lease.ref,
+        reason=Reason.LEASE_LOST if lost else None,
+        message=lost or "",
+        facts=end_facts(
+            report,
+            final_url=final_url,
+            opened=True,
+            throwaway=opened.throwaway,
+            evidence_saved=evidence.unsaved is None,
+            proxy_changed=False,
+        ),
+        evidence=evidence.as_json(),
+        engine=opened.browser.engine,
+    )
+    return report, ending
+
+
+async def _until_closed(opened: Opened, guard: LeaseGuard, stop: Shutdown) -> None:
+    waits = {
+        asyncio.ensure_future(opened.browser.ended(1e9)),
+        asyncio.ensure_future(guard.lost.wait()),
+        asyncio.ensure_future(stop.asked.wait()),
+    }
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in waits:
+            future.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

@@ -1,0 +1,95 @@
+"""The session of a run without a browser: its task runs as any other, in the loop or in a thread, and has no page."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from leasekeeper.app import Run, SyncRun, Task
+from leasekeeper.core.browsers import NoPage
+from leasekeeper.core.detectors import Detector, PageFacts
+from leasekeeper.errors import InputError
+from leasekeeper.evidence.capture import Captured
+from leasekeeper.evidence.recorder import Recorder
+from leasekeeper.evidence.redact import Redactor
+from leasekeeper.ports import Grant
+from leasekeeper.runtime.child_tasks import ChildTasks, begin
+from leasekeeper.runtime.run_api import RunApi, ThreadRunApi
+from leasekeeper.runtime.task_browsers import perform_async
+from leasekeeper.runtime.task_threads import TaskThread
+
+NOWHERE = "about:blank"
+
+
+class NoPageHere:
+    """Stands for `run.page` and `run.context`. Whatever a task wants of it raises an error that says why."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __getattr__(self, name: str) -> Any:
+        raise InputError(self._message)
+
+    def __repr__(self) -> str:
+        return "<no page>"
+
+
+class NoBrowserSession:
+    """See `task_browsers.Session`. With a thread it is for plain `def` tasks."""
+
+    def __init__(self, endpoint: NoPage, thread: TaskThread | None, redactor: Redactor) -> None:
+        self._page: Any = NoPageHere(endpoint.message)
+        self.thread = thread
+        self._loop = asyncio.get_running_loop()
+        self._child_tasks: ChildTasks | None = None
+        self.recorder = Recorder(redactor)
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether the run left nothing behind that could reach into the next run."""
+        return self._child_tasks is None or self._child_tasks.left_running(self._loop) is None
+
+    async def kept_reference(self) -> str | None:
+        """None: there is nothing to keep."""
+        return None
+
+    def expect_next(self) -> None:
+        """Nothing to prepare."""
+
+    async def fresh_page(self) -> None:
+        """Nothing to open."""
+
+    def run(self, grant: Grant, task: Task, api: RunApi) -> "Run | SyncRun":
+        if self.thread is None:
+            return Run(grant, task, api, self._page, self._page)
+        in_thread = ThreadRunApi(api, self._loop, url=self.url, flush=lambda: None)
+        return SyncRun(grant, task, in_thread, self._page, self._page)
+
+    async def perform(self, run: "Run | SyncRun", task: Task) -> object:
+        if self.thread is not None:
+            return await self.thread.call(lambda: task.function(run))
+        self._child_tasks = begin()
+        return await perform_async(run, task)
+
+    async def environment(self, timezone: str | None) -> dict[str, str]:  # noqa: ARG002 - no page sees any
+        return {}
+
+    async def inspect_page(self, detectors: Sequence[Detector]) -> list[PageFacts]:  # noqa: ARG002 - no page
+        return []
+
+    async def capture(self) -> Captured:
+        return Captured(final_url=NOWHERE)
+
+    async def flush(self) -> None:
+        """Nothing to flush."""
+
+    def url(self) -> str | None:
+        return NOWHERE
+
+    async def goto(self, url: str) -> None:
+        """Nowhere to go."""
+
+    async def close(self) -> None:
+        """Nothing to close."""

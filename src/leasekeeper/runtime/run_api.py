@@ -1,0 +1,118 @@
+"""The runtime's side of a Run: what a task says about itself goes to the store here, under its lease."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from leasekeeper.app import Content
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.leases import LeaseRef
+from leasekeeper.errors import Fail
+from leasekeeper.evidence.redact import Redactor
+from leasekeeper.ports import Store
+from leasekeeper.runtime.evidence import RunEvidence
+from leasekeeper.runtime.heartbeat import Hold, checkpoint_held, enter_held, leave_held
+from leasekeeper.runtime.shutdown import Shutdown
+
+T = TypeVar("T")
+
+
+class RunApi:
+    """For an `async def` task. Every write is fenced twice: by the holder's own deadline, and by the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        hold: Hold,
+        stop: Shutdown,
+        evidence: RunEvidence,
+        redactor: Redactor,
+        *,
+        url: Callable[[], str | None],
+        flush: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._hold = hold
+        self._stop = stop
+        self._evidence = evidence
+        self._redactor = redactor
+        self._url = url
+        self._flush = flush
+        self._section: str | None = None
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.asked.is_set()
+
+    @property
+    def ref(self) -> LeaseRef:
+        return self._hold.lease.ref
+
+    def check(self) -> None:
+        self._hold.check()
+
+    async def checkpoint(self, step: str, *, flush: bool) -> None:
+        if flush:
+            await self._flush()
+        await self.note(step, self._url())
+
+    async def note(self, step: str, url: str | None) -> None:
+        """Record the step. A worker that was asked to stop ends the run here: nothing is half done."""
+        await checkpoint_held(self._store, self._hold, step, self._redactor.url(url) if url else None)
+        if self.stopping and self._section is None:
+            raise Fail(Reason.WORKER_STOPPED, f"the worker was asked to stop; the run ended at safe step {step}")
+
+    async def enter(self, name: str, *, idempotent: bool) -> None:
+        await enter_held(self._store, self._hold, name, idempotent=idempotent)
+        self._section = name
+
+    async def leave(self, name: str) -> None:
+        await leave_held(self._store, self._hold, name)
+        self._section = None
+
+    async def attach(self, name: str, content: Content) -> None:
+        await self._evidence.attach(name, content)
+
+
+class ThreadRunApi:
+    """For a plain `def` task: the same, asked from its thread and done by the worker's loop."""
+
+    def __init__(
+        self,
+        api: RunApi,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        url: Callable[[], str | None],
+        flush: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._loop = loop
+        self._url = url
+        self._flush = flush
+
+    @property
+    def stopping(self) -> bool:
+        return self._api.stopping
+
+    def check(self) -> None:
+        self._api.check()
+
+    def checkpoint(self, step: str, *, flush: bool) -> None:
+        if flush:
+            self._flush()
+        self._ask(self._api.note(step, self._url()))
+
+    def enter(self, name: str, *, idempotent: bool) -> None:
+        self._ask(self._api.enter(name, idempotent=idempotent))
+
+    def leave(self, name: str) -> None:
+        self._ask(self._api.leave(name))
+
+    def attach(self, name: str, content: Content) -> None:
+        self._ask(self._api.attach(name, content))
+
+    def _ask(self, what: Awaitable[T]) -> T:
+        async def ask() -> T:
+            return await what
+
+        return asyncio.run_coroutine_threadsafe(ask(), self._loop).result()

@@ -1,0 +1,36 @@
+"""What is known of one run while it is under way: its lease, browser, evidence, timings. Decides nothing."""
+
+from dataclasses import dataclass, field
+
+from leasekeeper.app import Task
+from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.ports import Grant
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.evidence import RunEvidence
+from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.opening import Opened
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """One run under way."""
+
+    grant: Grant
+    task: Task
+    guard: LeaseGuard
+    evidence: RunEvidence
+    opened: Opened | None = None
+    actual: dict[str, str] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    final_url: str | None = None
+    report: BrowserReport | None = None
+    unproven: str = ""
+
+    def inherit(self, report: BrowserReport | None) -> None:
+        """The browser that this run was to get has ended instead. If that was not clean, it is this run's to say so."""
+        self.report = report
+        if report is None or not report.proof.holds:
+            self.unproven = report.proof.failing_clause if report else "the browser's keeper left no report"
+
+    def record_time(self, phase: str, since: float) -> None:
+        self.timings[phase] = round(boot_time() - since, 4)

@@ -1,0 +1,23 @@
+"""The sweeper's duty for schedules: make the jobs of those that are due. What is due, the store decides."""
+
+from typing import Final
+
+from leasekeeper.errors import InputError
+from leasekeeper.ports import Store
+from leasekeeper.runtime.failure_log import FailureLog
+
+MAX_BATCHES: Final = 20
+
+
+async def fire_due(store: Store, trouble: FailureLog) -> int:
+    """Make jobs until nothing is due, but not for ever: what is left waits for the next sweep. Returns how many."""
+    made = 0
+    for _ in range(MAX_BATCHES):
+        fired = await store.fire()
+        made += sum(one.made for one in fired)
+        faults = [one for one in fired if one.fault is not None]
+        for one in faults:
+            trouble.again(f"schedule {one.schedule_id} makes no jobs", InputError(one.fault or ""))
+        if len(faults) == len(fired):
+            break
+    return made

@@ -1,0 +1,319 @@
+"""An open browser as a run sees it, for both kinds of tasks: the async API in the worker's loop, the sync API in a
+thread of its own. Every question to the browser has a timeout here: a Playwright process that hangs must not hang the
+worker. A run without a browser has `no_browser`'s session.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+from weakref import ref
+
+from leasekeeper.app import Run, SyncRun, Task
+from leasekeeper.browsers.cookie_flush import flush_cookies, flush_cookies_sync
+from leasekeeper.core.detectors import Detector, PageFacts, selectors
+from leasekeeper.evidence.capture import (
+    Captured,
+    capture,
+    capture_sync,
+    inspect_page,
+    inspect_page_sync,
+    read_environment,
+    read_environment_sync,
+)
+from leasekeeper.evidence.recorder import Recorder
+from leasekeeper.evidence.redact import Redactor
+from leasekeeper.ports import Grant
+from leasekeeper.runtime.child_tasks import ChildTasks, TaskLeft, begin
+from leasekeeper.runtime.kept_references import kept_reference
+from leasekeeper.runtime.playwright_process import PlaywrightProcess
+from leasekeeper.runtime.run_api import RunApi, ThreadRunApi
+from leasekeeper.runtime.task_threads import TaskThread
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 15.0
+MAX_PAGES = 8
+LAUNCH_SECONDS = 60.0
+
+
+# What a task may set on a context that the next run would inherit. Cookies and storage are the profile's own.
+_LASTING = (
+    "add_init_script", "expose_binding", "expose_function", "grant_permissions", "on", "once", "route",
+    "route_from_har", "route_web_socket", "set_default_navigation_timeout", "set_default_timeout",
+    "set_extra_http_headers", "set_geolocation", "set_http_credentials", "set_offline",
+    "clock.fast_forward", "clock.install", "clock.pause_at", "clock.resume", "clock.run_for", "clock.set_fixed_time",
+    "clock.set_system_time", "credentials.create", "credentials.install", "debugger.request_pause", "tracing.group",
+    "tracing.start", "tracing.start_chunk", "tracing.start_har",
+)  # fmt: skip
+
+
+def record_changes(context: Any) -> list[str]:
+    """Returns a list that grows by a name with every call that changes the context for good. `page.clock` is the
+    context's."""
+    made: list[str] = []
+
+    def recording(name: str, owner: "ref[Any]", method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            made.append(name)
+            return method(owner(), *arguments, **named)
+
+        return call
+
+    for name in _LASTING:
+        *parts, last = name.split(".")
+        owner = getattr(context, parts[0], None) if parts else context
+        method = getattr(type(owner), last, None)
+        if method is not None:
+            # Nothing here may refer to the owner: see `kept_references`.
+            setattr(owner, last, recording(name, ref(owner), method))
+    return made
+
+
+def _kept(context: Any, *own: object) -> str | None:
+    """What of the context something else than these refers to."""
+    return kept_reference(context, [*own, *(vars(each) for each in own if hasattr(each, "__dict__"))])
+
+
+class Session(Protocol):
+    """One open browser. `perform` runs the task; all else is for the runtime, before and after it."""
+
+    recorder: Recorder
+
+    async def open(self) -> None: ...
+
+    def expect_next(self) -> None: ...
+
+    async def fresh_page(self) -> None: ...
+
+    def run(self, grant: Grant, task: Task, api: RunApi) -> "Run | SyncRun": ...
+
+    async def perform(self, run: "Run | SyncRun", task: Task) -> object: ...
+
+    @property
+    def clean(self) -> bool: ...
+
+    async def kept_reference(self) -> str | None: ...
+
+    async def environment(self, timezone: str | None) -> dict[str, str]: ...
+
+    async def inspect_page(self, detectors: Sequence[Detector]) -> list[PageFacts]: ...
+
+    async def capture(self) -> Captured: ...
+
+    async def flush(self) -> None: ...
+
+    def url(self) -> str | None: ...
+
+    async def goto(self, url: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def perform_async(run: "Run | SyncRun", task: Task) -> object:
+    """Run an `async def` task in the worker's loop. Whatever it raises to end the program ends the task only."""
+    try:
+        return await task.function(run)
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise TaskLeft(f"the task ended with {type(error).__name__}({error})") from error
+    except asyncio.CancelledError:
+        # Only the runtime cancels a task from outside; one that cancels itself has failed.
+        if (me := asyncio.current_task()) is not None and me.cancelling():
+            raise
+        raise TaskLeft("the task was cancelled by its own code") from None
+
+
+class AsyncSession:
+    """For `async def` tasks."""
+
+    def __init__(self, options: Mapping[str, Any], process: PlaywrightProcess, redactor: Redactor) -> None:
+        self._options = options
+        self._playwright_process = process
+        self._redactor = redactor
+        self._context: Any = None
+        self._page: Any = None
+        self._spare: asyncio.Future[Any] | None = None
+        self._changes: list[str] = []
+        self._child_tasks: ChildTasks = ChildTasks()
+        self.recorder = Recorder(redactor)
+
+    async def open(self) -> None:
+        async with asyncio.timeout(LAUNCH_SECONDS):
+            playwright = await self._playwright_process.get(self)
+            self._context = await playwright.chromium.launch_persistent_context(**self._options)
+        self.recorder.attach(self._context)
+        self._page = self._context.pages[0] if self._context.pages else await self._context.new_page()
+        self._changes = record_changes(self._context)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the run left nothing in the browser or beside it that could reach into the next run."""
+        return not self._changes and self._child_tasks.left_running(asyncio.get_running_loop()) is None
+
+    async def kept_reference(self) -> str | None:
+        if self._spare is not None:  # while it is opened, a call of ours refers to the context
+            await asyncio.wait({self._spare}, timeout=ANSWER_SECONDS)
+        return _kept(self._context, self, self.recorder, self._spare)
+
+    def expect_next(self) -> None:
+        """Another run will probably follow: its page is opened beside what is still to do for this one."""
+        self._spare = asyncio.ensure_future(self._context.new_page())
+
+    async def fresh_page(self) -> None:
+        """A page that the run before has not touched, and no other; its recorder begins anew."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            self.recorder.detach()
+            spare, self._spare = self._spare, None
+            self._page = await (spare or self._context.new_page())
+            await asyncio.gather(*(page.close() for page in self._context.pages if page is not self._page))
+        self.recorder = Recorder(self._redactor)
+        self.recorder.attach(self._context)
+        self._changes.clear()
+
+    def run(self, grant: Grant, task: Task, api: RunApi) -> Run:
+        return Run(grant, task, api, self._page, self._context)
+
+    async def perform(self, run: "Run | SyncRun", task: Task) -> object:
+        self._child_tasks = begin()
+        try:
+            return await perform_async(run, task)
+        finally:
+            run.end()
+
+    async def environment(self, timezone: str | None) -> dict[str, str]:
+        pages = [page for page in (self._page, *self._context.pages) if not page.is_closed()]
+        return await read_environment(pages[0], timezone, redactor=self._redactor) if pages else {}
+
+    async def inspect_page(self, detectors: Sequence[Detector]) -> list[PageFacts]:
+        wanted, texts = selectors(detectors), any(d.text for d in detectors)
+        pages = [page for page in self._context.pages if not page.is_closed()][-MAX_PAGES:]
+        return list(await asyncio.gather(*(inspect_page(page, wanted, with_text=texts) for page in pages)))
+
+    async def capture(self) -> Captured:
+        return await capture(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page)
+
+    async def flush(self) -> None:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await flush_cookies(self._context, self._page)
+
+    def url(self) -> str | None:
+        return str(self._page.url) if self._page is not None else None
+
+    async def goto(self, url: str) -> None:
+        """Go there, for a person; what does not load they will see."""
+        with suppress(Exception):
+            await self._page.goto(url)
+
+    async def close(self) -> None:
+        """Close the context: Playwright clears up after a browser that has ended, and asks one that has not."""
+        if self._spare is not None:
+            self._spare.cancel()
+            await asyncio.gather(self._spare, return_exceptions=True)
+        if self._context is not None:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._context.close()
+
+
+class SyncSession:
+    """For plain `def` tasks."""
+
+    def __init__(self, options: Mapping[str, Any], thread: TaskThread, redactor: Redactor) -> None:
+        self._options = options
+        self.thread = thread
+        self._redactor = redactor
+        self._loop = asyncio.get_running_loop()
+        self._context: Any = None
+        self._page: Any = None
+        self._changes: list[str] = []
+        self._child_tasks: ChildTasks = ChildTasks()
+        self.recorder = Recorder(redactor)
+
+    async def open(self) -> None:
+        await self.thread.call(self._open, LAUNCH_SECONDS)
+
+    def _open(self) -> None:
+        self._context = self.thread.playwright.get().chromium.launch_persistent_context(**self._options)
+        self.recorder.attach(self._context)
+        self._page = self._context.pages[0] if self._context.pages else self._context.new_page()
+        self._changes = record_changes(self._context)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the run left nothing in the browser or beside it that could reach into the next run."""
+        return not self._changes and self._child_tasks.thread_left() is None
+
+    async def kept_reference(self) -> str | None:
+        return _kept(self._context, self, self.recorder)
+
+    def expect_next(self) -> None:
+        """Nothing: the thread is busy with the task."""
+
+    async def fresh_page(self) -> None:
+        await self.thread.call(self._fresh_page, ANSWER_SECONDS)
+
+    def _fresh_page(self) -> None:
+        self.recorder.detach()
+        self._page = self._context.new_page()
+        for page in self._context.pages:
+            if page is not self._page:
+                page.close()
+        self.recorder = Recorder(self._redactor)
+        self.recorder.attach(self._context)
+        self._changes.clear()
+
+    def run(self, grant: Grant, task: Task, api: RunApi) -> SyncRun:
+        def flush() -> None:
+            flush_cookies_sync(self._context, self._page)
+
+        return SyncRun(grant, task, ThreadRunApi(api, self._loop, url=self.url, flush=flush), self._page, self._context)
+
+    async def perform(self, run: "Run | SyncRun", task: Task) -> object:
+        self._child_tasks = ChildTasks()
+
+        def perform() -> object:
+            try:
+                return task.function(run)
+            finally:
+                run.end()
+
+        return await self.thread.call(perform)
+
+    async def environment(self, timezone: str | None) -> dict[str, str]:
+        return await self._ask(lambda: read_environment_sync(self._page, timezone, redactor=self._redactor), {})
+
+    async def inspect_page(self, detectors: Sequence[Detector]) -> list[PageFacts]:
+        wanted, texts = selectors(detectors), any(d.text for d in detectors)
+
+        def inspect_all() -> list[PageFacts]:
+            pages = [page for page in self._context.pages if not page.is_closed()][-MAX_PAGES:]
+            return [inspect_page_sync(page, wanted, with_text=texts) for page in pages]
+
+        return await self._ask(inspect_all, [])
+
+    async def capture(self) -> Captured:
+        return await self._ask(
+            lambda: capture_sync(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page),
+            Captured(problem="the task's thread does not answer"),
+        )
+
+    async def flush(self) -> None:
+        await self.thread.call(lambda: flush_cookies_sync(self._context, self._page), ANSWER_SECONDS)
+
+    def url(self) -> str | None:
+        return str(self._page.url) if self._page is not None else None
+
+    async def goto(self, url: str) -> None:
+        await self._ask(lambda: self._page.goto(url), None)
+
+    async def close(self) -> None:
+        """The same, unless the task still has the thread."""
+        if self._context is not None and not self.thread.stuck:
+            await self.thread.call(self._context.close, ANSWER_SECONDS)
+
+    async def _ask(self, work: Callable[[], T], otherwise: T) -> T:
+        if self.thread.stuck:
+            return otherwise
+        try:
+            return await self.thread.call(work, ANSWER_SECONDS)
+        except TimeoutError:
+            return otherwise

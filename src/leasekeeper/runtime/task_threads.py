@@ -1,0 +1,69 @@
+"""The threads that plain `def` tasks run in. One runs one task at a time, and serves another when that has ended."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from leasekeeper.runtime.child_tasks import TaskLeft
+from leasekeeper.runtime.playwright_process import SyncPlaywrightProcess
+
+T = TypeVar("T")
+
+JOIN_SECONDS = 15.0
+
+
+class TaskThread:
+    """A thread with a Playwright process of its own, started when first needed: the sync API allows no other way."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.playwright = SyncPlaywrightProcess(data_dir)
+        self._thread = threading.Thread(target=self._main, name="leasekeeper-sync-task", daemon=True)
+        self._thread.start()
+        self.stuck = False
+
+    async def call(self, work: Callable[[], T], seconds: float | None = None) -> T:
+        """Do something in the thread. If it does not return in time the thread is stuck, and not used again."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def resolve(result: Any, error: BaseException | None) -> None:
+            if not future.done():
+                future.set_exception(error) if error is not None else future.set_result(result)
+
+        def answer(result: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there any more
+                loop.call_soon_threadsafe(resolve, result, error)
+
+        def do() -> None:
+            try:
+                result = work()
+            except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
+                answer(None, TaskLeft(f"the task ended with {type(error).__name__}({error})"))
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked, whatever it is
+                answer(None, error)
+            else:
+                answer(result, None)
+
+        self._calls.put(do)
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except (TimeoutError, asyncio.CancelledError):
+            self.stuck = self.stuck or not future.done() or future.cancelled()
+            raise
+
+    def close(self) -> None:
+        """End the thread and its Playwright process after its present call. A stuck one is left: it is a daemon."""
+        self._calls.put(None)
+        if not self.stuck:
+            self._thread.join(JOIN_SECONDS)
+
+    def _main(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+        self.playwright.stop()

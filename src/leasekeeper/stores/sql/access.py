@@ -1,0 +1,60 @@
+"""The part of the Store port about tokens and secrets, on any SQL engine. Checks what comes in; see ports.Store."""
+
+from collections.abc import Sequence
+
+from leasekeeper.core.leases import LeaseRef
+from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret, check_name
+from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, check_new
+from leasekeeper.errors import InputError, Problem
+from leasekeeper.ports import MAX_IN_BATCH
+from leasekeeper.stores.sql import heartbeats, secrets, tokens
+from leasekeeper.stores.sql.codec import clean
+from leasekeeper.stores.sql.engine import Context, Engine
+
+
+class AccessOperations:
+    """Who may call, and what is kept encrypted. A part of `SqlStore`."""
+
+    _engine: Engine
+    _ctx: Context
+
+    async def create_token(self, new: NewToken, *, actor: str) -> ApiToken:
+        check_new(new)
+        return await self._engine.change(lambda tx: tokens.create(tx, self._ctx, new, _who(actor)))
+
+    async def stored_token(self, token_id: str) -> StoredToken | None:
+        return await self._engine.view(lambda tx: tokens.stored(tx, token_id))
+
+    async def note_token_uses(self, token_ids: Sequence[str]) -> None:
+        _check_batch(token_ids)
+        if token_ids:
+            await self._engine.change(lambda tx: tokens.note_uses(tx, token_ids))
+
+    async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
+        check_name(sealed.name)
+        return await self._engine.change(lambda tx: secrets.put(tx, self._ctx, sealed, _who(actor), replaces))
+
+    async def remove_secret(self, name: str, *, actor: str, note: str) -> None:
+        if not note.strip():
+            raise InputError("nothing was removed", [Problem("note", "must say why")])
+        await self._engine.change(lambda tx: secrets.remove(tx, self._ctx, name, _who(actor), clean(note)))
+
+    async def sealed_secrets(self, names: Sequence[str]) -> list[SealedSecret]:
+        _check_batch(names)
+        return await self._engine.view(lambda tx: secrets.sealed_by_name(tx, names)) if names else []
+
+    async def lease_secrets(self, ref: LeaseRef) -> list[LeaseSecret]:
+        found, why = await self._engine.view(lambda tx: secrets.of_lease(tx, ref))
+        heartbeats.lost(ref, why)
+        return found
+
+
+def _who(actor: str) -> str:
+    if not actor.strip():
+        raise InputError("nothing was done", [Problem("actor", "must say who does it")])
+    return clean(actor)
+
+
+def _check_batch(items: Sequence[object]) -> None:
+    if len(items) > MAX_IN_BATCH:
+        raise InputError(f"at most {MAX_IN_BATCH} in one call, got {len(items)}")

@@ -1,0 +1,169 @@
+"""What the holder of a live lease may write: heartbeats, safe steps, mutating sections."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from leasekeeper.core.deliveries import LONGEST_WAIT, SPREAD
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import LeaseId
+from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Refusal
+from leasekeeper.core.records import evolve
+from leasekeeper.errors import Conflict, ConflictReason, LeaseExpired, LeaseLost
+from leasekeeper.ports import Renewal, Renewed
+from leasekeeper.stores.sql.codec import encoder, to_us
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.lanes import leases, refused
+from leasekeeper.stores.sql.log import Log
+from leasekeeper.wording import REFUSALS
+
+_KEY = ("profile_id", "token")
+renewal_row = encoder(Lease, (*_KEY, "heartbeat_at", "expires_at", "status"))
+_step_row = encoder(
+    Lease,
+    (
+        *_KEY,
+        "last_safe_step",
+        "last_safe_at",
+        "last_url",
+        "open_section",
+        "section_at",
+        "section_idempotent",
+        "left_section",
+    ),
+)
+
+
+def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
+    """Each live lease ends one TTL from now."""
+    now, held = leases(tx, [renewal.ref for renewal in renewals])
+    log = Log(ctx, now)
+    answers = []
+    changed: dict[LeaseId, Lease] = {}
+    for renewal in renewals:
+        lease = held.get(renewal.ref.lease_id)
+        why = refused(tx, lease, renewal.ref, now)
+        if lease is None or why is not None:
+            why = why or Refusal.NO_SUCH_LEASE
+            log.refused(renewal.ref, "renew", why)
+            answers.append(Renewed(lease_id=renewal.ref.lease_id, refused=why))
+            continue
+        status = LeaseStatus.RELEASING if LeaseStatus.RELEASING in (lease.status, renewal.status) else lease.status
+        expires_at = now + timedelta(milliseconds=lease.ttl_ms)
+        renewed = evolve(lease, heartbeat_at=now, expires_at=expires_at, status=status)
+        held[lease.lease_id] = changed[lease.lease_id] = renewed
+        answers.append(Renewed(lease_id=lease.lease_id, expires_at=expires_at))
+    if changed:
+        tx.write("renew_runs", [renewal_row(lease) for lease in changed.values()])
+    log.save(tx)
+    return answers
+
+
+def checkpoint(tx: Tx, ctx: Context, ref: LeaseRef, step: str, url: str | None) -> Refusal | None:
+    """Record a safe step. Answers why it was refused, or None."""
+    lease, log, why = _live(tx, ctx, ref, "checkpoint")
+    if lease is not None and why is None:
+        tx.write(
+            "step_runs",
+            [
+                _step_row(
+                    evolve(
+                        lease,
+                        last_safe_step=step,
+                        last_safe_at=log.now,
+                        last_url=url or lease.last_url,
+                        left_section=None,
+                    )
+                )
+            ],
+        )
+        log.event(EventType.CHECKPOINT_SAVED, lease=lease, data={"step": step})
+    log.save(tx)
+    return why
+
+
+def enter_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str, *, idempotent: bool) -> Refusal | None:
+    """Open a mutating section; sections do not nest."""
+    lease, log, why = _live(tx, ctx, ref, "enter_section")
+    if lease is not None and why is None:
+        if lease.open_section is not None:
+            raise Conflict(
+                f"run {lease.run_id} is inside mutating section {lease.open_section}: leave it before {name}",
+                cause=ConflictReason.SECTION_OPEN,
+                run_id=lease.run_id,
+                section=lease.open_section,
+            )
+        if lease.shared and not _disposable(tx, lease):
+            raise Conflict(
+                f"run {lease.run_id} shares profile {lease.profile_id}: a change needs it alone",
+                cause=ConflictReason.PROFILE_SHARED,
+                run_id=lease.run_id,
+                profile_id=lease.profile_id,
+            )
+        entered = evolve(lease, open_section=name, section_at=log.now, section_idempotent=idempotent)
+        tx.write("step_runs", [_step_row(entered)])
+        log.event(EventType.SECTION_ENTERED, lease=lease, data={"section": name, "idempotent": idempotent})
+    log.save(tx)
+    return why
+
+
+def _disposable(tx: Tx, lease: Lease) -> bool:
+    (rows,) = tx.read(("configs", {"ids": [lease.profile_id]}))
+    return bool(rows and rows[0]["disposable"])
+
+
+def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> Refusal | None:
+    """Close the open mutating section."""
+    lease, log, why = _live(tx, ctx, ref, "leave_section")
+    if lease is not None and why is None:
+        if lease.open_section != name:
+            raise Conflict(
+                f"run {lease.run_id} is inside {lease.open_section or 'no section'}, not inside {name}",
+                cause=ConflictReason.SECTION_NOT_OPEN,
+                run_id=lease.run_id,
+                section=lease.open_section,
+            )
+        left = lease.left_section if lease.section_idempotent else name
+        outside = evolve(lease, open_section=None, section_at=None, section_idempotent=False, left_section=left)
+        tx.write("step_runs", [_step_row(outside)])
+        log.event(EventType.SECTION_LEFT, lease=lease, data={"section": name})
+    log.save(tx)
+    return why
+
+
+def lost(ref: LeaseRef, why: Refusal | None) -> None:
+    """Turn a refusal into the exception that tells a holder to stop."""
+    if why is not None:
+        kind = LeaseExpired if why is Refusal.OVERDUE else LeaseLost
+        raise kind(
+            f"lease {ref.lease_id}: {REFUSALS[why]}; nothing was written. Stop using profile {ref.profile_id}",
+            refusal=why,
+            lease_id=ref.lease_id,
+            profile_id=ref.profile_id,
+        )
+
+
+def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None, Log, Refusal | None]:
+    now, held = leases(tx, [ref])
+    lease = held.get(ref.lease_id)
+    log = Log(ctx, now)
+    why = refused(tx, lease, ref, now)
+    if why is not None:
+        log.refused(ref, what, why)
+    return lease, log, why
+
+
+def pause_expiry(tx: Tx, ctx: Context, span: timedelta, jump: timedelta) -> None:
+    """The clock jumped: nothing expires for a while, and every lease has its own TTL from now.
+
+    Messages whose next time lies further ahead than any delay are due: it was reckoned before a jump back.
+    """
+    # Under all locks: a renewal that is under way would put an end from before the jump in the place of the new one.
+    now, _ = tx.clock(("lock_fleet", {}), ("lock_all_lanes", {}))
+    # A pause from before a jump back lies in a future that has not come yet: it counts no more.
+    tx.write("pause_expiry", [{"resumes_at": to_us(now + span), "back": jump < timedelta(0)}])
+    tx.write("restart_expiry", [{"now": to_us(now)}])
+    tx.write("hasten_deliveries", [{"now": to_us(now), "latest": to_us(now + LONGEST_WAIT * (1 + SPREAD))}])
+    log = Log(ctx, now)
+    data = {"jump_seconds": jump.total_seconds(), "expiry_paused_seconds": span.total_seconds()}
+    log.event(EventType.CLOCK_JUMPED, data=data)
+    log.save(tx)

@@ -1,0 +1,288 @@
+"""Schedules that are due become jobs: a bounded number per commit, each exactly once.
+
+How far a schedule has come is written in the commit that writes its jobs. One fires at a time (`lock_fleet_free`); what
+a commit had no room for, the next one goes on with. Which times count and what overlaps is decided by core.schedules.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from leasekeeper import cron
+from leasekeeper.core.decisions import Action, Decision
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import ProfileId
+from leasekeeper.core.jobs import JobState
+from leasekeeper.core.placing import new_job
+from leasekeeper.core.records import evolve
+from leasekeeper.core.schedules import (
+    MAX_CAUGHT_UP,
+    Schedule,
+    ScheduleState,
+    handled_until,
+    job_key,
+    job_of,
+    overlaps,
+    plan,
+    shown_time,
+)
+from leasekeeper.errors import Conflict, ConflictReason, InputError, NotFound
+from leasekeeper.ports import Decided, Fired
+from leasekeeper.stores.sql.codec import Row, load, to_us
+from leasekeeper.stores.sql.deciding import check_version
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.lanes import Work, lock
+from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.schedule_rows import read_schedule, read_state, write_state
+from leasekeeper.stores.sql.submitting import Placer, write_job
+from leasekeeper.wire.jobs import fingerprint
+
+PAGE: Final = 1_000
+MAX_SCANNED: Final = 20_000  # profiles that one commit looks at, whether they are selected or not
+_NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def any_due(tx: Tx) -> bool:
+    """Whether there is something to fire: asked without a lock, before one is taken."""
+    now, _ = tx.clock()
+    return bool(tx.read(("due_schedules", {"now": to_us(now), "limit": 1}))[0])
+
+
+def fire(tx: Tx, ctx: Context, limit: int) -> tuple[list[Fired], bool]:
+    """Make up to `limit` jobs of schedules that are due, and tell whether there may be more that are.
+
+    Nothing, if somebody else fires or applies a fleet now.
+    """
+    now, (free,) = tx.clock(("lock_fleet_free", {}))
+    if not free:
+        return [], False
+    (rows,) = tx.read(("due_schedules", {"now": to_us(now), "limit": limit}))
+    round_ = _Round(tx, ctx, now, limit)
+    for row in rows:
+        if not round_.has_room:
+            break
+        round_.take(row)
+    return round_.save(), len(rows) == limit
+
+
+@dataclass(slots=True)
+class _Firing:
+    """One time of one schedule, and what came of it in this commit."""
+
+    schedule: Schedule
+    at: datetime
+    by_hand: bool
+    profiles: list[ProfileId]
+    done: bool = False
+    made: int = 0
+    skipped: int = 0
+
+    @property
+    def schedule_id(self) -> str:
+        return self.schedule.schedule_id
+
+
+class _Round:
+    """One commit: takes schedules as long as there is room, then makes all their jobs together."""
+
+    def __init__(self, tx: Tx, ctx: Context, now: datetime, limit: int) -> None:
+        self._tx = tx
+        self._ctx = ctx
+        self._now = now
+        self._room = limit
+        self._scan = MAX_SCANNED
+        self._log = Log(ctx, now)
+        self._firings: list[_Firing] = []
+        self._states: list[ScheduleState] = []
+        self._faults: list[Fired] = []
+
+    @property
+    def has_room(self) -> bool:
+        return self._room > 0 and self._scan > 0
+
+    def take(self, row: Row) -> None:
+        """Decide how far this schedule gets in this commit."""
+        stored = state = read_state(row)
+        try:
+            schedule = read_schedule(row)
+            if state.run_at is not None:
+                firing, after = self._select(schedule, state.run_at, state.run_after, by_hand=True)
+                done = {"run_at": None, "run_after": "", "run_by": "", "fired_at": state.run_at}
+                state = evolve(state, **(done if firing.done else {"run_after": after}))
+            if not state.paused:
+                state = self._take_times(schedule, state)
+        except InputError as error:
+            self._faults.append(Fired(schedule_id=state.schedule_id, fault=error.message))
+        if state != stored:
+            self._states.append(state)
+
+    def _take_times(self, schedule: Schedule, state: ScheduleState) -> ScheduleState:
+        since = schedule.since or self._now
+        if state.firing_at is not None:
+            state = self._go_on(schedule, state)
+        if state.firing_at is None:
+            begin = handled_until(state.last_at, since, self._now)
+            due = cron.times_between(schedule.cron, schedule.timezone, begin, self._now, MAX_CAUGHT_UP + 1)
+            planned = plan(schedule.catch_up, due, self._now, self._ctx.policy.schedule_grace)
+            if planned.missed:
+                self._say_missed(schedule, planned.missed)
+            state = evolve(state, last_at=planned.missed[-1] if planned.missed else begin)
+            for at in planned.times:
+                if not self.has_room:
+                    break
+                state = self._go_on(schedule, evolve(state, firing_at=at, firing_after=""))
+                if state.firing_at is not None:
+                    break
+        upcoming = state.firing_at or cron.next_time(schedule.cron, schedule.timezone, state.last_at) or _NEVER
+        return evolve(state, next_at=upcoming, since=since)
+
+    def _go_on(self, schedule: Schedule, state: ScheduleState) -> ScheduleState:
+        """Select more profiles for the time that is being fired."""
+        if state.firing_at is None or not self.has_room:
+            return state
+        firing, after = self._select(schedule, state.firing_at, state.firing_after, by_hand=False)
+        if firing.done:
+            return evolve(state, last_at=state.firing_at, fired_at=state.firing_at, firing_at=None, firing_after="")
+        return evolve(state, firing_after=after)
+
+    def _select(self, schedule: Schedule, at: datetime, after: str, *, by_hand: bool) -> tuple[_Firing, str]:
+        """The next profiles of a time, as many as there is room for, and the last one that was looked at."""
+        firing = _Firing(schedule=schedule, at=at, by_hand=by_hand, profiles=[])
+        self._firings.append(firing)
+        select = schedule.select
+        if select.profile_id is not None:
+            firing.profiles.append(select.profile_id)
+            firing.done = True
+            self._room -= 1
+            return firing, ""
+        where = {"account_id": select.account_id, "pool": select.pool, "limit": PAGE}
+        while self.has_room and not firing.done:
+            (rows,) = self._tx.read(("profiles_selected", {**where, "after": after}))
+            self._scan -= len(rows)
+            firing.done = len(rows) < PAGE
+            for row in rows:
+                if self._room <= 0:
+                    firing.done = False
+                    break
+                after = row["profile_id"]
+                if select.has(load(row["labels"])):
+                    firing.profiles.append(row["profile_id"])
+                    self._room -= 1
+        return firing, after
+
+    def _say_missed(self, schedule: Schedule, missed: tuple[datetime, ...]) -> None:
+        self._log.event(
+            EventType.SCHEDULE_MISSED,
+            data={
+                "schedule_id": schedule.schedule_id,
+                "first": shown_time(missed[0]),
+                "last": shown_time(missed[-1]),
+                "times": len(missed),
+                "catch_up": schedule.catch_up.value,
+            },
+        )
+
+    def save(self) -> list[Fired]:
+        """Write jobs, events and how far each schedule has come."""
+        if any(firing.profiles for firing in self._firings):
+            _make_jobs(self._tx, self._ctx, self._firings, self._log)
+        for firing in self._firings:
+            self._log.event(
+                EventType.SCHEDULE_FIRED,
+                data={
+                    "schedule_id": firing.schedule_id,
+                    "at": shown_time(firing.at),
+                    "jobs": firing.made,
+                    "skipped": firing.skipped,
+                    "done": firing.done,
+                },
+            )
+        if self._states:
+            self._tx.write("put_schedule_states", [write_state(state) for state in self._states])
+        self._log.save(self._tx)
+        fired = [
+            Fired(schedule_id=f.schedule.schedule_id, at=f.at, made=f.made, skipped=f.skipped, done=f.done)
+            for f in self._firings
+        ]
+        return fired + self._faults
+
+
+def _make_jobs(tx: Tx, ctx: Context, firings: list[_Firing], log: Log) -> None:
+    """The jobs of all firings, under the locks of their lanes. One whose key is known was made before."""
+    places = [(firing, profile_id) for firing in firings for profile_id in firing.profiles]
+    keys = [job_key(firing.schedule_id, firing.at, profile_id) for firing, profile_id in places]
+    now, works, (known, used, last) = lock(
+        tx,
+        {profile_id for _, profile_id in places},
+        ("known_tasks", {}),
+        ("jobs_by_key", {"keys": keys}),
+        ("last_jobs_of_schedules", {"places": [_place(*each) for each in places]}),
+    )
+    made_before = {row["idempotency_key"] for row in used}
+    previous = {row["place"]: JobState(row["state"]) for row in last}
+    placer = Placer(tx, ctx, now, works, known)
+    rows: list[dict[str, Any]] = []
+    newest: dict[str, str] = {}
+    for (firing, profile_id), key in zip(places, keys, strict=True):
+        place = _place(firing, profile_id)
+        work = works.get(profile_id)
+        if work is None or key in made_before:
+            continue
+        if overlaps(firing.schedule.on_overlap, previous.get(place)):
+            firing.skipped += 1
+            _say_skipped(log, firing, work)
+            continue
+        spec = job_of(firing.schedule, firing.at, profile_id, by_hand=firing.by_hand)
+        job, _ = placer.enter(new_job(spec, work, fresh_id=ctx.new_id(), now=now), work, EventType.JOB_SUBMITTED)
+        row = write_job(job)
+        del row["seq"]
+        rows.append({**row, "body_hash": fingerprint(spec)})
+        firing.made += 1
+        previous[place], newest[place] = job.state, job.job_id
+    if rows:
+        tx.write("insert_jobs", rows)
+        tx.write("put_schedule_jobs", [{"place": place, "job_id": job_id} for place, job_id in newest.items()])
+    placer.save()
+
+
+def _place(firing: _Firing, profile_id: str) -> str:
+    return f"{firing.schedule_id}:{profile_id}"
+
+
+def _say_skipped(log: Log, firing: _Firing, work: Work) -> None:
+    data = {"schedule_id": firing.schedule_id, "at": shown_time(firing.at), "why": "the previous job has not ended"}
+    log.event(EventType.SCHEDULE_SKIPPED, lane=work.lane, data=data)
+
+
+def decide_schedule(tx: Tx, ctx: Context, decision: Decision) -> Decided:
+    """Pause, resume, or run now. Times that pass during a pause are not made up for."""
+    now, (_, rows) = tx.clock(("lock_fleet", {}), ("one_schedule", {"schedule_id": decision.id}))
+    if not rows:
+        raise NotFound(f"there is no schedule {decision.id}", what="schedule", id=decision.id)
+    state = read_state(rows[0])
+    check_version("schedule", decision, state.version)
+    data: dict[str, object] = {"schedule_id": decision.id, "note": decision.note}
+    changes: Mapping[str, object]
+    match decision.action:
+        case Action.PAUSE:
+            event, changes = EventType.SCHEDULE_PAUSED, {"paused": True, "pause_note": decision.note}
+        case Action.RESUME:
+            event, changes = EventType.SCHEDULE_RESUMED, {"paused": False, "pause_note": ""}
+            if state.paused:
+                changes = {**changes, "last_at": now, "firing_at": None, "firing_after": "", "next_at": None}
+        case _:
+            if state.run_at is not None:
+                raise Conflict(
+                    f"schedule {decision.id} is being run already, asked for by {state.run_by}: its jobs are still "
+                    "being made. Try again after the next sweep",
+                    cause=ConflictReason.SCHEDULE_RUNNING,
+                )
+            event, changes = EventType.SCHEDULE_RUN, {"run_at": now, "run_after": "", "run_by": decision.actor}
+            data["at"] = shown_time(now)
+    state = evolve(state, version=state.version + 1, **changes)
+    tx.write("put_schedule_states", [write_state(state)])
+    log = Log(ctx, now)
+    log.event(event, actor=decision.actor, data=data)
+    log.save(tx)
+    return Decided(state="paused" if state.paused else "active", version=state.version)

@@ -1,0 +1,45 @@
+-- Schedules: the lock that elsewhere keeps two from firing at once, and writes, one row at a time.
+
+-- name: lock_fleet_free
+SELECT 1 AS locked;
+
+-- name: put_schedules
+INSERT INTO schedules (
+    schedule_id, cron, timezone, jitter_seconds, profiles, on_overlap, catch_up, job, since
+) VALUES (
+    :schedule_id, :cron, :timezone, :jitter_seconds, :profiles, :on_overlap, :catch_up, :job, :since
+)
+ON CONFLICT (schedule_id) DO UPDATE SET
+    cron = excluded.cron, timezone = excluded.timezone, jitter_seconds = excluded.jitter_seconds,
+    profiles = excluded.profiles, on_overlap = excluded.on_overlap, catch_up = excluded.catch_up,
+    job = excluded.job, since = excluded.since;
+
+-- name: put_schedule_states
+INSERT INTO schedule_states (
+    schedule_id, last_at, next_at, since, fired_at, firing_at, firing_after, run_at, run_after, run_by, paused, pause_note,
+    version
+) VALUES (
+    :schedule_id, :last_at, :next_at, :since, :fired_at, :firing_at, :firing_after, :run_at, :run_after, :run_by, :paused,
+    :pause_note, :version
+)
+ON CONFLICT (schedule_id) DO UPDATE SET
+    last_at = excluded.last_at, next_at = excluded.next_at, since = excluded.since, fired_at = excluded.fired_at,
+    firing_at = excluded.firing_at, firing_after = excluded.firing_after, run_at = excluded.run_at, run_after = excluded.run_after,
+    run_by = excluded.run_by, paused = excluded.paused, pause_note = excluded.pause_note, version = excluded.version;
+
+-- name: put_schedule_jobs
+INSERT INTO schedule_jobs (place, job_id) VALUES (:place, :job_id)
+ON CONFLICT (place) DO UPDATE SET job_id = excluded.job_id;
+
+-- name: delete_schedule
+DELETE FROM schedules WHERE schedule_id = :id;
+
+-- name: delete_schedule_state
+DELETE FROM schedule_states WHERE schedule_id = :id AND NOT paused;
+
+-- name: stop_schedule_state
+UPDATE schedule_states SET firing_at = NULL, firing_after = '', run_at = NULL, run_after = '', run_by = ''
+WHERE schedule_id = :id;
+
+-- name: delete_schedule_jobs
+DELETE FROM schedule_jobs WHERE place >= :id || ':' AND place < :id || ';';

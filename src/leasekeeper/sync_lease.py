@@ -1,0 +1,230 @@
+"""A lease for plain `with` and Playwright's sync API: the async client, in a thread with an event loop of its own.
+
+with leasekeeper.lease("store_us_018") as lease:
+    context = playwright.chromium.launch_persistent_context(**lease.launch_options())
+
+Knows no rules: every guarantee is the async client's. The lease is renewed whatever the caller's thread does.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as until_done
+from contextlib import AsyncExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from leasekeeper.client import HeldLease, connect
+from leasekeeper.core.leases import Lease, Mode, Purpose
+from leasekeeper.core.profiles import ReleasePolicy
+from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.ports import Grant, Settled
+
+if TYPE_CHECKING:
+    from leasekeeper.core.browsers import Credentials
+
+T = TypeVar("T")
+
+
+def lease(
+    profile: str,
+    *,
+    store: str | None = None,
+    purpose: Purpose | str = Purpose.API,
+    mode: Mode | str = Mode.EXCLUSIVE,
+    ttl: timedelta | float | None = None,
+    release_policy: ReleasePolicy | str | None = None,
+    wait: timedelta | float | None = None,
+    worker_id: str | None = None,
+    **settings: str | float,
+) -> "SyncLease":
+    """A lease of one profile for a plain `with` block. `store` and further settings are those of `connect`, the rest
+    those of `Client.lease`. With an event loop of your own, use `connect` and `client.lease`."""
+    options = {
+        "purpose": purpose,
+        "mode": mode,
+        "ttl": ttl,
+        "release_policy": release_policy,
+        "wait": wait,
+        "worker_id": worker_id,
+    }
+    return SyncLease(profile, options, store, settings)
+
+
+class SyncLease:
+    """A lease while it is held, as `HeldLease`, without `await`."""
+
+    def __init__(
+        self, profile: str, options: Mapping[str, Any], store: str | None, settings: Mapping[str, str | float]
+    ) -> None:
+        self._profile = profile
+        self._options = options
+        self._store = store
+        self._settings = settings
+        self._thread: _LoopThread | None = None
+        self._client = AsyncExitStack()
+        self._lease: HeldLease | None = None
+        self._over = False
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise self._not_held("this lease was used already: call leasekeeper.lease again")
+        self._thread = _LoopThread()
+        try:
+            self._thread.call(self._open())
+        except BaseException as error:
+            if self._lease is not None:  # interrupted with the lease in hand
+                self.__exit__(type(error), error, error.__traceback__)
+            else:
+                self._thread.close()
+                self._thread = None
+            raise
+        return self
+
+    async def _open(self) -> None:
+        async with AsyncExitStack() as opening:
+            client = await opening.enter_async_context(connect(self._store, **self._settings))
+            held = client.lease(self._profile, **self._options)
+            await held.__aenter__()
+            self._lease, self._client = held, opening.pop_all()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread = self._loop_thread()
+        try:
+            thread.call(self._close(kind, error, trace), to_the_end=True)
+        finally:
+            self._over = True
+            thread.close()
+
+    async def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._held.__aexit__(kind, error, trace)
+        finally:
+            await self._client.aclose()
+
+    @property
+    def _held(self) -> HeldLease:
+        if self._lease is None:
+            raise self._not_held(f"profile {self._profile} is not leased yet: use 'with'")
+        return self._lease
+
+    def _loop_thread(self) -> "_LoopThread":
+        if self._thread is None or self._over:
+            raise self._not_held(f"profile {self._profile} is leased inside the 'with' block only")
+        return self._thread
+
+    def _not_held(self, message: str) -> Conflict:
+        return Conflict(message, cause=ConflictReason.LEASE_NOT_HELD, profile_id=self._profile)
+
+    @property
+    def grant(self) -> Grant:
+        """The lease with its profile, account and proxy. Only inside the block."""
+        return self._held.grant
+
+    @property
+    def lease(self) -> Lease:
+        return self._held.lease
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it to whatever should refuse a late writer."""
+        return self._held.token
+
+    @property
+    def settled(self) -> Settled | None:
+        """What became of the profile, once released."""
+        return self._held.settled
+
+    def check(self) -> None:
+        """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
+        self._held.check()
+
+    def checkpoint(self, step: str, *, url: str | None = None) -> None:
+        """Record the last safe step: where another run could start over without harm."""
+        self._loop_thread().call(self._held.checkpoint(step, url=url))
+
+    @contextmanager
+    def mutating(self, name: str, *, idempotent: bool = False) -> Iterator[None]:
+        """A section that changes something for good. Vanishing inside it quarantines the profile."""
+        thread, section = self._loop_thread(), self._held.mutating(name, idempotent=idempotent)
+        thread.call(section.__aenter__())
+        yield  # after an exception the section stays open: nobody knows what was submitted
+        thread.call(section.__aexit__(None, None, None))
+
+    def launch_options(self, *, headless: bool = True, args: Sequence[str] = ()) -> dict[str, Any]:
+        """All that the profile declares, for `launch_persistent_context(**options)`. See `HeldLease.launch_options`."""
+        return self._loop_thread().call(self._held.launch_options(headless=headless, args=args))
+
+    def user_data_dir(self) -> Path:
+        """The profile's directory alone, without its proxy and language. See `HeldLease.user_data_dir`."""
+        return self._loop_thread().call(self._held.user_data_dir())
+
+    def proxy_credentials(self) -> "Credentials | None":
+        """User and password for the profile's proxy, if it has any. `launch_options` has them too."""
+        return self._loop_thread().call(self._held.proxy_credentials())
+
+    def closed(self, *, final_url: str | None = None) -> None:
+        """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
+        self._held.closed(final_url=final_url)
+
+    def release(
+        self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
+    ) -> Settled:
+        """End the run: completed, or stopped for a reason. Raises LeaseLost if the lease is not ours any more."""
+        return self._loop_thread().call(self._held.release(reason, message, output=output), to_the_end=True)
+
+
+class _LoopThread:
+    """An event loop in a thread of its own. Playwright's sync API has one in the caller's thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._run, name="leasekeeper-lease", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+    def call(self, work: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
+        """Run `work` in the loop and return its answer. Ctrl-C cancels it first, unless it has to come to its end."""
+        answer: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _pass_on(task, answer))
+
+        def cancel() -> None:
+            tasks[0].cancel()
+
+        self._loop.call_soon_threadsafe(begin)
+        try:
+            return answer.result()
+        except BaseException:
+            if not answer.done():  # the caller was interrupted while it waited
+                if not to_the_end:
+                    self._loop.call_soon_threadsafe(cancel)
+                until_done([answer])
+            raise
+
+    def close(self) -> None:
+        """Stop the loop. What was called has ended before."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+def _pass_on(task: "asyncio.Task[T]", answer: "Future[T]") -> None:
+    if task.cancelled():
+        answer.set_exception(asyncio.CancelledError())
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(task.result())

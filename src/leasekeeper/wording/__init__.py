@@ -1,0 +1,59 @@
+"""Codes and data of core → sentences for people. The one place that words them: the command line, programs, pages and
+messages of errors all take them from here. Knows no command: how to do something differs from place to place.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from leasekeeper.core.leases import Refusal
+from leasekeeper.core.readiness import Blocked
+
+REFUSALS: Final[Mapping[Refusal, str]] = {
+    Refusal.NO_SUCH_LEASE: "there is no such lease",
+    Refusal.WRONG_TOKEN: "the fencing token is not the one this lease was granted with",
+    Refusal.OTHER_RUN: "the lease was granted to another run, by a store that had forgotten this one",
+    Refusal.WRONG_ROUTING_KEY: "the routing key is not the one this lease was granted with",
+    Refusal.RELEASED: "the lease is released",
+    Refusal.EXPIRED: "the lease is expired",
+    Refusal.REVOKED: "the lease is revoked",
+    Refusal.OVERDUE: "the lease has expired",
+}
+
+# What ends each reason for waiting.
+UNBLOCKED_BY: Final[Mapping[Blocked, str]] = {
+    Blocked.PROFILE_LEASE: "starts by itself when the present lease is released",
+    Blocked.ACCOUNT_PAUSE: "starts by itself when the account is resumed",
+    Blocked.PROXY_MISMATCH: "fix the proxy in fleet.yaml and apply it, or cancel the job; it then moves by itself",
+    Blocked.ENVIRONMENT_MISMATCH: "fix language or timezone in fleet.yaml and apply it; it then moves by itself",
+    Blocked.REVIEW_REQUIRED: "a person must look at the profile and decide",
+    Blocked.PROFILE_STATE: "a stale profile is resolved by itself, another one by a person",
+    Blocked.CAPACITY: "starts by itself when the pool has a free lease, or raise its limit in fleet.yaml",
+    Blocked.APPROVAL: "a person must approve it",
+    Blocked.NO_WORKER: "start a worker that offers this task in this pool",
+    Blocked.DUPLICATE: "nothing: the first job with this key was accepted, look at that one",
+}
+
+
+def too_old(profile_id: str, engine: int) -> str:
+    """Why no live worker takes the jobs of a profile."""
+    return (
+        f"profile {profile_id} was last opened by browser version {engine}, and no live worker has one as new: "
+        "upgrade the browser of a worker"
+    )
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """'12 s ago', '3 min ago', '2 h ago', 'in 5 s': what a person reads fastest."""
+    seconds = (now - then).total_seconds()
+    text = span(timedelta(seconds=abs(seconds)))
+    return f"{text} ago" if seconds >= 0 else f"in {text}"
+
+
+def span(length: timedelta) -> str:
+    """A duration in the unit that people use: '119 s', '2 min', '2 h'."""
+    seconds = int(length.total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

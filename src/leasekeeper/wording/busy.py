@@ -1,0 +1,25 @@
+"""Why a profile cannot be leased now, for whoever asked for it without a job: what it waits for, and until when."""
+
+from datetime import datetime
+
+from leasekeeper.core.lanes import LaneFacts
+from leasekeeper.core.readiness import Blocked
+from leasekeeper.wording import UNBLOCKED_BY
+
+_HOLDER_ENDS = "it is free when the holder releases it; if the holder is dead, the first request after that resolves it"
+
+
+def busy_text(facts: LaneFacts, gate: Blocked, until: datetime | None) -> str:
+    """The message of `ProfileBusy`. `until` is when its lease expires, or when its ending may be resolved."""
+    lane, live = facts.lane, facts.live
+    at = f"{until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
+    step = UNBLOCKED_BY[gate]
+    if live:
+        about = f", held by {live[0].worker_id} (run {live[0].run_id}) until {at} unless renewed"
+        step = _HOLDER_ENDS if gate is Blocked.PROFILE_LEASE else step
+    else:
+        about = f": {lane.state_reason}" if lane.state_reason else ""
+        lost = [lease for lease in facts.open if lease.unresolved]
+        if lost:
+            step = f"the first request or sweep after {at} resolves it by its release policy ({lost[0].release_policy})"
+    return f"profile {lane.profile_id} is {lane.state}{about}: {gate}; {step}"

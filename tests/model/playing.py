@@ -1,0 +1,86 @@
+"""Playing histories on a real store: one store and one loop for all of them, its tables emptied before each."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import hypothesis
+import psycopg
+from hypothesis import HealthCheck, Phase
+from hypothesis.stateful import get_state_machine_test
+from psycopg import sql
+
+from leasekeeper.stores import migrate, open_store
+from leasekeeper.stores.postgres.schema import SCHEMA
+from tests.model.machine import Clock, Machine
+
+STEPS = 40
+KEPT = ("schema_version", "fleet_lock")
+TIME_RUNS = "UPDATE fleet_lock SET expiry_resumes_at = 0"
+
+NewMachine = Callable[[], Machine]
+
+
+def empty(url: str) -> None:
+    """Make the store as new as it was after its migration."""
+    if url.startswith("sqlite"):
+        _empty_sqlite(Path(url.removeprefix("sqlite:///")))
+    else:
+        _empty_postgres(url)
+
+
+def _empty_sqlite(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+        for (table,) in found.fetchall():
+            if table not in KEPT:
+                connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are the schema's own
+        connection.execute(TIME_RUNS)
+    connection.close()
+
+
+def _empty_postgres(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (SCHEMA,)).fetchall()
+        tables = [sql.Identifier(SCHEMA, name) for (name,) in found if name not in KEPT]
+        connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
+        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(SCHEMA)))
+        connection.execute(TIME_RUNS)
+
+
+@contextmanager
+def machines(url: str) -> Iterator[NewMachine]:
+    """Gives machines on this store, each with the store empty."""
+    with asyncio.Runner() as runner:
+        loop, clock = runner.get_loop(), Clock()
+        runner.run(migrate(url))
+        store = runner.run(open_store(url, clock=clock))
+
+        def machine() -> Machine:
+            empty(url)
+            return Machine(store, clock, loop)
+
+        try:
+            yield machine
+        finally:
+            runner.run(store.close())
+
+
+def play(url: str, *, examples: int, seed: int | None = None, shrink: bool = True) -> None:
+    """Histories of a fixed number of steps: without a seed the same ones every time, with one those of the seed."""
+    settings = hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        deadline=None,
+        derandomize=seed is None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
+    )
+    with machines(url) as machine:
+        test = get_state_machine_test(machine, settings=settings)  # type: ignore[arg-type]  # it also takes factories
+        if seed is not None:
+            test = hypothesis.seed(seed)(test)
+        test()

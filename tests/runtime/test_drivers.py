@@ -1,0 +1,337 @@
+"""What every driver gives a worker: tasks that need no page run the same, whatever opens the browser."""
+
+import asyncio
+import errno
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasekeeper.app import App, Run, SyncRun
+from leasekeeper.core.browsers import DRIVERS, NULL
+from leasekeeper.core.profiles import Profile, ReleasePolicy
+from leasekeeper.errors import Fail, StoreUnavailable
+from leasekeeper.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
+from leasekeeper.ports import Renewal, Renewed, Store
+from tests.conformance.world import profile
+from tests.runtime.browsing import house
+
+
+@pytest.fixture(params=sorted(DRIVERS))
+def driver(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def settings(driver: str) -> dict[str, Any]:
+    """A worker of this driver alone. For one without a browser there is none on the machine."""
+    return {"drivers": driver, **({"browser": "/nowhere/chromium"} if driver == NULL else {})}
+
+
+def record(driver: str, name: str = "p1", **fields: Any) -> Profile:
+    return profile(name, driver=driver, **fields)
+
+
+def new_app() -> App:
+    app = App()
+
+    @app.task("count")
+    async def count(run: Run) -> dict[str, Any]:
+        await run.safe("counted", flush=True)
+        async with run.mutating("export"):
+            await run.attach("orders.csv", b"a,b\n")
+        return {"token": run.lease.token}
+
+    @app.task("count_plainly")
+    def count_plainly(run: SyncRun) -> dict[str, Any]:
+        run.safe("counted", flush=True)
+        with run.mutating("export"):
+            run.attach("orders.csv", b"a,b\n")
+        return {"token": run.lease.token, "thread": threading.current_thread() is not threading.main_thread()}
+
+    return app
+
+
+@pytest.mark.parametrize("task", ["count", "count_plainly"])
+async def test_a_run_leaves_its_result_its_files_and_a_profile_that_is_free(
+    sqlite_url: str, tmp_path: Path, driver: str, task: str
+) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
+        job = await home.submit(task)
+        (done,) = await home.do(job)
+        run: Any = await home.run_of(job)
+        assert (done.state, run.output["token"], run.last_safe_step) == ("completed", 1, "counted")
+        assert (run.final_url, run.evidence["keeper"]["clean_close"]) == ("about:blank", True)
+        assert (home.evidence(run) / "orders.csv").read_bytes() == b"a,b\n"
+        assert (home.evidence(run) / "final.png").exists() is (driver != NULL)
+        assert (await home.lane()).state == "available"
+
+
+async def test_the_next_job_takes_over_without_a_new_start(sqlite_url: str, tmp_path: Path, driver: str) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, record(driver), warm_runs=3, **settings(driver)) as home:
+        jobs = [await home.submit("count") for _ in range(4)]
+        done = await home.do(*jobs)
+        assert [job.state for job in done] == ["completed"] * 4
+        runs = [await home.run_of(job) for job in jobs]
+        assert [run.output for run in runs] == [{"token": token} for token in (1, 2, 3, 4)]
+        assert ["close" in run.timings for run in runs] == [False, False, True, True]
+
+
+async def test_a_shared_task_runs_alone_too_and_an_exclusive_one_never_beside_others(
+    sqlite_url: str, tmp_path: Path, driver: str
+) -> None:
+    app = App()
+
+    @app.task("count", mode="shared")
+    async def count(run: Run) -> dict[str, Any]:
+        return {"mode": run.lease.mode}
+
+    @app.task("buy", mode="exclusive")
+    async def buy(run: Run) -> None: ...
+
+    records = record(driver), record(driver, "p2", max_active_runs=2)
+    async with house(app, sqlite_url, tmp_path, *records, **settings(driver)) as home:
+        plain, beside = await home.submit("count"), await home.submit("buy", "p2", mode="shared")
+        together = [await home.submit("count", "p2", mode="shared") for _ in range(2)]
+        done, refused, *shared = await home.do(plain, beside, *together, concurrency=2)
+        assert (done.state, (await home.run_of(plain)).output) == ("completed", {"mode": "exclusive"})
+        assert (refused.state, refused.stop_reason) == ("review", "ACTION_NOT_ALLOWED")
+        assert "task buy is exclusive, the job is shared" in refused.detail
+        assert [job.state for job in shared] == ["completed"] * 2
+
+
+ENDINGS = {
+    "login": ("LOGIN_REQUIRED", "review", "review_required"),
+    "prompt": ("SECURITY_PROMPT", "review", "quarantined"),
+    "bug": ("TASK_ERROR", "review", "available"),
+    "bug_retried": ("TASK_ERROR", "scheduled", "available"),
+    "in_section": ("TASK_ERROR", "review", "quarantined"),
+    "too_long": ("TIMEOUT", "scheduled", "available"),
+}
+
+
+async def test_every_ending_does_what_the_table_says(sqlite_url: str, tmp_path: Path, driver: str) -> None:
+    app = App()
+
+    @app.task("end", timeout=1.5, retry=(KeyError,))
+    async def end(run: Run) -> None:
+        match run.payload["how"]:
+            case "login":
+                raise Fail("LOGIN_REQUIRED", "the shop shows its form")
+            case "prompt":
+                run.signal("SECURITY_PROMPT", "a captcha")
+            case "bug":
+                raise ValueError("wrong")
+            case "bug_retried":
+                raise KeyError("may be tried again")
+            case "in_section":
+                async with run.mutating("buy"):
+                    raise ValueError("nobody knows what was submitted")
+            case "too_long":
+                await asyncio.Event().wait()
+
+    async with house(app, sqlite_url, tmp_path, *(record(driver, how) for how in ENDINGS), **settings(driver)) as home:
+        jobs = {how: await home.submit("end", how, payload={"how": how}) for how in ENDINGS}
+        await home.do(*jobs.values(), concurrency=2)
+        seen = {}
+        for how, job in jobs.items():
+            after = await home.store.get(type(job), job.job_id)
+            seen[how] = ((await home.run_of(job)).stop_reason, after.state.value, (await home.lane(how)).state.value)
+        assert seen == ENDINGS
+
+
+@pytest.mark.parametrize("how_often", [1, 2])
+async def test_a_stop_lets_tasks_come_to_a_safe_step_and_a_second_one_ends_them(
+    sqlite_url: str, tmp_path: Path, driver: str, how_often: int
+) -> None:
+    app = App()
+    started = asyncio.Event()
+
+    @app.task("long")
+    async def long(run: Run) -> None:
+        started.set()
+        while how_often == 1:
+            await run.safe("step")
+            await asyncio.sleep(0.05)  # waits: a task that takes its time
+        await asyncio.Event().wait()
+
+    async with house(app, sqlite_url, tmp_path, record(driver), stop_grace=600, **settings(driver)) as home:
+        job = await home.submit("long")
+        async with home.worker() as stop:
+            await started.wait()
+            for _ in range(how_often):
+                stop.ask()
+        after, run = await home.store.get(type(job), job.job_id), await home.run_of(job)
+        assert (after.state, run.stop_reason) == ("scheduled", "WORKER_STOPPED")
+        assert ("ended at safe step" in run.message) is (how_often == 1)
+        assert (await home.lane()).state == "available"
+
+
+async def test_a_plain_task_that_hangs_is_ended_and_the_worker_goes_on(
+    sqlite_url: str, tmp_path: Path, driver: str
+) -> None:
+    app = new_app()
+    over = threading.Event()
+
+    @app.task("hang", timeout=1.5)
+    def hang(run: SyncRun) -> None:
+        over.wait()
+
+    async with house(app, sqlite_url, tmp_path, record(driver), record(driver, "p2"), **settings(driver)) as home:
+        stuck, after = await home.submit("hang"), await home.submit("count_plainly", "p2")
+        try:
+            first, second = await home.do(stuck, after)
+        finally:
+            over.set()
+        assert (first.stop_reason, first.state, second.state) == ("TIMEOUT", "scheduled", "completed")
+
+
+async def test_a_run_whose_evidence_cannot_be_saved_is_not_completed(
+    sqlite_url: str, tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: EvidenceFolder, name: str, content: bytes) -> Artifact:
+        raise EvidenceNotSaved(errno.ENOSPC, f"{folder.path / name}: no space left on device")
+
+    monkeypatch.setattr(EvidenceFolder, "write", full)
+    async with house(new_app(), sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
+        job = await home.submit("count")
+        await home.do(job)
+        run, lane = await home.run_of(job), await home.lane()
+        assert (run.result, run.stop_reason) == ("failed", "EVIDENCE_NOT_SAVED")
+        assert lane.state in ("review_required", "quarantined")  # quarantined: it was inside a section
+
+
+async def test_a_task_cannot_take_its_worker_along(sqlite_url: str, tmp_path: Path, driver: str) -> None:
+    app = App()
+
+    @app.task("exit")
+    async def leave(run: Run) -> None:
+        sys.exit(1)
+
+    @app.task("exit_plainly")
+    def leave_plainly(run: SyncRun) -> None:
+        sys.exit(1)
+
+    @app.task("stop")
+    def stop_iteration(run: SyncRun) -> None:
+        next(iter([]))
+
+    @app.task("cancel")
+    async def cancel(run: Run) -> None:
+        raise asyncio.CancelledError
+
+    @app.task("unkept")
+    async def unkept(run: Run) -> dict[str, Any]:
+        return {"when": object()}
+
+    @app.task("child")
+    async def child(run: Run) -> None:
+        async def leave_too() -> None:
+            sys.exit(1)
+
+        await asyncio.gather(leave_too())
+
+    @app.task("untold")
+    async def untold(run: Run) -> None:
+        raise Untold
+
+    names = ["exit", "exit_plainly", "stop", "cancel", "unkept", "child", "untold"]
+    records = [record(driver, name) for name in names]
+    async with house(app, sqlite_url, tmp_path, *records, **settings(driver)) as home:
+        jobs = [await home.submit(name, name) for name in names]
+        done = await home.do(*jobs, concurrency=2)
+        assert [(job.state, job.stop_reason) for job in done] == [("review", "TASK_ERROR")] * 7
+        assert {(await home.lane(name)).state for name in names} == {"available"}
+
+
+class Untold(Exception):
+    """It cannot be told what it is about."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def test_what_a_task_noticed_counts_though_its_lease_is_lost(
+    sqlite_url: str, tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renewals are not answered: the holder stops by itself, and the store still takes its ending."""
+    app = App(lease_ttl=60.0, renew_every=0.5, holder_stops_after=6.5, lock_delay=0.1)
+    noticed = threading.Event()
+
+    @app.task("notice")
+    async def notice(run: Run) -> None:
+        await run.safe("there")
+        run.signal("SECURITY_PROMPT", "a captcha")
+        noticed.set()
+        await asyncio.Event().wait()
+
+    recovering = record(driver, release_policy=ReleasePolicy.RECOVER)
+    async with house(app, sqlite_url, tmp_path, recovering, **settings(driver)) as home:
+        opened = home.open_store
+
+        async def soon_without_renewals() -> Store:
+            store = await opened()
+            renew = store.renew
+
+            async def until_noticed(renewals: Sequence[Renewal]) -> list[Renewed]:
+                if noticed.is_set():
+                    raise StoreUnavailable("cut")
+                return await renew(renewals)
+
+            monkeypatch.setattr(store, "renew", until_noticed)
+            return store
+
+        monkeypatch.setattr(home, "open_store", soon_without_renewals)
+        (done,) = await home.do(await home.submit("notice"))
+        assert (done.state, done.stop_reason) == ("review", "SECURITY_PROMPT")
+        assert (await home.lane()).state == "quarantined"
+
+
+async def test_tasks_that_leave_threads_behind_do_not_stop_the_worker(
+    sqlite_url: str, tmp_path: Path, driver: str
+) -> None:
+    app = App()
+    over = threading.Event()
+
+    @app.task("fine")
+    async def fine(run: Run) -> None:
+        for _ in range(64):
+            asyncio.get_running_loop().run_in_executor(None, over.wait)
+
+    async with house(app, sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
+        try:
+            done = await home.do(*[await home.submit("fine") for _ in range(2)])
+        finally:
+            over.set()
+        assert [job.state for job in done] == ["completed"] * 2
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_task_that_asks_for_a_page_without_a_browser_reads_why_there_is_none(
+    sqlite_url: str, tmp_path: Path, sync: bool
+) -> None:
+    app = App()
+
+    @app.task("visit")
+    async def visit(run: Run) -> None:
+        await run.page.goto("https://shop.test/")
+
+    @app.task("visit_plainly")
+    def visit_plainly(run: SyncRun) -> None:
+        run.context.cookies()
+
+    async with house(app, sqlite_url, tmp_path, record(NULL), **settings(NULL)) as home:
+        (failed,) = await home.do(await home.submit("visit_plainly" if sync else "visit"))
+        assert (failed.state, failed.stop_reason) == ("review", "TASK_ERROR")
+        assert "this profile's driver is `null`, which opens no browser" in failed.detail
+        assert (await home.lane()).state == "available"
+
+
+async def test_one_worker_serves_profiles_of_several_drivers(sqlite_url: str, tmp_path: Path) -> None:
+    records = [record(driver, driver) for driver in DRIVERS]
+    async with house(new_app(), sqlite_url, tmp_path, *records) as home:
+        jobs = [await home.submit("count", driver) for driver in DRIVERS]
+        done = await home.do(*jobs, concurrency=2)
+        assert [job.state for job in done] == ["completed"] * len(DRIVERS)

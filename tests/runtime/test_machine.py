@@ -1,0 +1,146 @@
+"""A machine that cannot run jobs: they are given back uncounted, and the worker claims none until it is well."""
+
+import errno
+import logging
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from leasekeeper import App, Run
+from leasekeeper.browsers.finding import find_browser
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.leases import RunRecord, RunResult
+from leasekeeper.core.why import explain
+from leasekeeper.core.workers import Worker
+from leasekeeper.runtime import machine
+from tests.conformance.world import profile
+from tests.runtime.browsing import House, house
+from tests.runtime.stage import until
+
+SIZE = 96 * 1024 * 1024
+
+
+def new_app() -> App:
+    app = App()
+
+    @app.task("visit")
+    async def visit(run: Run) -> dict[str, str]:
+        return {"title": await run.page.title()}
+
+    return app
+
+
+@contextmanager
+def disk(place: Path) -> Iterator[Path]:
+    """A file system of its own, small enough to fill; where none can be mounted, the folder itself."""
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
+    mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        yield place
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@contextmanager
+def full(place: Path, room: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """While inside, so many bytes are free on the disk."""
+    if not place.is_mount():
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "mkdir", refuse)
+            patch.setattr(machine, "_write", refuse)
+            patch.setattr(machine, "MIN_FREE_BYTES", 2**62)
+            yield
+        return
+    filler = place / "filler"
+    with filler.open("wb") as file:
+        found = os.statvfs(place)
+        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - room)
+    yield
+    filler.unlink()
+
+
+def refuse(path: Path, *_more: object, **_named: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+async def workers(home: House) -> list[Worker]:
+    return list((await home.store.find(Worker)).items)
+
+
+async def unwell(home: House) -> Worker:
+    async def look() -> Worker | None:
+        return next((each for each in await workers(home) if each.unwell_reason is not None), None)
+
+    found = await until(look)
+    assert found is not None
+    return found
+
+
+async def all_in(home: House, jobs: list[Job], state: JobState) -> bool:
+    return all([(await home.store.get(Job, job.job_id)).state is state for job in jobs])
+
+
+@pytest.mark.parametrize("nearly", [True, False])
+async def test_a_full_disk_costs_no_job_an_attempt(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nearly: bool
+) -> None:
+    """Nearly full: nothing is claimed. Full while something is claimed: it is given back."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
+    if not nearly:
+        monkeypatch.setattr(machine.Machine, "check_room", lambda _machine: None)
+    profiles = [profile(f"p{n}") for n in range(3)]
+    with disk(tmp_path / "disk") as place:
+        async with house(new_app(), sqlite_url, place, *profiles) as home, home.worker(concurrency=2):
+            await home.settled(await home.submit("visit", "p0"))
+            with full(place, 400_000 if nearly else 0, monkeypatch):
+                jobs = [await home.submit("visit", f"p{n % 3}") for n in range(6)]
+                worker = await unwell(home)
+                assert str(worker.unwell_reason).startswith(f"disk full at {place}")
+                assert worker.unwell_since is not None
+                why = explain(await home.store.why(job_id=jobs[-1].job_id))
+                assert [each.worker_id for each in why.unwell] == [worker.worker_id]
+                await until_checked(caplog, 3)
+            await until(lambda: all_in(home, jobs, JobState.COMPLETED))
+            assert [each.unwell_reason for each in await workers(home)] == [None]
+            runs = (await home.store.find(RunRecord, limit=100)).items
+            given_back = set() if nearly else {(RunResult.BLOCKED, "MACHINE_UNWELL")}
+            assert {(run.result, run.stop_reason) for run in runs} == {(RunResult.COMPLETED, None), *given_back}
+            types = [event.type.value for event in await home.events()]
+            assert types.index("worker_unwell") < types.index("worker_well")
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any(f"disk full at {place}" in line and "MB free" in line for line in said)
+    assert any("well again" in record.getMessage() for record in caplog.records)
+
+
+async def until_checked(caplog: pytest.LogCaptureFixture, times: int) -> None:
+    async def checked() -> bool:
+        return sum("still unwell" in record.getMessage() for record in caplog.records) >= times
+
+    await until(checked)
+
+
+async def test_a_browser_that_was_removed_costs_no_job_an_attempt(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
+    browser = tmp_path / "chromium"
+    browser.symlink_to(find_browser(os.environ.get("LEASEKEEPER_BROWSER")).path)
+    async with house(new_app(), store_url, tmp_path, browser=str(browser)) as home, home.worker():
+        first = await home.submit("visit")
+        await home.settled(first)
+        aside = browser.rename(tmp_path / "elsewhere")
+        job = await home.submit("visit")
+        worker = await unwell(home)
+        assert str(worker.unwell_reason).startswith(f"no browser at {browser}")
+        found = await home.store.get(Job, job.job_id)
+        assert (found.state, found.attempt) == (JobState.QUEUED, 0)
+        aside.rename(browser)
+        (done,) = await home.settled(job)
+        assert done.state is JobState.COMPLETED

@@ -1,0 +1,134 @@
+"""A person opens a profile: leased while it is open, given back with proof, and lost when it is taken away."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from leasekeeper.app import App, Run
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.events import EventType
+from leasekeeper.core.leases import Lease
+from leasekeeper.ports import Grant
+from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.manual_run import ManualRun, run_manually
+from leasekeeper.runtime.shutdown import Shutdown
+from leasekeeper.stores import open_store
+from tests.runtime.browsing import House, house
+from tests.runtime.shop import Shop
+from tests.runtime.stage import PATIENCE, until
+
+
+def new_app() -> App:
+    app = App(renew_every=0.3)
+
+    @app.task("visit")
+    async def look(run: Run) -> None:
+        await run.page.goto(run.payload["url"])
+
+    return app
+
+
+class Guest:
+    """Somebody who has a profile open."""
+
+    def __init__(self, home: House, url: str) -> None:
+        self.stop = Shutdown(home.config.browsers.stop_grace)
+        self.opened: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+        self._heartbeat = Heartbeat(
+            lambda: open_store(home.config.store, policy=home.config.policy), home.config.policy.timing
+        )
+        self.run_manually = asyncio.create_task(
+            run_manually(
+                home.store,
+                home.config,
+                "p1",
+                who="ann",
+                heartbeat=self._heartbeat,
+                stop=self.stop,
+                url=url,
+                opened_as=lambda grant, _mode: self.opened.set_result(grant),
+            )
+        )
+
+    async def leave(self) -> ManualRun:
+        self.stop.ask()
+        try:
+            return await self.run_manually
+        finally:
+            self.stop.done()
+            await asyncio.to_thread(self._heartbeat.close)
+
+
+async def test_a_visit_holds_the_profile_and_gives_it_back_with_proof(store_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(new_app(), store_url, tmp_path) as home:
+            guest = Guest(home, f"{shop.url}/?title=ann&by=ann")
+            grant = await guest.opened
+            assert (grant.lease.purpose, grant.lease.job_id) == ("manual", None)
+            job = await home.submit("visit", payload={"url": shop.url})
+            waiting = await home.store.get(type(job), job.job_id)
+            assert waiting.blocked_reason in ("blocked_by_profile_lease", "blocked_by_no_worker")
+
+            async def seen() -> bool:
+                return bool(shop.of("ann"))
+
+            await until(seen)
+            ended = await guest.leave()
+            assert ended.settled.profile_state == "available"
+            assert ended.report is not None
+            assert ended.report.proof.holds
+            (done,) = await home.do(job)
+            assert done.state == "completed"
+            # The profile was used under a lease: nobody takes that for manual use.
+            assert await home.events(type=EventType.MANUAL_USE_DETECTED) == []
+
+
+async def test_a_visit_ends_when_its_lease_is_taken_away(sqlite_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path) as home:
+            guest = Guest(home, f"{shop.url}/ticking?title=ann")
+            grant = await guest.opened
+            await home.store.decide(
+                Decision(target=Target.LEASE, id=grant.lease.lease_id, action=Action.REVOKE, note="now", actor="bob")
+            )
+            failed = (await asyncio.gather(guest.run_manually, return_exceptions=True))[0]
+            assert "lost" in str(failed)
+            guest.stop.ask()
+            guest.stop.done()
+
+            async def closed() -> bool:
+                return not home.browsers_of("p1")
+
+            await until(closed)
+            lease = await home.store.get(Lease, grant.lease.lease_id)
+            assert lease.status == "revoked"
+            (home.data / "open" / grant.lease.run_id).unlink()
+
+
+async def test_the_command_opens_and_gives_back_on_ctrl_c(sqlite_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path) as home:
+            program = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "leasekeeper", "open", "p1", "--url", f"{shop.url}/?by=cli"),
+                env={
+                    **{k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")},
+                    "LEASEKEEPER_STORE": sqlite_url,
+                    "LEASEKEEPER_DATA_DIR": str(home.data),
+                },
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+
+            async def seen() -> bool:
+                return bool(shop.of("cli")) or program.returncode is not None
+
+            await until(seen)
+            program.send_signal(signal.SIGINT)
+            answer, _ = await asyncio.wait_for(program.communicate(), PATIENCE)
+            said = answer.decode()
+            assert program.returncode == 0, said
+            assert "profile p1 is yours: lease p1:1" in said
+            assert "runs headless" in said
+            assert "given back: profile p1 is available" in said

@@ -1,0 +1,125 @@
+"""Memory budgets, with real browsers: a run above its own ends alone, a Playwright process above its is replaced."""
+
+import asyncio
+import logging
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasekeeper.app import App, Run, SyncRun
+from leasekeeper.runtime import memory
+from leasekeeper.runtime.memory import memory_of_sessions
+from tests.conformance.world import profile
+from tests.runtime.browsing import house
+from tests.runtime.stage import until
+
+LIMIT_MB = 500
+# Ends below twice the limit: there the browser is killed, and there would be no screenshot.
+ALLOCATE = """() => {
+    window.kept = [];
+    setInterval(() => { if (kept.length < 60) kept.push(new Uint8Array(8e6).fill(1)); }, 20);
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CHECK_SECONDS", 0.2)
+
+
+def app_with(ended: asyncio.Event) -> App:
+    """`fill` allocates until it is ended; `beside` lives as long, and then completes."""
+    app = App()
+
+    @app.task("fill")
+    async def fill(run: Run) -> None:
+        try:
+            await run.page.goto("data:text/html,filling")
+            await run.page.evaluate(ALLOCATE)
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    @app.task("fill_plainly")
+    def fill_plainly(run: SyncRun) -> None:
+        run.page.goto("data:text/html,filling")
+        run.page.evaluate(ALLOCATE)
+        run.page.wait_for_timeout(3_600_000)
+
+    @app.task("beside")
+    async def beside(run: Run) -> dict[str, str]:
+        await ended.wait()
+        return {"title": await run.page.title()}
+
+    return app
+
+
+async def test_a_run_above_its_memory_ends_alone_with_its_evidence(sqlite_url: str, tmp_path: Path) -> None:
+    app = app_with(asyncio.Event())
+    async with house(app, sqlite_url, tmp_path, profile("p1"), profile("p2"), run_memory_mb=LIMIT_MB) as home:
+        filling, beside = await home.submit("fill"), await home.submit("beside", "p2")
+        failed, done = await home.do(filling, beside, concurrency=2)
+        assert (failed.state, failed.stop_reason, failed.attempt) == ("scheduled", "MEMORY_EXCEEDED", 1)
+        assert done.state == "completed"
+        run: Any = await home.run_of(filling)
+        assert "the limit for a run is 500 MB (LEASEKEEPER_RUN_MEMORY_MB)" in run.message
+        assert run.final_url == "data:[redacted]"
+        assert (home.evidence(run) / "final.png").exists()
+        assert (await home.lane()).state == "available"
+
+
+async def test_a_browser_above_twice_its_memory_is_killed(sqlite_url: str, tmp_path: Path) -> None:
+    """Its budget is exceeded at once: what is said of the run is the memory, not the browser's end."""
+    async with house(app_with(asyncio.Event()), sqlite_url, tmp_path, run_memory_mb=20) as home:
+        (failed,) = await home.do(filling := await home.submit("fill"))
+        assert (failed.state, failed.stop_reason) == ("scheduled", "MEMORY_EXCEEDED")
+        run: Any = await home.run_of(filling)
+        assert run.evidence["keeper"]["cause"] == "revoked"
+
+
+async def test_a_plain_task_above_its_memory_ends_too(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(app_with(asyncio.Event()), sqlite_url, tmp_path, run_memory_mb=LIMIT_MB) as home:
+        (failed,) = await home.do(await home.submit("fill_plainly"))
+        assert (failed.state, failed.stop_reason) == ("scheduled", "MEMORY_EXCEEDED")
+
+
+async def test_a_playwright_process_above_its_memory_serves_no_new_run_and_ends_with_its_last(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is above a limit of 1 MB as soon as it runs: each run gets a process of its own, and completes."""
+    app, seen = App(), list[int]()
+
+    @app.task("visit", warm=False)
+    async def visit(run: Run) -> dict[str, str]:
+        known = set(seen)
+
+        async def retired() -> set[int]:
+            return {int(pid) for pid in re.findall(r"Playwright process (\d+) uses", caplog.text)} - known
+
+        seen.extend(await until(retired))
+        return {"title": await run.page.title()}
+
+    caplog.set_level(logging.WARNING, "leasekeeper")
+    two = (profile("p1"), profile("p2"))
+    async with house(app, sqlite_url, tmp_path, *two, playwright_memory_mb=1) as home, home.worker():
+        for name in ("p1", "p2"):
+            (done,) = await home.settled(await home.submit("visit", name))
+            assert done.state == "completed"
+        assert len(seen) == 2
+        for pid in seen:
+            await until(partial(asyncio.to_thread, gone, pid))
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_the_memory_of_a_session_is_at_least_what_its_process_filled() -> None:
+    kept = bytearray(b"x" * 50_000_000)
+    session = os.getsid(0)
+    rough, exact = memory_of_sessions({session: 2**62})[session], memory_of_sessions({session: 0})[session]
+    assert len(kept) < exact <= rough * 2
+    assert memory_of_sessions({2**22 + 1: 0}) == {2**22 + 1: 0}
