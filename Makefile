@@ -57,7 +57,7 @@ lock: ## resolve requirements/*.in to hashed requirements/*.txt
 	@.venv-lock/bin/python -m pip --quiet install uv
 	@for name in dev bench; do \
 		.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-			--upgrade pyproject.toml --extra postgres --extra browser --extra secrets requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+			--upgrade pyproject.toml --all-extras requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove everything that make created
