@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leasekeeper.core.jobs import Job, JobSpec, JobState
     from leasekeeper.core.leases import Lease, RunRecord
     from leasekeeper.core.profiles import Lane, Profile, ProfileState
-    from leasekeeper.core.why import Why
+    from leasekeeper.core.why_answer import Why
     from leasekeeper.core.workers import Worker
     from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, ProfileBusy
     from leasekeeper.ports import Store
@@ -35,7 +35,7 @@ _HOMES = {
     "leasekeeper.core.jobs": ("Job", "JobSpec", "JobState"),
     "leasekeeper.core.leases": ("Lease", "RunRecord"),
     "leasekeeper.core.profiles": ("Lane", "Profile", "ProfileState"),
-    "leasekeeper.core.why": ("Why",),
+    "leasekeeper.core.why_answer": ("Why",),
     "leasekeeper.core.workers": ("Worker",),
     "leasekeeper.errors": ("Fail", "LeasekeeperError", "LeaseLost", "ProfileBusy"),
     "leasekeeper.ports": ("Store",),

@@ -24,7 +24,8 @@ from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Lease, LeaseStatus, Mode, Purpose
 from leasekeeper.core.profiles import ManualUse, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, Ending
-from leasekeeper.core.why import Why, explain
+from leasekeeper.core.why import explain
+from leasekeeper.core.why_answer import Why
 from leasekeeper.errors import (
     Conflict,
     ConflictReason,

@@ -13,7 +13,8 @@ from leasekeeper.core.jobs import Job, Risk
 from leasekeeper.core.leases import Lease, Purpose
 from leasekeeper.core.policy import Policy
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.core.why import Next, explain
+from leasekeeper.core.why import explain
+from leasekeeper.core.why_answer import Next
 from leasekeeper.errors import ProfileBusy
 from tests.conformance.world import NewWorld, Record, World, limit, profile, proxy, seconds, spec
 

@@ -9,7 +9,8 @@ from leasekeeper.core.accounts import Routing
 from leasekeeper.core.decisions import Action
 from leasekeeper.core.jobs import Risk
 from leasekeeper.core.leases import Purpose
-from leasekeeper.core.why import Why, explain
+from leasekeeper.core.why import explain
+from leasekeeper.core.why_answer import Why
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.errors import InputError, NotFound
 from leasekeeper.wording.why import why_text

@@ -14,7 +14,8 @@ from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import LeaseStatus, Purpose, RunRecord, RunResult
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.core.why import Next, Possible, Step, explain
+from leasekeeper.core.why import explain
+from leasekeeper.core.why_answer import Next, Possible, Step
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.wording import UNBLOCKED_BY, ago, span
 from leasekeeper.wording.why import _NOBODY_SENDS, why_text

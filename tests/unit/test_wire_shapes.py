@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.core.jobs import Job
-from leasekeeper.core.why import Why
+from leasekeeper.core.why_answer import Why
 from leasekeeper.errors import InputError
 from leasekeeper.ports import Grant, Page, Renewed, Stats
 from leasekeeper.wire import decode, encode_in_full, from_document, schema_of, to_document

@@ -11,7 +11,7 @@ from leasekeeper.errors import LeasekeeperError, NotFound, PartlyDone, ProfileBu
 
 if TYPE_CHECKING:
     from leasekeeper.core.readiness import Blocked
-    from leasekeeper.core.why import Possible, Why
+    from leasekeeper.core.why_answer import Possible, Why
 
 # An error's code → what to type.
 HINTS: Final = {
@@ -96,7 +96,7 @@ def unblocking(reason: "Blocked") -> str | None:
 
 def commands_for(why: "Why") -> list[str]:
     """Commands for a job or profile: first those that show the evidence, then the possible decisions."""
-    from leasekeeper.core.why import Next
+    from leasekeeper.core.why_answer import Next
 
     shows = [f"leasekeeper runs show {run_id}" for run_id in why.evidence]
     extra = []

@@ -12,7 +12,8 @@ from leasekeeper.cli.hints import commands_for
 from leasekeeper.cli.options import output
 from leasekeeper.cli.output import answer_json, encoded
 from leasekeeper.cli.table import Screen, render_sheet, wrapped
-from leasekeeper.core.why import Why, explain
+from leasekeeper.core.why import explain
+from leasekeeper.core.why_answer import Why
 from leasekeeper.wording.why import why_text
 
 if TYPE_CHECKING:

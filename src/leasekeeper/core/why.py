@@ -5,197 +5,35 @@ times. Sentences are made of it in `leasekeeper.wording`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from typing import Final
 
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
-from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, RunId, Token, WorkerId
+from leasekeeper.core.ids import RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, Purpose, RunRecord, RunResult
+from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked
+from leasekeeper.core.why_answer import (
+    Holder,
+    JobView,
+    LastRun,
+    Next,
+    PoolUse,
+    Possible,
+    ProfileView,
+    Step,
+    UnwellWorker,
+    Webhook,
+    Why,
+)
 from leasekeeper.core.why_facts import WhyFacts
 
 # A webhook that is due is sent within this time, if anybody sends at all.
 _SENT_BY: Final = timedelta(minutes=1)
 _WAITS_FOR_WORKER: Final = frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.SCHEDULED})
 _WAITS_FOR_PROFILE: Final = frozenset({JobState.BLOCKED, JobState.REVIEW})
-
-
-class Next(StrEnum):
-    """What happens next. Each code says which fields of its step are set."""
-
-    OVER = "over"
-    RUN_ENDS = "run_ends"
-    PERSON_DECIDES = "person_decides"
-    DUE = "due"  # at
-    SWEEP_TAKES_JOB = "sweep_takes_job"  # at: since when it is due
-    WORKER_TAKES_JOB = "worker_takes_job"
-    UNBLOCKED = "unblocked"  # reason
-    LEASE_REVOKED = "lease_revoked"  # lease_id, at: when it expires
-    OTHER_RUNS_GO_ON = "other_runs_go_on"
-    SWEEP_ENDS_LEASE = "sweep_ends_lease"
-    SWEEP_QUARANTINES = "sweep_quarantines"  # lease_id, section: the open one; without it by the release policy
-    SWEEP_SENDS_TO_REVIEW = "sweep_sends_to_review"  # lease_id
-    SWEEP_RECOVERS = "sweep_recovers"  # lease_id, at: not before
-    ACCOUNT_RESUMED = "account_resumed"
-    ACCOUNT_RUN_ENDS = "account_run_ends"  # run_id
-    BROWSER_UPGRADED = "browser_upgraded"  # engine: the version that opened the profile last
-    NEXT_JOB_UNBLOCKED = "next_job_unblocked"  # job_id, task, pool, reason
-    NEXT_JOB_STARTS = "next_job_starts"
-    NOTHING_WAITS = "nothing_waits"
-    WEBHOOK_SENT = "webhook_sent"  # at
-    WEBHOOK_WAITS_ITS_TURN = "webhook_waits_its_turn"  # at, host
-    WEBHOOK_SENT_BY_NOBODY = "webhook_sent_by_nobody"  # at
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One thing that happens by itself, or does not: a code, its time, and what it is about."""
-
-    code: Next
-    at: datetime | None = None
-    reason: Blocked | None = None
-    lease_id: LeaseId | None = None
-    run_id: RunId | None = None
-    job_id: JobId | None = None
-    task: str | None = None
-    pool: str | None = None
-    section: str | None = None
-    engine: int | None = None
-    host: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Possible:
-    """What a person may decide now. `section`: it was open at the end, and may have gone through."""
-
-    target: Target
-    id: str
-    action: Action
-    section: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
-    """What matters about the job."""
-
-    job_id: JobId
-    task: str
-    pool: str
-    attempt: int
-    max_attempts: int
-    priority: int
-    losses: int
-    ahead: int
-    detail: str
-    run_at: datetime | None
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileView:
-    """What matters about the profile, and about its account."""
-
-    profile_id: ProfileId
-    account_id: AccountId
-    state: ProfileState
-    state_reason: str
-    since_at: datetime
-    waiting: int
-    drain: bool
-    paused: bool
-    pause_note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """Who has the profile, or the account's key: one lease that is not over for the store."""
-
-    lease_id: LeaseId
-    worker_id: WorkerId
-    run_id: RunId
-    profile_id: ProfileId
-    purpose: Purpose
-    token: Token
-    status: LeaseStatus
-    acquired_at: datetime
-    heartbeat_at: datetime
-    expires_at: datetime
-    last_safe_step: str | None
-    last_safe_at: datetime | None
-    open_section: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastRun:
-    """The run before: of the job if it is about one, else of the profile."""
-
-    run_id: RunId
-    worker_id: WorkerId
-    result: RunResult
-    stop_reason: str | None
-    ended_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnwellWorker:
-    """A worker that would take the job, were its machine well."""
-
-    worker_id: WorkerId
-    reason: str
-    since_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolUse:
-    """How full a pool with a limit is."""
-
-    pool: str
-    leases: int
-    max_leases: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
-    """One message to the job's callback URL."""
-
-    delivery_id: str
-    type: str
-    state: DeliveryState
-    tries: int
-    replayed: bool
-    answer: str
-    due_at: datetime
-    ended_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
-    """The answer about one job (`job` is set) or one profile, as it was at `now`.
-
-    `state` is the job's or the profile's; `reason` is why a job is blocked. `evidence`: the runs to look at before
-    deciding.
-    """
-
-    now: datetime
-    target: Target
-    id: str
-    state: str
-    reason: Blocked | None = None
-    job: JobView | None = None
-    profile: ProfileView
-    holders: tuple[Holder, ...] = ()
-    last_run: LastRun | None = None
-    unwell: tuple[UnwellWorker, ...] = ()
-    pool: PoolUse | None = None
-    webhooks: tuple[Webhook, ...] = ()
-    next: tuple[Step, ...]
-    evidence: tuple[RunId, ...] = ()
-    possible: tuple[Possible, ...] = ()
 
 
 def explain(facts: WhyFacts) -> Why:

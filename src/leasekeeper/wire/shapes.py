@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from leasekeeper.core.depth import MAX_DEPTH, too_deep
-from leasekeeper.core.why import Why
+from leasekeeper.core.why_answer import Why
 from leasekeeper.lists import LISTS
 from leasekeeper.ports import Page, Store
 from leasekeeper.wire.encoding import encode_in_full, wire_names

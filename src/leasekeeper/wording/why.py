@@ -10,7 +10,7 @@ from leasekeeper.core.deliveries import DeliveryState
 from leasekeeper.core.jobs import FINAL, JobState
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.profiles import ProfileState
-from leasekeeper.core.why import Holder, LastRun, Next, Step, Webhook, Why
+from leasekeeper.core.why_answer import Holder, LastRun, Next, Step, Webhook, Why
 from leasekeeper.wording import UNBLOCKED_BY, ago, too_old
 
 MAX_UNWELL: Final = 3
