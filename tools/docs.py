@@ -56,7 +56,7 @@ CAUSES: Final = {
     "unknown, the proxy changed, or a security prompt appeared",
     Cause.RESOLVED: "the sweeper resolved it, by the lease's release policy and what was found out",
     Cause.DECIDED: "a person decided, with a note",
-    Cause.DRAINED: "a person had disabled it while it was in use",
+    Cause.DRAINED: "a person had decided so while it was in use",
 }
 JOB_STATES: Final = {
     JobState.SCHEDULED: "due later: by `run_at`, after a retry's delay, or rescheduled by a conflict",
@@ -228,8 +228,10 @@ def states() -> str:
                 for action, moves in PROFILE_ACTIONS.items()
             ],
         ),
-        "`disable` on a leased profile drains it: it is disabled when its last lease ends. `enable` leads to\n"
-        "`review_required` if the profile's last ending was not clean.",
+        "A decision about a leased profile drains it: it takes effect when the last lease ends. Until then it can be\n"
+        "changed as if the profile were in that state already: `clear` and `enable` take it back. What the run's\n"
+        "own ending asks for stands if it is stricter. `enable` leads to `review_required` if the\n"
+        "profile's last ending was not clean.",
         "## Jobs",
         table(["state", "meaning"], [(f"`{state}`", JOB_STATES[state]) for state in JobState]),
         _job_diagram(),

@@ -80,7 +80,25 @@ def test_disabling_a_profile_in_use_drains_it(place: Workplace) -> None:
     assert place.text("profiles", "enable", "twin_a", "--note", "back") == "profile twin_a is now available\n"
 
 
-@pytest.mark.parametrize("verb", ["clear", "quarantine", "review", "enable"])
+@pytest.mark.parametrize(
+    ("verb", "state", "words"),
+    [("quarantine", "quarantined", "it is quarantined"), ("review", "review_required", "it goes to review")],
+)
+def test_a_profile_is_sent_to_a_person_at_once_or_at_the_end_of_its_lease(
+    place: Workplace, verb: str, state: str, words: str
+) -> None:
+    grant = place.lease("twin_a")
+    text = place.text("profiles", verb, "twin_a", "--note", "odd orders")
+    assert text == f"profile twin_a is in use: {words} when its present lease ends\n"
+    assert f"will be {state} when" in place.text("profiles", "show", "twin_a")
+    assert f"will be {state} when" in place.text("why", "profile", "twin_a")
+    place.end(grant)
+    assert place.json("profiles", "show", "twin_a")["lane"]["state"] == state
+    assert place.text("profiles", verb, "twin_b", "--note", "odd too") == f"profile twin_b is now {state}\n"
+    assert "odd too" in place.text("reviews")
+
+
+@pytest.mark.parametrize("verb", ["clear", "enable"])
 def test_a_move_that_does_not_exist_is_a_conflict(place: Workplace, verb: str) -> None:
     assert "allowed now" in place.fails(4, "profiles", verb, "twin_a", "--note", "x")
     assert place.json("profiles", "show", "twin_a")["lane"]["state"] == "available"

@@ -140,7 +140,11 @@ MOVES = [
     Move(S.LEASED, S.QUARANTINED, ends(final_url=None)),
     Move(S.LEASED, S.QUARANTINED, ends(proxy_changed=True)),
     Move(S.LEASED, S.QUARANTINED, in_turn(opens_a_section, ends("TIMEOUT"))),
+    Move(S.LEASED, S.REVIEW_REQUIRED, in_turn(decides(Action.REVIEW), ends())),
+    Move(S.LEASED, S.QUARANTINED, in_turn(decides(Action.QUARANTINE), ends())),
     Move(S.LEASED, S.DISABLED, in_turn(decides(Action.DISABLE), ends())),
+    Move(S.STALE, S.QUARANTINED, decides(Action.QUARANTINE)),
+    Move(S.STALE, S.REVIEW_REQUIRED, decides(Action.REVIEW)),
     Move(S.STALE, S.QUARANTINED, is_resolved()),
     Move(S.STALE, S.REVIEW_REQUIRED, is_resolved(), policy=ReleasePolicy.REVIEW),
     Move(
@@ -159,6 +163,8 @@ MOVES = [
     Move(S.QUARANTINED, S.AVAILABLE, decides(Action.CLEAR)),
     Move(S.QUARANTINED, S.REVIEW_REQUIRED, decides(Action.REVIEW)),
     Move(S.QUARANTINED, S.DISABLED, decides(Action.DISABLE)),
+    Move(S.AVAILABLE, S.REVIEW_REQUIRED, decides(Action.REVIEW)),
+    Move(S.AVAILABLE, S.QUARANTINED, decides(Action.QUARANTINE)),
     Move(S.AVAILABLE, S.DISABLED, decides(Action.DISABLE)),
     Move(S.DISABLED, S.AVAILABLE, decides(Action.ENABLE)),
     Move(S.DISABLED, S.REVIEW_REQUIRED, decides(Action.ENABLE), first=in_turn(stale, disabled)),
@@ -191,7 +197,7 @@ CASES = [
     (state, action)
     for state in ProfileState
     for action in PROFILE_ACTIONS
-    if state not in PROFILE_ACTIONS[action] and not (state is S.LEASED and action is Action.DISABLE)
+    if state not in PROFILE_ACTIONS[action] and not (state is S.LEASED and S.AVAILABLE in PROFILE_ACTIONS[action])
 ]
 
 
@@ -252,10 +258,78 @@ async def test_a_leased_profile_is_disabled_when_its_lease_ends(new_world: NewWo
         grant = await world.run()
         decided = await world.decide_profile(Action.DISABLE)
         lane = await world.lane()
-        assert (decided.state, lane.state, lane.drain) == (S.LEASED, S.LEASED, True)
+        assert (decided.state, lane.state, lane.drain) == (S.LEASED, S.LEASED, S.DISABLED)
         assert decided.version == lane.version
         assert (await world.finish(grant)).profile_state is S.DISABLED
-        assert not (await world.lane()).drain
+        lane = await world.lane()
+        assert (lane.drain, lane.drain_reason, lane.state_reason) == (None, "", "disable by ann: looked at it")
+
+
+@pytest.mark.parametrize("action", [Action.QUARANTINE, Action.REVIEW])
+async def test_a_profile_that_is_sent_to_a_person_opens_a_review_and_holds_its_jobs(
+    new_world: NewWorld, action: Action
+) -> None:
+    async with new_world() as world:
+        job = await world.add()
+        await world.decide_profile(action, note="customers complain")
+        assert (await world.job(job)).state == "blocked"
+        assert await world.claim() == []
+        (review,) = await world.all(Review, open="1")
+        assert (review.target, review.profile_id, review.reason) == ("profile", "p1", action.value)
+        assert "customers complain" in review.summary
+        await world.clear()
+        assert await world.all(Review, open="1") == []
+        assert len(await world.claim()) == 1
+
+
+@pytest.mark.parametrize("action", [Action.QUARANTINE, Action.REVIEW])
+async def test_a_leased_profile_goes_to_a_person_when_its_lease_ends(new_world: NewWorld, action: Action) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        after = PROFILE_ACTIONS[action][S.AVAILABLE]
+        assert (await world.decide_profile(action, note="odd orders")).state == S.LEASED
+        assert await world.all(Review, open="1") == []
+        assert (await world.finish(grant)).profile_state is after
+        (review,) = await world.all(Review, open="1")
+        assert review.summary == (await world.lane()).state_reason == f"{action} by ann: odd orders"
+        (event,) = await world.events(type=EventType.PROFILE_DECIDED)
+        assert event.data["drain"] == after
+
+
+async def test_of_a_drain_and_a_bad_ending_the_stricter_stands(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.decide_profile(Action.REVIEW)
+        assert (await world.finish(grant, "SECURITY_PROMPT")).profile_state is S.QUARANTINED
+        await world.clear()
+        grant = await world.run()
+        await world.decide_profile(Action.QUARANTINE)
+        assert (await world.finish(grant, "LOGIN_REQUIRED")).profile_state is S.QUARANTINED
+
+
+async def test_a_drain_to_a_person_is_changed_and_taken_back_while_the_lease_runs(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.decide_profile(Action.QUARANTINE)
+        await world.decide_profile(Action.REVIEW)
+        assert (await world.lane()).drain is S.REVIEW_REQUIRED
+        with pytest.raises(IllegalTransition, match="will be review_required when its lease ends: cannot enable"):
+            await world.decide_profile(Action.ENABLE)
+        await world.clear()
+        assert (await world.finish(grant)).profile_state is S.AVAILABLE
+
+
+async def test_a_stale_profile_that_a_person_sent_to_review_stays_there_when_resolved(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await world.lose(grant)
+        await world.decide_profile(Action.REVIEW)
+        with pytest.raises(IllegalTransition, match="not resolved yet"):
+            await world.clear()
+        (answer,) = await world.resolve(grant)
+        assert answer.profile_state is S.REVIEW_REQUIRED
+        assert len(await world.all(Review, open="1", target="profile")) == 1
+        assert (await world.clear()).state == S.AVAILABLE
 
 
 async def test_a_drain_can_be_taken_back_while_the_lease_runs(new_world: NewWorld) -> None:

@@ -215,7 +215,7 @@ SITUATIONS: dict[Callable[[World], Awaitable[dict[str, str]]], tuple[str, ...]] 
     a_leased_profile: ("p1 is leased", "inside submit_order", "revoke lease p1:1"),
     a_stale_profile: ("p1 is stale", "release policy quarantine", "disable profile p1"),
     a_quarantined_profile: ("p1 is quarantined", "a security prompt appeared", "clear profile p1"),
-    a_draining_profile: ("p1 is leased", "leaves the rotation when the present lease ends"),
+    a_draining_profile: ("p1 is leased", "will be disabled when the present lease ends"),
     a_disabled_profile: ("p1 is disabled", "sold", "enable profile p1"),
 }
 

@@ -18,7 +18,7 @@ class Side:
     state: str = "available"
     token: int = 0
     clean: bool = True
-    drain: bool = False
+    drain: str | None = None
     verdict: str | None = None
     ready: bool = False
 

@@ -41,6 +41,13 @@ WORKER_TTL = timedelta(seconds=90)
 BACKOFF = Backoff()
 
 
+def _end_of(side: Side) -> str:
+    """Where a profile goes when its last lease ended and is explained."""
+    if side.drain == "disabled":
+        return side.drain
+    return max((side.verdict, side.drain), key=[None, "review_required", "quarantined"].index) or "available"
+
+
 class Model:
     """The whole store. Every method is one operation, at `now`."""
 
@@ -590,8 +597,8 @@ class Model:
             side.state, side.clean = "stale", False
             return
         side.clean = side.verdict is None
-        side.state = "disabled" if side.drain else side.verdict or "available"
-        side.verdict, side.drain = None, False
+        side.state = _end_of(side)
+        side.verdict, side.drain = None, None
 
     def expire(self) -> list[Held]:
         """Leases whose time is up. Nothing is freed but the routing key and the place in the pool."""
@@ -664,18 +671,20 @@ class Model:
             raise NotFound("no such profile")
         if decision.version == 0:
             raise VersionConflict("no record has version 0")
-        takes_back = decision.action is Action.ENABLE and side.drain
-        if side.state == "leased" and (decision.action is Action.DISABLE or takes_back):
-            side.drain = not takes_back
+        action, leased = decision.action.value, side.state == "leased"
+        if leased and side.drain is not None and PROFILE_DECISIONS.get(("available", action)) == side.drain:
             return side.state
-        after = PROFILE_DECISIONS.get((side.state, decision.action.value))
+        after = PROFILE_DECISIONS.get((side.drain or "available" if leased else side.state, action))
         if after is None:
             raise IllegalTransition("not from here")
         if decision.action is Action.ENABLE and not side.clean:
             after = "review_required"
+        if leased:
+            side.drain = None if after == "available" else after
+            return side.state
         if after == "available" and self.unresolved(decision.id):
             raise IllegalTransition("an ending of it is not explained yet")
-        side.state, side.verdict, side.drain = after, None, False
+        side.state, side.verdict, side.drain = after, None, None
         side.clean |= after == "available"
         return after
 

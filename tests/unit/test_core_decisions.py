@@ -9,18 +9,26 @@ from leasekeeper.core.decisions import (
     JOB_ACTIONS,
     PROFILE_ACTIONS,
     Action,
+    Decision,
     Target,
     check_job_action,
     profile_after,
+    profile_decided,
 )
 from leasekeeper.core.jobs import JOB_TRANSITIONS, JobState
+from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
 from leasekeeper.errors import IllegalTransition
+from tests.unit.records import NOW, a_lane, a_profile, an_account
 
 PROFILE_TABLE = """
 clear      review_required available
 clear      quarantined     available
+quarantine available       quarantined
+quarantine stale           quarantined
 quarantine review_required quarantined
+review     available       review_required
+review     stale           review_required
 review     quarantined     review_required
 disable    available       disabled
 disable    stale           disabled
@@ -63,8 +71,33 @@ def test_a_person_may_clear_a_profile_whose_ending_was_not_clean(state: ProfileS
 def test_a_refused_decision_says_what_is_allowed_instead() -> None:
     with pytest.raises(IllegalTransition, match=r"allowed now: clear, quarantine, disable$"):
         profile_after("p1", ProfileState.REVIEW_REQUIRED, Action.ENABLE, clean=True)
-    with pytest.raises(IllegalTransition, match=r"allowed now: disable \(drains\)$"):
-        profile_after("p1", ProfileState.LEASED, Action.CLEAR, clean=True)
+
+
+@pytest.mark.parametrize("action", PROFILE_ACTIONS)
+@pytest.mark.parametrize("drain", [None, ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED, ProfileState.DISABLED])
+def test_a_decision_about_a_leased_profile_says_where_it_goes(action: Action, drain: ProfileState | None) -> None:
+    known = LaneFacts(
+        lane=a_lane(state=ProfileState.LEASED, drain=drain, drain_reason="as it was"),
+        profile=a_profile(),
+        account=an_account(),
+        proxy=None,
+        open=[],
+    )
+    decision = Decision(target=Target.PROFILE, id="p1", action=action, note="odd", actor="ann")
+    after = AFTER.get((action.value, (drain or ProfileState.AVAILABLE).value))
+    if drain is not None and AFTER.get((action.value, "available")) == drain:
+        decided = profile_decided(known, decision, NOW, about_empty_directory=False)
+        assert decided == ({"drain_reason": f"{action} by ann: odd"}, True, None)
+    elif after is None:
+        words = f"profile p1 is leased.*: cannot {action} it; allowed now, to take effect at the end of the lease: "
+        with pytest.raises(IllegalTransition, match=words):
+            profile_decided(known, decision, NOW, about_empty_directory=False)
+    elif after == "available":
+        decided = profile_decided(known, decision, NOW, about_empty_directory=False)
+        assert decided == ({"drain": None, "drain_reason": ""}, True, None)
+    else:
+        decided = profile_decided(known, decision, NOW, about_empty_directory=False)
+        assert decided == ({"drain": after, "drain_reason": f"{action} by ann: odd"}, True, None)
 
 
 def test_people_decide_every_move_that_the_state_machine_leaves_to_them_and_no_other() -> None:

@@ -118,7 +118,7 @@ GATES = [
     ("no room for another sharer", facts(LEASED, SHARED), True, Blocked.PROFILE_LEASE),
     ("an exclusive job beside a sharer", facts(LEASED, SHARED, max_active_runs=2), False, Blocked.PROFILE_LEASE),
     ("all share a disposable profile", facts(LEASED, lease(), max_active_runs=2, disposable=True), False, None),
-    ("a drain", facts(lane(state=S.LEASED, drain=True), SHARED, max_active_runs=2), True, Blocked.PROFILE_LEASE),
+    ("a drain", facts(lane(state=S.LEASED, drain=S.DISABLED), SHARED, max_active_runs=2), True, Blocked.PROFILE_LEASE),
     (
         "a verdict that waits for the last sharer",
         facts(lane(state=S.LEASED, verdict=S.QUARANTINED), SHARED, max_active_runs=2),
@@ -239,7 +239,7 @@ CLEAN = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="closed cle
 BAD = ProfileVerdict(state=S.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason="a security prompt appeared")
 DOUBTFUL = ProfileVerdict(state=S.REVIEW_REQUIRED, cause=Cause.NEEDS_PERSON, reason="logged out")
 OPEN = ProfileVerdict(state=None, cause=Cause.NOT_PROVEN_CLOSED, reason="not proven closed", unresolved=True)
-FORGET = {"verdict": None, "verdict_reason": "", "drain": False}
+FORGET = {"verdict": None, "verdict_reason": "", "drain": None, "drain_reason": ""}
 
 
 def to(state: ProfileState, reason: str, **more: object) -> dict[str, object]:
@@ -281,10 +281,24 @@ ENDS: list[tuple[str, LaneFacts, ProfileVerdict, dict[str, object], str | None]]
     ("an end without proof", facts(LEASED, UNRESOLVED), OPEN, to(S.STALE, "not proven closed", clean=False), None),
     (
         "a person disabled it meanwhile",
-        facts(lane(state=S.LEASED, drain=True)),
+        facts(lane(state=S.LEASED, drain=S.DISABLED, drain_reason="disable by ann: old")),
         CLEAN,
-        to(S.DISABLED, "closed cleanly", **FORGET, clean=True),
+        to(S.DISABLED, "disable by ann: old", **FORGET, clean=True),
         None,
+    ),
+    (
+        "a person sent it to review meanwhile",
+        facts(lane(state=S.LEASED, drain=S.REVIEW_REQUIRED, drain_reason="review by ann: odd")),
+        CLEAN,
+        to(S.REVIEW_REQUIRED, "review by ann: odd", **FORGET, clean=True),
+        "review by ann: odd",
+    ),
+    (
+        "its ending was worse than what a person wanted",
+        facts(lane(state=S.LEASED, drain=S.REVIEW_REQUIRED, drain_reason="review by ann: odd")),
+        BAD,
+        to(S.QUARANTINED, BAD.reason, **FORGET, clean=False),
+        BAD.reason,
     ),
     (
         "a stale one is resolved",

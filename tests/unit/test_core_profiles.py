@@ -12,11 +12,11 @@ TABLE = """
 available       → leased          granted
 leased          → available       clean_release
 leased          → stale           expired not_proven_closed
-leased          → review_required needs_person evidence_not_saved
-leased          → quarantined     quarantine_trigger
+leased          → review_required needs_person evidence_not_saved drained
+leased          → quarantined     quarantine_trigger drained
 leased          → disabled        drained
-stale           → quarantined     resolved
-stale           → review_required resolved
+stale           → quarantined     resolved decided
+stale           → review_required resolved decided
 stale           → available       resolved
 stale           → disabled        decided drained
 review_required → available       decided
@@ -25,6 +25,8 @@ review_required → quarantined     decided
 quarantined     → available       decided
 quarantined     → disabled        decided
 quarantined     → review_required decided
+available       → review_required decided
+available       → quarantined     decided
 available       → disabled        decided
 disabled        → available       decided
 disabled        → review_required decided
@@ -74,7 +76,7 @@ def test_a_refused_move_says_which_ones_exist() -> None:
         check_transition(PROFILE, ProfileState.STALE, ProfileState.LEASED, Cause.GRANTED)
 
 
-REVIEW, QUARANTINE = ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED
+REVIEW, QUARANTINE, DISABLED = ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED, ProfileState.DISABLED
 
 
 @pytest.mark.parametrize(
@@ -98,20 +100,24 @@ def test_of_two_verdicts_the_stricter_one_stands(
 @pytest.mark.parametrize(
     ("live", "unresolved", "verdict", "drain", "expected"),
     [
-        (0, 0, None, False, ProfileState.AVAILABLE),
-        (0, 0, REVIEW, False, REVIEW),
-        (0, 0, QUARANTINE, False, QUARANTINE),
-        (0, 0, None, True, ProfileState.DISABLED),
-        (0, 0, QUARANTINE, True, ProfileState.DISABLED),
-        (0, 1, None, False, ProfileState.STALE),
-        (0, 1, QUARANTINE, False, ProfileState.STALE),
-        (0, 1, None, True, ProfileState.STALE),
-        (2, 0, None, False, ProfileState.LEASED),
-        (1, 1, QUARANTINE, True, ProfileState.LEASED),
+        (0, 0, None, None, ProfileState.AVAILABLE),
+        (0, 0, REVIEW, None, REVIEW),
+        (0, 0, QUARANTINE, None, QUARANTINE),
+        (0, 0, None, DISABLED, DISABLED),
+        (0, 0, QUARANTINE, DISABLED, DISABLED),
+        (0, 0, None, REVIEW, REVIEW),
+        (0, 0, None, QUARANTINE, QUARANTINE),
+        (0, 0, QUARANTINE, REVIEW, QUARANTINE),
+        (0, 0, REVIEW, QUARANTINE, QUARANTINE),
+        (0, 1, None, None, ProfileState.STALE),
+        (0, 1, QUARANTINE, None, ProfileState.STALE),
+        (0, 1, None, DISABLED, ProfileState.STALE),
+        (2, 0, None, None, ProfileState.LEASED),
+        (1, 1, QUARANTINE, QUARANTINE, ProfileState.LEASED),
     ],
 )
 def test_the_facts_about_its_leases_give_the_state(
-    live: int, unresolved: int, verdict: ProfileState | None, drain: bool, expected: ProfileState
+    live: int, unresolved: int, verdict: ProfileState | None, drain: ProfileState | None, expected: ProfileState
 ) -> None:
     assert settle_state(live=live, unresolved=unresolved, verdict=verdict, drain=drain) is expected
 
@@ -119,6 +125,6 @@ def test_the_facts_about_its_leases_give_the_state(
 def test_an_unresolved_ending_never_gives_an_available_profile() -> None:
     states = {
         settle_state(live=live, unresolved=1, verdict=verdict, drain=drain)
-        for live, verdict, drain in product((0, 1), (None, REVIEW, QUARANTINE), (False, True))
+        for live, verdict, drain in product((0, 1), (None, REVIEW, QUARANTINE), (None, REVIEW, QUARANTINE, DISABLED))
     }
     assert states == {ProfileState.LEASED, ProfileState.STALE}

@@ -61,7 +61,7 @@ def lose(
 
 def state_of(verdict: ProfileVerdict) -> ProfileState:
     """Where the verdict takes a profile that nobody else shares."""
-    return settle_state(live=0, unresolved=int(verdict.unresolved), verdict=verdict.state, drain=False)
+    return settle_state(live=0, unresolved=int(verdict.unresolved), verdict=verdict.state, drain=None)
 
 
 def job_state(settlement: Settlement | None) -> JobState:

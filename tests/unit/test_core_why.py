@@ -287,7 +287,7 @@ def test_why_tells_how_a_stale_profile_will_be_resolved(lease: dict[str, Any], w
 
 def test_why_tells_of_a_pause_and_of_a_drain() -> None:
     paused = an_account(paused=True, pause_note="ban wave")
-    why = told(facts(account=paused, lane=a_lane(drain=True)))
+    why = told(facts(account=paused, lane=a_lane(drain=ProfileState.DISABLED, drain_reason="disable by ann: old")))
     assert "store_us_018 (paused)" in text(why)
     assert "paused because: ban wave" in text(why)
     assert "its jobs wait until the account is resumed" in why.next

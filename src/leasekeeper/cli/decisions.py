@@ -28,6 +28,15 @@ T = TypeVar("T")
 MAX_AT_ONCE: Final = 10_000
 MAX_SENTENCES: Final = 20
 
+# What becomes of a profile in use, by what was decided about it.
+_WHEN_IT_ENDS: Final = {
+    Action.QUARANTINE: "it is quarantined",
+    Action.REVIEW: "it goes to review",
+    Action.DISABLE: "it leaves the rotation",
+    Action.CLEAR: "it goes back into rotation",
+    Action.ENABLE: "it is enabled",
+}
+
 version_option = click.option(
     "--if-version",
     "version",
@@ -85,8 +94,8 @@ def decided_json(decision: Decision, decided: "Decided") -> dict[str, object]:
 def sentence(decision: Decision, decided: "Decided") -> str:
     """The outcome as a sentence, with a hint where it is not what the command's name suggests."""
     name = f"{decision.target} {decision.id}"
-    if decision.action is Action.DISABLE and decided.state == ProfileState.LEASED:
-        return f"{name} is in use: it leaves the rotation when its present lease ends"
+    if decision.target is Target.PROFILE and decided.state == ProfileState.LEASED:
+        return f"{name} is in use: {_WHEN_IT_ENDS[decision.action]} when its present lease ends"
     if decision.action is Action.ENABLE and decided.state == ProfileState.REVIEW_REQUIRED:
         return f"{name} is now review_required: its last ending was not clean, so a person has to check it first"
     if decision.target is Target.TOKEN:

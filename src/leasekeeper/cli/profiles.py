@@ -96,7 +96,7 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
         ("next job", next_job),
         ("held by", lane.hold),
         ("waits on", lane.waits_on),
-        ("drains", "it leaves the rotation when its present lease ends" if lane.drain else None),
+        ("drains", f"will be {lane.drain} when its present lease ends: {lane.drain_reason}" if lane.drain else None),
         ("last ending", "clean" if lane.clean else "not clean"),
         ("fencing token", lane.token),
         ("engine", lane.engine),
@@ -106,8 +106,8 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
 
 for action, text in (
     (Action.CLEAR, "Put a profile in review or quarantine back into rotation: a person has checked that it is safe."),
-    (Action.QUARANTINE, "Move a profile from review to quarantine: unsafe until cleared."),
-    (Action.REVIEW, "Move a profile from quarantine to review: a person has to check it."),
+    (Action.QUARANTINE, "Quarantine a profile: unsafe until cleared. A leased one drains: when its lease ends."),
+    (Action.REVIEW, "Send a profile to review: a person has to check it. A leased one drains: when its lease ends."),
     (Action.DISABLE, "Take a profile out of rotation. A leased one drains: out when its lease ends."),
     (Action.ENABLE, "Put a disabled profile back; to review first if its last ending was not clean."),
 ):

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ReviewId, RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import Changes, LaneFacts, moved
-from leasekeeper.core.profiles import Cause, ProfileState
+from leasekeeper.core.lanes import NOWHERE, Changes, LaneFacts, moved
+from leasekeeper.core.profiles import Cause, Lane, ProfileState
 from leasekeeper.core.readiness import WAITS_FOR_PERSON
 from leasekeeper.core.records import evolve
 from leasekeeper.errors import IllegalTransition
@@ -50,8 +50,16 @@ _P = ProfileState
 
 PROFILE_ACTIONS: Final[Mapping[Action, Mapping[ProfileState, ProfileState]]] = {
     Action.CLEAR: {_P.REVIEW_REQUIRED: _P.AVAILABLE, _P.QUARANTINED: _P.AVAILABLE},
-    Action.QUARANTINE: {_P.REVIEW_REQUIRED: _P.QUARANTINED},
-    Action.REVIEW: {_P.QUARANTINED: _P.REVIEW_REQUIRED},
+    Action.QUARANTINE: {
+        _P.AVAILABLE: _P.QUARANTINED,
+        _P.STALE: _P.QUARANTINED,
+        _P.REVIEW_REQUIRED: _P.QUARANTINED,
+    },
+    Action.REVIEW: {
+        _P.AVAILABLE: _P.REVIEW_REQUIRED,
+        _P.STALE: _P.REVIEW_REQUIRED,
+        _P.QUARANTINED: _P.REVIEW_REQUIRED,
+    },
     Action.DISABLE: {
         _P.AVAILABLE: _P.DISABLED,
         _P.STALE: _P.DISABLED,
@@ -119,8 +127,7 @@ def profile_after(profile_id: str, state: ProfileState, action: Action, *, clean
     if after is None:
         allowed = [a.value for a, moves in PROFILE_ACTIONS.items() if state in moves]
         raise IllegalTransition(
-            f"profile {profile_id} is {state}: cannot {action} it; "
-            f"allowed now: {', '.join(allowed) or 'disable (drains)'}",
+            f"profile {profile_id} is {state}: cannot {action} it; allowed now: {', '.join(allowed)}",
             profile_id=profile_id,
             state=state,
             allowed=tuple(allowed),
@@ -161,26 +168,46 @@ def profile_decided(
     `about_empty_directory`: what the person was asked is whether the profile's directory may be empty.
     """
     lane, action = facts.lane, decision.action
-    takes_back = action is Action.ENABLE and lane.drain
-    if lane.state is ProfileState.LEASED and (action is Action.DISABLE or takes_back):
-        return ProfileDecided({"drain": not takes_back}, drains=True)
+    reason = f"{action} by {decision.actor}: {decision.note}"
+    if lane.state is ProfileState.LEASED:
+        return ProfileDecided(_drained(lane, decision, reason), drains=True)
     after = profile_after(decision.id, lane.state, action, clean=lane.clean)
     if facts.unresolved and after is ProfileState.AVAILABLE:
         raise IllegalTransition(
             f"profile {decision.id}: a lease of it ended without an explanation and is not resolved yet; "
             "the next sweep does it, then decide"
         )
-    reason = f"{action} by {decision.actor}: {decision.note}"
     changes = {
         **moved(lane, after, Cause.DECIDED, reason, now),
+        **NOWHERE,
         "clean": lane.clean or after is ProfileState.AVAILABLE,
-        "drain": False,
-        "verdict": None,
-        "verdict_reason": "",
     }
     if action is Action.CLEAR and about_empty_directory:
         changes["engine"] = None  # a person vouches for the directory that is there, and for its empty session
     return ProfileDecided(changes, review=reason if after in WAITS_FOR_PERSON else None)
+
+
+def _drained(lane: Lane, decision: Decision, reason: str) -> Changes:
+    """A decision about a leased profile says where it goes when its last lease ends: it is decided as if the profile
+    was there already. To say the same once more changes only the reason."""
+    heading = lane.drain or ProfileState.AVAILABLE
+    if lane.drain is not None and PROFILE_ACTIONS[decision.action].get(ProfileState.AVAILABLE) is lane.drain:
+        return {"drain_reason": reason}
+    try:
+        after = profile_after(decision.id, heading, decision.action, clean=lane.clean)
+    except IllegalTransition as refused:
+        then = f" and will be {lane.drain} when its lease ends" if lane.drain is not None else ""
+        allowed = ", ".join(refused.allowed or ())
+        raise IllegalTransition(
+            f"profile {decision.id} is leased{then}: cannot {decision.action} it; allowed now, to take effect at the "
+            f"end of the lease: {allowed}",
+            profile_id=decision.id,
+            state=lane.state,
+            allowed=refused.allowed,
+        ) from None
+    if after is ProfileState.AVAILABLE:
+        return {"drain": None, "drain_reason": ""}
+    return {"drain": after, "drain_reason": reason}
 
 
 def job_decided(job: Job, decision: Decision, now: datetime) -> Job:

@@ -32,6 +32,9 @@ NOTHING: Final[Changes] = {}
 # What a person decides on: a lane has a new version when one of these changed. Jobs that come and go change none.
 DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict")
 
+# Nothing waits for the end of a lease any more.
+NOWHERE: Final[Changes] = {"verdict": None, "verdict_reason": "", "drain": None, "drain_reason": ""}
+
 _TRIGGERED: Final = {
     ProfileState.QUARANTINED: Cause.QUARANTINE_TRIGGER,
     ProfileState.REVIEW_REQUIRED: Cause.NEEDS_PERSON,
@@ -189,18 +192,22 @@ def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> E
     after = settle_state(live=len(facts.live), unresolved=facts.unresolved, verdict=worst, drain=lane.drain)
     if after is ProfileState.LEASED or after is lane.state:
         return Ended(changes)
-    reason = worst_reason or verdict.reason
-    changes |= moved(lane, after, cause_of(lane.state, after, verdict.cause), reason, now)
+    reason = worst_reason or lane.drain_reason or verdict.reason
+    cause = cause_of(lane.state, after, verdict.cause, drained=after is lane.drain and after is not worst)
+    changes |= moved(lane, after, cause, reason, now)
     if after is ProfileState.STALE:
         changes["clean"] = False
     elif worst is not None or lane.drain or not lane.clean:
-        changes |= {"verdict": None, "verdict_reason": "", "drain": False, "clean": worst is None}
+        changes |= {**NOWHERE, "clean": worst is None}
     return Ended(changes, reason if after in WAITS_FOR_PERSON else None)
 
 
-def cause_of(before: ProfileState, after: ProfileState, cause: Cause) -> Cause:
-    """The cause under which the table has this move; sharers can end in an order that blurs the verdict's own."""
-    if after is ProfileState.DISABLED:
+def cause_of(before: ProfileState, after: ProfileState, cause: Cause, *, drained: bool = False) -> Cause:
+    """The cause under which the table has this move; sharers can end in an order that blurs the verdict's own.
+
+    `drained`: no ending sends the profile there, but a person.
+    """
+    if after is ProfileState.DISABLED or (drained and before is ProfileState.LEASED):
         return Cause.DRAINED
     if before is ProfileState.STALE:
         return Cause.RESOLVED

@@ -69,11 +69,11 @@ TRANSITIONS: Final[Mapping[tuple[ProfileState, ProfileState], frozenset[Cause]]]
     (_S.AVAILABLE, _S.LEASED): frozenset({Cause.GRANTED}),
     (_S.LEASED, _S.AVAILABLE): frozenset({Cause.CLEAN_RELEASE}),
     (_S.LEASED, _S.STALE): frozenset({Cause.EXPIRED, Cause.NOT_PROVEN_CLOSED}),
-    (_S.LEASED, _S.REVIEW_REQUIRED): frozenset({Cause.NEEDS_PERSON, Cause.EVIDENCE_NOT_SAVED}),
-    (_S.LEASED, _S.QUARANTINED): frozenset({Cause.QUARANTINE_TRIGGER}),
+    (_S.LEASED, _S.REVIEW_REQUIRED): frozenset({Cause.NEEDS_PERSON, Cause.EVIDENCE_NOT_SAVED, Cause.DRAINED}),
+    (_S.LEASED, _S.QUARANTINED): frozenset({Cause.QUARANTINE_TRIGGER, Cause.DRAINED}),
     (_S.LEASED, _S.DISABLED): frozenset({Cause.DRAINED}),
-    (_S.STALE, _S.QUARANTINED): frozenset({Cause.RESOLVED}),
-    (_S.STALE, _S.REVIEW_REQUIRED): frozenset({Cause.RESOLVED}),
+    (_S.STALE, _S.QUARANTINED): frozenset({Cause.RESOLVED, Cause.DECIDED}),
+    (_S.STALE, _S.REVIEW_REQUIRED): frozenset({Cause.RESOLVED, Cause.DECIDED}),
     (_S.STALE, _S.AVAILABLE): frozenset({Cause.RESOLVED}),
     (_S.STALE, _S.DISABLED): frozenset({Cause.DECIDED, Cause.DRAINED}),
     (_S.REVIEW_REQUIRED, _S.AVAILABLE): frozenset({Cause.DECIDED}),
@@ -82,6 +82,8 @@ TRANSITIONS: Final[Mapping[tuple[ProfileState, ProfileState], frozenset[Cause]]]
     (_S.QUARANTINED, _S.AVAILABLE): frozenset({Cause.DECIDED}),
     (_S.QUARANTINED, _S.REVIEW_REQUIRED): frozenset({Cause.DECIDED}),
     (_S.QUARANTINED, _S.DISABLED): frozenset({Cause.DECIDED}),
+    (_S.AVAILABLE, _S.REVIEW_REQUIRED): frozenset({Cause.DECIDED}),
+    (_S.AVAILABLE, _S.QUARANTINED): frozenset({Cause.DECIDED}),
     (_S.AVAILABLE, _S.DISABLED): frozenset({Cause.DECIDED}),
     (_S.DISABLED, _S.AVAILABLE): frozenset({Cause.DECIDED}),
     (_S.DISABLED, _S.REVIEW_REQUIRED): frozenset({Cause.DECIDED}),
@@ -127,9 +129,10 @@ class Lane:
     """The running side of one profile: its state, its last token, and the head of its queue.
 
     `hold` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
-    `verdict` is where the profile goes when the last of several sharers ends; `drain` means a person
-    disabled it while leased. `clean` tells whether the last ending was clean. `version` counts what a person decides
-    on; `revision` counts every write, so that a store without row locks can compare and set.
+    `verdict` is where the profile goes when the last of several sharers ends; `drain` is where a person sends it when
+    its last lease ends (None: nowhere), with `drain_reason`. `clean` tells whether the last ending was clean. `version`
+    counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
+    set.
     """
 
     profile_id: ProfileId
@@ -140,7 +143,8 @@ class Lane:
     token: Token = Token(0)
     version: int = 1
     clean: bool = True
-    drain: bool = False
+    drain: ProfileState | None = None
+    drain_reason: str = ""
     verdict: ProfileState | None = None
     verdict_reason: str = ""
     engine: int | None = None
@@ -165,16 +169,19 @@ def worse(a: ProfileState | None, b: ProfileState | None) -> ProfileState | None
     return max(a, b, key=lambda state: _SEVERITY.get(state, 0))
 
 
-def settle_state(*, live: int, unresolved: int, verdict: ProfileState | None, drain: bool) -> ProfileState:
+def settle_state(
+    *, live: int, unresolved: int, verdict: ProfileState | None, drain: ProfileState | None
+) -> ProfileState:
     """The state that the facts give a profile after one of its leases ended or was resolved.
 
     A profile with sharers stays leased until the last one ends; then an unresolved ending makes it
-    stale, a drain disables it, a verdict stands, and only otherwise it is available.
+    stale, a person's `disable` takes it out, the stricter of a verdict and a drain stands, and only otherwise it is
+    available.
     """
     if live:
         return ProfileState.LEASED
     if unresolved:
         return ProfileState.STALE
-    if drain:
-        return ProfileState.DISABLED
-    return verdict or ProfileState.AVAILABLE
+    if drain is ProfileState.DISABLED:
+        return drain
+    return worse(verdict, drain) or ProfileState.AVAILABLE

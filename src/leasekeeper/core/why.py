@@ -215,10 +215,10 @@ def _profile_actions(facts: WhyFacts) -> list[Possible]:
     account = facts.account
     resume = Possible(target=Target.ACCOUNT, id=account.account_id, action=Action.RESUME)
     found = [resume] if account.paused else []
-    profile_id = facts.profile.profile_id
-    return found + [
-        Possible(target=Target.PROFILE, id=profile_id, action=action) for action in _ACTIONS[facts.lane.state]
-    ]
+    profile_id, lane = facts.profile.profile_id, facts.lane
+    # What is decided about a leased profile is where it goes at the end.
+    heading = lane.drain if lane.state is ProfileState.LEASED and lane.drain else lane.state
+    return found + [Possible(target=Target.PROFILE, id=profile_id, action=action) for action in _ACTIONS[heading]]
 
 
 def _webhook_steps(facts: WhyFacts) -> list[Step]:
@@ -265,6 +265,7 @@ def _profile_view(facts: WhyFacts) -> ProfileView:
         since_at=facts.lane.state_at,
         waiting=facts.waiting,
         drain=facts.lane.drain,
+        drain_reason=facts.lane.drain_reason,
         paused=facts.account.paused,
         pause_note=facts.account.pause_note if facts.account.paused else "",
     )

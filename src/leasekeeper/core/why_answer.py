@@ -93,7 +93,8 @@ class ProfileView:
     state_reason: str
     since_at: datetime
     waiting: int
-    drain: bool
+    drain: ProfileState | None
+    drain_reason: str
     paused: bool
     pause_note: str
 

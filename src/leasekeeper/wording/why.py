@@ -113,7 +113,7 @@ def _profile_facts(why: Why) -> list[tuple[str, str]]:
     lines += _holder_lines(why)
     lines += _run_lines(why.last_run, why.now)
     if profile.drain:
-        lines.append(("draining", "a person disabled it; it leaves the rotation when the present lease ends"))
+        lines.append(("draining", f"will be {profile.drain} when the present lease ends: {profile.drain_reason}"))
     return lines
 
 

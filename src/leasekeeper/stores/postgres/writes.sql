@@ -18,11 +18,11 @@ FROM json_populate_recordset(NULL::jobs, :rows);
 
 -- name: insert_lanes
 INSERT INTO lanes (
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     hold, waits_on, revision
 ) SELECT
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     hold, waits_on, revision
 FROM json_populate_recordset(NULL::lanes, :rows);

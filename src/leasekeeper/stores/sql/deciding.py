@@ -63,8 +63,7 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     before = work.lane.state
     decided = profile_decided(work, decision, now, about_empty_directory=_about_empty_directory(tx, decision.id))
     work.change(decided.changes)
-    if not decided.drains:
-        _close_review(tx, decision, now)
+    _close_review(tx, decision, now)
     if decided.review is not None:
         log.review_profile(work.lane, None, decision.action.value, decided.review)
     refresh(work, now)
@@ -77,7 +76,7 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
             "action": decision.action.value,
             "note": decision.note,
             "from": before.value,
-            "drain": work.lane.drain,
+            "drain": work.lane.drain.value if work.lane.drain else None,
         },
     )
     save(tx, [work])

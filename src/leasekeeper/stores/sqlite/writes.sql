@@ -10,7 +10,7 @@ WHERE seq = :seq;
 -- name: update_lanes
 UPDATE lanes SET
     state = :state, state_reason = :state_reason, state_at = :state_at, token = :token,
-    version = :version, clean = :clean, drain = :drain, verdict = :verdict,
+    version = :version, clean = :clean, drain = :drain, drain_reason = :drain_reason, verdict = :verdict,
     verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
     head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
     head_shared = :head_shared, waiting_at = :waiting_at, hold = :hold, waits_on = :waits_on, revision = :revision
@@ -61,11 +61,11 @@ INSERT INTO jobs (
 
 -- name: insert_lanes
 INSERT INTO lanes (
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, verdict,
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     hold, waits_on, revision
 ) VALUES (
-    :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain,
+    :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain, :drain_reason,
     :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
     :head_shared, :waiting_at, :hold, :waits_on, :revision
 );
