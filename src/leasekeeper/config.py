@@ -67,6 +67,13 @@ SETTINGS: Final = (
     Setting("lease_ttl", 60.0, "seconds", "a lease without a heartbeat expires after this", 1),
     Setting("renew_every", 15.0, "seconds", "how often a holder renews its lease", 0.05),
     Setting(
+        "renew_at_least_every",
+        60.0,
+        "seconds",
+        "a lease with a long TTL is renewed at least this often, so that a silent holder shows long before it expires",
+        0.05,
+    ),
+    Setting(
         "holder_stops_after",
         40.0,
         "seconds",
@@ -421,6 +428,7 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
         timing=Timing(
             ttl=seconds("lease_ttl"),
             renew_every=seconds("renew_every"),
+            renew_at_least_every=seconds("renew_at_least_every"),
             holder_stops_after=seconds("holder_stops_after"),
             lock_delay=seconds("lock_delay"),
         ),

@@ -207,7 +207,8 @@ async def test_a_job_may_set_the_ttl_of_its_lease(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run(lock_timeout_seconds=900)
         assert grant.lease.expires_at == world.now + seconds(900)
-        assert (grant.lease.ttl_ms, grant.lease.lock_delay_ms) == (900_000, 225_000)
+        assert (grant.lease.ttl_ms, grant.lease.lock_delay_ms, grant.lease.renew_ms) == (900_000, 60_000, 60_000)
+        assert (await world.lease(grant)).renew_ms == 60_000
 
 
 async def test_the_fleet_may_set_the_ttl_of_all_leases(new_world: NewWorld) -> None:

@@ -13,6 +13,7 @@ from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Why
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.errors import InputError, NotFound
+from leasekeeper.ports import Renewal
 from leasekeeper.wording.why import why_text
 from tests.conformance.world import NewWorld, World, account, limit, profile, proxy, seconds
 
@@ -263,3 +264,17 @@ async def test_why_about_nothing_two_things_or_a_stranger_is_refused(new_world: 
         for subject in ({"job_id": "nobody"}, {"profile_id": "nobody"}, {"profile_id": ""}):
             with pytest.raises(NotFound):
                 await world.store.why(**subject)
+
+
+async def test_a_silent_holder_of_a_long_lease_is_noticed_long_before_it_is_over(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run(lock_timeout_seconds=900)
+        world.advance(60)
+        assert [holder.silent_seconds for holder in explain(await about(world, profile_id="p1")).holders] == [None]
+        world.advance(31)
+        answer = explain(await about(world, profile_id="p1"))
+        assert [holder.silent_seconds for holder in answer.holders] == [91]
+        assert "silent for 91 s" in text_of(answer)
+        assert f"lease {grant.lease.lease_id} expires in 13 min" in text_of(answer)
+        await world.store.renew([Renewal(ref=grant.lease.ref)])
+        assert [holder.silent_seconds for holder in explain(await about(world, profile_id="p1")).holders] == [None]

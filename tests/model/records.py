@@ -8,6 +8,7 @@ from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.settle import LostFacts
 
 LOCK_DELAY_SHARE = 0.25
+LONGEST_LOCK_DELAY = timedelta(seconds=60)  # as a lease is renewed every minute at least
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class Held:
 
     @property
     def lock_delay(self) -> timedelta:
-        return self.ttl * LOCK_DELAY_SHARE
+        return min(self.ttl * LOCK_DELAY_SHARE, LONGEST_LOCK_DELAY)
 
 
 @dataclass(frozen=True, slots=True)

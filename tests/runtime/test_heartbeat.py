@@ -91,3 +91,14 @@ async def test_more_leases_than_one_call_takes_are_renewed_in_several() -> None:
         await asyncio.to_thread(heartbeat.close)
     assert max(network.batches) <= MAX_IN_BATCH
     assert lost == []
+
+
+def test_a_long_lease_is_renewed_every_minute_and_its_holder_stops_long_before_it_expires() -> None:
+    heartbeat = Heartbeat(Network().open, Timing())
+    lost: list[str] = []
+    granted_at = boot_time()
+    hold = heartbeat.hold(a_lease(ttl_ms=900_000), granted_at, lost.append)
+    try:
+        assert (hold.next_at, hold.deadline) == (granted_at + 60, granted_at + 160)
+    finally:
+        heartbeat.close()

@@ -68,6 +68,7 @@ _LEASE = Lease(
     expires_at=NOW + seconds(50),
     ttl_ms=60_000,
     lock_delay_ms=15_000,
+    renew_ms=15_000,
     last_safe_step="dashboard_open",
     last_safe_at=before(40),
 )

@@ -93,7 +93,7 @@ def test_a_lease_has_the_next_token_and_the_stricter_policy() -> None:
     assert (granted.expires_at, granted.ttl_ms, granted.lock_delay_ms) == (
         NOW + timedelta(minutes=10),
         600_000,
-        150_000,
+        60_000,
     )
     assert (granted.priority, granted.mode) == (3, Mode.EXCLUSIVE)
 

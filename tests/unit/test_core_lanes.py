@@ -63,6 +63,7 @@ def lease(token: int = 1, **fields: Any) -> Lease:
         expires_at=NOW,
         ttl_ms=60_000,
         lock_delay_ms=15_000,
+        renew_ms=15_000,
         **{"job_id": None, "mode": Mode.EXCLUSIVE, **fields},
     )
 

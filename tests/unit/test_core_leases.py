@@ -1,5 +1,6 @@
 """Lease arithmetic: who may still write, how the durations scale, and the form of ids."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasekeeper.core.ids import ProfileId, Token, is_id
-from leasekeeper.core.leases import LIVE, LeaseStatus, Refusal, Timing, clock_jump, is_live, refusal
+from leasekeeper.core.leases import LIVE, LeaseStatus, Refusal, Timing, clock_jump, is_live, refusal, silent_for
 from leasekeeper.core.workers import Worker, reports
 from tests.unit.records import NOW, a_lease, before, seconds
 
@@ -21,11 +22,28 @@ def test_the_defaults_are_those_of_the_product() -> None:
     assert timing.lock_delay == seconds(15)
 
 
-def test_a_lock_timeout_of_900_seconds_scales_the_other_three() -> None:
-    timing = Timing().scaled(seconds(900))
-    assert timing == Timing(
-        ttl=seconds(900), renew_every=seconds(225), holder_stops_after=seconds(600), lock_delay=seconds(225)
+def test_a_lock_timeout_scales_the_other_three_up_to_a_renewal_every_minute() -> None:
+    assert Timing().scaled(seconds(180)) == Timing(
+        ttl=seconds(180), renew_every=seconds(45), holder_stops_after=seconds(120), lock_delay=seconds(45)
     )
+    assert Timing().scaled(seconds(900)) == Timing(
+        ttl=seconds(900), renew_every=seconds(60), holder_stops_after=seconds(160), lock_delay=seconds(60)
+    )
+
+
+def test_the_bound_of_renewals_is_a_setting_and_shortens_no_lease_of_the_usual_length() -> None:
+    often = Timing(renew_at_least_every=seconds(20)).scaled(seconds(900))
+    assert (often.renew_every, often.holder_stops_after) == (seconds(20), seconds(160) / 3)
+    seldom = Timing(ttl=seconds(800), renew_every=seconds(200), holder_stops_after=seconds(500))
+    assert seldom.scaled(seconds(800)) == seldom
+    assert seldom.scaled(seconds(3600)).renew_every == seconds(200)
+
+
+@pytest.mark.parametrize(("quiet", "silent"), [(15, False), (90, False), (91, True), (800, True)])
+def test_a_holder_is_silent_when_half_a_renewal_more_than_one_is_overdue(quiet: float, silent: bool) -> None:
+    lease = a_lease(heartbeat_at=before(quiet), renew_ms=60_000, expires_at=NOW + seconds(900 - quiet))
+    assert silent_for(lease, NOW) == (seconds(quiet) if silent else None)
+    assert silent_for(replace(lease, ended_at=NOW), NOW) is None
 
 
 @given(st.integers(min_value=5, max_value=86_400))
@@ -35,7 +53,7 @@ def test_a_holder_always_renews_before_it_stops_and_stops_before_it_expires(ttl:
     assert timing.lock_delay > timedelta(0)
 
 
-@given(st.integers(min_value=5, max_value=86_400), st.integers(min_value=5, max_value=86_400))
+@given(st.integers(min_value=5, max_value=240), st.integers(min_value=5, max_value=240))
 def test_scaling_twice_is_scaling_once(first: int, second: int) -> None:
     once, twice = Timing().scaled(seconds(second)), Timing().scaled(seconds(first)).scaled(seconds(second))
     assert abs(once.renew_every - twice.renew_every) < timedelta(milliseconds=1) * second

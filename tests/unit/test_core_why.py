@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from leasekeeper.cli.hints import commands_for
+from leasekeeper.cli.leases import VIEW as LEASES
+from leasekeeper.cli.table import Screen, render_table
 from leasekeeper.core.accounts import Limit
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
@@ -202,6 +204,29 @@ def test_why_names_the_holder_its_heartbeat_and_its_last_step() -> None:
     assert lines["holder"] == "worker_07, run run_1 (job) of profile profile_018, token 7, since 2 min ago"
     assert lines["heartbeat"] == "10 s ago; lease ends in 50 s"
     assert lines["last safe step"] == "dashboard_open (40 s ago); inside submit_order"
+
+
+QUIET = a_lease(heartbeat_at=before(90), renew_ms=59_000, expires_at=NOW + seconds(810))
+
+
+def test_why_notices_a_silent_holder_long_before_its_lease_is_over() -> None:
+    profile = told(facts(ProfileState.LEASED, holders=(QUIET,)))
+    assert dict(profile.facts)["heartbeat"] == "90 s ago (silent for 90 s); lease ends in 13 min"
+    expires = "if its worker stays silent, lease lease_1 expires in 13 min, then it is resolved"
+    assert profile.next == (expires,)
+    assert any("leases revoke lease_1" in command for command in profile.can)
+    running = told(facts(ProfileState.LEASED, holders=(QUIET,), job=a_job(state=JobState.RUNNING, run_id=QUIET.run_id)))
+    assert running.next == (expires,)
+    waiting = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.PROFILE_LEASE)
+    assert expires in told(facts(ProfileState.LEASED, holders=(QUIET,), job=waiting)).next
+    assert expires in told(facts(key_holders=(QUIET,), job=waiting)).next
+
+
+def test_the_list_of_leases_notices_a_silent_holder() -> None:
+    header, quiet, heard, *_ = render_table(LEASES.columns, [QUIET, a_lease()], NOW, Screen(width=80, colours=False))
+    assert "STATUS" in header
+    assert "silent for 90 s" in quiet
+    assert "running" in heard
 
 
 def test_why_says_that_nobody_sweeps_when_a_lease_is_over_or_a_job_was_due() -> None:

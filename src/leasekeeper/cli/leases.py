@@ -3,6 +3,7 @@
 Lists show live leases; those that ended are history, and asked for with --all.
 """
 
+from datetime import datetime
 from typing import Final
 
 import click
@@ -10,18 +11,30 @@ import click
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.options import filters, given, noun, output, paging
 from leasekeeper.cli.output import View, answer_page
-from leasekeeper.cli.table import Column
+from leasekeeper.cli.table import Column, Timely
 from leasekeeper.core.decisions import Action, Target
-from leasekeeper.core.leases import Lease
+from leasekeeper.core.leases import Lease, silent_for
+from leasekeeper.wording import silent_text
 
 LIVE: Final = {"live": "1"}
+
+
+def _status(lease: Lease) -> Timely:
+    """The status, or for how long its worker was not heard of, once that is longer than it should be."""
+
+    def text(now: datetime) -> str:
+        quiet = silent_for(lease, now)
+        return lease.status.value if quiet is None else silent_text(quiet.total_seconds())
+
+    return text
+
 
 VIEW = View(
     kind=Lease,
     plural="leases",
     columns=(
         Column[Lease]("LEASE", "lease_id"),
-        Column[Lease]("STATUS", "status", state=True),
+        Column[Lease]("STATUS", _status, state=True),
         Column[Lease]("PROFILE", "profile_id", spare=8),
         Column[Lease]("WORKER", "worker_id", spare=1),
         Column[Lease]("FOR", "purpose", spare=6),

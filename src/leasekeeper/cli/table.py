@@ -18,6 +18,7 @@ from typing import Final, Generic, TypeVar
 from leasekeeper.wording import ago
 
 T = TypeVar("T")
+Timely = Callable[[datetime], str]  # a value that depends on the store's time
 
 ID_WIDTH: Final = 36  # of a UUID; an id that is shortened is good for nothing
 MAX_NEEDED: Final = 3
@@ -59,7 +60,8 @@ class Screen:
         return self.paint(text, _DIM)
 
     def state(self, text: str) -> str:
-        return self.paint(text, _COLOURS.get(text.strip()))
+        """The text in the colour of the state that it begins with."""
+        return self.paint(text, _COLOURS.get(text.strip().partition(" ")[0]))
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def cell(value: object, now: datetime) -> str:
             return "yes" if value else "no"
         case datetime():
             return ago(value, now)
+        case Callable():
+            return printable(str(value(now)))
         case int():
             return f"{value:,}"
         case float():

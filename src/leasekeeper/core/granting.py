@@ -157,6 +157,7 @@ def new_lease(
         expires_at=now + timing.ttl,
         ttl_ms=timing.ttl // _MILLISECOND,
         lock_delay_ms=timing.lock_delay // _MILLISECOND,
+        renew_ms=timing.renew_every // _MILLISECOND,
         release_policy=stricter(facts.profile.release_policy, policy),
         purpose=purpose,
         priority=job.priority if job else None,

@@ -1,11 +1,12 @@
 """Lease arithmetic. Pure: time arrives as an argument, and it is always the store's.
 
 A lease is live iff its status is live and `expires_at > now`; the token, not the holder's name, proves
-ownership. The holder's own deadline, the renewal period and the lock-delay all scale with the TTL.
+ownership. The holder's own deadline, the renewal period and the lock-delay scale with the TTL, up to a bound: a holder
+of a long lease is heard of as often, so that its silence shows long before the lease is over.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -61,18 +62,28 @@ class Mode(StrEnum):
     SHARED = "shared"
 
 
+# A holder that was not heard of for so many of its renewals counts as silent.
+SILENT_AFTER: Final = 1.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The four durations of a lease. `scaled` keeps their proportions for another TTL."""
+    """The four durations of a lease. `scaled` gives them for another TTL.
+
+    A lease is renewed at least every `renew_at_least_every`, however long it is, unless `renew_every` itself is longer.
+    The holder's deadline and the lock-delay then grow no further either.
+    """
 
     ttl: timedelta = timedelta(seconds=60)
     renew_every: timedelta = timedelta(seconds=15)
     holder_stops_after: timedelta = timedelta(seconds=40)
     lock_delay: timedelta = timedelta(seconds=15)
+    renew_at_least_every: timedelta = timedelta(seconds=60)
 
     def scaled(self, ttl: timedelta) -> "Timing":
-        share = ttl / self.ttl
-        return Timing(
+        share = min(ttl / self.ttl, max(1.0, self.renew_at_least_every / self.renew_every))
+        return replace(
+            self,
             ttl=ttl,
             renew_every=self.renew_every * share,
             holder_stops_after=self.holder_stops_after * share,
@@ -106,6 +117,7 @@ class Lease:
     expires_at: datetime
     ttl_ms: int
     lock_delay_ms: int
+    renew_ms: int
     last_safe_step: str | None = None
     last_safe_at: datetime | None = None
     last_url: str | None = None
@@ -163,6 +175,13 @@ def may_have_been_done(lease: Lease) -> str | None:
     if lease.left_section is not None:
         return f"mutating section {lease.left_section} was left, and no safe step followed"
     return None
+
+
+def silent_for(lease: Lease, now: datetime) -> timedelta | None:
+    """How long the holder of a lease that is not over was not heard of, once that is longer than it should be."""
+    quiet = now - lease.heartbeat_at
+    overdue = quiet > timedelta(milliseconds=lease.renew_ms) * SILENT_AFTER
+    return quiet if overdue and lease.ended_at is None else None
 
 
 def silence(lease: Lease, at: datetime) -> str:

@@ -12,7 +12,7 @@ from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.ids import RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord
+from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord, is_live, silent_for
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked
 from leasekeeper.core.why_answer import (
@@ -109,7 +109,7 @@ def _job_next(facts: WhyFacts, job: Job) -> tuple[list[Step], list[Possible]]:
     match job.state:
         case JobState.RUNNING:
             mine = [lease for lease in facts.holders if lease.run_id == job.run_id]
-            return _revoked(mine) or [Step(code=Next.RUN_ENDS)], _revocations(mine)
+            return _revoked(mine) or _silent(mine, facts) or [Step(code=Next.RUN_ENDS)], _revocations(mine)
         case JobState.SCHEDULED:
             late = job.run_at is not None and job.run_at <= facts.now
             return [Step(code=Next.SWEEP_TAKES_JOB if late else Next.DUE, at=job.run_at)], [cancel]
@@ -117,9 +117,12 @@ def _job_next(facts: WhyFacts, job: Job) -> tuple[list[Step], list[Possible]]:
             return [Step(code=Next.WORKER_TAKES_JOB)], [cancel]
         case JobState.BLOCKED:
             reason = blocked_reason(job)
-            taken = _revoked(facts.holders) if reason is Blocked.PROFILE_LEASE else []
+            taken, silent = [], []
+            if reason is Blocked.PROFILE_LEASE:
+                taken = _revoked(facts.holders)
+                silent = _silent((*facts.holders, *facts.key_holders), facts)
             approve = [_of_job(job, Action.APPROVE)] if reason is Blocked.APPROVAL else []
-            return taken or [Step(code=Next.UNBLOCKED, reason=reason)], [*approve, cancel]
+            return taken or [Step(code=Next.UNBLOCKED, reason=reason), *silent], [*approve, cancel]
         case JobState.REVIEW:
             section = facts.job_run.open_section if facts.job_run else None
             requeue = Possible(target=Target.JOB, id=job.job_id, action=Action.REQUEUE, section=section)
@@ -140,7 +143,7 @@ def _profile_next(facts: WhyFacts) -> tuple[list[Step], list[Possible]]:
             taken, live = _revoked(facts.holders), _revocations(facts.holders)
             if taken and live:
                 taken.append(Step(code=Next.OTHER_RUNS_GO_ON))
-            return taken or [Step(code=Next.RUN_ENDS)], live
+            return taken or _silent(facts.holders, facts) or [Step(code=Next.RUN_ENDS)], live
         case ProfileState.STALE:
             return [resolution(lease) for lease in facts.unresolved], []
         case ProfileState.REVIEW_REQUIRED | ProfileState.QUARANTINED | ProfileState.DISABLED:
@@ -185,6 +188,15 @@ def _revoked(holders: Sequence[Lease]) -> list[Step]:
             Step(code=Next.LEASE_REVOKED, lease_id=lease.lease_id, at=lease.expires_at),
             resolution(lease),
         )
+    ]
+
+
+def _silent(holders: Sequence[Lease], facts: WhyFacts) -> list[Step]:
+    """Of each lease whose worker is not heard of: when it expires, if that stays so."""
+    return [
+        Step(code=Next.SILENT_LEASE_EXPIRES, lease_id=lease.lease_id, at=lease.expires_at)
+        for lease in holders
+        if is_live(lease, facts.now) and silent_for(lease, facts.now) is not None
     ]
 
 
@@ -287,6 +299,7 @@ def _holders(facts: WhyFacts) -> tuple[Holder, ...]:
             last_safe_step=lease.last_safe_step,
             last_safe_at=lease.last_safe_at,
             open_section=lease.open_section,
+            silent_seconds=None if (quiet := silent_for(lease, facts.now)) is None else int(quiet.total_seconds()),
         )
         for lease in (*facts.holders, *facts.key_holders)
     )

@@ -24,6 +24,7 @@ class Next(StrEnum):
     UNBLOCKED = "unblocked"  # reason
     LEASE_REVOKED = "lease_revoked"  # lease_id, at: when it expires
     OTHER_RUNS_GO_ON = "other_runs_go_on"
+    SILENT_LEASE_EXPIRES = "silent_lease_expires"  # lease_id, at: its holder is not heard of
     SWEEP_ENDS_LEASE = "sweep_ends_lease"
     SWEEP_QUARANTINES = "sweep_quarantines"  # lease_id, section: the open one; without it by the release policy
     SWEEP_SENDS_TO_REVIEW = "sweep_sends_to_review"  # lease_id
@@ -101,7 +102,10 @@ class ProfileView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who has the profile, or the account's key: one lease that is not over for the store."""
+    """Who has the profile, or the account's key: one lease that is not over for the store.
+
+    `silent_seconds` is set once its worker was not heard of for longer than it should be.
+    """
 
     lease_id: LeaseId
     worker_id: WorkerId
@@ -116,6 +120,7 @@ class Holder:
     last_safe_step: str | None
     last_safe_at: datetime | None
     open_section: str | None
+    silent_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,11 @@ def ago(then: datetime, now: datetime) -> str:
     return f"{text} ago" if seconds >= 0 else f"in {text}"
 
 
+def silent_text(seconds: float) -> str:
+    """Of a worker that should have been heard of: 'silent for 90 s'."""
+    return f"silent for {span(timedelta(seconds=seconds))}"
+
+
 def span(length: timedelta) -> str:
     """A duration in the unit that people use: '119 s', '2 min', '2 h'."""
     seconds = int(length.total_seconds())

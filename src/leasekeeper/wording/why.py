@@ -11,7 +11,7 @@ from leasekeeper.core.jobs import FINAL, JobState
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.why_answer import Holder, LastRun, Next, Step, Webhook, Why
-from leasekeeper.wording import UNBLOCKED_BY, ago, too_old
+from leasekeeper.wording import UNBLOCKED_BY, ago, silent_text, too_old
 
 MAX_UNWELL: Final = 3
 _NOBODY_SWEEPS: Final = "If this stays so, nothing sweeps"
@@ -127,9 +127,10 @@ def _holder_text(holder: Holder, now: datetime) -> list[tuple[str, str]]:
     inside = f"; inside {holder.open_section}" if holder.open_section else ""
     revoked = "revoked, " if holder.status is LeaseStatus.REVOKED else ""
     ends = f"lease {revoked}{'was over' if holder.expires_at <= now else 'ends'} {ago(holder.expires_at, now)}"
+    silent = f" ({silent_text(holder.silent_seconds)})" if holder.silent_seconds is not None else ""
     return [
         ("holder", f"{holder.worker_id}, {run}, since {ago(holder.acquired_at, now)}"),
-        ("heartbeat", f"{ago(holder.heartbeat_at, now)}; {ends}"),
+        ("heartbeat", f"{ago(holder.heartbeat_at, now)}{silent}; {ends}"),
         ("last safe step", step + inside),
     ]
 
@@ -207,6 +208,8 @@ def _timed(step: Step, at: datetime, now: datetime) -> str:
             return f"lease {step.lease_id} was revoked and has expired"
         case Next.LEASE_REVOKED:
             return f"lease {step.lease_id} was revoked: its profile stays leased until it expires, {ago(at, now)}"
+        case Next.SILENT_LEASE_EXPIRES:
+            return f"if its worker stays silent, lease {step.lease_id} expires {ago(at, now)}, then it is resolved"
         case Next.SWEEP_RECOVERS:
             return f"recovery is decided by the first sweep after the lock-delay, {ago(at, now)}"
         case Next.WEBHOOK_SENT:

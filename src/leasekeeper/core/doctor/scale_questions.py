@@ -16,7 +16,7 @@ from leasekeeper.core.doctor.store_checks import SweepFacts
 from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, LOST, Reason, RetryRule
 from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Lease, RunRecord, RunResult
+from leasekeeper.core.leases import Lease, RunRecord, RunResult, silent_for
 from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.core.profiles import ManualUse, Profile
 
@@ -134,11 +134,7 @@ def owner_named(facts: ScaleFacts) -> Verdict:
 def lease_renewed(facts: ScaleFacts) -> Verdict:
     timing = facts.policy.timing
     tight = timing.holder_stops_after < 2 * timing.renew_every
-    silent = [
-        lease.profile_id
-        for lease in facts.leases
-        if facts.now - lease.heartbeat_at > 2 * timing.scaled(timedelta(milliseconds=lease.ttl_ms)).renew_every
-    ]
+    silent = [lease.profile_id for lease in facts.leases if silent_for(lease, facts.now) is not None]
     return _yes(
         f"a lease ends {span(timing.ttl)} after its last renewal and is renewed every {span(timing.renew_every)}",
         But(
@@ -148,7 +144,7 @@ def lease_renewed(facts: ScaleFacts) -> Verdict:
         if tight
         else None,
         But(
-            f"{count(len(silent), 'live lease')} missed two renewals: {names(silent)}",
+            f"the holder of {count(len(silent), 'live lease')} is silent: {names(silent)}",
             "See 'leasekeeper why profile ID': its worker is stuck, or cannot reach the store.",
         )
         if silent

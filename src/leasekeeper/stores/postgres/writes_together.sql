@@ -31,17 +31,17 @@ WHERE t.profile_id = r.profile_id;
 -- name: insert_runs
 INSERT INTO runs (
     profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
-    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
+    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms, renew_ms,
     release_policy, status, purpose, priority, unresolved, run_mode, expected
 ) SELECT
     profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
-    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
+    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms, renew_ms,
     release_policy, status, purpose, priority, unresolved, run_mode, expected
 FROM :rows (
     profile_id text, token bigint, lease_id text, run_id text, account_id text, job_id text, task text, attempt bigint,
     worker_id text, incarnation text, proxy_id text, pool text, routing_key text, mode text, acquired_at bigint,
-    heartbeat_at bigint, expires_at bigint, ttl_ms bigint, lock_delay_ms bigint, release_policy text, status text,
-    purpose text, priority bigint, unresolved boolean, run_mode text, expected text
+    heartbeat_at bigint, expires_at bigint, ttl_ms bigint, lock_delay_ms bigint, renew_ms bigint, release_policy text,
+    status text, purpose text, priority bigint, unresolved boolean, run_mode text, expected text
 )
 WHERE r.run_id IS NOT NULL;
 

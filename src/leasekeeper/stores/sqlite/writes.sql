@@ -19,12 +19,12 @@ WHERE profile_id = :profile_id;
 -- name: insert_runs
 INSERT INTO runs (
     profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
-    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms,
+    proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms, renew_ms,
     release_policy, status, purpose, priority, unresolved, run_mode, expected
 ) VALUES (
     :profile_id, :token, :lease_id, :run_id, :account_id, :job_id, :task, :attempt, :worker_id,
     :incarnation, :proxy_id, :pool, :routing_key, :mode, :acquired_at, :heartbeat_at, :expires_at,
-    :ttl_ms, :lock_delay_ms, :release_policy, :status, :purpose, :priority, :unresolved, :run_mode, :expected
+    :ttl_ms, :lock_delay_ms, :renew_ms, :release_policy, :status, :purpose, :priority, :unresolved, :run_mode, :expected
 );
 
 -- name: end_runs
