@@ -77,6 +77,7 @@ class House:
 
     async def settled(self, *jobs: Job) -> list[Job]:
         """The jobs once none of them is waiting or running."""
+        assert jobs, "waiting for no job would never end"
 
         async def look() -> list[Job]:
             found = [await self.store.get(Job, job.job_id) for job in jobs]

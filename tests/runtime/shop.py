@@ -69,6 +69,17 @@ async def press(page: Any) -> None:
         await page.click("#go")
 
 
+class _Server(ThreadingHTTPServer):
+    """Its threads have a name by which a worker in the same process does not take them for a task's: browsers keep
+    connections open that they may need."""
+
+    daemon_threads = True
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        serve = self.process_request_thread
+        threading.Thread(target=serve, args=(request, client_address), name="leasekeeper-shop", daemon=True).start()
+
+
 class Shop:
     """Use as a context manager. `hits` grows as browsers come."""
 
@@ -86,8 +97,7 @@ class Shop:
             def log_message(self, *_: object) -> None:
                 """Quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:

@@ -176,7 +176,8 @@ async def test_a_data_directory_that_others_may_write_to_starts_no_keeper(sqlite
             assert (failed.state, failed.stop_reason) == ("scheduled", "BROWSER_LAUNCH_FAILED")
             assert "can be written to by other users (mode 0777)" in (await home.run_of(job)).message
         with pytest.raises(InputError, match="chmod go-w"):
-            await home.do()
+            async with home.worker():
+                pass
         home.data.chmod(0o755)
         (done,) = await home.do(await home.submit("visit"))
         assert done.state == "completed"
