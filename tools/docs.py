@@ -93,7 +93,7 @@ BLOCKED: Final = {
     Blocked.DUPLICATE: "not a state: the answer to a job whose idempotency key was used before",
 }
 SCOPES: Final = {
-    Scope.READ: "dashboards and scripts that look: lists, single records, why, counts",
+    Scope.READ: "dashboards and scripts that only read: lists, single records, why, counts",
     Scope.SUBMIT: "programs that submit jobs",
     Scope.WORK: "workers, and programs that lease profiles",
     Scope.OPERATE: "people who run the fleet: pause, disable, cancel, retry, revoke, replay; and the sweeper",
@@ -118,7 +118,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "a submitted job cannot run now (no `job_state`: it waits in its lane), or the head of a lane was not ready",
         ("task", "reason"),
     ),
-    EventType.JOB_UNBLOCKED: ("what blocked a job was looked at again", ("task", "reason")),
+    EventType.JOB_UNBLOCKED: ("what blocked a job was checked again", ("task", "reason")),
     EventType.JOB_DECIDED: ("a person decided about a job", ("action", "note", "from")),
     EventType.PROFILE_LOCK_CONFLICT: (
         "a job was due while its profile was taken",
@@ -524,8 +524,8 @@ def python() -> str:
         shown += [f"## {name}", _text(getattr(leasekeeper, name)), _methods(classes[name], handle)]
     shown += ["## lease", f"`with leasekeeper.{_call(calls['lease'])} as lease:`", _doc(leasekeeper.lease)]
     shown += ["## SyncLease", _text(leasekeeper.SyncLease), _methods(classes["SyncLease"], "lease")]
-    told = ("Client", "HeldLease", "SyncLease", "connect", "lease")
-    others = [name for name in leasekeeper.__all__ if name not in told]
+    described = ("Client", "HeldLease", "SyncLease", "connect", "lease")
+    others = [name for name in leasekeeper.__all__ if name not in described]
     return page(
         "Python",
         "```python\nfrom leasekeeper import connect\n```",

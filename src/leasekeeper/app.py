@@ -181,7 +181,7 @@ class App:
 Content = bytes | str | Path
 
 
-class Desk(Protocol):
+class RunBackend(Protocol):
     """What the runtime does for a run. Everything that writes is fenced by the run's lease."""
 
     @property
@@ -206,13 +206,13 @@ class Signal:
     message: str = ""
 
 
-AnyDesk = TypeVar("AnyDesk")
+AnyBackend = TypeVar("AnyBackend")
 
 
-class _Base(Generic[AnyDesk]):
+class _Base(Generic[AnyBackend]):
     """What both kinds of Run have: the job, its lease, and what it may do."""
 
-    def __init__(self, grant: Grant, task: Task, api: AnyDesk) -> None:
+    def __init__(self, grant: Grant, task: Task, api: AnyBackend) -> None:
         if grant.job is None:
             raise ValueError("a run of a task needs a job")
         self._grant = grant
@@ -275,10 +275,10 @@ class RunOver:
         return "<run over>"
 
 
-class Run(_Base[Desk]):
+class Run(_Base[RunBackend]):
     """One run of a task: the page in the leased profile, and what the task says about its progress."""
 
-    def __init__(self, grant: Grant, task: Task, api: Desk, page: "Page", context: "BrowserContext") -> None:
+    def __init__(self, grant: Grant, task: Task, api: RunBackend, page: "Page", context: "BrowserContext") -> None:
         super().__init__(grant, task, api)
         self.page = page
         self.context = context
@@ -321,7 +321,7 @@ class Run(_Base[Desk]):
         await self._api.attach(name, content)
 
 
-class SyncDesk(Protocol):
+class SyncRunBackend(Protocol):
     """The same for a plain `def` task, in its thread."""
 
     @property
@@ -338,11 +338,11 @@ class SyncDesk(Protocol):
     def attach(self, name: str, content: Content) -> None: ...
 
 
-class SyncRun(_Base[SyncDesk]):
+class SyncRun(_Base[SyncRunBackend]):
     """Run for a plain `def` task, with Playwright's sync API."""
 
     def __init__(
-        self, grant: Grant, task: Task, api: SyncDesk, page: "SyncPage", context: "SyncBrowserContext"
+        self, grant: Grant, task: Task, api: SyncRunBackend, page: "SyncPage", context: "SyncBrowserContext"
     ) -> None:
         super().__init__(grant, task, api)
         self.page = page

@@ -1,4 +1,4 @@
-"""Leasekeeper for programs: submit jobs, lease a profile, look at everything.
+"""Leasekeeper for programs: submit jobs, lease a profile, read every record.
 
 async with connect("sqlite:///leasekeeper.db") as client:
     await client.submit("sync_orders", account="store_us_018", payload={"day": "2026-01-31"})
@@ -142,7 +142,7 @@ class Client:
         return HeldLease(self, self._heartbeat, self._lost_leases, request, _span("wait", wait or 0))
 
     async def why(self, *, job: str | None = None, profile: str | None = None) -> Why:
-        """Why a job does not run, or a profile is not available, in codes, ids and times. `why_text` words it."""
+        """Why a job does not run, or a profile is not available, in codes, ids and times. `why_text` makes it text."""
         return explain(await self.store.why(job_id=job, profile_id=profile))
 
     async def get(self, kind: type[T], record_id: str) -> T:
@@ -235,11 +235,11 @@ class HeldLease:
                 await self._store.wait("", timedelta(seconds=pause))
         loop = asyncio.get_running_loop()
 
-        def tell(_why: str) -> None:
+        def lease_lost(_why: str) -> None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._lost_event.set)
 
-        self._hold = self._heartbeat.hold(self._grant.lease, sent_at, tell)
+        self._hold = self._heartbeat.hold(self._grant.lease, sent_at, lease_lost)
 
     async def _acquire(self) -> Grant:
         """Ask for the lease. If we are cancelled while the answer is under way, the lease is given back."""
@@ -382,7 +382,7 @@ class HeldLease:
         if not found:
             return
         await self._store.record(manual_use(self.lease, found, policy, datetime.now(UTC)))
-        await run_in_thread(directory.accept)  # what was told once is known: the next run must not find it again
+        await run_in_thread(directory.accept)  # it is in the log: the next run must not report it again
         by_person = self._request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
         if policy is not ManualUse.ACCEPT and not by_person:
             self._refused = Fail(Reason.MANUAL_USE_DETECTED, found)
@@ -459,7 +459,7 @@ class HeldLease:
         return settled
 
     async def _look_at_directory(self, facts: EndFacts) -> tuple[EndFacts, int | None]:
-        """What the directory tells of the ending, if the program asked for it; and of the browser that it opened."""
+        """What the directory shows about the ending, if the program asked for it; and of the browser that it opened."""
         directory = self._directory
         if directory is None or facts.browser is Browser.NOT_PROVEN:
             return facts, None

@@ -38,11 +38,11 @@ from typing import ClassVar, Self
 
 
 def safe_str(something: object) -> str:
-    """It as text, whatever its own way to tell that is worth."""
+    """`str(something)`, or a placeholder if its `__str__` raises."""
     try:
         return str(something)
     except Exception as error:  # noqa: BLE001 - other people's code
-        return f"{type(something).__name__}, which could not be told ({type(error).__name__})"
+        return f"{type(something).__name__}, whose __str__ raised ({type(error).__name__})"
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -167,7 +167,7 @@ class DeliveryRequest:
 class Fired:
     """What one commit made of one time of a schedule. Not `done`: the next call goes on with further profiles.
 
-    `skipped` counts profiles whose previous job had not ended. With `fault`, this machine cannot tell its times.
+    `skipped` counts profiles whose previous job had not ended. With `fault`, this machine cannot compute its times.
     """
 
     schedule_id: ScheduleId
@@ -243,8 +243,8 @@ class Store(Protocol):
 
         Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the
         lane waited; FIFO inside a lane. The cost does not depend on the number of jobs that cannot run. If the caller
-        is cancelled before it has the answer, its grants are given back. Lanes that turn out not to be ready are put
-        aside on the way; many of them are commits before the one that grants.
+        is cancelled before it has the answer, its grants are given back. Lanes that turn out not to be ready
+        are blocked on the way; many of them are commits before the one that grants.
         """
         ...
 
@@ -336,7 +336,7 @@ class Store(Protocol):
     async def heal(self, limit: int = MAX_IN_BATCH) -> int:
         """Wake lanes that wait for a routing key which is free: for a wake-up that was lost. Returns how many.
 
-        All keys are looked at, `limit` at a time.
+        All keys are checked, `limit` at a time.
         """
         ...
 
@@ -399,7 +399,7 @@ class Store(Protocol):
         ...
 
     async def note_token_uses(self, token_ids: Sequence[str]) -> None:
-        """These tokens were used just now. A commit of its own: call it aside of the requests, and rarely."""
+        """These tokens were used just now. A commit of its own: call it in the background, and rarely."""
         ...
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:

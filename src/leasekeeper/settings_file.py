@@ -1,4 +1,4 @@
-"""The settings file `leasekeeper.toml`: where it is looked for, and its text as values.
+"""The settings file `leasekeeper.toml`: where it is searched for, and its text as values.
 
 Knows no setting by name: config.py holds the table and checks what the file says against it.
 """

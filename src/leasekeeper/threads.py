@@ -1,4 +1,4 @@
-"""Blocking work of Leasekeeper's own, aside of the event loop.
+"""Blocking work of Leasekeeper's own, in threads beside the event loop.
 
 Not in the loop's own threads: tasks use those, and may leave all of them busy for ever.
 """
@@ -14,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_AT_ONCE: Final = 16
-_THREADS: Final = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="leasekeeper-aside")
+_THREADS: Final = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="leasekeeper-thread")
 
 
 async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -139,7 +139,7 @@ async def test_wrong_settings_are_a_finding() -> None:
 async def test_settings_say_where_they_come_from(sqlite_url: str, tmp_path: Path) -> None:
     made = site(sqlite_url, tmp_path)
     made.environ = {"LEASEKEEPER_LEASE_TTL": "90", "PATH": "/bin"}
-    assert (await verdict(made, "settings")).facts["told"] == {"lease_ttl": "environment"}
+    assert (await verdict(made, "settings")).facts["settings"] == {"lease_ttl": "environment"}
 
 
 async def test_only_what_is_wanted_is_examined(sqlite_url: str, tmp_path: Path) -> None:

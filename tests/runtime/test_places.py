@@ -225,7 +225,7 @@ async def test_a_program_that_was_refused_or_cancelled_keeps_no_lock(sqlite_url:
         fence = home.profiles / "p1" / ".leasekeeper" / "fence"
         whole = fence.read_bytes()
         fence.write_bytes(b"{")
-        with pytest.raises(Fail, match="look, then remove it"):
+        with pytest.raises(Fail, match="check it, then remove the file"):
             async with client.lease("p1") as lease:
                 await lease.user_data_dir()
         fence.write_bytes(whole)
@@ -349,7 +349,7 @@ async def test_a_worker_that_finds_two_profiles_in_a_row_empty_takes_no_more_unt
             await until(stopped)
             assert await waiting() == ["p1", "p2"]
             assert "2 profiles in a row (p1, p2) had a session and have an empty directory here" in caplog.text
-            assert f"looked for in {home.profiles}" in caplog.text
+            assert f"expected in {home.profiles}" in caplog.text
             assert (await home.store.get(Job, jobs[2].job_id)).state == "queued"
             said = await until(partial(unwell_reason, home))
             assert said.startswith("profiles are not here: 2 profiles in a row (p1, p2)")

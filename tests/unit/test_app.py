@@ -33,8 +33,8 @@ def test_a_task_is_registered_with_and_without_brackets() -> None:
     ]
 
 
-class Desk:
-    """A desk that writes down what it was asked for."""
+class FakeBackend:
+    """A backend that records what it was asked for."""
 
     stopping = False
 
@@ -94,7 +94,7 @@ def an_app(**options: Any) -> App:
     return app
 
 
-def a_run(api: Desk, *, allowed: tuple[str, ...] | None = None, **options: Any) -> Run:
+def a_run(api: FakeBackend, *, allowed: tuple[str, ...] | None = None, **options: Any) -> Run:
     grant = a_grant()
     assert grant.job is not None
     granted: Grant = replace(grant, job=replace(grant.job, allowed_actions=allowed))
@@ -166,7 +166,7 @@ def test_a_detector_must_look_for_something() -> None:
 
 
 async def test_what_a_run_says_goes_to_its_desk_after_a_look_at_the_lease() -> None:
-    api = Desk()
+    api = FakeBackend()
     run = a_run(api)
     await run.safe("open", flush=True)
     async with run.mutating("pay"):
@@ -178,7 +178,7 @@ async def test_what_a_run_says_goes_to_its_desk_after_a_look_at_the_lease() -> N
 
 
 async def test_a_section_that_fails_is_not_left() -> None:
-    api = Desk()
+    api = FakeBackend()
     with pytest.raises(ValueError, match="half"):
         async with a_run(api).mutating("pay"):
             raise ValueError("half")
@@ -200,7 +200,7 @@ async def test_a_section_that_fails_is_not_left() -> None:
 async def test_an_action_outside_the_lists_stops_the_run(
     allowed: tuple[str, ...] | None, actions: list[str] | None, action: str, passes: bool
 ) -> None:
-    run = a_run(Desk(), allowed=allowed, actions=actions)
+    run = a_run(FakeBackend(), allowed=allowed, actions=actions)
     if passes:
         run.action(action)
         assert run.signals == []
@@ -216,12 +216,12 @@ async def test_an_action_outside_the_lists_stops_the_run(
 
 async def test_a_shared_task_enters_no_section() -> None:
     with pytest.raises(Fail, match="must not change anything"):
-        async with a_run(Desk(), mode="shared").mutating("pay"):
+        async with a_run(FakeBackend(), mode="shared").mutating("pay"):
             raise AssertionError("it was entered")
 
 
 def test_a_signal_is_noted() -> None:
-    run = a_run(Desk())
+    run = a_run(FakeBackend())
     run.signal("LOGIN_REQUIRED", "a banner")
     assert run.signals == [Signal("LOGIN_REQUIRED", "a banner")]
 

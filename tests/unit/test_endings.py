@@ -150,8 +150,8 @@ def test_a_reason_that_nobody_registered_says_so_and_needs_a_person() -> None:
     assert (row.reason, row.retry, row.profile) == ("OUT_OF_STOK", RetryRule.NO, ProfileRule.REVIEW_REQUIRED)
     doubt = "there is no reason OUT_OF_STOK; did you mean OUT_OF_STOCK? "
     doubt += "Reasons of your own are registered with app.reason"
-    assert misspelt.words(app.reasons) == f"none left ({doubt})"
-    assert replace(misspelt, message="").words(app.reasons) == doubt
+    assert misspelt.full_message(app.reasons) == f"none left ({doubt})"
+    assert replace(misspelt, message="").full_message(app.reasons) == doubt
 
 
 @pytest.mark.parametrize("reason", [None, "TIMEOUT", "OUT_OF_STOCK"])
@@ -159,7 +159,7 @@ def test_of_a_known_reason_nothing_more_is_said(reason: str | None) -> None:
     app = App()
     app.reason("OUT_OF_STOCK")
     outcome = Outcome(reason=reason, message="m")
-    assert outcome.words(app.reasons) == "m"
+    assert outcome.full_message(app.reasons) == "m"
     assert outcome.row(app.reasons) == (failure(reason, app.reasons.get(reason)) if reason else None)
 
 

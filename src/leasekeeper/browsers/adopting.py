@@ -112,7 +112,7 @@ def _refuse(directory: Path) -> None:
 
 
 def _refused(directory: Path) -> str:
-    """What speaks against adopting it; empty if nothing does."""
+    """Why it cannot be adopted; empty if it can."""
     try:
         for path in (directory, directory / "Default"):
             if path.exists() and path.stat().st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""Profiles in a row that had a session and whose directories are empty: the worker looks in the wrong place.
+"""Profiles in a row that had a session and whose directories are empty: the worker uses the wrong data directory.
 
 A wrong data directory, or a disk that is not mounted, would send profile after profile to review.
 """
@@ -59,7 +59,7 @@ class EmptyDirectories:
         names = ", ".join(self._empty)
         raise ProfilesMissing(
             f"{len(self._empty)} profiles in a row ({names}) had a session and have an empty directory here, so no job "
-            f"is taken. Profiles without user_data_dir are looked for in {data_dir / 'profiles'}: is that the right "
+            f"is taken. Profiles without user_data_dir are expected in {data_dir / 'profiles'}: is that the right "
             "data_dir, and is its disk mounted? Jobs are taken again when one of the directories is there; if they are "
             "to be new, clear the profiles",
             self,

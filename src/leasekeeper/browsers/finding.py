@@ -28,7 +28,7 @@ _VERSION = re.compile(r"\b(\d{1,5})(?:\.\d+){1,3}\b")
 
 
 class BrowserNotFound(InputError):
-    """There is no browser to use. The message says where was looked and what to do."""
+    """There is no browser to use. The message says which places were searched and what to do."""
 
     code: ClassVar[str] = "BROWSER_NOT_FOUND"
 
@@ -62,7 +62,7 @@ def find_browser(setting: str | None = None, environ: Mapping[str, str] | None =
         path = _program(name, environ)
         if path is not None:
             return Found(path=path, source=name, version=version_of(path))
-    raise BrowserNotFound(f"there is no browser here (looked for Playwright's own, {', '.join(PROGRAMS)}); {ADVICE}")
+    raise BrowserNotFound(f"no browser found (searched for Playwright's own, {', '.join(PROGRAMS)}); {ADVICE}")
 
 
 def _program(name: str, environ: Mapping[str, str]) -> Path | None:
@@ -114,8 +114,8 @@ def _ask_version(path: str, _changed: int, _size: int) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BrowserNotFound(f"the browser {path} does not tell its version: {error}; {ADVICE}") from error
+        raise BrowserNotFound(f"the browser {path} does not report its version: {error}; {ADVICE}") from error
     found = _VERSION.search(answer.stdout.decode(errors="replace"))
     if found is None:
-        raise BrowserNotFound(f"{path} is not Chromium or Chrome: it does not tell its version; {ADVICE}")
+        raise BrowserNotFound(f"{path} is not Chromium or Chrome: it does not report its version; {ADVICE}")
     return found[0]

@@ -1,6 +1,6 @@
 """The driver `null`: no browser at all. For tests, and for benchmarks of everything around the browser.
 
-Tasks run under real leases, with heartbeats, steps, sections and evidence files. There is nothing to look at, so no
+Tasks run under real leases, with heartbeats, steps, sections and evidence files. There is nothing to see, so no
 screenshot; and nothing to close, so the clean close is proven by itself.
 """
 

@@ -29,7 +29,7 @@ SECTIONS: Final = {
         "settings": "Show each setting in force and where it comes from.",
         "tokens": "Who may call the service, and what each token allows.",
         "secrets": "Proxy passwords and signing keys that the store keeps encrypted.",
-        "db": "Look at the store's schema, and bring it up to date.",
+        "db": "Check the store's schema, and migrate it.",
         "doctor": "Check this installation; answer what to ask before more workers.",
         "demo": "See it work: a small fleet, a local shop, real browsers.",
     },

@@ -102,9 +102,9 @@ class Adoption:
         if self.adopted and not as_json:
             click.echo(f"adopted {_profiles(len(self.adopted))}")
         if self.refused and (wanted or self.adopted):
-            told = [f"  {profile_id}: {why}" for profile_id, why in list(self.refused.items())[:MAX_SHOWN]]
+            lines = [f"  {profile_id}: {why}" for profile_id, why in list(self.refused.items())[:MAX_SHOWN]]
             many = f"{_profiles(len(self.refused))} could not be adopted"
-            raise PartlyDone("\n".join([f"{many}; the fleet is in force, {len(self.adopted):,} adopted", *told]))
+            raise PartlyDone("\n".join([f"{many}; the fleet is in force, {len(self.adopted):,} adopted", *lines]))
         if self.ready and not self.adopted and not as_json:
             click.echo(
                 "not adopted: the first run of each would find it used by hand (MANUAL_USE_DETECTED);\n"

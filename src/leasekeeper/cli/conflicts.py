@@ -72,7 +72,7 @@ class Report:
 @output
 def command(top: int, store: str | None, as_json: bool) -> None:
     """Report which profiles, and which pairs of tasks, conflict most often."""
-    report = with_store(store, gather)
+    report = with_store(store, count_conflicts)
     if as_json:
         answer_json(
             {
@@ -87,7 +87,7 @@ def command(top: int, store: str | None, as_json: bool) -> None:
         click.echo(line)
 
 
-async def gather(store: "Store") -> Report:
+async def count_conflicts(store: "Store") -> Report:
     """Read the conflicts and count them."""
     events, complete = await _conflicts(store)
     tasks = await _tasks(store, events)

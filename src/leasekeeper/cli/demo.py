@@ -24,7 +24,7 @@ def command(folder: Path | None) -> None:
     """See it work: a fleet of ten profiles, a local shop, real browsers, and everything that can go wrong."""
     import asyncio
 
-    from leasekeeper.cli.demo_summary import tell
+    from leasekeeper.cli.demo_summary import print_summary
     from leasekeeper.demo.folder import taken
     from leasekeeper.demo.scenario import Stopped, play
 
@@ -43,7 +43,7 @@ def command(folder: Path | None) -> None:
         except Stopped:
             click.echo("stopped: the workers have ended, no browser is open")
             raise click.Abort from None
-        tell(result, place, screen)
+        print_summary(result, place, screen)
 
 
 def _is_terminal() -> bool:

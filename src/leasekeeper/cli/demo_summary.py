@@ -33,7 +33,7 @@ _PICTURES: Final = (".png", ".jpg", ".jpeg")
 _NEED_EYES: Final = (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED, ProfileState.STALE)
 
 
-def tell(result: "Result", place: "Place", screen: Screen) -> None:
+def print_summary(result: "Result", place: "Place", screen: Screen) -> None:
     """Everything that is left to say, on stdout."""
     for title, lines in (
         ("what became of each job, and why", _jobs(result, screen)),

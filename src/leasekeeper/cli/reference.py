@@ -61,8 +61,8 @@ def _command(command: click.Command, ctx: click.Context, heading: str) -> Iterat
         return
     yield from ("```", f"{ctx.command_path} {' '.join(command.collect_usage_pieces(ctx))}", "```", "")
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    told = [option for option in options if option.name not in _EVERYWHERE]
-    records = [record for option in told if (record := option.get_help_record(ctx)) is not None]
+    shown = [option for option in options if option.name not in _EVERYWHERE]
+    records = [record for option in shown if (record := option.get_help_record(ctx)) is not None]
     if records:
         yield from ("| option | meaning |", "|---|---|")
         yield from (f"| `{_in_table(names)}` | {_in_table(text)} |" for names, text in records)

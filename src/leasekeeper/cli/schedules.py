@@ -1,6 +1,6 @@
 """`leasekeeper schedules`: list, show, pause, resume, run.
 
-What a schedule is, the fleet file says; here it is looked at, stopped and started. Next times are computed here.
+What a schedule is, the fleet file says; here it is shown, paused and resumed. Next times are computed here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def line_of(schedule: Schedule, state: ScheduleState, now: datetime) -> Line:
 
 
 def times_of(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
-    """The next times, if this machine can tell them."""
+    """The next times, if this machine can compute them."""
     from leasekeeper.cron import next_times
 
     try:

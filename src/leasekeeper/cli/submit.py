@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leasekeeper.ports import Store
 
 MAX_CHARACTERS_OF_FILE: Final = 512 * 1024 * 1024
-MAX_TOLD: Final = 20
+MAX_SHOWN: Final = 20
 _WHITESPACE: Final = " \t\r\n"
 
 
@@ -161,8 +161,8 @@ def _documents(text: str, name: str) -> Iterator[object]:
         try:
             document, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            told = isinstance(error, json.JSONDecodeError)  # which says where
-            where = "" if told else f", in what begins on line {text.count(chr(10), 0, position) + 1}"
+            has_position = isinstance(error, json.JSONDecodeError)  # which says where
+            where = "" if has_position else f", in what begins on line {text.count(chr(10), 0, position) + 1}"
             raise InputError(f"{name} is not JSON: {error}{where}") from None
         if isinstance(document, list):
             yield from document
@@ -200,10 +200,10 @@ def _parsed(documents: Sequence[object]) -> list[JobSpec]:
         else:
             specs.append(spec)
             ids.append((number, spec.job_id, spec.idempotency_key))
-        if len(problems) > MAX_TOLD:
-            problems[MAX_TOLD:] = [Problem("", "and perhaps more")]
+        if len(problems) > MAX_SHOWN:
+            problems[MAX_SHOWN:] = [Problem("", "and perhaps more")]
             break
-    problems += islice(same_ids(ids), MAX_TOLD)
+    problems += islice(same_ids(ids), MAX_SHOWN)
     if problems:
         raise InputError("the jobs are not acceptable; none was submitted", problems)
     return specs
@@ -268,10 +268,10 @@ def _tell(answers: Sequence[Submitted]) -> None:
         return
     known = [answer for answer in answers if answer.already_handled]
     click.echo(f"submitted {len(answers) - len(known):,} jobs, {len(known):,} were already handled")
-    for answer in known[:MAX_TOLD]:
+    for answer in known[:MAX_SHOWN]:
         click.echo(f"  {sentence(answer)}")
-    if len(known) > MAX_TOLD:
-        click.echo(f"  … and {len(known) - MAX_TOLD:,} more")
+    if len(known) > MAX_SHOWN:
+        click.echo(f"  … and {len(known) - MAX_SHOWN:,} more")
 
 
 def sentence(answer: Submitted) -> str:

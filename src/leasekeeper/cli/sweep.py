@@ -38,7 +38,7 @@ def command(store: str | None, as_json: bool) -> None:
     if as_json:
         answer_json(encoded(swept))
         return
-    told = [f"{count:,} {words}" for name, words in WORDS.items() if (count := getattr(swept, name))]
-    click.echo(", ".join(told) or "nothing to do")
+    counts = [f"{count:,} {words}" for name, words in WORDS.items() if (count := getattr(swept, name))]
+    click.echo(", ".join(counts) or "nothing to do")
     if swept.webhooks_failed:
         click.echo("why: leasekeeper webhooks --state pending, or --state exhausted")

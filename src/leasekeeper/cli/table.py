@@ -68,7 +68,7 @@ class Screen:
 class Column(Generic[T]):
     """One column: `value` is an attribute's name or a function of the row.
 
-    `spare` tells how well it can be spared: 0 is never touched, the highest is shortened first. Down to
+    `spare` says how well the column can be spared: 0 is never touched, the highest is shortened first. Down to
     `least` it reads well. What is above MAX_NEEDED is then left out; only after that others get narrower.
     """
 

@@ -1,8 +1,8 @@
-"""What an error of the browser means: Playwright's own words in, a reason of the failure table out.
+"""What an error of the browser means: Playwright's message in, a reason of the failure table out.
 
 One ordered table, as data; the first row that fits wins, and what no row knows is TASK_ERROR. It reads the name of
 the error's class and its first line only: call logs and page texts below are written by the site, not by the browser.
-Knows no Playwright: both arrive as text, and what the text cannot tell (is the browser alive?) arrives as `Facts`.
+Knows no Playwright: both arrive as text, and what the text cannot say (is the browser alive?) arrives as `Facts`.
 """
 
 import re
@@ -53,7 +53,7 @@ _NODE: Final = (
     r"|ENOTFOUND|EAI_AGAIN)|socket hang up"
 )
 
-# Launch errors are judged by all they say: the browser's own words stand below the first line.
+# Launch errors are judged by all they say: the browser's own output stands below the first line.
 _LAUNCH: Final = (
     Row(
         Reason.PROFILE_IN_USE_ELSEWHERE,
@@ -105,7 +105,7 @@ def classify(kind: str, message: str, facts: Facts | None = None) -> str:
 
 
 def says_closed(kind: str, message: str) -> bool:
-    """Whether an error says that a page, a browser or the driver is gone; which of them, it does not say."""
+    """Whether an error says that a page, a browser or the Playwright process is gone, not which of them."""
     said = kind.endswith(".TargetClosedError") or "Connection closed" in message or "has been closed" in message
     return said and kind.startswith("playwright.")
 

@@ -18,7 +18,7 @@ class ConflictCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictDecision:
-    """What becomes of the job, and when somebody looks again."""
+    """What becomes of the job, and when it is checked again."""
 
     state: JobState
     decision: str

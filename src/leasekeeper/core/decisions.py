@@ -92,7 +92,7 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A person's word about one record. `version` is the one they looked at; None skips that check."""
+    """A person's word about one record. `version` is the one they saw; None skips that check."""
 
     target: Target
     id: str

@@ -1,4 +1,4 @@
-"""Webhook deliveries: the outbox, written in the same commit as the change that it tells of, and what becomes of it.
+"""Webhook deliveries: the outbox, written in the same commit as the change that it reports, and what becomes of it.
 
 Pure: what came of an attempt arrives as a value. A delivery is pending until its receiver said that it has it
 (delivered) or it was tried for the last time (exhausted). From there only a person sends it again.
@@ -36,7 +36,7 @@ VANISHED: Final = "whoever sent it last vanished before it was known what came o
 class Delivery:
     """One message that is owed to a webhook. While somebody sends it, it is due again only after their time.
 
-    `answer` is what the last attempt led to, in our words. `host` is where it goes: no host holds up the others.
+    `answer` is what the last attempt led to, as a sentence. `host` is where it goes: no host holds up the others.
     `attempts` counts all of them, so that none is taken for another; `spent` are those from before a person had it sent
     once more.
     """
@@ -97,7 +97,7 @@ def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
 def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter: float) -> Delivery | None:
     """The delivery after an attempt; None if it makes no difference any more.
 
-    That a receiver has it counts whenever it is told. That it does not counts only if nobody has taken the delivery
+    That a receiver has it counts whenever it is reported. That it does not counts only if nobody has taken the delivery
     since. `jitter` is a number from 0 to 1.
     """
     if delivery.state is DeliveryState.DELIVERED:

@@ -1,6 +1,6 @@
 """Detectors: an address, an element or a text that means "logged out", "security prompt" or a project's own reason.
 
-Pure: somebody else looks at the page and brings what was seen as `PageFacts`. A detector with several conditions
+Pure: the caller reads the page and passes what it saw as `PageFacts`. A detector with several conditions
 needs all of them; of several detectors the first registered wins.
 """
 
@@ -31,7 +31,7 @@ class Detector:
     """One sign on a page and the reason it stands for.
 
     `url` is the whole address, with `*` for any characters: `*://shop.test/login*`. `selector` is what Playwright
-    takes; `text` is looked for in the visible text, whatever its case and spacing.
+    takes; `text` is searched for in the visible text, whatever its case and spacing.
     """
 
     reason: str
@@ -58,7 +58,7 @@ def _problems(detector: Detector) -> Iterable[Problem]:
         yield Problem("reason", f"{detector.reason!r} must be {REASON_RULE}")
     conditions = {"url": detector.url, "selector": detector.selector, "text": detector.text}
     if all(value is None for value in conditions.values()):
-        yield Problem("", "needs a url, a selector or a text to look for")
+        yield Problem("", "needs a url, a selector or a text to search for")
     for name, value in conditions.items():
         if value is not None and not 0 < len(value.strip()) <= MAX_PATTERN:
             yield Problem(name, f"must be 1 to {MAX_PATTERN} characters")
@@ -89,7 +89,7 @@ def _plain(text: str) -> str:
 
 
 def selectors(detectors: Iterable[Detector]) -> frozenset[str]:
-    """The selectors that somebody has to look for before these detectors can judge a page."""
+    """The selectors that must be counted before these detectors can judge a page."""
     return frozenset(detector.selector for detector in detectors if detector.selector is not None)
 
 

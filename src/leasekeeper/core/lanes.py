@@ -131,7 +131,7 @@ def parked(key: str) -> Changes:
 
 
 def unparked(lane: Lane) -> Changes:
-    """Look again at a lane that waits for an account's key. It keeps its place: it has waited all along."""
+    """Check again a lane that waits for an account's key. It keeps its place: it has waited all along."""
     return NOTHING if lane.waits_on is None else {"waits_on": None, "hold": None}
 
 
@@ -150,7 +150,7 @@ def may_be_older_than_head(lane: Lane, job: Job) -> bool:
 def next_head(lane: Lane, heads: Iterable[Head], gone: JobId | None, waiting_at: datetime) -> Changes:
     """The head left the lane: the next of `heads` (the first two of the lane) takes its place.
 
-    A lane that gave a job starts to wait now; one whose head was put aside or cancelled has waited all along.
+    A lane that gave a job starts to wait now; one whose head was blocked or cancelled has waited all along.
     """
     following = next((head for head in heads if head.job_id != gone), None)
     if following is not None:

@@ -1,6 +1,6 @@
 """Placing a job: which profile it is for, and where it goes. Scheduled, blocked by itself, in conflict, or in its lane.
 
-Pure: the store looks up what is asked for here, and writes the job and its events as it is told.
+Pure: the store reads what is asked for here, and writes the job and its events as the answer says.
 """
 
 from collections.abc import Collection, Mapping

@@ -130,7 +130,7 @@ class Lane:
 
     `hold` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
     `verdict` is where the profile goes when the last of several sharers ends; `drain` is where a person sends it when
-    its last lease ends (None: nowhere), with `drain_reason`. `clean` tells whether the last ending was clean. `version`
+    its last lease ends (None: nowhere), with `drain_reason`. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
     set.
     """

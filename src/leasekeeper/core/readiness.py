@@ -1,8 +1,8 @@
 """The gate before anything is launched: facts → ready, or blocked with a reason. Blocked is not failed.
 
-Two gates. `job_gate` looks at what only this job asks for (environment, approval): such a job leaves its
-lane until the fact changes. `lane_gate` looks at what holds the whole profile (pause, state, lease): the
-lane is held once, and each job behind it shows the lane's reason.
+Two gates. `job_gate` checks what only this job asks for (environment, approval): such a job leaves its
+lane until the fact changes. `lane_gate` checks what blocks the whole profile (pause, state, lease): the
+lane is blocked once, and each job behind it shows the lane's reason.
 """
 
 from collections.abc import Mapping

@@ -47,7 +47,7 @@ class Selection:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether a profile with these labels is meant. Its account and pool are not looked at."""
+        """Whether a profile with these labels is meant. Its account and pool are not checked."""
         return self.labels.items() <= labels.items()
 
 

@@ -1,4 +1,4 @@
-"""Every ending of a run, decided: what becomes of the job, of the profile, and why, in words.
+"""Every ending of a run, decided: what becomes of the job, of the profile, and why, as a sentence.
 
 `settle` is for a holder that reports its own ending; `resolve` is for one that vanished (expired, revoked or
 not proven closed). Both only decide: the store applies the answer in one commit, if the lease still allows it.

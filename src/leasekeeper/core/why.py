@@ -1,6 +1,6 @@
 """`why`: why a job does not run or a profile is not available, what happens next, and what a person can do.
 
-Pure, and data only: the store gathers `WhyFacts` at one moment, `explain` turns them into a `Why` of codes, ids and
+Pure, and data only: the store reads `WhyFacts` at one moment, `explain` turns them into a `Why` of codes, ids and
 times. Sentences are made of it in `leasekeeper.wording`.
 """
 

@@ -170,7 +170,7 @@ class Webhook:
 class Why:
     """The answer about one job (`job` is set) or one profile, as it was at `now`.
 
-    `state` is the job's or the profile's; `reason` is why a job is blocked. `evidence`: the runs to look at before
+    `state` is the job's or the profile's; `reason` is why a job is blocked. `evidence`: the runs to read before
     deciding.
     """
 

@@ -14,7 +14,7 @@ from leasekeeper.demo.jobs import LAPTOP
 
 END_SECONDS: Final = 30.0
 GONE_SECONDS: Final = 15.0
-# In the environment of every worker, and so of its drivers: by this they are found again.
+# In the environment of every worker, and so of its Playwright processes: by this they are found again.
 MARK: Final = "LEASEKEEPER_DEMO"
 _LOOK_AGAIN: Final = 0.1
 _APP: Final = "leasekeeper.demo.tasks:app"
@@ -121,7 +121,7 @@ async def none_left(folder: Path) -> list[int]:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Every process that the demo of this folder brought about: workers, drivers, keepers and browsers."""
+    """Every process that the demo of this folder brought about: workers, Playwright processes, keepers and browsers."""
     marks = (f"{MARK}={folder}\0", f"LEASEKEEPER_KEEPER={folder}/", f"--user-data-dir={folder}/")
     found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _has_any(entry, marks)]
     return sorted(pid for pid in found if pid != os.getpid())

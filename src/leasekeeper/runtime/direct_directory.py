@@ -76,7 +76,7 @@ class DirectDirectory:
         return True
 
     def seal(self) -> str:
-        """Seal it as it is now. Returns what speaks against that; empty if nothing does."""
+        """Seal it as it is now. Returns why it cannot be sealed; empty if it was."""
         until = boot_time() + LINGER_SECONDS
         while (user := other_user_of(str(self.path))) is not None and boot_time() < until:
             time.sleep(0.05)  # waits: a browser's processes outlive it for a moment, and report nothing

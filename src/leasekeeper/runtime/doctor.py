@@ -1,7 +1,7 @@
-"""`leasekeeper doctor`: for each check, how its facts are gathered here and which rule of the core judges them.
+"""`leasekeeper doctor`: for each check, how its facts are read here and which rule of the core judges them.
 
 Changes nothing: a store is not made or migrated, the trial browser has a directory of its own. What several checks
-need is gathered once. A check that needs a store that cannot be used is skipped.
+need is read once. A check that needs a store that cannot be used is skipped.
 """
 
 import os
@@ -46,7 +46,7 @@ from leasekeeper.stores.sqlite.schema import exists
 from leasekeeper.threads import run_in_thread
 
 ALL: Final[tuple[Check, ...]] = (*CHECKS, *(question.check for question in QUESTIONS))
-_TOLD: Final = (settings.Source.FILE, settings.Source.ENVIRONMENT)
+_GIVEN: Final = (settings.Source.FILE, settings.Source.ENVIRONMENT)
 _STORE_ADVICE: Final = "Check the URL (LEASEKEEPER_STORE, --store), and that the server or the disk is there."
 
 
@@ -56,7 +56,7 @@ class _Unknown(Exception):
 
 @dataclass(slots=True)
 class Installation:
-    """One installation under examination. Facts are gathered when first needed, and kept."""
+    """One installation under examination. Facts are read when first needed, and kept."""
 
     config: Config
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -142,9 +142,9 @@ class Installation:
 
 async def _settings(site: Installation) -> Verdict:
     found = settings.effective(site.environ, store=site.config.store)
-    told = {row.setting.name: row.source.value for row in found.rows if row.source in _TOLD}
+    given = {row.setting.name: row.source.value for row in found.rows if row.source in _GIVEN}
     place = f" from {found.file} and the environment" if found.file is not None else " from the environment"
-    return ok(f"{count(len(told), 'setting')}{place}, all valid", told=told, file=str(found.file or ""))
+    return ok(f"{count(len(given), 'setting')}{place}, all valid", settings=given, file=str(found.file or ""))
 
 
 async def _schema(site: Installation) -> Verdict:
@@ -263,7 +263,7 @@ async def examine(
 ) -> list[Finding]:
     """Every check that is wanted (ids or groups; none: all), in the order of the table.
 
-    `load` reads the settings; wrong ones are a finding too. `progress` is told before each check.
+    `load` reads the settings; wrong ones are a finding too. `progress` is called before each check.
     """
     wanted = [check for check in ALL if not only or check.id in only or check.group in only]
     try:

@@ -1,4 +1,4 @@
-"""How a run came to its end, decided from what the worker saw. Pure: the runner looks, this module judges."""
+"""How a run came to its end, decided from what the worker saw. Pure: the runner observes, this module decides."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ class Outcome:
         """How its reason is treated, in an app that registered `own`."""
         return None if self.reason is None else handed_in(self.reason, own)
 
-    def words(self, own: Mapping[str, Failure]) -> str:
+    def full_message(self, own: Mapping[str, Failure]) -> str:
         """The message; of a reason that nobody registered also that, and what it may have meant."""
         doubt = "" if self.reason is None else unknown_here(self.reason, own)
         return f"{self.message} ({doubt})" if doubt and self.message else self.message or doubt

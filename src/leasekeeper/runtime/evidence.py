@@ -1,4 +1,4 @@
-"""The evidence of one run while it is gathered: files on disk, and whether all of it could be saved."""
+"""The evidence of one run while it is collected: files on disk, and whether all of it could be saved."""
 
 import asyncio
 from collections.abc import Callable

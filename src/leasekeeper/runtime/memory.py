@@ -129,7 +129,7 @@ def memory_of_sessions(limits: dict[int, int]) -> dict[int, int]:
 
 
 def _share(pid: int, resident: int) -> int:
-    """A process's share of memory; of one that may not be looked into, all but the files that it has mapped."""
+    """A process's share of memory; of one that may not be read, all but the files that it has mapped."""
     files: tuple[tuple[str, Callable[[str], bool]], ...] = (
         ("smaps_rollup", lambda line: line.startswith("Pss:")),
         ("status", lambda line: line.startswith(("RssAnon:", "RssShmem:"))),

@@ -411,7 +411,7 @@ class Runner:
         return Ending(
             ref=current.grant.lease.ref,
             reason=outcome.reason,
-            message=outcome.words(self._app.reasons),
+            message=outcome.full_message(self._app.reasons),
             retry=outcome.retry,
             facts=facts,
             registered=outcome.row(self._app.reasons),

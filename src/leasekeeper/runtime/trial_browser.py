@@ -146,8 +146,8 @@ async def _why_not(error: Exception, link: KeeperLink, config: BrowserConfig) ->
     refused: LaunchRefused | None = None
     with suppress(ReportUnreadable, OSError):
         refused = link.refusal()
-    words = refused.message if refused is not None else summary(str(error), str)
-    return f"the browser does not start: {words or type(error).__name__}"
+    message = refused.message if refused is not None else summary(str(error), str)
+    return f"the browser does not start: {message or type(error).__name__}"
 
 
 async def _unclean(link: KeeperLink, config: BrowserConfig) -> str:

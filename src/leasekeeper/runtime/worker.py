@@ -64,8 +64,8 @@ class WorkerOptions:
 def _check_reasons(app: App) -> None:
     """Refuse detectors of reasons that nobody knows. Not before: an app may register them in any order."""
     own = [detector for task in app.tasks.values() for detector in task.detectors]
-    told = {each.reason: unknown_here(each.reason, app.reasons) for each in (*app.detectors, *own)}
-    problems = [Problem("detector", fault) for fault in told.values() if fault]
+    faults = {each.reason: unknown_here(each.reason, app.reasons) for each in (*app.detectors, *own)}
+    problems = [Problem("detector", fault) for fault in faults.values() if fault]
     if problems:
         raise InputError("the worker did not start", problems)
 

@@ -1,6 +1,6 @@
 """Fleet files at the edge: what may stand in fleet.yaml, as tables, and how a file becomes a `Fleet`.
 
-Looks at one file only; whether its references lead somewhere is for `core.fleet.check_fleet` to say.
+Reads one file only; whether its references lead somewhere is for `core.fleet.check_fleet` to say.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Jobs at the edge: one table says which fields a job has, what each may be, and which old names it goes by.
 
 Aliases are accepted on input and never stored. A version that this program does not know is refused before
-anything else is looked at.
+anything else is checked.
 """
 
 import json
@@ -215,13 +215,13 @@ JOB: Final = Record(
         Field(
             name="conflict_delay_seconds",
             kind=Integer(*CONFLICT_DELAY_SECONDS),
-            doc="when to look again under on_conflict: reschedule",
+            doc="when to try again under on_conflict: reschedule",
         ),
         Field(name="retry", kind=RETRY, doc="this job's own retry rule"),
         Field(
             name="callback_url",
             kind=Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=_check_web_address),
-            doc="the webhook that is told how the job ended",
+            doc="the webhook that is called when the job has ended",
         ),
         Field(name="created_at", kind=Time(), doc="when the job was made; without it, when it arrived"),
         labels("job"),

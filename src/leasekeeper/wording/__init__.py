@@ -31,7 +31,7 @@ UNBLOCKED_BY: Final[Mapping[Blocked, str]] = {
     Blocked.CAPACITY: "starts by itself when the pool has a free lease, or raise its limit in fleet.yaml",
     Blocked.APPROVAL: "a person must approve it",
     Blocked.NO_WORKER: "start a worker that offers this task in this pool",
-    Blocked.DUPLICATE: "nothing: the first job with this key was accepted, look at that one",
+    Blocked.DUPLICATE: "nothing: the first job with this key was accepted, see that one",
 }
 
 

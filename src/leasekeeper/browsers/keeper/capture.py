@@ -19,7 +19,7 @@ _FRAME = b'{"method":"Page.screencastFrame"'
 
 
 class Cdp:
-    """Speaks to the browser directly. Answers to other people's questions are passed over.
+    """Sends commands to the browser directly. Answers to other people's questions are passed over.
 
     `broken_off`: the worker's last command was cut off. `inside`: the browser's last message was not read to its end.
     """

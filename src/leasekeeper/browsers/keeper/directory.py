@@ -68,7 +68,7 @@ def singleton_lock(user_data_dir: str) -> str | None:
 def locked_database(user_data_dir: str) -> str | None:
     """A database of the directory that a live browser has locked; None if there is none.
 
-    Such a browser may be in another container, where neither its process nor its host's name tells that it lives.
+    Such a browser may be in another container, where neither its process nor its host's name shows that it is alive.
     Only asks: taking such a lock, however briefly, could make a browser that starts now give its database up.
     """
     try:

@@ -59,7 +59,7 @@ def record_token(user_data_dir: str, token: int, lease_id: str, run_id: str) -> 
     try:
         fence = read_fence(user_data_dir)
     except FenceUnreadable as error:
-        message = f"{path} cannot be read ({error}), so it is unknown who was here last; look, then remove it"
+        message = f"{path} cannot be read ({error}), so nobody knows who was here last; check it, then remove the file"
         raise Refused("STALE_TOKEN", message) from None
     if fence is not None:
         if fence.refuses(token, run_id):

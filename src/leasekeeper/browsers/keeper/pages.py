@@ -1,6 +1,6 @@
 """What the worker was doing and where: the last commands, and which page each session belongs to.
 
-Learnt by looking at the traffic that passes, a few bytes per message; only events about targets and navigation are
+Learnt from the traffic that passes, a few bytes per message; only events about targets and navigation are
 read in full. No payload is kept, and addresses lose user names, queries and fragments before they are stored.
 """
 

@@ -1,6 +1,6 @@
 """Who lives in a profile directory, read from /proc. Knows nothing of leases.
 
-A browser's own child processes rewrite their command line into one string, so a flag's value is looked for in both
+A browser's own child processes rewrite their command line into one string, so a flag's value is searched for in both
 forms; a browser that we started is also known by its session, which its children share.
 """
 
@@ -27,7 +27,7 @@ def family_of(session: int, user_data_dir: str) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """True for a process that exists and has not ended; one that may not be looked at counts as alive."""
+    """True for a process that exists and has not ended; one that may not be read counts as alive."""
     fields = _stat(pid)
     return fields is not None and fields[0] not in ("Z", "X")
 

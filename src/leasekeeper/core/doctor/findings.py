@@ -1,6 +1,6 @@
 """What a check of `leasekeeper doctor` answers: a status, what was found, what to do, and the facts as data.
 
-Beside the types, the words that verdicts are put in: counts, durations, sizes, the first few of a list.
+Beside the types, the text of verdicts: counts, durations, sizes, the first few of a list.
 """
 
 from collections.abc import Mapping, Sequence

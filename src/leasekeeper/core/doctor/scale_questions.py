@@ -51,7 +51,7 @@ class ScaleFacts:
 
 @dataclass(frozen=True, slots=True)
 class But:
-    """What speaks against a yes, and what to do about it."""
+    """What is wrong, and what to do about it."""
 
     found: str
     todo: str
@@ -171,7 +171,7 @@ def lost_resolved(facts: ScaleFacts) -> Verdict:
         f"by each profile's release policy ({chosen})",
         But(
             f"{count(facts.reviews, 'review')} open, the oldest for {span(age)}",
-            "Decide them ('leasekeeper reviews'): until then these profiles and jobs stand still.",
+            "Decide them ('leasekeeper reviews'): until then these profiles and jobs wait.",
         )
         if age > REVIEW_OLD
         else None,

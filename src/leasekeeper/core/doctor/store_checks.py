@@ -146,7 +146,7 @@ def _worker_trouble(
     if silent:
         return (
             f"{count(len(silent), 'worker')} stopped reporting without a goodbye: {names(silent)}",
-            "Look at the log of each: it was killed, or it cannot reach the store.",
+            "Read the log of each: it was killed, or it cannot reach the store.",
         )
     return None
 

@@ -1,7 +1,7 @@
 """Granting leases: the next safe jobs for a worker, or one profile for somebody who asks for it.
 
 The one place where capacity is given out. Candidate lanes are locked first, and everything that decides is read
-after that; a lane that turns out not to be safe is held or parked in passing, so that nobody looks at it again.
+after that; a lane that turns out not to be safe is blocked or parked in passing, so that no later claim reads it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -82,25 +82,25 @@ class _Granting:
 
 @dataclass(slots=True)
 class Patience:
-    """How many lanes that cannot run a transaction may still put aside. `unfinished`: it met more than that."""
+    """How many lanes that cannot run a transaction may still block or park. `unfinished`: it met more than that."""
 
     left: int
     unfinished: bool = False
 
 
 def claim(tx: Tx, ctx: Context, request: ClaimRequest, patience: Patience) -> list[Grant]:
-    """Up to `limit` jobs with their leases. Rounds go on only while heads had to be put aside.
+    """Up to `limit` jobs with their leases. Rounds go on only while heads had to be blocked.
 
-    Each looks at twice as many lanes: what cannot run, however much of it comes first, must not hide what can.
+    Each reads twice as many lanes: what cannot run, however much of it comes first, must not hide what can.
     """
     grants: list[Grant] = []
     for number in range(MAX_ROUNDS):
         wanted = request.limit - len(grants)
         look_at = max(wanted, min(wanted << number, WIDEST_ROUND, patience.left))
-        round_grants, aside = _claim_round(tx, ctx, request, wanted, look_at)
+        round_grants, blocked = _claim_round(tx, ctx, request, wanted, look_at)
         grants += round_grants
-        patience.left -= aside
-        if not aside or len(grants) >= request.limit:
+        patience.left -= blocked
+        if not blocked or len(grants) >= request.limit:
             break
         if patience.left <= 0:
             patience.unfinished = True
@@ -109,7 +109,7 @@ def claim(tx: Tx, ctx: Context, request: ClaimRequest, patience: Patience) -> li
 
 
 def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest], patience: Patience) -> list[list[Grant]]:
-    """Several claims in one transaction. Those that differ only in how many they want are one look at the lanes."""
+    """Several claims in one transaction. Those that differ only in how many they want are one read of the lanes."""
     answers: list[list[Grant]] = [[] for _ in requests]
     for request, indexes in _alike(requests):
         grants = iter(claim(tx, ctx, request, patience))
@@ -119,9 +119,9 @@ def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest], patience: 
 
 
 def expect(tx: Tx, requests: Sequence[ClaimRequest]) -> None:
-    """Say that these claims come later in the transaction, so that their first look can travel with what is before.
+    """Say that these claims come later in the transaction, so that their first read can travel with what is before.
 
-    That look does not see what is settled before it: who gets too little must claim once more.
+    That read does not see what is settled before it: who gets too little must claim once more.
     """
     groups = _alike(requests)
     if len(groups) == 1:
@@ -144,7 +144,7 @@ def _alike(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[in
 
 
 def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, look_at: int) -> tuple[list[Grant], int]:
-    """One look at the ready lanes. The second answer: how many were put aside, as others may be ready behind them."""
+    """One read of the ready lanes. The second answer: how many were blocked, as others may be ready behind them."""
     (lanes,) = tx.read(_ready(request, look_at))
     if not lanes:
         return [], 0
@@ -163,15 +163,15 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, look_
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=works)
     free = _lock_keys(tx, works, round_)
     queue = heads_by_profile(heads)
-    aside = 0
+    blocked = 0
     for work in works:
         if len(round_.grants) >= wanted:
             break
         if work.account.routing is not Routing.PROFILE and work.account.account_id not in free:
             continue
-        aside += not _claim_head(round_, work, queue.get(work.lane.profile_id), request, now)
+        blocked += not _claim_head(round_, work, queue.get(work.lane.profile_id), request, now)
     round_.save(tx)
-    return round_.grants, aside
+    return round_.grants, blocked
 
 
 def claim_lane(
@@ -206,7 +206,7 @@ def claim_lane(
 def _ready(request: ClaimRequest, look_at: int) -> tuple[str, Params]:
     """The query that locks the best ready lanes which nobody else is taking.
 
-    Lanes of each task are in an order of their own, so a worker of several tasks looks at the first few of each: some
+    Lanes of each task are in an order of their own, so a worker of several tasks reads the first few of each: some
     more than it wants, as others may hold them.
     """
     common = {"pool": request.pool, "limit": look_at, "engine": request.engine}
@@ -245,7 +245,7 @@ def read_held_keys(rows: Iterable[Row]) -> dict[str, int]:
 def _claim_head(
     round_: _Granting, work: Work, found: tuple[list[Head], Row] | None, request: ClaimRequest, now: datetime
 ) -> bool:
-    """Grant the lane's head if it is safe; otherwise put the head or the lane aside. False: it was put aside."""
+    """Grant the lane's head if it is safe; otherwise block the head or the lane. False: it was blocked."""
     heads, row = found or ([], {})
     if not heads or heads[0].job_id != work.lane.head_job_id:
         work.change(next_head(work.lane, heads, None, work.lane.waiting_at))

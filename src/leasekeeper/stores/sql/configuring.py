@@ -174,7 +174,7 @@ def _affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[s
 
 
 def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str]) -> None:
-    """Lanes are gated anew, and jobs that were blocked by themselves are looked at again."""
+    """Lanes are gated anew, and jobs that were blocked by themselves are checked again."""
     now, works, (known, rows) = lock(tx, profiles, ("known_tasks", {}), ("blocked_jobs", {"ids": list(profiles)}))
     placer = Placer(tx, ctx, now, works, known)
     changed = []

@@ -176,7 +176,7 @@ def check_version(what: str, decision: Decision, version: int) -> None:
     if decision.version is not None and decision.version != version:
         raise VersionConflict(
             f"{what} {decision.id} changed since it was read (version {decision.version}, now {version}); "
-            "look at it again, then decide",
+            "read it again, then decide",
             version=version,
         )
 

@@ -131,7 +131,7 @@ def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> Refusal | N
 
 
 def lost(ref: LeaseRef, why: Refusal | None) -> None:
-    """Turn a refusal into the exception that tells a holder to stop."""
+    """Turn a refusal into the exception that makes a holder stop."""
     if why is not None:
         kind = LeaseExpired if why is Refusal.OVERDUE else LeaseLost
         raise kind(

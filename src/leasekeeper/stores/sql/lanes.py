@@ -92,7 +92,7 @@ def unknown(tx: Tx, ids: Sequence[str]) -> list[tuple[str, Params]]:
 
 
 def remember(tx: Tx, configs: Iterable[Row]) -> None:
-    """Keep configuration that was read, as of the revision that the clock told."""
+    """Keep configuration that was read, as of the revision that was read with the clock."""
     for row in configs:
         proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
         tx.fresh[row["profile_id"]] = (tx.revision, (read_profile(row), read_account(row), proxy))
@@ -197,7 +197,7 @@ _decided_on = itemgetter(*DECIDED_ON)
 
 def next_version(work: Work) -> int:
     """The version the lane will have: the next one if something changed that a person decides on. Jobs that come
-    and go are no reason to look again."""
+    and go are no reason to compute it again."""
     return _version(work, _write_lane(work.lane))
 
 
@@ -207,7 +207,7 @@ def _version(work: Work, row: Row) -> int:
 
 
 def refresh(work: Work, now: datetime) -> None:
-    """Look anew at what holds the lane."""
+    """Compute again what blocks the lane."""
     work.change(refreshed(work, now))
 
 

@@ -31,7 +31,7 @@ from leasekeeper.wording import too_old
 
 T = TypeVar("T")
 
-MAX_TOLD = 3  # webhooks of one job, the newest of them, when somebody asks why
+MAX_SHOWN = 3  # webhooks of one job, the newest of them, when somebody asks why
 
 # States whose shown form is not the stored one, or that have an index of their own.
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
@@ -76,7 +76,7 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
     params: dict[str, Any] = {"limit": limit + 1}
     pieces = [spec.prefix]
     if kind is Event and "run_id" in where:
-        # A run that is no longer kept may have left events: they are looked for everywhere.
+        # A run that is no longer kept may have left events: they are searched for everywhere.
         (runs,) = tx.read(("profile_of_run", {"run_id": where["run_id"]}))
         if runs:
             params["run_profile"] = runs[0]["profile_id"]
@@ -158,7 +158,7 @@ def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
     """What a queued job's shown state depends on besides its lane: full pools, tasks that no live worker offers, and
     profiles that a newer browser opened last than any live worker has.
 
-    A task that nobody ever offered is not looked for: its jobs are not queued but blocked.
+    A task that nobody ever offered is not searched for: its jobs are not queued but blocked.
     """
     now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
     offered = _offered(tx, ctx, now)
@@ -308,7 +308,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
     owed: Sequence[Row] = []
     counted: Sequence[Row] = []
     if job is not None and job.callback_url is not None:
-        owed, counted = tx.read(("deliveries_of", {"job_id": job.job_id, "limit": MAX_TOLD}), ("count_deliveries", {}))
+        owed, counted = tx.read(("deliveries_of", {"job_id": job.job_id, "limit": MAX_SHOWN}), ("count_deliveries", {}))
     ran = find(tx, ctx, RunRecord, {"run_id": job.run_id}, None, 1).items if job and job.run_id else []
     return WhyFacts(
         now=now,

@@ -39,7 +39,7 @@ from leasekeeper.stores.sql.submitting import Placer, write_job
 from leasekeeper.wire.jobs import fingerprint
 
 PAGE: Final = 1_000
-MAX_SCANNED: Final = 20_000  # profiles that one commit looks at, whether they are selected or not
+MAX_SCANNED: Final = 20_000  # profiles that one commit reads, whether they are selected or not
 _NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -50,7 +50,7 @@ def any_due(tx: Tx) -> bool:
 
 
 def fire(tx: Tx, ctx: Context, limit: int) -> tuple[list[Fired], bool]:
-    """Make up to `limit` jobs of schedules that are due, and tell whether there may be more that are.
+    """Make up to `limit` jobs of schedules that are due, and say whether there may be more that are.
 
     Nothing, if somebody else fires or applies a fleet now.
     """
@@ -147,7 +147,7 @@ class _Round:
         return evolve(state, firing_after=after)
 
     def _select(self, schedule: Schedule, at: datetime, after: str, *, by_hand: bool) -> tuple[_Firing, str]:
-        """The next profiles of a time, as many as there is room for, and the last one that was looked at."""
+        """The next profiles of a time, as many as there is room for, and the last one that was read."""
         firing = _Firing(schedule=schedule, at=at, by_hand=by_hand, profiles=[])
         self._firings.append(firing)
         select = schedule.select

@@ -26,7 +26,7 @@ MAX_HOSTS = 500
 
 def due(tx: Tx, after: str, look: DeliveryRequest) -> tuple[list[str], str | None]:
     """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
-    more hosts than one look takes in."""
+    more hosts than one read takes in."""
     now, _ = tx.clock()
     (rows,) = tx.read(("due_deliveries", {"after": after, "now": to_us(now), "hosts": MAX_HOSTS, "each": look.each}))
     hosts = sorted({row["host"] for row in rows})

@@ -428,7 +428,7 @@ def wake(tx: Tx, keys: Sequence[str]) -> int:
 
 def free_parked_keys(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
     """Of the keys that lanes wait for, a page after this one: those that nobody holds. The second answer: what to go
-    on after, if there are more. It takes no locks: `wake` looks again."""
+    on after, if there are more. It takes no locks: `wake` checks again."""
     (rows,) = tx.read(("parked_keys", {"after": after, "limit": limit}))
     keys = [row["waits_on"] for row in rows]
     (counts,) = tx.read(("account_keys", {"accounts": sorted({account_of(key) for key in keys})}))

@@ -75,7 +75,7 @@ SHORTEST_TTL = timedelta(seconds=1)  # as of the setting lease_ttl: a shorter on
 LONGEST_TTL = timedelta(days=30)
 
 
-# More jobs than these are fingerprinted aside of the event loop.
+# More jobs than these are fingerprinted in a thread.
 FEW = 4
 
 
@@ -86,7 +86,7 @@ def _bodies(specs: Sequence[JobSpec]) -> list[str]:
 class Ids:
     """UUIDs of version 7: random, but in the order they were made, so that newest-first lists need no other key.
 
-    Within a millisecond a counter of 12 bits keeps the order; one that runs over borrows from the next millisecond.
+    Within a millisecond a counter of 12 bits keeps the order; one that overflows continues in the next millisecond.
     """
 
     def __init__(self) -> None:
@@ -443,7 +443,7 @@ class SqlStore(AccessOperations):
         return await self._engine.change(lambda tx: pruning.prune(tx, retention, limit))
 
     async def _wake(self, keys: Sequence[str]) -> int:
-        """Ready the lanes that waited for these keys, and tell whoever waits for work.
+        """Ready the lanes that waited for these keys, and notify those who wait for work.
 
         In a commit of its own, after the one that freed the keys: taking other profiles' locks inside that one
         could make two of them wait for each other. If it fails, what was committed before still stands, and

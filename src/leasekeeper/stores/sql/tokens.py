@@ -1,4 +1,4 @@
-"""API tokens in the tables: created with their hash, looked up by id in one read, revoked by a person."""
+"""API tokens in the tables: created with their hash, found by id in one read, revoked by a person."""
 
 from collections.abc import Sequence
 
