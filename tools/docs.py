@@ -121,10 +121,10 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.JOB_UNBLOCKED: ("what blocked a job was checked again", ("task", "reason")),
     EventType.JOB_DECIDED: ("a person decided about a job", ("action", "note", "from")),
     EventType.PROFILE_LOCK_CONFLICT: (
-        "a job was due while its profile was taken",
+        "a job was due while its profile was leased to another run, or somebody without a job was refused the profile",
         (
-            "profile_id", "blocked_job_id", "blocked_task", "current_job_id", "current_run_id",
-            "current_worker_id", "current_profile_id", "decision", "next_check_seconds", "cause",
+            "profile_id", "blocked_job_id", "blocked_task", "blocked_purpose", "blocked_worker_id", "current_job_id",
+            "current_run_id", "current_worker_id", "current_profile_id", "decision", "next_check_seconds", "cause",
         ),
     ),
     EventType.LEASE_GRANTED: ("a lease began", ("token", "routing_key", "purpose", "mode", "attempt")),

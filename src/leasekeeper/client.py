@@ -231,6 +231,7 @@ class HeldLease:
             except ProfileBusy:
                 if boot_time() >= until:
                     raise
+                self._request = replace(self._request, again=True)
                 pause = min(ASK_AGAIN.total_seconds(), max(0.0, until - boot_time()))
                 await self._store.wait("", timedelta(seconds=pause))
         loop = asyncio.get_running_loop()

@@ -74,7 +74,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """Somebody wants one profile, without a job."""
+    """Somebody wants one profile, without a job. `again`: they asked before, and that it was refused is in the log."""
 
     profile_id: ProfileId
     worker_id: WorkerId
@@ -84,6 +84,7 @@ class LeaseRequest:
     ttl: timedelta | None = None
     release_policy: ReleasePolicy | None = None
     engine: int | None = None
+    again: bool = False
 
 
 @quick_init
@@ -244,12 +245,16 @@ class Store(Protocol):
         Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the
         lane waited; FIFO inside a lane. The cost does not depend on the number of jobs that cannot run. If the caller
         is cancelled before it has the answer, its grants are given back. Lanes that turn out not to be ready
-        are blocked on the way; many of them are commits before the one that grants.
+        are blocked on the way; many of them are commits before the one that grants. Jobs of a granted lane whose
+        `on_conflict` is not `wait` follow it in the same commit, a few; `promote` takes the rest.
         """
         ...
 
     async def acquire(self, request: LeaseRequest) -> Grant:
-        """Lease one profile without a job, under the same limits. Raises ProfileBusy with the reason and holder."""
+        """Lease one profile without a job, under the same limits. Raises ProfileBusy with the reason and holder.
+
+        A refusal because another run has the profile, or its account's key, is a conflict, with an event.
+        """
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
@@ -321,7 +326,12 @@ class Store(Protocol):
         ...
 
     async def promote(self, limit: int = MAX_IN_BATCH) -> int:
-        """Move scheduled jobs that are due into their lanes (or to blocked, or by `on_conflict`). Returns how many."""
+        """Move scheduled jobs that are due into their lanes (or to blocked, or by `on_conflict`). Then move jobs out of
+        their lanes that do not want to wait while another run has their profile or account's key. Returns how many.
+
+        The cost of the second does not depend on lanes without such jobs. A job's own run is never its conflict, and
+        one that a person approved or put back waits.
+        """
         ...
 
     async def fire(self, limit: int = MAX_IN_BATCH) -> list[Fired]:

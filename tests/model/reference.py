@@ -261,6 +261,10 @@ class Model:
         if not (follow_conflict and self._conflicts(job)):
             self._put(job, "queued")
             return None
+        return self._follow(job)
+
+    def _follow(self, job: Work) -> str:
+        """What a job does that is in conflict."""
         match job.spec.on_conflict:
             case "reschedule":
                 job.run_at = self.now + timedelta(seconds=job.spec.conflict_delay_seconds)
@@ -272,6 +276,14 @@ class Model:
             case _:
                 self._put(job, "queued")
         return job.spec.on_conflict.value
+
+    def _meet(self, profile: str) -> int:
+        """Jobs that wait in the lane and do not want to wait for somebody else's lease. Those of people do."""
+        found = [job for job in self.lane(profile) if job.spec.on_conflict != "wait" and not job.approved]
+        met = [job for job in found if self._conflicts(job)]
+        for job in met:
+            self._follow(job)
+        return len(met)
 
     def _conflicts(self, job: Work) -> bool:
         """Somebody else's lease, or what one left behind, is what keeps the job from running now."""
@@ -305,8 +317,9 @@ class Model:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.run_at and job.run_at <= self.now]
         for job in due:
             self._place(job, follow_conflict=True)
+        met = sum(self._meet(profile) for profile in self.profiles)
         self._move_on()
-        return len(due)
+        return len(due) + met
 
     # Leases are granted
 
@@ -345,6 +358,7 @@ class Model:
         job.attempt += 1
         if self.lane(job.profile):
             self.sides[job.profile].since = self.now
+        self._meet(job.profile)
         self._move_on()
         return held
 
@@ -373,6 +387,7 @@ class Model:
             policy=max((request.release_policy or "recover", profile.release_policy), key=STRICTNESS.__getitem__),
             ttl=request.ttl or TTL,
         )
+        self._meet(profile.profile_id)
         self._move_on()
         return held
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper.core.conflicts import ConflictCause, conflict_cause, decide_conflict
+from leasekeeper.core.conflicts import ConflictCause, conflict_cause, decide_conflict, follows_conflict
 from leasekeeper.core.jobs import JOB_TRANSITIONS, JobState, OnConflict
 from leasekeeper.core.leases import LeaseStatus, Purpose
 from tests.unit.records import NOW, a_job, a_lease, before, seconds
@@ -35,7 +35,17 @@ CAUSES: list[tuple[dict[str, Any], int | None, ConflictCause]] = [
 def test_a_conflict_names_its_most_telling_cause(
     holder: dict[str, Any], priority: int | None, expected: ConflictCause
 ) -> None:
-    assert conflict_cause(a_job(priority=0), a_lease(**holder), priority, NOW, LONG_RUN) is expected
+    assert conflict_cause(0, a_lease(**holder), priority, NOW, LONG_RUN) is expected
+
+
+def test_somebody_who_asks_without_a_job_is_not_more_urgent() -> None:
+    assert conflict_cause(None, a_lease(), -1, NOW, LONG_RUN) is ConflictCause.SAME_ACCOUNT_ROUTING
+
+
+@pytest.mark.parametrize("policy", OnConflict)
+def test_only_a_job_that_waits_or_that_a_person_wants_to_run_stays_in_its_lane(policy: OnConflict) -> None:
+    assert follows_conflict(a_job(on_conflict=policy)) is (policy is not OnConflict.WAIT)
+    assert not follows_conflict(a_job(on_conflict=policy, approved=True))
 
 
 def test_every_cause_of_the_product_is_there() -> None:
@@ -66,6 +76,7 @@ def test_the_job_decides_what_a_conflict_leads_to(
     assert (decision.state, decision.next_check_seconds, decision.run_at) == (state, next_check, run_at)
     assert decision.cause is ConflictCause.SAME_ACCOUNT_ROUTING
     assert decision.state in JOB_TRANSITIONS[JobState.SCHEDULED]
+    assert decision.state is JobState.QUEUED or decision.state in JOB_TRANSITIONS[JobState.QUEUED]
 
 
 def test_a_rescheduled_job_comes_back_after_its_own_delay() -> None:

@@ -13,7 +13,7 @@ from tests.unit.records import a_job, seconds
 
 LEGAL = """
 scheduled → queued blocked scheduled skipped review cancelled
-queued    → running blocked cancelled
+queued    → running blocked cancelled scheduled skipped review
 blocked   → queued blocked cancelled
 running   → completed scheduled review dead queued
 review    → queued blocked cancelled

@@ -153,7 +153,7 @@ def _json(tally: Tally) -> dict[str, object]:
 def lay_out(report: Report, top: int, screen: Screen) -> list[str]:
     """Two tables, or the good news."""
     if not report.events:
-        return ["no conflicts: no job became due while its profile was taken"]
+        return ["no conflicts: nobody wanted a profile that another run had"]
     lines = []
     for title, tallies in (("PROFILE", report.profiles), ("TASKS", report.pairs)):
         columns = (

@@ -1,8 +1,13 @@
-"""Conflicts are signals: what to do with a job that becomes due while its profile is taken, and why it was."""
+"""Conflicts are signals: what to do with a job that is due while its profile is taken, and why it was.
+
+It does not matter which came first, the job or the lease. A job that waits meets its conflict once, when it comes; one
+that does not want to wait meets it whenever its profile is leased to another run.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from leasekeeper.core.jobs import Job, JobState, OnConflict
 from leasekeeper.core.leases import Lease, Purpose, is_live
@@ -27,27 +32,42 @@ class ConflictDecision:
     run_at: datetime | None
 
 
+REFUSED: Final = "refused"  # what is decided on somebody who asks for a lease without a job
+MAX_MET: Final = 16  # jobs of a lane that follow their policy in the commit of a grant; a sweep takes the rest
+
+
+def follows_conflict(job: Job) -> bool:
+    """Whether a job that is in its lane leaves it when its profile is leased to another run. One that a person has
+    approved or put back waits: they decided that it shall run."""
+    return job.on_conflict is not OnConflict.WAIT and not job.approved
+
+
 def conflict_cause(
-    job: Job, holder: Lease, holder_priority: int | None, now: datetime, long_run: timedelta
+    priority: int | None, holder: Lease, holder_priority: int | None, now: datetime, long_run: timedelta
 ) -> ConflictCause:
-    """The most telling cause, from the one that needs a person first to the ordinary one."""
+    """The most telling cause, from the one that needs a person first to the ordinary one. `priority` is that of the job
+    which cannot run; None: somebody asked without a job."""
     if not is_live(holder, now):
         return ConflictCause.PREVIOUS_WORKER_LOST
     if holder.purpose in (Purpose.MANUAL, Purpose.INSPECT):
         return ConflictCause.MANUAL_USE
-    if holder_priority is not None and holder_priority < job.priority:
+    if priority is not None and holder_priority is not None and holder_priority < priority:
         return ConflictCause.PRIORITY
     if now - holder.acquired_at >= long_run:
         return ConflictCause.LONG_RUN
     return ConflictCause.SAME_ACCOUNT_ROUTING
 
 
+def seconds_left(holder: Lease, now: datetime) -> int:
+    return max(0, int((holder.expires_at - now).total_seconds()))
+
+
 def decide_conflict(
     job: Job, holder: Lease, holder_priority: int | None, now: datetime, long_run: timedelta
 ) -> ConflictDecision:
     """Follow the job's `on_conflict`."""
-    cause = conflict_cause(job, holder, holder_priority, now, long_run)
-    until_release = max(0, int((holder.expires_at - now).total_seconds()))
+    cause = conflict_cause(job.priority, holder, holder_priority, now, long_run)
+    until_release = seconds_left(holder, now)
     match job.on_conflict:
         case OnConflict.WAIT:
             return ConflictDecision(

@@ -39,7 +39,16 @@ JOB_TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = {
             JobState.CANCELLED,
         }
     ),
-    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.BLOCKED, JobState.CANCELLED}),
+    JobState.QUEUED: frozenset(
+        {
+            JobState.RUNNING,
+            JobState.BLOCKED,
+            JobState.CANCELLED,
+            JobState.SCHEDULED,
+            JobState.SKIPPED,
+            JobState.REVIEW,
+        }
+    ),
     JobState.BLOCKED: frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.CANCELLED}),
     JobState.RUNNING: frozenset(
         {JobState.COMPLETED, JobState.SCHEDULED, JobState.REVIEW, JobState.DEAD, JobState.QUEUED}

@@ -127,9 +127,17 @@ def place(
         blocked = evolve(job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=block.detail)
         return Placement(job=blocked, block=block)
     queued = evolve(job, state=JobState.QUEUED, blocked_reason=None, detail="")
-    holder = holder_of(queued, facts, key_holders) if follow_conflict else None
+    met = conflict_of(queued, facts, key_holders, now, long_run) if follow_conflict else None
+    return met or Placement(job=queued)
+
+
+def conflict_of(
+    queued: Job, facts: LaneFacts, key_holders: Mapping[str, Lease], now: datetime, long_run: timedelta
+) -> Placement | None:
+    """What becomes of a job that is due, if its profile is leased to another run; None: it is not."""
+    holder = holder_of(queued, facts, key_holders)
     if holder is None:
-        return Placement(job=queued)
+        return None
     decided = decide_conflict(queued, holder, holder.priority, now, long_run)
     placed = evolve(
         queued,

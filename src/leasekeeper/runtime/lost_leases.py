@@ -2,6 +2,7 @@
 sweeps. The rules are the sweeper's: the same check of the clock, the same reports of this machine's keepers.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +39,7 @@ class LostLeases:
         except ProfileBusy as busy:
             if not await self._resolve(request, busy):
                 raise
-        return await self._store.acquire(request)
+        return await self._store.acquire(replace(request, again=True))
 
     async def _resolve(self, request: LeaseRequest, busy: ProfileBusy) -> bool:
         """Whether something changed."""

@@ -209,7 +209,7 @@ JOB: Final = Record(
         Field(
             name="on_conflict",
             kind=Choice(OnConflict),
-            doc="what to do if the job is due while its profile is taken",
+            doc="what to do while the job is due and its profile leased to another run, whichever came first",
             aliases=(_REVIEW_ON_CONFLICT,),
         ),
         Field(

@@ -3,20 +3,27 @@
 from datetime import datetime
 
 from leasekeeper.core.lanes import LaneFacts
+from leasekeeper.core.leases import Lease
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.wording import UNBLOCKED_BY
 
 _HOLDER_ENDS = "it is free when the holder releases it; if the holder is dead, the first request after that resolves it"
 
 
-def busy_text(facts: LaneFacts, gate: Blocked, until: datetime | None) -> str:
-    """The message of `ProfileBusy`. `until` is when its lease expires, or when its ending may be resolved."""
+def busy_text(facts: LaneFacts, gate: Blocked, until: datetime | None, holder: Lease | None = None) -> str:
+    """The message of `ProfileBusy`. `until` is when the lease expires that keeps others out, or when its ending may be
+    resolved; `holder` is that lease, which may be of another profile of the account."""
     lane, live = facts.lane, facts.live
     at = f"{until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
     step = UNBLOCKED_BY[gate]
     if live:
         about = f", held by {live[0].worker_id} (run {live[0].run_id}) until {at} unless renewed"
         step = _HOLDER_ENDS if gate is Blocked.PROFILE_LEASE else step
+    elif holder is not None and holder.profile_id != lane.profile_id:
+        about = (
+            f", but its account {lane.account_id} runs one profile at a time, and {holder.worker_id} has "
+            f"{holder.profile_id} (run {holder.run_id}) until {at} unless renewed"
+        )
     else:
         about = f": {lane.state_reason}" if lane.state_reason else ""
         lost = [lease for lease in facts.open if lease.unresolved]

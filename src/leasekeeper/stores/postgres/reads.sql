@@ -48,7 +48,12 @@ FROM locked;
 
 -- name: heads
 SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
-       n.mode AS next_mode
+       n.mode AS next_mode,
+       EXISTS (
+           SELECT 1 FROM jobs q
+           WHERE q.profile_id = l.profile_id AND q.state = 'queued' AND q.on_conflict <> 'wait' AND NOT q.approved
+             AND q.seq <> j.seq
+       ) AS impatient
 FROM lanes l
 CROSS JOIN LATERAL (
     SELECT * FROM jobs q
@@ -66,7 +71,12 @@ WHERE l.profile_id IN :ids[];
 
 -- name: heads_of_ready
 SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
-       n.mode AS next_mode
+       n.mode AS next_mode,
+       EXISTS (
+           SELECT 1 FROM jobs q
+           WHERE q.profile_id = l.profile_id AND q.state = 'queued' AND q.on_conflict <> 'wait' AND NOT q.approved
+             AND q.seq <> j.seq
+       ) AS impatient
 FROM lanes l
 CROSS JOIN LATERAL (
     SELECT * FROM jobs q

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from leasekeeper.core.accounts import Routing
+from leasekeeper.core.conflicts import conflict_cause
 from leasekeeper.core.events import EventType
 from leasekeeper.core.granting import (
     changes_at,
@@ -48,7 +49,8 @@ from leasekeeper.stores.sql.lanes import (
     works_from,
 )
 from leasekeeper.stores.sql.log import Log
-from leasekeeper.stores.sql.submitting import change_job
+from leasekeeper.stores.sql.meeting import meet_grants
+from leasekeeper.stores.sql.submitting import change_job, read_key_holders
 from leasekeeper.wording.busy import busy_text
 
 MAX_ROUNDS = 64
@@ -69,13 +71,17 @@ class _Granting:
     runs: list[dict[str, object]] = field(default_factory=list)
     jobs: list[dict[str, object]] = field(default_factory=list)
     keys: dict[str, int] = field(default_factory=dict)
+    crowded: list[Work] = field(default_factory=list)
 
     def save(self, tx: Tx) -> None:
+        """Write all of it. `crowded` are lanes that were granted and have jobs which may not want to wait for that."""
         if self.runs:
             tx.write("insert_runs", self.runs)
             tx.granted.update((grant.lease.lease_id, (grant.lease, grant.job)) for grant in self.grants)
         if self.jobs:
             tx.write("update_jobs", self.jobs)
+        if self.crowded:
+            meet_grants(tx, self.ctx, self.log, self.crowded)
         save(tx, self.works)
         self.log.save(tx)
 
@@ -261,6 +267,8 @@ def _claim_head(
         return False
     elif verdict.key is not None:
         _grant_job(round_, work, job, verdict.key, request, now)
+        if row["impatient"]:
+            round_.crowded.append(work)
         work.change(next_head(work.lane, heads, job.job_id, now))
     refresh(work, now)
     return verdict.key is not None
@@ -347,8 +355,8 @@ def lock_account_after_all(tx: Tx, work: Work, *, locked: bool) -> None:
         tx.read(("lock_accounts", {"ids": [work.account.account_id]}))
 
 
-def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
-    """One profile without a job, under the same limits as a claim."""
+def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant | ProfileBusy:
+    """One profile without a job, under the same limits as a claim. A refusal is an answer: what it logs is to stay."""
     locked = lock_account(tx, request.profile_id)
     now, works, _ = lock(tx, [request.profile_id])
     work = works.get(request.profile_id)
@@ -363,7 +371,10 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
     if work.account.routing is not Routing.PROFILE:
         (counts,) = tx.read(("account_keys", {"accounts": [work.account.account_id]}))
         round_.keys.update(read_held_keys(counts))
-    _check_free(tx, work, round_, key, request)
+    busy = _refused(tx, work, round_, key, request)
+    if busy is not None:
+        round_.log.save(tx)
+        return busy
     lease = new_lease(
         work,
         job=None,
@@ -381,17 +392,19 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant:
     )
     _record_grant(round_, work, lease, None, now)
     refresh(work, now)
+    round_.crowded.append(work)
     round_.save(tx)
     return round_.grants[0]
 
 
-def _check_free(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseRequest) -> None:
-    lane, live, engine = work.lane, work.live, request.engine
+def _refused(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseRequest) -> ProfileBusy | None:
+    """Why the profile cannot be leased now; None: it can. If another run is why, the log says so."""
+    lane, engine = work.lane, request.engine
     about: dict[str, Any] = {"profile_id": lane.profile_id, "account_id": lane.account_id, "state": lane.state}
     by_person = request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
     gate = direct_gate(work, shared=request.mode is Mode.SHARED, by_person=by_person, key=key, held=round_.keys)
     if gate is None and engine is not None and lane.engine is not None and lane.engine > engine:
-        raise ProfileBusy(
+        return ProfileBusy(
             f"profile {lane.profile_id} was last opened by browser version {lane.engine}, this one is {engine}: "
             "PROFILE_NEWER_THAN_BROWSER; upgrade the browser",
             reason=Blocked.ENVIRONMENT_MISMATCH,
@@ -401,13 +414,27 @@ def _check_free(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseR
         (limits,) = tx.read(("pool_limit", {"pool": work.profile.pool}))
         if limits and _pool_room(tx, work.profile.pool) == 0:
             gate = Blocked.CAPACITY
-    if gate is not None:
-        until = changes_at(work)
-        raise ProfileBusy(
-            busy_text(work, gate, until),
-            reason=gate,
-            **about,
-            holder=live[0].worker_id if live else None,
-            run_id=live[0].run_id if live else None,
-            until_at=until,
-        )
+    if gate is None:
+        return None
+    holder = _holder(tx, work, key, gate)
+    if holder is not None and not request.again:
+        cause = conflict_cause(None, holder, None, round_.log.now, round_.ctx.policy.long_run)
+        round_.log.lease_refused(lane, holder, request, cause)
+    until = changes_at(work) or (holder.expires_at if holder else None)
+    return ProfileBusy(
+        busy_text(work, gate, until, holder),
+        reason=gate,
+        **about,
+        holder=holder.worker_id if holder and holder.ended_at is None else None,
+        run_id=holder.run_id if holder and holder.ended_at is None else None,
+        until_at=until,
+    )
+
+
+def _holder(tx: Tx, work: Work, key: str, gate: Blocked) -> Lease | None:
+    """The lease that keeps others out: of the profile, or of another profile of an account that is one key."""
+    if gate not in (Blocked.PROFILE_LEASE, Blocked.PROFILE_STATE):
+        return None
+    if work.open:
+        return (work.live or work.open)[0]
+    return read_key_holders(tx, [work]).get(key)

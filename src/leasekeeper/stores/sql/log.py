@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from leasekeeper.core.conflicts import REFUSED, ConflictCause, ConflictDecision, seconds_left
 from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery, host_of
 from leasekeeper.core.events import Event, EventType
@@ -11,6 +12,7 @@ from leasekeeper.core.ids import ReviewId, RunId
 from leasekeeper.core.jobs import FINAL, Job, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, Refusal
 from leasekeeper.core.profiles import Lane, ProfileState
+from leasekeeper.ports import LeaseRequest
 from leasekeeper.stores.sql.codec import dump, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 
@@ -73,6 +75,49 @@ class Log:
             EventType.STALE_WORKER_WRITE_REJECTED,
             profile_id=ref.profile_id,
             data={"lease_id": ref.lease_id, "token": ref.token, "write": what, "why": why},
+        )
+
+    def conflict(
+        self, job: Job, holder: Lease, decided: ConflictDecision, *, job_state: JobState | None = None
+    ) -> None:
+        """A job met somebody else's lease: what was decided, and what follows from it."""
+        self.event(
+            EventType.PROFILE_LOCK_CONFLICT,
+            job=job,
+            run_id=holder.run_id,
+            worker_id=holder.worker_id,
+            job_state=job_state,
+            data={
+                "profile_id": job.profile_id,
+                "blocked_job_id": job.job_id,
+                "blocked_task": job.task,
+                **_current(holder),
+                "decision": decided.decision,
+                "next_check_seconds": decided.next_check_seconds,
+                "cause": decided.cause.value,
+            },
+        )
+        if job.state is JobState.REVIEW:
+            self.review_job(job, "profile_lock_conflict", f"its profile was taken ({decided.cause})")
+        self.owe(job)
+
+    def lease_refused(self, lane: Lane, holder: Lease, request: LeaseRequest, cause: ConflictCause) -> None:
+        """Somebody without a job asked for a profile that another run has."""
+        self.event(
+            EventType.PROFILE_LOCK_CONFLICT,
+            lane=lane,
+            run_id=holder.run_id,
+            worker_id=holder.worker_id,
+            data={
+                "profile_id": lane.profile_id,
+                "blocked_job_id": None,
+                "blocked_purpose": request.purpose.value,
+                "blocked_worker_id": request.worker_id,
+                **_current(holder),
+                "decision": REFUSED,
+                "next_check_seconds": seconds_left(holder, self.now),
+                "cause": cause.value,
+            },
         )
 
     def review_profile(self, lane: Lane, run_id: RunId | None, reason: str, summary: str) -> None:
@@ -146,3 +191,13 @@ class Log:
             ("insert_reviews", self._reviews),
             ("insert_deliveries", self._deliveries),
         )
+
+
+def _current(holder: Lease) -> dict[str, object]:
+    """What a conflict says of the run that has the profile, or the account's key."""
+    return {
+        "current_job_id": holder.job_id,
+        "current_run_id": holder.run_id,
+        "current_worker_id": holder.worker_id,
+        "current_profile_id": holder.profile_id,
+    }

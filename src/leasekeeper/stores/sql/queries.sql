@@ -62,6 +62,27 @@ SELECT * FROM jobs
 WHERE state = 'scheduled' AND run_at <= :now AND profile_id IN :ids[]
 ORDER BY run_at, seq LIMIT :limit;
 
+-- name: impatient_jobs
+SELECT * FROM jobs
+WHERE profile_id = :profile_id AND state = 'queued' AND on_conflict <> 'wait' AND NOT approved
+ORDER BY priority DESC, seq LIMIT :limit;
+
+-- name: impatient_lanes
+SELECT taken.profile_id FROM (
+    SELECT r.profile_id FROM runs r WHERE r.open
+    UNION
+    SELECT p.profile_id FROM runs r
+    JOIN profiles p ON p.account_id = r.account_id
+    WHERE r.ended_at IS NULL AND r.routing_key LIKE 'account:%'
+) taken
+WHERE taken.profile_id > :after
+  AND EXISTS (SELECT 1 FROM jobs WHERE state = 'queued' AND on_conflict <> 'wait' AND NOT approved)
+  AND EXISTS (
+      SELECT 1 FROM jobs q
+      WHERE q.profile_id = taken.profile_id AND q.state = 'queued' AND q.on_conflict <> 'wait' AND NOT q.approved
+  )
+ORDER BY taken.profile_id LIMIT :limit;
+
 -- name: jobs_without_worker
 SELECT profile_id FROM jobs
 WHERE state = 'blocked' AND blocked_reason = 'blocked_by_no_worker' AND pool = :pool AND task IN :tasks[]

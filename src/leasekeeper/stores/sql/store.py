@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from leasekeeper.core.records import evolve, quick_init
 from leasekeeper.core.settle import Browser, Ending
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import WorkerReport
-from leasekeeper.errors import InputError, NotFound, Problem, StoreError
+from leasekeeper.errors import InputError, NotFound, Problem, ProfileBusy, StoreError
 from leasekeeper.ports import (
     MAX_IN_BATCH,
     ClaimRequest,
@@ -44,11 +44,13 @@ from leasekeeper.ports import (
     Submitted,
 )
 from leasekeeper.stores.sql import (
+    checks,
     claiming,
     configuring,
     deciding,
     hand_over,
     heartbeats,
+    meeting,
     pruning,
     reading,
     scheduling,
@@ -59,7 +61,7 @@ from leasekeeper.stores.sql import (
 )
 from leasekeeper.stores.sql.access import AccessOperations
 from leasekeeper.stores.sql.batching import Batcher
-from leasekeeper.stores.sql.codec import check_structure, clean
+from leasekeeper.stores.sql.codec import clean
 from leasekeeper.stores.sql.engine import Context, Engine, Tx
 from leasekeeper.stores.sql.lanes import read_lease
 from leasekeeper.threads import run_in_thread
@@ -71,8 +73,6 @@ MAX_TOGETHER = 64
 MAX_BRIEF = 8
 MAX_BRIEF_ASIDE = 32
 MAX_PASSES = 64
-SHORTEST_TTL = timedelta(seconds=1)  # as of the setting lease_ttl: a shorter one cannot be renewed in time
-LONGEST_TTL = timedelta(days=30)
 
 
 # More jobs than these are fingerprinted in a thread.
@@ -161,17 +161,19 @@ class SqlStore(AccessOperations):
         return changes
 
     async def submit(self, specs: Sequence[JobSpec]) -> list[Submitted]:
-        _check_batch(specs, "jobs")
+        checks.check_batch(specs, "jobs")
         if not specs:
             return []
-        _check_kept("nothing was submitted", ((f"jobs[{n}].payload", spec.payload) for n, spec in enumerate(specs)))
+        checks.check_kept(
+            "nothing was submitted", ((f"jobs[{n}].payload", spec.payload) for n, spec in enumerate(specs))
+        )
         bodies = _bodies(specs) if len(specs) <= FEW else await run_in_thread(_bodies, specs)
         answers = await self._engine.change(lambda tx: submitting.submit(tx, self._ctx, specs, bodies))
         self._engine.hint()
         return answers
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        _check_claim(request)
+        checks.check_claim(request)
         answer = await self._calls.put(_Call(claim=request))
         if answer.grants is None:
             if answer.woken is not None:
@@ -245,13 +247,14 @@ class SqlStore(AccessOperations):
             await self.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in answer.grants])
 
     async def acquire(self, request: LeaseRequest) -> Grant:
-        if request.ttl is not None and not SHORTEST_TTL <= request.ttl <= LONGEST_TTL:
-            bounds = f"must be from {SHORTEST_TTL.total_seconds():g} s to {LONGEST_TTL.days} days"
-            raise InputError("nothing was leased", [Problem("ttl", bounds)])
-        return await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request), brief=True)
+        checks.check_ttl(request.ttl)
+        granted = await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request), brief=True)
+        if isinstance(granted, ProfileBusy):
+            raise granted
+        return granted
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
-        _check_batch(renewals, "renewals")
+        checks.check_batch(renewals, "renewals")
         if not renewals:
             return []
         return await self._engine.change(
@@ -276,7 +279,7 @@ class SqlStore(AccessOperations):
         heartbeats.lost(ref, why)
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
-        _check_endings(endings)
+        checks.check_endings(endings)
         if not endings:
             return []
         answer = await self._calls.put(_Call(endings=_closed_or_not(endings)))
@@ -287,7 +290,7 @@ class SqlStore(AccessOperations):
     async def hand_over(
         self, ending: Ending, request: ClaimRequest, *, among: Sequence[str] | None = None
     ) -> HandedOver | None:
-        _check_endings([ending])
+        checks.check_endings([ending])
         tasks = request.tasks if among is None else among
         ending = evolve(ending, facts=evolve(ending.facts, browser=Browser.HANDED_OVER))
         try:
@@ -313,9 +316,9 @@ class SqlStore(AccessOperations):
         return [read_lease(row) for row in rows]
 
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
-        _check_batch(resolutions, "resolutions")
+        checks.check_batch(resolutions, "resolutions")
         found = ((f"resolutions[{n}].facts.evidence", each.facts.evidence) for n, each in enumerate(resolutions))
-        _check_kept("nothing was resolved", found)
+        checks.check_kept("nothing was resolved", found)
         if not resolutions:
             return []
         answers = await self._engine.change(lambda tx: settling.resolve(tx, self._ctx, resolutions))
@@ -324,6 +327,8 @@ class SqlStore(AccessOperations):
 
     async def promote(self, limit: int = MAX_IN_BATCH) -> int:
         promoted = await self._engine.change(lambda tx: submitting.promote(tx, self._ctx, limit))
+        if promoted < limit:
+            promoted += await self._engine.change(lambda tx: meeting.meet_all(tx, self._ctx, limit - promoted))
         if promoted:
             self._engine.hint()
         return promoted
@@ -391,7 +396,7 @@ class SqlStore(AccessOperations):
         return Page(items=taken, after=more)
 
     async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
-        _check_batch(attempts, "attempts")
+        checks.check_batch(attempts, "attempts")
         if not attempts:
             return []
         return await self._engine.change(lambda tx: sending.settle(tx, self._ctx, attempts))
@@ -412,7 +417,7 @@ class SqlStore(AccessOperations):
                 return freed
 
     async def record(self, event: Event) -> None:
-        _check_kept("the event was not recorded", [("data", event.data)])
+        checks.check_kept("the event was not recorded", [("data", event.data)])
         await self._engine.change(lambda tx: deciding.record(tx, event))
 
     async def get(self, kind: type[T], record_id: str) -> T:
@@ -457,16 +462,6 @@ class SqlStore(AccessOperations):
         return woken
 
 
-def _check_batch(items: Sequence[object], what: str) -> None:
-    if len(items) > MAX_IN_BATCH:
-        raise InputError("nothing was done", [Problem(what, f"at most {MAX_IN_BATCH} in one call, got {len(items)}")])
-
-
-def _check_claim(request: ClaimRequest) -> None:
-    if not 1 <= request.limit <= MAX_IN_BATCH or not request.tasks:
-        raise InputError(f"a claim asks for 1 to {MAX_IN_BATCH} jobs of at least one task")
-
-
 def _closed_or_not(endings: Sequence[Ending]) -> list[Ending]:
     """Only `hand_over` hands a browser over: without a next run it was left open."""
     return [
@@ -475,24 +470,3 @@ def _closed_or_not(endings: Sequence[Ending]) -> list[Ending]:
         else ending
         for ending in endings
     ]
-
-
-def _check_endings(endings: Sequence[Ending]) -> None:
-    _check_batch(endings, "endings")
-    names = ("output", "evidence", "actual", "timings")
-    _check_kept(
-        "nothing was settled",
-        ((f"endings[{n}].{name}", getattr(ending, name)) for n, ending in enumerate(endings) for name in names),
-    )
-
-
-def _check_kept(message: str, structures: Iterable[tuple[str, object]]) -> None:
-    """What cannot be kept is refused before it shares a commit with others, and so is what nobody could read again."""
-    problems = []
-    for where, value in structures:
-        try:
-            check_structure(value)
-        except (TypeError, ValueError) as error:
-            problems.append(Problem(where, f"cannot be kept as JSON: {error}"))
-    if problems:
-        raise InputError(message, problems)

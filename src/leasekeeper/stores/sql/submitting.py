@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from leasekeeper.core.conflicts import ConflictDecision
+from leasekeeper.core.accounts import Routing
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import ProfileId
 from leasekeeper.core.jobs import Job, JobSpec, JobState
@@ -156,6 +156,15 @@ def _check_spec(ctx: Context, job: Job, work: Work, task_known: bool, index: int
     check_policy(job, work, index)
 
 
+def read_key_holders(tx: Tx, works: Iterable[Work]) -> dict[str, Lease]:
+    """Who holds which key of the accounts of these profiles, where that is wider than a profile."""
+    accounts = sorted({work.account.account_id for work in works if work.account.routing is not Routing.PROFILE})
+    if not accounts:
+        return {}
+    (rows,) = tx.read(("account_key_holders", {"accounts": accounts}))
+    return {row["routing_key"]: read_lease(row) for row in rows if is_account_key(row["routing_key"])}
+
+
 class Placer:
     """Puts jobs where they belong: scheduled, blocked by themselves, in conflict, or in their lane."""
 
@@ -168,19 +177,12 @@ class Placer:
         self._now = now
         self._works = works
         self._known = {(row["pool"], row["task"]) for row in known_tasks}
-        self._key_holders = self._read_key_holders()
+        self._key_holders = read_key_holders(tx, works.values())
         self._touched: dict[ProfileId, Work] = {}
         self._unsure: set[ProfileId] = set()
 
     def known(self, job: Job) -> bool:
         return (job.pool, job.task) in self._known
-
-    def _read_key_holders(self) -> dict[str, Lease]:
-        accounts = sorted({w.account.account_id for w in self._works.values() if w.account.routing != "profile"})
-        if not accounts:
-            return {}
-        (rows,) = self._tx.read(("account_key_holders", {"accounts": accounts}))
-        return {row["routing_key"]: read_lease(row) for row in rows if is_account_key(row["routing_key"])}
 
     def enter(self, job: Job, work: Work, event: EventType, *, follow_conflict: bool = True) -> tuple[Job, str | None]:
         """Place one job and log it. Returns it as it now is, and what was decided if its profile was taken."""
@@ -199,7 +201,7 @@ class Placer:
         if block is not None and block.reason is Blocked.APPROVAL:
             self.log.review_approval(placed)
         if placement.holder is not None and conflict is not None:
-            self._log_conflict(placed, placement.holder, conflict)
+            self.log.conflict(placed, placement.holder, conflict)
         if placed.state is JobState.QUEUED:
             self._into_lane(placed, work)
         return placed, conflict.decision if conflict else None
@@ -209,29 +211,6 @@ class Placer:
         self._touched[work.lane.profile_id] = work
         if may_be_older_than_head(work.lane, job):
             self._unsure.add(work.lane.profile_id)
-
-    def _log_conflict(self, job: Job, holder: Lease, decided: ConflictDecision) -> None:
-        self.log.event(
-            EventType.PROFILE_LOCK_CONFLICT,
-            job=job,
-            run_id=holder.run_id,
-            worker_id=holder.worker_id,
-            data={
-                "profile_id": job.profile_id,
-                "blocked_job_id": job.job_id,
-                "blocked_task": job.task,
-                "current_job_id": holder.job_id,
-                "current_run_id": holder.run_id,
-                "current_worker_id": holder.worker_id,
-                "current_profile_id": holder.profile_id,
-                "decision": decided.decision,
-                "next_check_seconds": decided.next_check_seconds,
-                "cause": decided.cause.value,
-            },
-        )
-        if job.state is JobState.REVIEW:
-            self.log.review_job(job, "profile_lock_conflict", f"its profile was taken ({decided.cause})")
-        self.log.owe(job)
 
     def save(self) -> None:
         """Write lanes, events, reviews and owed webhooks. The jobs themselves must have been written before."""
@@ -245,7 +224,7 @@ class Placer:
 
 def promote(tx: Tx, ctx: Context, limit: int) -> int:
     """Scheduled jobs that are due enter their lanes. Lanes that somebody holds are left for the next time."""
-    now, (due,) = tx.clock()[0], [[]]
+    now, _ = tx.clock()
     (due,) = tx.read(("due_jobs", {"now": to_us(now), "limit": limit}))
     return _enter_all(tx, ctx, [row["profile_id"] for row in due], "due_jobs_of", {"limit": limit}, EventType.JOB_DUE)
 

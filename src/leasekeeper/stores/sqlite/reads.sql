@@ -28,7 +28,12 @@ LIMIT :limit;
 
 -- name: heads
 SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
-       n.mode AS next_mode
+       n.mode AS next_mode,
+       EXISTS (
+           SELECT 1 FROM jobs q
+           WHERE q.profile_id = l.profile_id AND q.state = 'queued' AND q.on_conflict <> 'wait' AND NOT q.approved
+             AND q.seq <> j.seq
+       ) AS impatient
 FROM lanes l
 CROSS JOIN jobs j ON j.seq = (
     SELECT q.seq FROM jobs q

@@ -1,0 +1,49 @@
+"""What a caller may ask of a store: checked before a transaction begins, as it may be shared with others."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from leasekeeper.core.settle import Ending
+from leasekeeper.errors import InputError, Problem
+from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest
+from leasekeeper.stores.sql.codec import check_structure
+
+SHORTEST_TTL = timedelta(seconds=1)  # as of the setting lease_ttl: a shorter one cannot be renewed in time
+LONGEST_TTL = timedelta(days=30)
+
+
+def check_ttl(ttl: timedelta | None) -> None:
+    if ttl is not None and not SHORTEST_TTL <= ttl <= LONGEST_TTL:
+        bounds = f"must be from {SHORTEST_TTL.total_seconds():g} s to {LONGEST_TTL.days} days"
+        raise InputError("nothing was leased", [Problem("ttl", bounds)])
+
+
+def check_batch(items: Sequence[object], what: str) -> None:
+    if len(items) > MAX_IN_BATCH:
+        raise InputError("nothing was done", [Problem(what, f"at most {MAX_IN_BATCH} in one call, got {len(items)}")])
+
+
+def check_claim(request: ClaimRequest) -> None:
+    if not 1 <= request.limit <= MAX_IN_BATCH or not request.tasks:
+        raise InputError(f"a claim asks for 1 to {MAX_IN_BATCH} jobs of at least one task")
+
+
+def check_endings(endings: Sequence[Ending]) -> None:
+    check_batch(endings, "endings")
+    names = ("output", "evidence", "actual", "timings")
+    check_kept(
+        "nothing was settled",
+        ((f"endings[{n}].{name}", getattr(ending, name)) for n, ending in enumerate(endings) for name in names),
+    )
+
+
+def check_kept(message: str, structures: Iterable[tuple[str, object]]) -> None:
+    """What cannot be kept is refused before it shares a commit with others, and so is what nobody could read again."""
+    problems = []
+    for where, value in structures:
+        try:
+            check_structure(value)
+        except (TypeError, ValueError) as error:
+            problems.append(Problem(where, f"cannot be kept as JSON: {error}"))
+    if problems:
+        raise InputError(message, problems)

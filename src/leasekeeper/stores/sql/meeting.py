@@ -1,0 +1,101 @@
+"""Jobs that wait in a lane and do not want to wait for their profile: they meet the lease that another run has.
+
+In the commit of a grant the first few of the lane do, in a sweep all of them. Lanes without such jobs cost nothing: a
+partial index holds these jobs alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from leasekeeper.core.conflicts import MAX_MET, follows_conflict
+from leasekeeper.core.ids import ProfileId
+from leasekeeper.core.lanes import next_head
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.placing import conflict_of
+from leasekeeper.core.records import evolve
+from leasekeeper.stores.sql.codec import Row
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.lanes import Work, heads_by_profile, lock, read_job, refresh, save
+from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.submitting import change_job, read_key_holders
+
+PAGE: Final = 200  # lanes that a sweep looks at in one commit
+
+
+def meet_grants(tx: Tx, ctx: Context, log: Log, works: Iterable[Work]) -> None:
+    """The first of these lanes' jobs follow their policy, now that the profile is leased. Jobs that were written before
+    are seen; the lanes are still to be saved."""
+    lanes = {work.lane.profile_id: work for work in works}
+    if lanes:
+        _meet(tx, ctx, log, lanes, {}, _waiting(tx, lanes, MAX_MET))
+
+
+def meet_all(tx: Tx, ctx: Context, limit: int) -> int:
+    """Jobs of all lanes whose profile, or whose account's key, another run has: at most `limit` of them.
+
+    Lanes that somebody holds are left for the next time.
+    """
+    met, after = 0, ""
+    while met < limit:
+        (rows,) = tx.read(("impatient_lanes", {"after": after, "limit": PAGE}))
+        if not rows:
+            break
+        after = rows[-1]["profile_id"]
+        now, works, _ = lock(tx, [row["profile_id"] for row in rows], waiting=False)
+        log = Log(ctx, now)
+        waiting = _waiting(tx, works, limit - met)[: limit - met]
+        met += _meet(tx, ctx, log, works, read_key_holders(tx, works.values()), waiting)
+        save(tx, works.values())
+        log.save(tx)
+        if len(rows) < PAGE:
+            break
+    return met
+
+
+def _waiting(tx: Tx, works: Iterable[ProfileId], each: int) -> list[Row]:
+    """The first jobs of each lane that do not want to wait."""
+    wanted = [("impatient_jobs", {"profile_id": profile_id, "limit": each}) for profile_id in works]
+    return [row for rows in tx.read(*wanted) for row in rows] if wanted else []
+
+
+def _meet(
+    tx: Tx,
+    ctx: Context,
+    log: Log,
+    works: Mapping[ProfileId, Work],
+    key_holders: Mapping[str, Lease],
+    waiting: Iterable[Row],
+) -> int:
+    """Take out of their lanes those of the jobs that are in conflict, and say so."""
+    changed = []
+    headless = set()
+    for job in map(read_job, waiting):
+        work = works[job.profile_id]
+        if not follows_conflict(job):
+            continue
+        met = conflict_of(job, work, key_holders, log.now, ctx.policy.long_run)
+        if met is None or met.holder is None or met.conflict is None:
+            continue
+        placed = evolve(met.job, version=job.version + 1)
+        changed.append(change_job(placed))
+        log.conflict(placed, met.holder, met.conflict, job_state=placed.state)
+        if work.lane.head_job_id == job.job_id:
+            headless.add(job.profile_id)
+    if changed:
+        tx.write("update_jobs", changed)
+    if headless:
+        _find_heads(tx, works, headless, log.now)
+    return len(changed)
+
+
+def _find_heads(tx: Tx, works: Mapping[ProfileId, Work], ids: Iterable[ProfileId], now: datetime) -> None:
+    """The lanes' heads are gone: the next ones take their place, and the lanes have waited all along."""
+    wanted = sorted(ids)
+    (rows,) = tx.read(("heads", {"ids": wanted}))
+    found = heads_by_profile(rows)
+    for profile_id in wanted:
+        work = works[profile_id]
+        heads, _ = found.get(profile_id, ([], {}))
+        work.change(next_head(work.lane, heads, None, work.lane.waiting_at))
+        refresh(work, now)
