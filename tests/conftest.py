@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from leasekeeper.stores import migrate
 from tests.servers import PostgresServer, drop_database, new_database, postgres_server
+
+if TYPE_CHECKING:
+    from tests.serving import Served, ServerThread
 
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("same")
@@ -111,6 +114,23 @@ def store_url(request: pytest.FixtureRequest) -> str:
     url: str = request.getfixturevalue(f"{request.param}_url")
     asyncio.run(migrate(url))
     return url
+
+
+@pytest.fixture(scope="session")
+def server() -> "Iterator[ServerThread]":
+    """One HTTP server per test process, started when the first test asks for it. It serves any number of stores."""
+    from tests.serving import server_thread
+
+    with server_thread() as thread:
+        yield thread
+
+
+@pytest.fixture
+def served(server: "ServerThread", sqlite_url: str) -> "Iterator[Served]":
+    """An empty SQLite store behind a real server, with an admin token."""
+    found = server.serve(sqlite_url)
+    yield found
+    found.close()
 
 
 @pytest.fixture

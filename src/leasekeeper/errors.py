@@ -10,17 +10,18 @@ How to do it is not said here: a command line and a page have different answers,
     │   └── SecretUnusable      SECRET_UNUSABLE: a stored secret cannot be used here
     │       └── SecretKeyMissing SECRET_KEY_MISSING · SecretKeyWrong SECRET_KEY_WRONG · SecretNotFound SECRET_NOT_FOUND
     ├── AccessDenied            ACCESS_DENIED: the caller's token does not allow it; nothing was done
-    │   ├── NotAuthenticated    UNAUTHENTICATED
-    │   │   └── TokenExpired TOKEN_EXPIRED · TokenRevoked TOKEN_REVOKED
+    │   ├── NotAuthenticated    UNAUTHENTICATED, of that TokenExpired TOKEN_EXPIRED · TokenRevoked TOKEN_REVOKED
     │   └── Forbidden           FORBIDDEN
     │       ├── ScopeMissing SCOPE_MISSING · AccountNotAllowed ACCOUNT_NOT_ALLOWED
     │       └── PoolNotAllowed POOL_NOT_ALLOWED · LeaseOfAnotherToken LEASE_OF_ANOTHER_TOKEN
+    ├── RequestRefused          REQUEST_REFUSED: the server did not take the HTTP request; nothing was done
+    │   ├── MethodNotAllowed METHOD_NOT_ALLOWED · BodyTooLarge BODY_TOO_LARGE · HostNotAllowed HOST_NOT_ALLOWED
+    │   └── CrossSiteRequest CROSS_SITE_REQUEST · TooManyRequests TOO_MANY_REQUESTS
     ├── NotFound                NOT_FOUND
     ├── Conflict                CONFLICT: the request met another state than it expected
     │   ├── IdempotencyConflict IDEMPOTENCY_KEY_REUSED · VersionConflict VERSION_CHANGED
     │   └── IllegalTransition ILLEGAL_TRANSITION · ProfileBusy PROFILE_NOT_AVAILABLE
-    ├── LeaseLost               STALE_WORKER_WRITE_REJECTED
-    │   └── LeaseExpired        LEASE_EXPIRED: it expired by the store's clock, and nobody has ended it yet
+    ├── LeaseLost               STALE_WORKER_WRITE_REJECTED, of that LeaseExpired LEASE_EXPIRED: not ended yet
     ├── PartlyDone              PARTLY_DONE: some of it happened, and then something stopped it
     ├── Fail                    RUN_FAILED: raised by your own code to end a run for a named reason
     └── StoreError              STORE_ERROR
@@ -257,6 +258,45 @@ class LeaseOfAnotherToken(Forbidden):
     """The lease was not granted to this token: a worker touches its own leases only."""
 
     code = "LEASE_OF_ANOTHER_TOKEN"
+
+
+class RequestRefused(LeasekeeperError):
+    """The server did not take the HTTP request: something about the request itself is wrong. Nothing was done."""
+
+    code = "REQUEST_REFUSED"
+
+
+class MethodNotAllowed(RequestRefused):
+    """The path exists, and does not know this method. `allowed` names those that it knows."""
+
+    code = "METHOD_NOT_ALLOWED"
+    allowed: tuple[str, ...] | None = None
+
+
+class BodyTooLarge(RequestRefused):
+    """The request's body is larger than the server accepts. Send it in parts."""
+
+    code = "BODY_TOO_LARGE"
+    max_bytes: int | None = None
+
+
+class HostNotAllowed(RequestRefused):
+    """The request names a host that this server does not go by. Start the server with --allow-host."""
+
+    code = "HOST_NOT_ALLOWED"
+
+
+class CrossSiteRequest(RequestRefused):
+    """A browser sent the request from a page of another site. Nothing was done."""
+
+    code = "CROSS_SITE_REQUEST"
+
+
+class TooManyRequests(RequestRefused):
+    """Too many calls with a wrong token came from this address. Wait, then call with a valid one."""
+
+    code = "TOO_MANY_REQUESTS"
+    retry_after_seconds: int | None = None
 
 
 class NotFound(LeasekeeperError):

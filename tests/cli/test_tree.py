@@ -88,7 +88,13 @@ def test_whatever_answers_can_answer_in_json() -> None:
         if not isinstance(command, click.Group) and "as_json" not in {parameter.name for parameter in command.params}
     ]
     # These run something for as long as it takes; what came of it the lists tell.
-    assert plain == ["leasekeeper up", "leasekeeper worker", "leasekeeper open", "leasekeeper demo"]
+    assert plain == [
+        "leasekeeper up",
+        "leasekeeper worker",
+        "leasekeeper server",
+        "leasekeeper open",
+        "leasekeeper demo",
+    ]
 
 
 def test_every_decision_asks_for_a_note() -> None:

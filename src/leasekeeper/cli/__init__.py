@@ -21,6 +21,7 @@ SECTIONS: Final = {
     "Run": {
         "up": "Run everything on one machine: tasks, browsers, housekeeping.",
         "worker": "Join a fleet: take jobs and run them in real browsers.",
+        "server": "Serve the HTTP API over a store, for workers and programs elsewhere.",
         "open": "Open a profile yourself, under a lease, in a visible browser.",
     },
     "Set up": {

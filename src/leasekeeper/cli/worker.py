@@ -42,6 +42,16 @@ def worker_options(command: F) -> F:
     return click.argument("app", metavar="MODULE:APP")(store_option(command))
 
 
+def log_to_stderr(*, verbose: bool) -> None:
+    """How programs that run for long log: one line each, on stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Plain("%(asctime)s %(levelname).1s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    if not verbose:
+        for name in ("asyncio", "uvicorn"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+
 def start(
     app: str, store: str | None, concurrency: int, pool: str, name: str | None, *, verbose: bool, sweep: bool
 ) -> None:
@@ -52,11 +62,7 @@ def start(
     from leasekeeper.runtime.up import work
     from leasekeeper.runtime.worker import WorkerOptions
 
-    handler = logging.StreamHandler()
-    handler.setFormatter(Plain("%(asctime)s %(levelname).1s %(message)s"))
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
-    if not verbose:
-        logging.getLogger("asyncio").setLevel(logging.WARNING)
+    log_to_stderr(verbose=verbose)
     loaded = load_app(app)
     options = WorkerOptions(concurrency=concurrency, pool=pool, worker_id=name)
 

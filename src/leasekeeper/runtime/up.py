@@ -70,19 +70,19 @@ async def work(
         if ready is not None:
             ready(config, worker.worker_id, bool((await opened.find(Profile, limit=1)).items))
         over = asyncio.Event()
-        coroutines = _background_tasks(opened, config, sender, worker.trouble, over) if sweep else ()
+        coroutines = background_tasks(opened, config, sender, worker.trouble, over) if sweep else ()
         tasks = [asyncio.create_task(each) for each in coroutines]
         try:
             await worker.run()
         finally:
             over.set()
-            await _wait_for_end(tasks, stop.now)
+            await wait_for_end(tasks, stop.now)
             stop.done()
     finally:
         await opened.close()
 
 
-async def _wait_for_end(tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:
+async def wait_for_end(tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:
     """Wait until they have ended: at most 8 s, in case the store does not respond, and not after a second signal."""
     immediately = asyncio.ensure_future(at_once.wait())
     ended = asyncio.ensure_future(asyncio.gather(*tasks, return_exceptions=True))
@@ -93,7 +93,7 @@ async def _wait_for_end(tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Ev
     await asyncio.gather(*waited_for, return_exceptions=True)
 
 
-def _background_tasks(
+def background_tasks(
     store: Store, config: Config, sender: Sender | None, trouble: FailureLog, over: asyncio.Event
 ) -> tuple[Coroutine[None, None, None], ...]:
     """The background tasks of `up`: the sweeper, and the sender of webhooks or a warning that nobody sends."""

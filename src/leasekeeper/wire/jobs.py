@@ -262,12 +262,12 @@ def parse_jobs(data: object) -> list[JobSpec]:
 
 def job_from_json(text: str | bytes) -> JobSpec:
     """One job from JSON text."""
-    return parse_job(_load_json(text))
+    return parse_job(load_json(text))
 
 
 def jobs_from_json(text: str | bytes) -> list[JobSpec]:
     """One job or a list of jobs from JSON text."""
-    return parse_jobs(_load_json(text))
+    return parse_jobs(load_json(text))
 
 
 def job_body(spec: JobSpec) -> dict[str, Any]:
@@ -383,7 +383,7 @@ def _canonical(value: Any) -> Any:
             return value
 
 
-def _load_json(text: str | bytes) -> object:
+def load_json(text: str | bytes) -> object:
     """JSON as RFC 8259 has it: no NaN, no key twice, UTF-8."""
     if len(text) > MAX_JSON_BYTES:
         raise InputError(f"the JSON is longer than {MAX_JSON_BYTES // 1024**2} MiB: send the jobs in parts")

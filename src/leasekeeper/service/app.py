@@ -1,0 +1,151 @@
+"""The ASGI application, made of the route table: who calls, what is asked, the handler, the answer; errors become
+problems. Knows no noun: those are in `routes/`.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as Mounted
+from starlette.types import ASGIApp
+
+from leasekeeper.core.tokens import Needs, Reach, denial
+from leasekeeper.errors import (
+    AccessDenied,
+    BodyTooLarge,
+    InputError,
+    LeasekeeperError,
+    MethodNotAllowed,
+    NotFound,
+    Problem,
+)
+from leasekeeper.service.auth import bearer
+from leasekeeper.service.problems import bug_response, problem_response
+from leasekeeper.service.routes import ROUTES
+from leasekeeper.service.routing import JSON, Call, Route
+from leasekeeper.service.state import Service
+from leasekeeper.wire import encode
+from leasekeeper.wire.jobs import load_json
+from leasekeeper.wire.kinds import Problems
+
+MAX_BODY_BYTES: Final = 64 * 1024**2
+
+
+def make_app(service: Service, routes: Iterable[Route] = ROUTES) -> ASGIApp:
+    """The application over one service. Run `service.running()` around it."""
+    table = tuple(routes)
+    return Starlette(
+        routes=[_mounted(service, path, [row for row in table if row.path == path]) for path in _paths(table)],
+        exception_handlers={HTTPException: _no_such_path},
+    )
+
+
+def _paths(table: Iterable[Route]) -> list[str]:
+    """Each path once. Those without names in them come first: `/v1/jobs/search` is no job."""
+    return sorted(dict.fromkeys(row.path for row in table), key=lambda path: path.count("{"))
+
+
+def _mounted(service: Service, path: str, rows: list[Route]) -> BaseRoute:
+    """One path with all its methods. Another method is answered with those that there are."""
+    by_method = {row.method: row for row in rows}
+    allowed = tuple(sorted(by_method))
+
+    async def endpoint(request: Request) -> Response:
+        row = by_method.get("GET" if request.method == "HEAD" else request.method)
+        try:
+            if row is None:
+                raise MethodNotAllowed(f"{request.url.path} does not know {request.method}", allowed=allowed)
+            return await answer(service, row, request)
+        except LeasekeeperError as error:
+            return problem_response(error)
+        except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets a problem and the log the reason
+            return bug_response(error)
+
+    # Starlette answers a method that it was not told of by itself, and not with a problem.
+    return Mounted(path, endpoint, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+
+
+async def answer(service: Service, row: Route, request: Request) -> Response:
+    """Authenticate, read, authorize, do, write. Nothing of the body is read before the caller is known."""
+    call = Call(request=request, service=service)
+    if row.needs is not None:
+        call.token = await service.auth.identify(bearer(request.headers.get("authorization")))
+        # Without the scope nothing is read for the caller.
+        refuse(denial(call.token, Needs(row.needs.scope, Reach.NOTHING)))
+    call.query = read_parameters(row, request)
+    call.body = await _read_body(row, request)
+    if row.needs is not None and call.token is not None:
+        subject = await row.about(call)
+        call.record = subject.record
+        refuse(denial(call.token, row.needs, account=subject.account, pool=subject.pool))
+    value = await row.handler(call)
+    return value if isinstance(value, Response) else write(row, call, value)
+
+
+def refuse(denied: AccessDenied | None) -> None:
+    """Raise what a token is denied for, if anything."""
+    if denied is not None:
+        raise denied
+
+
+def read_parameters(row: Route, request: Request) -> dict[str, Any]:
+    """The declared values of query and headers. Raises InputError that names every one at fault, also unknown ones."""
+    problems = Problems()
+    query = request.query_params
+    declared = {each.name: each for each in row.parameters if each.place == "query"}
+    for name in query:
+        if name not in declared:
+            known = f"there are: {', '.join(declared)}" if declared else "this call takes none"
+            problems.add(name, f"no such parameter; {known}")
+        elif len(query.getlist(name)) > 1:
+            problems.add(name, "is given twice")
+    found: dict[str, Any] = {}
+    for each in row.parameters:
+        raw = query.get(each.name) if each.place == "query" else request.headers.get(each.name)
+        if raw is not None:
+            found[each.name] = each.kind.read(raw, each.name, problems)
+    problems.raise_any("the call is not acceptable")
+    return found
+
+
+async def _read_body(row: Route, request: Request) -> Any:
+    if row.body is None or row.method in ("GET", "HEAD"):
+        return None
+    text = await body_bytes(request, MAX_BODY_BYTES)
+    if not text:
+        if row.body.required:
+            raise InputError("the call has no body", [Problem("body", "must be JSON")])
+        return None
+    return row.body.read(load_json(text))
+
+
+async def body_bytes(request: Request, maximum: int) -> bytes:
+    """The whole body, up to a limit. Raises BodyTooLarge before more than that is in memory."""
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > maximum:
+            raise BodyTooLarge(f"the body is larger than {maximum:,} bytes: send it in parts", max_bytes=maximum)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def write(row: Route, call: Call, value: object) -> Response:
+    """The value as JSON, or no content."""
+    status = call.status or row.status
+    if row.answers is None:
+        return Response(None, 204 if status == 200 else status, call.headers)
+    text = json.dumps(encode(value, payload=row.payload), ensure_ascii=False, separators=(",", ":"))
+    return Response(text, status, call.headers, JSON)
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    """What Starlette itself refuses: paths that there are not."""
+    if isinstance(error, HTTPException) and error.status_code != 404:
+        return bug_response(error)
+    return problem_response(NotFound(f"there is nothing at {request.url.path}", what="path", id=request.url.path))
