@@ -173,6 +173,10 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.WORKER_STARTED: ("a worker reported for the first time", ("incarnation", "pool")),
     EventType.WORKER_STOPPED: ("a worker said that it stops", ("incarnation", "pool")),
+    EventType.BROWSER_OUTLIVED_LEASE: (
+        "a browser was ended by another program of its machine, since its keeper had not done it in time",
+        ("lease_id", "stopped_by", "processes", "keeper", "all_gone", "seconds_late"),
+    ),
     EventType.WORKER_UNWELL: ("a worker's machine cannot run jobs; it claims none", ("incarnation", "reason")),
     EventType.WORKER_WELL: ("it can run jobs again", ("incarnation",)),
     EventType.WEBHOOK_DELIVERED: ("the receiver of a webhook answered that it has it", WEBHOOK),

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasekeeper.core.ids import ProfileId, Token, is_id
-from leasekeeper.core.leases import LIVE, LeaseStatus, Refusal, Timing, clock_jump, is_live, refusal, silent_for
+from leasekeeper.core.leases import (
+    LIVE,
+    LeaseStatus,
+    Refusal,
+    Timing,
+    browser_overdue,
+    clock_jump,
+    is_live,
+    refusal,
+    silent_for,
+)
 from leasekeeper.core.workers import Worker, reports
 from tests.unit.records import NOW, a_lease, before, seconds
 
@@ -125,6 +135,18 @@ def test_a_clock_jumped_if_it_strays_further_than_tolerated(
     store: float, least: float, limit: float, expected: timedelta | None
 ) -> None:
     assert clock_jump(seconds(store), seconds(least), seconds(limit), seconds(5)) == expected
+
+
+def test_a_browser_is_overdue_after_its_keeper_had_to_end_it_and_before_the_lease_expires() -> None:
+    silent = a_lease(ttl_ms=60_000, heartbeat_at=before(56))
+    assert browser_overdue(silent, NOW, Timing())
+    assert not browser_overdue(silent, before(1), Timing())
+    assert not browser_overdue(a_lease(ttl_ms=600_000, heartbeat_at=before(400)), NOW, Timing())
+
+
+@pytest.mark.parametrize("status", sorted(set(LeaseStatus) - LIVE))
+def test_the_browser_of_an_ended_lease_is_overdue_at_once(status: LeaseStatus) -> None:
+    assert browser_overdue(a_lease(status=status, heartbeat_at=NOW), NOW, Timing())
 
 
 @pytest.mark.parametrize("text", ["a", "store_us_018", "A.b-c_9", "-x", "_", "x" * 128])

@@ -34,7 +34,7 @@ async def test_a_task_cannot_have_the_names_that_the_keeper_writes_to(tmp_path: 
 
 async def test_a_task_leaves_room_for_the_last_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (files, run_evidence):
-        monkeypatch.setattr(module, "MAX_ARTIFACTS", 10)
+        monkeypatch.setattr(module, "MAX_ARTIFACTS", 5 + len(RESERVED))
     evidence = await gathered(tmp_path)
     (evidence.folder / "keeper.json").write_text("{}")
     for number in range(5):

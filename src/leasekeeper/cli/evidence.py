@@ -16,6 +16,7 @@ _CAUSES = {
     "worker_gone": "closed by the keeper, because the worker was gone",
     "driver_gone": "closed by the keeper, because the Playwright process was gone",
     "browser_gone": "the browser ended by itself",
+    "overdue": "ended by another program, because its keeper had not done it in time",
     "told_to_stop": "the keeper got a signal to stop",
 }
 

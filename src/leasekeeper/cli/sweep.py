@@ -18,6 +18,7 @@ WORDS: Final = {
     "healed": "healed",
     "fired": "jobs of schedules made",
     "pruned": "pruned",
+    "overdue": "overdue browsers ended",
     "reports": "reports of keepers kept",
     "webhooks": "webhooks delivered",
     "webhooks_failed": "webhooks not delivered",

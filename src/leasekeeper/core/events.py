@@ -32,6 +32,7 @@ class EventType(StrEnum):
     LEASE_REVOKED = "lease_revoked"
     STALE_RESOLVED = "stale_resolved"
     STALE_WORKER_WRITE_REJECTED = "stale_worker_write_rejected"
+    BROWSER_OUTLIVED_LEASE = "browser_outlived_lease"
     MANUAL_USE_DETECTED = "manual_use_detected"
     PROFILE_ADDED = "profile_added"
     PROFILE_ADOPTED = "profile_adopted"
@@ -87,6 +88,20 @@ def manual_use(lease: Lease, found: str, policy: ManualUse, at: datetime) -> Eve
         run_id=lease.run_id,
         worker_id=lease.worker_id,
         data={"found": found, "policy": policy.value},
+    )
+
+
+def browser_outlived_lease(lease: Lease, at: datetime, **found: object) -> Event:
+    """A browser was ended by another program of its machine, since its keeper had not done it in time."""
+    return Event(
+        at=at,
+        type=EventType.BROWSER_OUTLIVED_LEASE,
+        account_id=lease.account_id,
+        profile_id=lease.profile_id,
+        job_id=lease.job_id,
+        run_id=lease.run_id,
+        worker_id=lease.worker_id,
+        data={"lease_id": lease.lease_id, **found},
     )
 
 

@@ -27,6 +27,11 @@ class LeaseStatus(StrEnum):
 MAX_TOKEN_DIGITS: Final = 18
 HIGHEST_FENCE: Final = 10**12
 
+# A holder's browser is gone after this share of the time between the holder's deadline and the expiry. A little later
+# it is overdue: another program of the machine ends it.
+DEAD_BY: Final = 0.75
+OVERDUE_BY: Final = 0.8
+
 LIVE: Final = frozenset({LeaseStatus.RUNNING, LeaseStatus.RELEASING})
 
 
@@ -79,6 +84,11 @@ class Timing:
     holder_stops_after: timedelta = timedelta(seconds=40)
     lock_delay: timedelta = timedelta(seconds=15)
     renew_at_least_every: timedelta = timedelta(seconds=60)
+
+    @property
+    def overdue_after(self) -> timedelta:
+        """How long after its last renewal a browser is overdue: its keeper had to end it, and the lease still runs."""
+        return self.holder_stops_after + (self.ttl - self.holder_stops_after) * OVERDUE_BY
 
     def scaled(self, ttl: timedelta) -> "Timing":
         share = min(ttl / self.ttl, max(1.0, self.renew_at_least_every / self.renew_every))
@@ -249,6 +259,13 @@ class RunRecord:
 def is_live(lease: Lease, now: datetime) -> bool:
     """Whether the lease may still write. An expired lease is dead before any sweeper has seen it."""
     return lease.status in LIVE and lease.expires_at > now
+
+
+def browser_overdue(lease: Lease, now: datetime, timing: Timing) -> bool:
+    """Whether the lease's browser should be gone, by what the store knows: the lease has ended, or was not renewed for
+    so long that the holder's keeper had to end it."""
+    overdue_after = timing.scaled(timedelta(milliseconds=lease.ttl_ms)).overdue_after
+    return lease.status not in LIVE or lease.heartbeat_at + overdue_after <= now
 
 
 def lock_delay_over_at(lease: Lease) -> datetime:

@@ -14,7 +14,7 @@ from leasekeeper.evidence.redact import Redactor
 from leasekeeper.threads import run_in_thread
 
 MAX_COMMANDS = 20
-RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "report.json"})
+RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "report.json", "status.json"})
 
 
 class RunEvidence:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, Timing
+from leasekeeper.core.leases import DEAD_BY, Lease, LeaseStatus, Refusal, Timing
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, LeaseExpired, LeaseLost, StoreError, StoreUnavailable
 from leasekeeper.ports import MAX_IN_BATCH, Renewal, Settled, Store
@@ -23,7 +23,6 @@ from leasekeeper.wording import REFUSALS
 OpenStore = Callable[[], Awaitable[Store]]
 
 CLOSE_SECONDS = 10.0
-DEAD_BY = 0.75
 MAX_PAUSE = 1.0
 PAUSE_SECONDS = 2.0
 PAUSE_STEPS = 400

@@ -49,6 +49,7 @@ class LostLeases:
         reading, _ = await sweeper.check_clock()
         if busy.until_at is not None and reading.store < busy.until_at:
             return False
+        await sweeper.end_overdue_browsers()
         expired = await self._store.expire(seen=reading.store)
         lost = (await self._store.why(profile_id=request.profile_id)).unresolved
         found = [Resolution(lease_id=lease.lease_id, facts=await reports.facts(lease)) for lease in lost]

@@ -27,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 
 # The entry of a run whose record is gone, or whose keeper never reported, is deleted after this long.
 FORGET_SECONDS: Final = 24 * 3600.0
+# The cause in a report that the keeper did not write itself: see `browsers.overdue`.
+OVERDUE: Final = "overdue"
 # The maximum number of reports in memory: reading one again costs the hash of its screenshot.
 MAX_READ: Final = 1_000
 
@@ -55,6 +57,9 @@ class Ledger:
     def strike(self, run_id: str) -> None:
         """The run was settled, or its report has been delivered."""
         (self._folder / run_id).unlink(missing_ok=True)
+
+    def path_of(self, run_id: str) -> Path:
+        return self._folder / run_id
 
     def entries(self) -> Mapping[str, LeaseId]:
         """Run id → lease id of the runs that are not settled yet."""
@@ -159,6 +164,6 @@ def lost_facts(report: BrowserReport, evidence: RunEvidence) -> LostFacts:
     return LostFacts(
         final_url=report.final_url,
         browser_dead=report.proof.processes_gone,
-        reported_by="keeper",
+        reported_by="watchman" if report.cause == OVERDUE else "keeper",
         evidence={**evidence.as_json(), "keeper": report_summary(report)},
     )

@@ -28,6 +28,7 @@ from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, check_somebody_sends, sender_of
 from leasekeeper.runtime.scheduler import fire_due
 from leasekeeper.runtime.secrets import webhook_settings
+from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Swept:
     promoted: int = 0
     healed: int = 0
     fired: int = 0
+    overdue: int = 0
     pruned: int = 0
     reports: int = 0
     webhooks: int = 0
@@ -164,6 +166,7 @@ class Sweeper:
         self._config = config
         self._facts = reports.facts if reports is not None else facts
         self._reports = reports
+        self._watchman = Watchman(reports.ledger, config.policy.timing) if reports is not None else None
         self._trouble = trouble or FailureLog()
         self._last: _ClockReading | None = None
         self._prune_at = 0.0
@@ -176,13 +179,18 @@ class Sweeper:
         prune = not first and not paused and boot_time() >= self._prune_at
         if prune or paused:
             self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
+        overdue = await self.end_overdue_browsers()
         swept = await _sweep(self._store, self._config, self._facts, seen=seen, prune=prune)
         fired = await fire_due(self._store, self._trouble)
         delivered = await self._reports.deliver(self._store) if self._reports is not None else 0
         if prune and self._reports is not None:
             wanted = await _to_be_reviewed(self._store)
             await run_in_thread(_prune_evidence, self._config.browsers, self._reports, wanted)
-        return replace(swept, paused=paused, fired=fired, reports=delivered)
+        return replace(swept, paused=paused, overdue=overdue, fired=fired, reports=delivered)
+
+    async def end_overdue_browsers(self) -> int:
+        """End browsers of this machine that outlived their leases. Returns how many."""
+        return await self._watchman.round(self._store) if self._watchman is not None else 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until `stop` is set. Errors are logged and retried at the next interval."""

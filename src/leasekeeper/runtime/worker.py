@@ -26,12 +26,13 @@ from leasekeeper.runtime.child_tasks import keep_track
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import unknown_here
 from leasekeeper.runtime.heartbeat import Heartbeat
-from leasekeeper.runtime.lost_runs import LostRunReports
+from leasekeeper.runtime.lost_runs import Ledger, LostRunReports
 from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import MemoryWatch
 from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.runner import Runner
 from leasekeeper.runtime.shutdown import Shutdown
+from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
 from leasekeeper.version import __version__
 
@@ -134,7 +135,13 @@ class Worker:
             self._machine,
             self._memory,
         )
-        duties = (self._report_often(), self._deliver_often(), self._memory.run(self.trouble))
+        watchman = Watchman(Ledger(self._opener.data_dir), self._config.policy.timing)
+        duties = (
+            self._report_often(),
+            self._deliver_often(),
+            watchman.run(self._store, self._config.sweep_every, self.trouble),
+            self._memory.run(self.trouble),
+        )
         background = [asyncio.create_task(duty) for duty in duties]
         _LOG.info("worker %s: %s %s, pool %s", self.worker_id, browser.program, browser.version, self._options.pool)
         try:

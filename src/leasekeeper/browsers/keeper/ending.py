@@ -7,6 +7,7 @@ from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.control import Control, wait_readable
 from leasekeeper.browsers.keeper.orders import FROM_PLAYWRIGHT, TO_PLAYWRIGHT
 from leasekeeper.browsers.keeper.report import log, write_report, write_screenshot
+from leasekeeper.browsers.keeper.status_file import remove_status
 from leasekeeper.browsers.keeper.stop import LINGER_SECONDS, stop
 from leasekeeper.browsers.keeper.watch import Watch
 
@@ -46,6 +47,7 @@ def end(watch: Watch, cause: str) -> int:
         screenshot=_screenshot(orders.folder, picture),
     )
     if all_gone:
+        remove_status(orders.folder)
         browser.release()  # whoever hears of the end may open the directory at once
     control.send({"ended": 1})
     return browser.exit_code if browser.exit_code is not None else 128 + (browser.signal or 0)

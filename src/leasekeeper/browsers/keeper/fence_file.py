@@ -38,6 +38,10 @@ def fence_path(user_data_dir: str) -> str:
     return f"{user_data_dir}/{OWN_FOLDER}/fence"
 
 
+def lock_path(user_data_dir: str) -> str:
+    return f"{user_data_dir}/{OWN_FOLDER}/lock"
+
+
 def read_fence(user_data_dir: str) -> Fence | None:
     """What the fence file holds; None if there is none. Raises FenceUnreadable."""
     try:
@@ -76,10 +80,9 @@ def record_token(user_data_dir: str, token: int, lease_id: str, run_id: str) -> 
 
 def lock_directory(user_data_dir: str, *, shared: bool = False) -> int:
     """Take the directory's lock without waiting; returns its descriptor. Raises Refused if somebody else has it."""
-    own = f"{user_data_dir}/{OWN_FOLDER}"
     try:
-        os.makedirs(own, mode=0o700, exist_ok=True)
-        lock = os.open(own + "/lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.makedirs(f"{user_data_dir}/{OWN_FOLDER}", mode=0o700, exist_ok=True)
+        lock = os.open(lock_path(user_data_dir), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Refused(BROWSER_LAUNCH_FAILED, f"cannot use {user_data_dir}: {error}") from None
     try:

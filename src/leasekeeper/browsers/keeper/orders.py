@@ -79,11 +79,13 @@ class Orders:
         self.lease_id, self.run_id, self.folder = lease_id, run_id, folder
         self.token, self.deadline, self.kill_at = token, deadline, kill_at
 
-    def take_renewal(self, message: dict[str, object]) -> None:
-        """Take the deadlines that the worker sent, if this is such a message."""
+    def take_renewal(self, message: dict[str, object]) -> bool:
+        """Take the deadlines that the worker sent, if this is such a message; returns whether it is one."""
         deadline, kill_at = as_number(message.get("deadline")), as_number(message.get("kill_at"))
-        if deadline is not None and kill_at is not None:
-            self.deadline, self.kill_at = deadline, kill_at
+        if deadline is None or kill_at is None:
+            return False
+        self.deadline, self.kill_at = deadline, kill_at
+        return True
 
     def expired(self, now: float) -> bool:
         """Whether nothing may reach the browser any more."""

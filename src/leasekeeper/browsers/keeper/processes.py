@@ -26,6 +26,23 @@ def family_of(session: int, user_data_dir: str) -> list[int]:
     return [pid for pid in _pids() if _session_of(pid) == session or _uses(pid, wanted)]
 
 
+def members_of(session: int) -> list[int]:
+    """What is alive of a session."""
+    return [pid for pid in _pids() if _session_of(pid) == session]
+
+
+def own_processes() -> list[int]:
+    """Every process of this user but this one."""
+    found = []
+    for pid in _pids():
+        try:
+            if os.stat(f"/proc/{pid}").st_uid == os.geteuid():  # noqa: PTH116 - pathlib is not loaded here
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
 def is_alive(pid: int) -> bool:
     """True for a process that exists and has not ended; one that may not be read counts as alive."""
     fields = _stat(pid)

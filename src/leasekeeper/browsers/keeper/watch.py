@@ -16,6 +16,7 @@ from leasekeeper.browsers.keeper.pages import Pages
 from leasekeeper.browsers.keeper.reached import Channel, ReachedBrowser
 from leasekeeper.browsers.keeper.reasons import LEASE_LOST
 from leasekeeper.browsers.keeper.relay import Flow
+from leasekeeper.browsers.keeper.status_file import remove_status, write_status
 
 # The kernel's timeouts do not count suspend, the deadline does: read the clock every so often.
 MAX_POLL_SECONDS = 1.0
@@ -53,6 +54,7 @@ class Watch:
     def run(self) -> str:
         """Relay until something ends it. Returns the cause, as the report names it."""
         self.control.send({"started": self.browser.pid})
+        write_status(self.orders)
         cause = ""
         while not cause:
             cause = self._turn(self._wait())
@@ -127,7 +129,8 @@ class Watch:
 
     def _obey(self, message: dict[str, object]) -> None:
         """Do what one message of the worker says."""
-        self.orders.take_renewal(message)
+        if self.orders.take_renewal(message):
+            write_status(self.orders)
         if "close" in message:
             self.close_requested, self.evidence_wanted = True, message["close"] == "with evidence"
             self.control.send({"closing": 1})
@@ -146,10 +149,13 @@ class Watch:
             if not isinstance(token, int) or token <= self.orders.token:
                 raise Refused("STALE_TOKEN", f"token {token} is not above {self.orders.token}")
             self.browser.take_lease(token, str(lease.get("lease_id")), str(lease.get("run_id")))
+            before = self.orders.folder
             self.orders.take_lease(lease)
         except Refused as refused:
             self.control.send({"refused": f"{refused.reason}: {refused.message}"})
             return
+        write_status(self.orders)
+        remove_status(before)
         self.pages.commands.clear()
         self.started_at = time.time()
         self.control.send({"leased": self.orders.token})
