@@ -3,7 +3,7 @@
 The first is `Store`, in `ports.py`. Values that pass here are frozen, and are in `core.browsers`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from leasekeeper.core.browsers import (
@@ -18,6 +18,7 @@ from leasekeeper.core.browsers import (
     Usage,
 )
 from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import Fail
 from leasekeeper.ports import Grant
@@ -25,11 +26,16 @@ from leasekeeper.ports import Grant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """A run that needs a browser: its grant, whether somebody watches, the login of its proxy."""
+    """A run that needs a browser: its grant, whether somebody watches, the login of its proxy.
+
+    `launcher` has the profile where it is not this machine's; `launcher_token` opens its API.
+    """
 
     grant: Grant
     run_mode: RunMode
     credentials: Credentials | None = None
+    launcher: Launcher | None = None
+    launcher_token: str | None = field(default=None, repr=False)
 
     @property
     def throwaway(self) -> bool:
@@ -53,7 +59,7 @@ class CannotOpen(Fail):
 
 
 class Driver(Protocol):
-    """Opens browsers of one kind, each under a lease. Implementations: `local`, `null`; named by a profile's `driver`.
+    """Opens browsers of one kind, each under a lease. Implementations: `local`, `launcher`, `null`: `Profile.driver`.
 
     A driver knows profiles and proxies, but no store, job or task. Guarantees, for each of them:
 

@@ -13,6 +13,7 @@ from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.readiness import Blocked
@@ -126,6 +127,9 @@ LISTS: Final[Mapping[type, Listing]] = {
     ),
     Proxy: Listing(
         what="proxy", key="proxy_id", order=Order.KEY, filters=(Filter("proxy_id", "the one with this id"),)
+    ),
+    Launcher: Listing(
+        what="launcher", key="launcher_id", order=Order.KEY, filters=(Filter("launcher_id", "the one with this id"),)
     ),
     Limit: Listing(what="limit of pool", key="pool", order=Order.KEY, filters=(_POOL,)),
     Job: Listing(

@@ -1,7 +1,7 @@
 """The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
 seam, to browsers, is in `driver_port.py`.
 
-`Store` is 37 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
+`Store` is 38 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
 that hold for each of them, on every store:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
@@ -410,6 +410,14 @@ class Store(Protocol):
 
     async def note_token_uses(self, token_ids: Sequence[str]) -> None:
         """These tokens were used just now. A commit of its own: call it in the background, and rarely."""
+        ...
+
+    async def pace(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
+        """Reserve the next call to an API that several workers share. Returns how long to wait before making it.
+
+        Turns of one key are at least `spacing` apart, whoever takes them. With `pause`, the API said that it wants no
+        calls for that long: nobody is given an earlier turn, and none is taken.
+        """
         ...
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:

@@ -33,6 +33,7 @@ TABLE = {
     "PROXY_REGION_MISMATCH": ("proxy", "review", "available"),
     "PROXY_CHANGED": ("proxy", "review", "quarantined"),
     "PROXY_UNREACHABLE": ("proxy", "scheduled", "available"),
+    "LAUNCHER_UNAVAILABLE": ("browser", "scheduled", "available"),
     "SECRET_UNAVAILABLE": ("worker", "scheduled", "available"),
     "PROFILE_IN_USE_ELSEWHERE": ("profile", "review", "review_required"),
     "WORKER_STOPPED": ("worker", "scheduled", "available"),

@@ -225,7 +225,9 @@ async def test_a_pause_outlives_an_account_that_is_removed(new_world: NewWorld) 
 
 async def test_a_driver_that_nobody_knows_is_refused_with_those_there_are(new_world: NewWorld) -> None:
     async with new_world(profile("p1")) as world:
-        with pytest.raises(InputError, match="no driver lokal; there are: local, null; did you mean local") as raised:
+        with pytest.raises(
+            InputError, match="no driver lokal; there are: local, launcher, null; did you mean local"
+        ) as raised:
             await world.declare(profile("p2", driver="lokal"))
         assert [problem.where for problem in raised.value.problems] == ["profiles.p2.driver"]
         assert [record.profile_id for record in await world.all(Profile)] == ["p1"]

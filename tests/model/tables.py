@@ -32,6 +32,7 @@ FAILURES: Final = {
     "PROXY_REGION_MISMATCH": Rule("no", "available"),
     "PROXY_CHANGED": Rule("no", "quarantined"),
     "PROXY_UNREACHABLE": Rule("yes", "available"),
+    "LAUNCHER_UNAVAILABLE": Rule("yes", "available"),
     "PROFILE_IN_USE_ELSEWHERE": Rule("no", "review_required"),
     "MANUAL_USE_DETECTED": Rule("no", "review_required"),
     "WORKER_STOPPED": Rule("yes", "available"),

@@ -28,6 +28,7 @@ SECURITY_PROMPT            account  no  quarantined
 PROXY_REGION_MISMATCH      proxy    no  available
 PROXY_CHANGED              proxy    no  quarantined
 PROXY_UNREACHABLE          proxy    yes available
+LAUNCHER_UNAVAILABLE       browser  yes available
 SECRET_UNAVAILABLE         worker   yes available
 PROFILE_IN_USE_ELSEWHERE   profile  no  review_required
 MACHINE_UNWELL             worker   yes available

@@ -101,6 +101,7 @@ SECURITY_PROMPT            review    quarantined
 PROXY_REGION_MISMATCH      review    available
 PROXY_CHANGED              review    quarantined
 PROXY_UNREACHABLE          scheduled available
+LAUNCHER_UNAVAILABLE       scheduled available
 SECRET_UNAVAILABLE         scheduled available
 PROFILE_IN_USE_ELSEWHERE   review    review_required
 MANUAL_USE_DETECTED        review    review_required

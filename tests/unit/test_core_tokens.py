@@ -44,7 +44,7 @@ EXPECTED = """
 read     check get find why stats
 submit   submit
 work     claim wait report acquire renew checkpoint enter_section leave_section lease_secrets settle hand_over
-work     unresolved resolve record
+work     unresolved resolve record pace
 operate  decide expire pause_expiry promote fire heal prune take_deliveries settle_deliveries
 admin    apply create_token stored_token note_token_uses put_secret remove_secret sealed_secrets
 """

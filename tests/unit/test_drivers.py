@@ -15,16 +15,18 @@ def test_every_driver_that_a_fleet_may_name_can_be_made(tmp_path: Path) -> None:
     settings = config.load({}, data_dir=str(tmp_path), launch_together=3).browsers
     assert set(drivers._CLASSES) == set(DRIVERS)
     assert {create_driver(name, settings).capacity.launches for name in DRIVERS} == {3}
-    with pytest.raises(InputError, match="no driver nul; there are: local, null; did you mean null"):
+    with pytest.raises(InputError, match="no driver nul; there are: local, launcher, null; did you mean null"):
         create_driver("nul", settings)
 
 
 def test_a_name_that_is_near_nothing_gets_no_suggestion() -> None:
-    assert driver_fault("multilogin-x") == "no driver multilogin-x; there are: local, null"
+    assert driver_fault("multilogin-x") == "no driver multilogin-x; there are: local, launcher, null"
     assert driver_fault("null") is None
 
 
-@pytest.mark.parametrize(("value", "message"), [("", "must name a driver: local, null"), ("local x", "no driver x")])
+@pytest.mark.parametrize(
+    ("value", "message"), [("", "must name a driver: local, launcher, null"), ("local x", "no driver x")]
+)
 def test_a_worker_is_for_drivers_that_exist(value: str, message: str) -> None:
     assert config.load({}, drivers="null local").browsers.drivers == ("null", "local")
     with pytest.raises(InputError, match=f"LEASEKEEPER_DRIVERS: {message}"):

@@ -212,3 +212,11 @@ def test_the_architecture_shows_every_module_and_no_other() -> None:
     top = ROOT / "src/leasekeeper"
     there = {str(path.relative_to(top).with_suffix("")) for path in source() if path.name != "__init__.py"}
     assert (sorted(there - shown), sorted(shown - there)) == ([], [])
+
+
+def test_migrations_are_numbered_without_a_gap_and_say_their_number() -> None:
+    for dialect in ("sqlite", "postgres"):
+        found = sorted(path for path in files("src", ".sql") if f"{dialect}/migrations" in name_of(path))
+        assert [path.name[:4] for path in found] == [f"{number:04}" for number in range(1, len(found) + 1)]
+        for number, path in enumerate(found[1:], 2):
+            assert text_of(path).startswith(f"-- Schema {number}. "), path.name

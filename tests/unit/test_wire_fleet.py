@@ -8,12 +8,13 @@ import pytest
 
 from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
 from leasekeeper.core.fleet import Fleet
-from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
+from leasekeeper.core.ids import AccountId, LauncherId, ProfileId, ProxyId
+from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
 from leasekeeper.errors import InputError
 from leasekeeper.wire import load_fleet, parse_fleet
 from leasekeeper.wire.document import MAX_DEPTH
-from leasekeeper.wire.fleet import ACCOUNT, PROFILE, PROXY, timezone_fault
+from leasekeeper.wire.fleet import ACCOUNT, LAUNCHER_RECORD, PROFILE, PROXY, timezone_fault
 
 EXAMPLE = """\
 version: 1
@@ -47,7 +48,17 @@ profiles:
     manual_use: accept
     labels: {"018": "on"}
     notes: the big one
-  profile_019: {account: store_us_019}
+  profile_019: {account: store_us_019, launcher: mlx, launcher_profile: 5f1c}
+launchers:
+  mlx:
+    driver: multilogin
+    url: https://launcher.example:45001
+    token: env:MLX_TOKEN
+    folder: f1
+    max_running: 100
+    calls_per_minute: 60
+    start_timeout_seconds: 120
+    calls: {}
 limits: {multilogin: 100}
 """
 
@@ -107,14 +118,35 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
                 labels={"018": "on"},
                 notes="the big one",
             ),
-            "profile_019": Profile(profile_id=ProfileId("profile_019"), account_id=AccountId("store_us_019")),
+            "profile_019": Profile(
+                profile_id=ProfileId("profile_019"),
+                account_id=AccountId("store_us_019"),
+                driver="launcher",
+                launcher_id=LauncherId("mlx"),
+                launcher_profile="5f1c",
+            ),
         },
-        limits={"multilogin": Limit(pool="multilogin", max_leases=100)},
+        launchers={
+            "mlx": Launcher(
+                launcher_id=LauncherId("mlx"),
+                driver="multilogin",
+                url="https://launcher.example:45001",
+                token="env:MLX_TOKEN",  # noqa: S106 - this reference
+                folder="f1",
+                max_running=100,
+                calls_per_minute=60,
+                start_timeout_seconds=120,
+            )
+        },
+        limits={
+            "multilogin": Limit(pool="multilogin", max_leases=100),
+            "default": Limit(pool="default", max_leases=100),
+        },
     )
 
 
 def test_the_example_names_every_field() -> None:
-    names = [field.name for record in (PROXY, ACCOUNT, PROFILE) for field in record.table]
+    names = [field.name for record in (PROXY, LAUNCHER_RECORD, ACCOUNT, PROFILE) for field in record.table]
     assert [name for name in names if f"{name}: " not in EXAMPLE] == []
 
 
@@ -174,8 +206,12 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"profiles": {"p": None}}, "profiles.p.account", "is required: the account it belongs to, for life"),
     (with_profile(account=18), "profiles.p.account", f"{ID_RULE}, not a number{QUOTE}"),
     (with_profile(pool="a b"), "profiles.p.pool", ID_RULE),
-    (with_profile(driver=""), "profiles.p.driver", "must be a driver: local, null"),
-    (with_profile(driver="lokal"), "profiles.p.driver", "no driver lokal; there are: local, null; did you mean local?"),
+    (with_profile(driver=""), "profiles.p.driver", "must be a driver: local, launcher, null"),
+    (
+        with_profile(driver="lokal"),
+        "profiles.p.driver",
+        "no driver lokal; there are: local, launcher, null; did you mean local?",
+    ),
     (with_profile(driver=None), "profiles.p.driver", 'has no value; for the driver null write "null"'),
     (with_profile(proxy="../x"), "profiles.p.proxy", ID_RULE),
     (
@@ -325,7 +361,7 @@ BAD_TEXTS: list[tuple[str, str]] = [
     ("", "is empty"),
     ("# only a comment\n", "is empty"),
     ("---\n...\n", "is empty"),
-    ("- a\n- b\n", "must hold a mapping with version, proxies, accounts"),
+    ("- a\n- b\n", "must hold a mapping with version, proxies, launchers, accounts"),
     ("just words", "must hold a mapping"),
     ("accounts: {a: {}", "line [12], column 1?[17]: not YAML"),
     ("accounts:\n\ta: 1\n", "line 2, column 1: not YAML"),

@@ -4,12 +4,13 @@ from importlib import import_module
 from typing import Final, cast
 
 from leasekeeper.config import BrowserConfig
-from leasekeeper.core.browsers import LOCAL, NULL, driver_fault
+from leasekeeper.core.browsers import LAUNCHER, LOCAL, NULL, driver_fault
 from leasekeeper.driver_port import Driver
 from leasekeeper.errors import InputError, Problem
 
 _CLASSES: Final = {
     LOCAL: ("leasekeeper.browsers.local", "LocalDriver"),
+    LAUNCHER: ("leasekeeper.browsers.launcher", "LauncherDriver"),
     NULL: ("leasekeeper.browsers.null", "NullDriver"),
 }
 

@@ -116,8 +116,13 @@ def _refuse_reserved(args: Sequence[str]) -> None:
         )
 
 
+def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the worker's environment a browser gets."""
+    return {name: value for name, value in environ.items() if _PASSED.fullmatch(name)}
+
+
 def _environment(profile: Profile, environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in environ.items() if _PASSED.fullmatch(name)}
+    kept = passed_environment(environ)
     if profile.timezone:
         kept["TZ"] = profile.timezone
     return {**kept, **extra}

@@ -8,8 +8,6 @@ import asyncio
 import logging
 import os
 import shutil
-import signal
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +15,10 @@ from leasekeeper.browsers.data_directory import check_data_dir, claim_data_dir
 from leasekeeper.browsers.empty_directories import EmptyDirectories
 from leasekeeper.browsers.finding import Found, find_browser, version_of
 from leasekeeper.browsers.keeper.directory import other_user_of
-from leasekeeper.browsers.keeper.fence_file import FenceUnreadable, read_fence
 from leasekeeper.browsers.keeper.orders import Orders
-from leasekeeper.browsers.keeper.processes import users_of
+from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_program import write_wrapper
-from leasekeeper.browsers.keeper_reports import ReportUnreadable
 from leasekeeper.browsers.launching import launch_options
 from leasekeeper.browsers.profile_copy import copy_profile
 from leasekeeper.browsers.profile_directory import (
@@ -37,13 +33,10 @@ from leasekeeper.browsers.profile_directory import (
 )
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.browsers import (
-    BrowserReport,
     Capacity,
     Checked,
     DriverInfo,
-    Endpoint,
     Launch,
-    LaunchRefusal,
     LeaseTerms,
     Usage,
 )
@@ -122,16 +115,16 @@ class LocalDriver:
         directory = claim_directory(directory_of(request.grant.profile, self._data_dir))
         await run_in_thread(lambda: accept_changes(directory, token=lease.token, run_id=lease.run_id))
 
-    async def start(self, request: OpenRequest, terms: LeaseTerms) -> "LocalBrowser":
+    async def start(self, request: OpenRequest, terms: LeaseTerms) -> KeeperBrowser:
         info = await self._current()
         starting = asyncio.ensure_future(run_in_thread(self._start, request, terms, info))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            starting.add_done_callback(_discard)
+            starting.add_done_callback(discard_later)
             raise
 
-    def _start(self, request: OpenRequest, terms: LeaseTerms, info: DriverInfo) -> "LocalBrowser":
+    def _start(self, request: OpenRequest, terms: LeaseTerms, info: DriverInfo) -> KeeperBrowser:
         directory = claim_directory(directory_of(request.grant.profile, self._data_dir))
         copy = Path(terms.folder) / COPY_NAME if request.throwaway else None
         link: KeeperLink | None = None
@@ -159,7 +152,7 @@ class LocalDriver:
             if copy is not None:
                 shutil.rmtree(copy, ignore_errors=True)
             raise
-        return LocalBrowser(link, Launch(options=launch), info, copy, self._config.close_after.total_seconds())
+        return KeeperBrowser(link, Launch(options=launch), info, copy, self._config.close_after.total_seconds())
 
     def _orders(self, request: OpenRequest, terms: LeaseTerms, directory: Path, info: DriverInfo) -> Orders:
         return Orders(
@@ -187,111 +180,5 @@ class LocalDriver:
         """Nothing: every browser has a keeper of its own."""
 
 
-class LocalBrowser:
-    """A browser behind its keeper. See `driver_port.RunningBrowser`. `copy` is a throwaway, deleted at the end."""
-
-    def __init__(
-        self, link: KeeperLink, endpoint: Launch, info: DriverInfo, copy: Path | None, patience: float
-    ) -> None:
-        self._link = link
-        self._endpoint = endpoint
-        self._info = info
-        self._copy = copy
-        self._patience = patience
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self._endpoint
-
-    @property
-    def info(self) -> DriverInfo:
-        return self._info
-
-    @property
-    def engine(self) -> int | None:
-        return self._info.engine if self._copy is None else None
-
-    @property
-    def begun(self) -> bool:
-        return self._link.keeper_pid is not None
-
-    @property
-    def pid(self) -> int | None:
-        return self._link.browser_pid
-
-    @property
-    def over(self) -> bool:
-        return self._link.over
-
-    def extend(self, deadline: float, kill_at: float) -> None:
-        self._link.extend(deadline, kill_at)
-
-    def revoke(self, why: str) -> None:
-        self._link.revoke(why)
-
-    async def hand_over(self, terms: LeaseTerms) -> None:
-        await self._link.hand_over(terms)
-
-    async def ended(self, timeout: float) -> BrowserReport | None:
-        try:
-            return await self._link.ended(timeout)
-        except ReportUnreadable as error:
-            _LOG.warning("%s", error)
-            return None
-
-    async def closing(self, timeout: float) -> None:
-        await self._link.closing(timeout)
-
-    async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:
-        if revoke is not None:
-            self._link.revoke(revoke)
-        else:
-            self._link.request_close(with_evidence=with_evidence)
-        report = None
-        if self.begun:
-            report = await self.ended(self._patience * 2)
-            if report is None and not self._link.over:
-                self._link.revoke("the browser did not close")
-                report = await self.ended(self._patience * 3)
-            if report is None:
-                await run_in_thread(_kill_browser_of, self._link.orders)
-        await run_in_thread(self.discard)
-        return report
-
-    def discard(self) -> None:
-        """Close the connection to the keeper, and delete the copy."""
-        self._link.close()
-        if self._copy is not None:
-            shutil.rmtree(self._copy, ignore_errors=True)
-
-    def refusal(self) -> LaunchRefusal | None:
-        with suppress(ReportUnreadable, OSError):
-            refused = self._link.refusal()
-            return None if refused is None else LaunchRefusal(reason=refused.reason, message=refused.message)
-        return None
-
-
-def _discard(starting: "asyncio.Future[LocalBrowser]") -> None:
-    """Nobody waits for this browser any more, and nobody has used its endpoint."""
-    if not starting.cancelled() and starting.exception() is None:
-        starting.result().discard()
-
-
 def _info(found: Found) -> DriverInfo:
     return DriverInfo(program=str(found.path), version=found.version, engine=found.engine)
-
-
-def _kill_browser_of(orders: Orders) -> None:
-    """The last resort, when a keeper gave no answer: nothing may go on in a directory whose lease ends now.
-
-    Unless somebody else has it by now: the fence file says under which lease it was opened last.
-    """
-    try:
-        fence = read_fence(orders.user_data_dir)
-    except FenceUnreadable:
-        return
-    if fence is None or fence.lease_id != orders.lease_id:
-        return
-    for pid in users_of(orders.user_data_dir):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)

@@ -12,8 +12,10 @@ from leasekeeper.errors import nearest
 
 LOCAL: Final = "local"
 NULL: Final = "null"
+LAUNCHER: Final = "launcher"
 DRIVERS: Final[Mapping[str, str]] = {
     LOCAL: "Chromium or Chrome on the worker's machine, in the profile's own directory",
+    LAUNCHER: "a browser of the profile's launcher, reached over DevTools",
     NULL: "no browser at all, for tests and benchmarks of tasks that need no page",
 }
 

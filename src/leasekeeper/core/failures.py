@@ -38,6 +38,7 @@ class Reason(StrEnum):
     PROXY_REGION_MISMATCH = "PROXY_REGION_MISMATCH"
     PROXY_CHANGED = "PROXY_CHANGED"
     PROXY_UNREACHABLE = "PROXY_UNREACHABLE"
+    LAUNCHER_UNAVAILABLE = "LAUNCHER_UNAVAILABLE"
     SECRET_UNAVAILABLE = "SECRET_UNAVAILABLE"  # noqa: S105 - the name of a reason
     PROFILE_IN_USE_ELSEWHERE = "PROFILE_IN_USE_ELSEWHERE"
     MANUAL_USE_DETECTED = "MANUAL_USE_DETECTED"
@@ -93,6 +94,7 @@ _ROWS: Final = (
     # Whoever stops a run for this says that it did: the reason is the fact.
     Failure(Reason.PROXY_CHANGED, BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure(Reason.PROXY_UNREACHABLE, BelongsTo.PROXY, RetryRule.YES, ProfileRule.AVAILABLE),
+    Failure(Reason.LAUNCHER_UNAVAILABLE, BelongsTo.BROWSER, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure(Reason.SECRET_UNAVAILABLE, BelongsTo.WORKER, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure(Reason.PROFILE_IN_USE_ELSEWHERE, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure(Reason.MANUAL_USE_DETECTED, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),

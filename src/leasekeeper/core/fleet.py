@@ -6,7 +6,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
-from leasekeeper.core.browsers import driver_fault
+from leasekeeper.core.browsers import LAUNCHER, driver_fault
+from leasekeeper.core.launchers import Launcher, missing_settings
 from leasekeeper.core.profiles import Profile
 from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
 from leasekeeper.errors import InputError, Problem
@@ -16,11 +17,12 @@ _RUNTIME_FIELDS = frozenset({"paused", "pause_note", "version"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Accounts, profiles, proxies, limits and schedules, each by id."""
+    """Accounts, profiles, proxies, launchers, limits and schedules, each by id."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     proxies: Mapping[str, Proxy] = field(default_factory=dict)
+    launchers: Mapping[str, Launcher] = field(default_factory=dict)
     limits: Mapping[str, Limit] = field(default_factory=dict)
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
@@ -33,7 +35,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One line of a difference: `what` is account, profile, proxy, limit or schedule."""
+    """One line of a difference: `what` is account, profile, proxy, launcher, limit or schedule."""
 
     kind: ChangeKind
     what: str
@@ -41,7 +43,7 @@ class Change:
     fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
 
 
-Record = Account | Profile | Proxy | Limit | Schedule
+Record = Account | Profile | Proxy | Launcher | Limit | Schedule
 
 
 def configured(record: Record) -> dict[str, object]:
@@ -56,6 +58,7 @@ def diff(current: Fleet, desired: Fleet, *, prune: bool) -> list[Change]:
     changes: list[Change] = []
     for what, before, after in (
         ("proxy", current.proxies, desired.proxies),
+        ("launcher", current.launchers, desired.launchers),
         ("account", current.accounts, desired.accounts),
         ("profile", current.profiles, desired.profiles),
         ("limit", current.limits, desired.limits),
@@ -96,6 +99,7 @@ def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
         accounts={**current.accounts, **desired.accounts},
         profiles={**current.profiles, **desired.profiles},
         proxies={**current.proxies, **desired.proxies},
+        launchers={**current.launchers, **desired.launchers},
         limits={**current.limits, **desired.limits},
         schedules={**current.schedules, **desired.schedules},
     )
@@ -119,6 +123,7 @@ def check_fleet(
         fault = driver_fault(profile.driver)
         if fault is not None:
             problems.append(Problem(f"{where}.driver", fault))
+        problems += _launcher_problems(profile, final)
         declared = current.profiles.get(profile.profile_id)
         before = declared.account_id if declared is not None else retired.get(profile.profile_id)
         verb = "was" if declared is None else "is"
@@ -131,6 +136,7 @@ def check_fleet(
                 )
             )
     problems += _shared_directories(final.profiles.values())
+    problems += _launchers_at_fault(final)
     problems += _lost_schedules(final)
     if problems:
         raise InputError("the fleet does not hold together; nothing was applied", problems)
@@ -150,6 +156,69 @@ def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:
         if around is not None:
             problems.append(Problem(f"profiles.{profile_id}.user_data_dir", f"lies inside that of profile {around}"))
     return problems
+
+
+def _launcher_problems(profile: Profile, final: Fleet) -> list[Problem]:
+    """A profile is a launcher's altogether, or not at all."""
+    where, launcher_id = f"profiles.{profile.profile_id}", profile.launcher_id
+    if launcher_id is None:
+        given = profile.driver == LAUNCHER or profile.launcher_profile is not None
+        return [Problem(f"{where}.launcher", "is missing: which launcher has the profile?")] if given else []
+    problems = []
+    if launcher_id not in final.launchers:
+        problems.append(Problem(f"{where}.launcher", f"no launcher {launcher_id}; {_known(final.launchers)}"))
+    if profile.driver != LAUNCHER:
+        problems.append(Problem(f"{where}.driver", f"must be {LAUNCHER}, or absent: its launcher opens the browser"))
+    if profile.launcher_profile is None:
+        problems.append(Problem(f"{where}.launcher_profile", "is missing: the id that the launcher knows it by"))
+    elsewhere = {"user_data_dir": profile.user_data_dir, "window": profile.window}
+    problems += [
+        Problem(f"{where}.{name}", "is the launcher's to set: leave it out here")
+        for name, value in elsewhere.items()
+        if value is not None
+    ]
+    if profile.disposable or profile.max_active_runs > 1:
+        problems.append(Problem(f"{where}.max_active_runs", "must be 1: a launcher's profile has no copies"))
+    return problems
+
+
+def _launchers_at_fault(final: Fleet) -> list[Problem]:
+    """Every launcher has what it needs, its profiles are declared once, and no pool allows more than the plan."""
+    problems = [
+        Problem(f"launchers.{launcher.launcher_id}.{name}", f"is needed by driver {launcher.driver}")
+        for launcher in final.launchers.values()
+        for name in missing_settings(launcher)
+    ]
+    owners: dict[tuple[str, str], str] = {}
+    pools: dict[str, set[str]] = {}
+    for profile in final.profiles.values():
+        if profile.launcher_id is None or profile.launcher_profile is None:
+            continue
+        other = owners.setdefault((profile.launcher_id, profile.launcher_profile), profile.profile_id)
+        if other != profile.profile_id:
+            problems.append(
+                Problem(f"profiles.{profile.profile_id}.launcher_profile", f"is used by profile {other} already")
+            )
+        pools.setdefault(profile.launcher_id, set()).add(profile.pool)
+    for launcher_id, names in pools.items():
+        launcher = final.launchers.get(launcher_id)
+        if launcher is not None and launcher.max_running is not None:
+            problems += _plan_problems(launcher, names, final)
+    return problems
+
+
+def _plan_problems(launcher: Launcher, pools: set[str], final: Fleet) -> list[Problem]:
+    """The pools of a launcher's profiles together allow no more leases than its plan browsers."""
+    allowed = [final.limits[pool].max_leases if pool in final.limits else None for pool in sorted(pools)]
+    if None not in allowed and sum(limit for limit in allowed if limit is not None) <= (launcher.max_running or 0):
+        return []
+    return [
+        Problem(
+            f"launchers.{launcher.launcher_id}.max_running",
+            f"is {launcher.max_running}, but the pools of its profiles allow more; set limits for "
+            f"{', '.join(sorted(pools))} that come to at most {launcher.max_running} together",
+        )
+    ]
 
 
 def _lost_schedules(final: Fleet) -> list[Problem]:

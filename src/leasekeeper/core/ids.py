@@ -5,6 +5,7 @@ from typing import Final, NewType
 
 AccountId = NewType("AccountId", str)
 ProfileId = NewType("ProfileId", str)
+LauncherId = NewType("LauncherId", str)
 ProxyId = NewType("ProxyId", str)
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", str)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from leasekeeper.core.browsers import LOCAL
-from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, Token
+from leasekeeper.core.ids import AccountId, JobId, LauncherId, ProfileId, ProxyId, Token
 from leasekeeper.errors import IllegalTransition
 
 
@@ -112,6 +112,8 @@ class Profile:
     driver: str = LOCAL
     user_data_dir: str | None = None
     proxy_id: ProxyId | None = None
+    launcher_id: LauncherId | None = None
+    launcher_profile: str | None = None
     language: str | None = None
     timezone: str | None = None
     window: str | None = None

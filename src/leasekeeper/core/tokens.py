@@ -96,6 +96,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = {
     "enter_section": Needs(Scope.WORK, Reach.OWN_LEASES),
     "leave_section": Needs(Scope.WORK, Reach.OWN_LEASES),
     "lease_secrets": Needs(Scope.WORK, Reach.OWN_LEASES),
+    "pace": Needs(Scope.WORK),
     "settle": Needs(Scope.WORK, Reach.OWN_LEASES),
     "hand_over": Needs(Scope.WORK, Reach.OWN_LEASES),
     "unresolved": Needs(Scope.WORK, Reach.OWN_LEASES),

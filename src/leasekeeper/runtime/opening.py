@@ -29,6 +29,7 @@ from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.evidence import RunEvidence, redacted
+from leasekeeper.runtime.launchers import Launchers
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.proxy_check import ProxyCheck
 from leasekeeper.runtime.sessions import Sessions
@@ -99,6 +100,7 @@ class BrowserOpener:
         self.redactor = Redactor()
         self.proxies = ProxyCheck(store, config.probe_url, config.secrets, self.redactor)
         self.sessions = Sessions(self.data_dir, self.redactor)
+        self._launchers = Launchers(store, self.redactor)
         self._store = store
         self._on_launch = on_launch
         self._info: DriverInfo | None = None
@@ -148,14 +150,25 @@ class BrowserOpener:
         credentials = await self.proxies.credentials(grant)
         probed = await self.proxies.probe_before_launch(grant.proxy, credentials)
         driver = self._driver(grant.profile.driver)
-        request = OpenRequest(grant=grant, run_mode=run_mode(grant), credentials=credentials)
+        launcher, token = await self._launchers.of(grant.profile)
+        request = OpenRequest(
+            grant=grant,
+            run_mode=run_mode(grant),
+            credentials=credentials,
+            launcher=launcher,
+            launcher_token=token,
+        )
         try:
             await self._check(driver, request, by_person=by_person)
             guard.hold.check()
             async with self._launches[grant.profile.driver]:
+                await self._launchers.turn(launcher)
                 guard.hold.check()
                 browser = await driver.start(request, terms_of(guard, evidence.folder))
                 session = await self._open_session(browser, guard, sync=sync)
+        except NotOpened as refused:
+            await self._launchers.back_off(launcher, refused.reason)
+            raise
         finally:
             self._on_launch()
         return Opened(
@@ -200,7 +213,9 @@ class BrowserOpener:
             failed = reason if reason != Reason.TASK_ERROR else Reason.BROWSER_LAUNCH_FAILED
             return NotOpened(failed, f"the browser could not be started: {text}")
         if refusal.reason != Reason.LEASE_LOST:
-            return NotOpened(_REASONS.get(refusal.reason, refusal.reason), refusal.message)
+            # What is wrong with a launcher is not the job's failure.
+            away = refusal.reason == Reason.LAUNCHER_UNAVAILABLE
+            return NotOpened(_REASONS.get(refusal.reason, refusal.reason), refusal.message, give_back=away)
         # A lease that was lost before there was a browser: nothing happened to the profile, and the job keeps its
         # place. But if only the keeper thinks so, the launch has failed, and counts: else it is tried without end.
         reason = Reason.LEASE_LOST if lost else Reason.BROWSER_LAUNCH_FAILED

@@ -75,6 +75,11 @@ def _kept(context: Any, *own: object) -> str | None:
     return kept_reference(context, [*own, *(vars(each) for each in own if hasattr(each, "__dict__"))])
 
 
+def _launch_seconds(options: Mapping[str, Any]) -> float:
+    """Playwright gives up first, with a reason: a launcher may take longer than a browser of our own."""
+    return max(LAUNCH_SECONDS, float(options.get("timeout", 0)) / 1000 + 10.0)
+
+
 class Session(Protocol):
     """One open browser. `perform` runs the task; all else is for the runtime, before and after it."""
 
@@ -138,7 +143,7 @@ class AsyncSession:
         self.recorder = Recorder(redactor)
 
     async def open(self) -> None:
-        async with asyncio.timeout(LAUNCH_SECONDS):
+        async with asyncio.timeout(_launch_seconds(self._options)):
             playwright = await self._playwright_process.get(self)
             self._context = await playwright.chromium.launch_persistent_context(**self._options)
         self.recorder.attach(self._context)
@@ -229,7 +234,7 @@ class SyncSession:
         self.recorder = Recorder(redactor)
 
     async def open(self) -> None:
-        await self.thread.call(self._open, LAUNCH_SECONDS)
+        await self.thread.call(self._open, _launch_seconds(self._options))
 
     def _open(self) -> None:
         self._context = self.thread.playwright.get().chromium.launch_persistent_context(**self._options)

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
-from leasekeeper.core.browsers import DRIVERS, NULL, driver_fault
+from leasekeeper.core.browsers import DRIVERS, LAUNCHER, NULL, driver_fault
 from leasekeeper.core.fleet import Fleet
-from leasekeeper.core.ids import ID_PATTERN, ID_RULE, AccountId, ProfileId, ProxyId
+from leasekeeper.core.ids import ID_PATTERN, ID_RULE, AccountId, LauncherId, ProfileId, ProxyId
+from leasekeeper.core.launchers import VENDORS, Launcher, vendor_fault
 from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
 from leasekeeper.errors import InputError, nearest
 from leasekeeper.wire.document import read_yaml
 from leasekeeper.wire.jobs import labels, notes
-from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, Problems, Text
+from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, JsonObject, Problems, Text
 from leasekeeper.wire.records import DRAFT, Field, MapOf, Record, at, table
 from leasekeeper.wire.schedules import MAX_SCHEDULES, SCHEDULE_ID, SELECT, schedule_from, schedule_record
 
@@ -28,10 +29,14 @@ MAX_RECORDS: Final = 1_000_000
 MAX_ACTIVE_RUNS: Final = 1_000
 MAX_POOL_LEASES: Final = 1_000_000
 MAX_PATH_LENGTH: Final = 4_096
+MAX_CALLS_BYTES: Final = 16 * 1024
 
 _SERVER: Final = "scheme://host:port, with http, https or socks5 as the scheme"
 _CREDENTIALS: Final = "env:NAME, file:PATH or secret:NAME: where the secret is, never the secret itself"
 _CREDENTIALS_PATTERN: Final = f"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|secret:{ID_PATTERN}"
+_ADDRESS: Final = "an http or https address without user and password"
+_TOKEN: Final = "env:NAME or file:PATH: where the token is, never the token itself"  # noqa: S105 - this rule's text
+_TOKEN_PATTERN: Final = "env:[A-Za-z_][A-Za-z0-9_]*|file:.+"  # noqa: S105 - this pattern
 _LANGUAGE_PATTERN: Final = "[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}"
 _TIMEZONE_PATTERN: Final = "[A-Za-z0-9_+/-]+"
 _WINDOW_PATTERN: Final = "[1-9][0-9]{1,4}x[1-9][0-9]{1,4}"
@@ -51,6 +56,18 @@ def _check_server(text: str) -> str | None:
         return f"must be {_SERVER}"
     fits = parts.scheme in ("http", "https", "socks5") and whole and text.isascii() and " " not in text
     return None if fits and not (parts.path.strip("/") or parts.query or parts.fragment) else f"must be {_SERVER}"
+
+
+def _check_address(text: str) -> str | None:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return f"must be {_ADDRESS}"
+    plain = "@" not in text and not parts.query and not parts.fragment and " " not in text
+    return None if whole and plain else f"must be {_ADDRESS}"
 
 
 @cache
@@ -104,6 +121,43 @@ PROXY: Final = Record(
     of=Proxy,
 )
 
+LAUNCHER_RECORD: Final = Record(
+    [
+        Field(
+            name="driver",
+            kind=Text(f"a launcher's driver: {', '.join(VENDORS)}", maximum=ID.maximum, check=vendor_fault),
+            doc="which launcher it is",
+            required=True,
+        ),
+        Field(
+            name="url",
+            kind=Text(_ADDRESS, maximum=512, check=_check_address),
+            doc="where its API is; absent: where the vendor has it on this machine",
+        ),
+        Field(
+            name="token",
+            kind=Text(_TOKEN, maximum=MAX_PATH_LENGTH, pattern=_TOKEN_PATTERN),
+            doc="where the token of its API is kept",
+        ),
+        Field(
+            name="folder", kind=Text("text of 1 to 256 printable characters", maximum=256), doc="Multilogin's folder id"
+        ),
+        Field(
+            name="max_running",
+            kind=Integer(1, MAX_POOL_LEASES),
+            doc="how many browsers the plan allows at once; becomes the limit of its profiles' pool",
+        ),
+        Field(
+            name="calls_per_minute",
+            kind=Integer(1, 100_000),
+            doc="how many calls its API allows, shared by all workers of the store",
+        ),
+        Field(name="start_timeout_seconds", kind=Integer(1, 600), doc="how long a start may take"),
+        Field(name="calls", kind=JsonObject(MAX_CALLS_BYTES, 16), doc="the API of a launcher of driver http"),
+    ],
+    of=Launcher,
+)
+
 ACCOUNT: Final = Record(
     [
         Field(name="routing", kind=Choice(Routing), doc="what runs one at a time"),
@@ -136,6 +190,12 @@ PROFILE: Final = Record(
             doc="the browser's directory; a relative path starts at the fleet file",
         ),
         Field(name="proxy", kind=ID, doc="the proxy it always uses", into="proxy_id"),
+        Field(name="launcher", kind=ID, doc="the launcher that has the profile and opens it", into="launcher_id"),
+        Field(
+            name="launcher_profile",
+            kind=Text("text of 1 to 512 printable characters", maximum=512),
+            doc="the id that its launcher knows it by; for driver cdp, the DevTools URL",
+        ),
         Field(
             name="language",
             kind=Text("a language as en-US", maximum=64, pattern=_LANGUAGE_PATTERN),
@@ -180,6 +240,11 @@ FLEET: Final = Record(
             into="",
         ),
         Field(name="proxies", kind=_by_id("proxies", PROXY), doc="network exits"),
+        Field(
+            name="launchers",
+            kind=_by_id("launchers", LAUNCHER_RECORD),
+            doc="programs of others that keep profiles and open their browsers",
+        ),
         Field(name="accounts", kind=_by_id("accounts", ACCOUNT), doc="the identities to operate"),
         Field(name="profiles", kind=_by_id("profiles", PROFILE), doc="the browser environments of the accounts"),
         Field(
@@ -254,7 +319,7 @@ def fleet_schema() -> dict[str, Any]:
         "$schema": DRAFT,
         "$id": f"urn:leasekeeper:fleet:{FLEET_VERSION}",
         "title": "Leasekeeper fleet",
-        "description": "Accounts, profiles, proxies, limits and schedules, as declared in fleet.yaml.",
+        "description": "Accounts, profiles, proxies, launchers, limits and schedules, as declared in fleet.yaml.",
         **FLEET.schema(),
     }
 
@@ -264,6 +329,7 @@ def fleet_table() -> str:
     parts = [
         ("fleet.yaml", FLEET),
         ("proxies.ID", PROXY),
+        ("launchers.ID", LAUNCHER_RECORD),
         ("accounts.ID", ACCOUNT),
         ("profiles.ID", PROFILE),
         ("schedules.ID", SCHEDULE),
@@ -289,13 +355,31 @@ def _fleet(values: dict[str, Any], folder: str) -> Fleet:
     def records(name: str) -> dict[str, dict[str, Any]]:
         return values.get(name) or {}
 
+    launchers = {key: Launcher(launcher_id=LauncherId(key), **value) for key, value in records("launchers").items()}
+    profiles = {key: _profile(key, value, folder) for key, value in records("profiles").items()}
+    limits = {key: Limit(pool=key, max_leases=maximum) for key, maximum in (values.get("limits") or {}).items()}
     return Fleet(
+        launchers=launchers,
         proxies={key: Proxy(proxy_id=ProxyId(key), **value) for key, value in records("proxies").items()},
         accounts={key: Account(account_id=AccountId(key), **value) for key, value in records("accounts").items()},
-        profiles={key: _profile(key, value, folder) for key, value in records("profiles").items()},
-        limits={key: Limit(pool=key, max_leases=maximum) for key, maximum in (values.get("limits") or {}).items()},
+        profiles=profiles,
+        limits={**_plan_limits(launchers, profiles), **limits},
         schedules={key: schedule_from(key, value) for key, value in records("schedules").items()},
     )
+
+
+def _plan_limits(launchers: Mapping[str, Launcher], profiles: Mapping[str, Profile]) -> dict[str, Limit]:
+    """What a launcher's plan allows, as the limit of the one pool that its profiles in this file are in."""
+    pools: dict[str, set[str]] = {}
+    for profile in profiles.values():
+        if profile.launcher_id is not None:
+            pools.setdefault(profile.launcher_id, set()).add(profile.pool)
+    return {
+        pool: Limit(pool=pool, max_leases=launcher.max_running)
+        for key, launcher in launchers.items()
+        if launcher.max_running is not None and len(pools.get(key, ())) == 1
+        for pool in pools[key]
+    }
 
 
 def _profile(profile_id: str, values: dict[str, Any], folder: str) -> Profile:
@@ -304,4 +388,6 @@ def _profile(profile_id: str, values: dict[str, Any], folder: str) -> Profile:
         # Not resolved: where a symbolic link leads is for the machine to say that opens the browser.
         absolute = Path(folder, Path(directory).expanduser()).absolute()
         values = {**values, "user_data_dir": os.path.normpath(absolute)}
+    if values.get("launcher_id") is not None:
+        values = {"driver": LAUNCHER, **values}
     return Profile(profile_id=ProfileId(profile_id), **values)

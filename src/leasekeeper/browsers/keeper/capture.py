@@ -31,8 +31,7 @@ class Cdp:
         self._skipping = inside
         self.frame: bytes | None = None
         self.ended = False
-        # Half a command of the worker's is cut off: it becomes a line that means nothing, instead of ours.
-        self._unsent = b"!\0" if broken_off else b""
+        self._unsent = browser.break_off() if broken_off else b""
 
     def send(self, method: str, params: dict[str, object] | None = None, session: str = "") -> int:
         """Send it as soon as the browser reads; returns the number that its answer will carry."""

@@ -1,6 +1,6 @@
 """A browser that is reached as a child process: its directory taken, started with a pipe, watched, killed, proven.
 
-The one way to reach a browser so far. Started in a session of its own; knows no deadline and no report.
+Started in a session of its own; knows no deadline and no report.
 """
 
 import fcntl
@@ -65,6 +65,10 @@ class ChildBrowser(ReachedBrowser):
         self._lock = lock
         self._before = before
         self._reaped = False
+
+    def break_off(self) -> bytes:
+        """Half a command becomes a line that means nothing."""
+        return b"!\0"
 
     def take_lease(self, token: int, lease_id: str, run_id: str) -> None:
         record_token(self._user_data_dir, token, lease_id, run_id)

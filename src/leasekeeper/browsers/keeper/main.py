@@ -17,6 +17,7 @@ from leasekeeper.browsers.keeper.orders import (
     Refused,
     read_orders,
 )
+from leasekeeper.browsers.keeper.reached import ReachedBrowser
 from leasekeeper.browsers.keeper.reasons import LEASE_LOST
 from leasekeeper.browsers.keeper.report import log, write_report
 
@@ -36,6 +37,8 @@ def run(arguments: list[str]) -> int:
     try:
         _leave_group()
         orders = read_orders(path)
+        if orders.launcher:
+            os.unlink(path)  # noqa: PTH108 - as above. It holds the launcher's token, and nobody reads it again
     except Refused as refused:
         return _refuse(refused, os.path.dirname(path), None)  # noqa: PTH120 - pathlib would cost the launch 5 ms
     control: Control | None = None
@@ -44,7 +47,7 @@ def run(arguments: list[str]) -> int:
         _wait_for_renewal(control, orders)
         if orders.expired(boot_time()):
             raise Refused(LEASE_LOST, f"the deadline of lease {orders.lease_id} passed before the browser started")
-        browser = start_child(orders, arguments)
+        browser = _reach(orders, arguments)
     except Refused as refused:
         return _refuse(refused, orders.folder, orders, control)
     # The browser needs a third of a second to start: time to load the rest.
@@ -53,6 +56,14 @@ def run(arguments: list[str]) -> int:
 
     watch = Watch(orders, browser, control)
     return end(watch, watch.run())
+
+
+def _reach(orders: Orders, arguments: list[str]) -> ReachedBrowser:
+    if not orders.launcher:
+        return start_child(orders, arguments)
+    from leasekeeper.browsers.keeper.attached import start_attached  # not on the way of a local launch
+
+    return start_attached(orders)
 
 
 def _wait_for_renewal(control: Control, orders: Orders) -> None:

@@ -25,7 +25,8 @@ class Orders:
     """The lease that a browser lives by, and how it is opened. Times are seconds of CLOCK_BOOTTIME.
 
     From `deadline` on nothing of the worker reaches the browser; by `kill_at` the browser is dead. A renewal and a warm
-    hand-over change the lease's fields; nothing else changes. A plain class: a dataclass would delay each launch.
+    hand-over change the lease's fields; nothing else changes. `launcher` describes the program that has the browser
+    (`launcher_calls`); empty: the browser is started here. A plain class: a dataclass would delay each launch.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Orders:
         worker_pid: int = 0,
         control: str = "",
         secret: str = "",
+        launcher: "dict[str, object] | None" = None,
     ) -> None:
         self.browser = browser
         self.user_data_dir = user_data_dir
@@ -62,6 +64,7 @@ class Orders:
         self.worker_pid = worker_pid or os.getpid()
         self.control = control
         self.secret = secret
+        self.launcher = launcher or {}
 
     def fields(self) -> dict[str, object]:
         """Every field by name, as the orders file has them."""
@@ -112,6 +115,7 @@ def orders_of(found: dict[str, object]) -> Orders:
         worker_pid=_whole(found, "worker_pid"),
         control=_text(found, "control"),
         secret=_text(found, "secret"),
+        launcher=_launcher(found),
     )
 
 
@@ -140,6 +144,14 @@ def _text(found: dict[str, object], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise Refused("BAD_ORDERS", f"the orders lack {name}")
     return value
+
+
+def _launcher(found: dict[str, object]) -> dict[str, object]:
+    """How to ask a launcher for the browser; empty: it is a process of our own."""
+    launcher = found.get("launcher", {})
+    if not isinstance(launcher, dict):
+        raise Refused("BAD_ORDERS", "the orders lack launcher")
+    return launcher
 
 
 def _number(found: dict[str, object], name: str) -> float:

@@ -1,8 +1,8 @@
 """A browser as the rest of the keeper sees it, however it is reached. The seam between "until when" and "how".
 
-Deadline, revocation, relay, evidence and report know this class only. `child` is the one way so far: a process of our
-own, spoken to over a pipe, its close proven by its directory. A browser of somebody else's program, spoken to over a
-WebSocket, is another subclass with two other `Channel`s and another proof.
+Deadline, revocation, relay, evidence and report know this class only. `child` is a process of our own, spoken to over
+a pipe, its close proven by its directory. `attached` is a browser of somebody else's program, spoken to over a
+WebSocket, its close proven by what that program says.
 """
 
 import os
@@ -43,8 +43,11 @@ class ReachedBrowser(ABC):
     """A browser that was reached under a lease.
 
     `to` is where it reads, `out` where it writes, `watch` a descriptor that becomes readable when it has ended.
-    `exit_code` and `signal` say how its process ended, where there is one to ask.
+    `exit_code` and `signal` say how its process ended, where there is one to ask. `ways` are what `interrupt` and
+    `kill` are called in a report.
     """
+
+    ways = ("SIGINT", "SIGKILL")
 
     def __init__(self, pid: int, to: Channel, out: Channel, watch: int) -> None:
         self.pid = pid
@@ -53,6 +56,10 @@ class ReachedBrowser(ABC):
         self.watch = watch
         self.exit_code: int | None = None
         self.signal: int | None = None
+
+    @abstractmethod
+    def break_off(self) -> bytes:
+        """The last command was written in part: it must never take effect. Returns what to write before the next."""
 
     @abstractmethod
     def take_lease(self, token: int, lease_id: str, run_id: str) -> None:

@@ -1,4 +1,5 @@
-"""Ending a browser: the stop order, in the time that is left. `Browser.close`, then SIGINT, then SIGKILL."""
+"""Ending a browser: the stop order, in the time that is left. `Browser.close`, then SIGINT, then SIGKILL; or, where the
+process is not ours, what its launcher has in their place."""
 
 from leasekeeper.browsers.keeper.capture import Cdp
 from leasekeeper.browsers.keeper.clock import boot_time
@@ -22,10 +23,10 @@ def stop(browser: ReachedBrowser, cdp: Cdp, orders: Orders, by_itself: bool) -> 
         return way
     browser.interrupt()
     if _ended(browser, cdp, min(boot_time() + orders.interrupt_seconds, last)):
-        return "SIGINT"
+        return browser.ways[0]
     browser.kill()
     _ended(browser, cdp, boot_time() + 5.0)
-    return "SIGKILL"
+    return browser.ways[1]
 
 
 def _ended(browser: ReachedBrowser, cdp: Cdp, until: float) -> bool:

@@ -168,6 +168,11 @@ SELECT only_row FROM fleet_lock FOR UPDATE;
 -- name: lock_all_lanes
 SELECT count(*) AS locked FROM (SELECT profile_id FROM lanes ORDER BY profile_id FOR UPDATE) AS l;
 
+-- A key that nobody has called yet has no row to lock: the lock is on its name.
+
+-- name: lock_calls
+SELECT pg_advisory_xact_lock(hashtextextended('leasekeeper:call:' || :key, 0));
+
 -- name: lock_tokens
 SELECT * FROM tokens WHERE token_id IN :ids[] ORDER BY token_id FOR UPDATE;
 

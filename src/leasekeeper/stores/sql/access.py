@@ -1,19 +1,20 @@
-"""The part of the Store port about tokens and secrets, on any SQL engine. Checks what comes in; see ports.Store."""
+"""The part of the Store port about tokens, secrets and turns to call, on any SQL engine. See ports.Store."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from leasekeeper.core.leases import LeaseRef
 from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret, check_name
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, check_new
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.ports import MAX_IN_BATCH
-from leasekeeper.stores.sql import heartbeats, secrets, tokens
+from leasekeeper.stores.sql import heartbeats, pacing, secrets, tokens
 from leasekeeper.stores.sql.codec import clean
 from leasekeeper.stores.sql.engine import Context, Engine
 
 
 class AccessOperations:
-    """Who may call, and what is kept encrypted. A part of `SqlStore`."""
+    """Who may call, when, and what is kept encrypted. A part of `SqlStore`."""
 
     _engine: Engine
     _ctx: Context
@@ -29,6 +30,11 @@ class AccessOperations:
         _check_batch(token_ids)
         if token_ids:
             await self._engine.change(lambda tx: tokens.note_uses(tx, token_ids))
+
+    async def pace(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
+        if not key or spacing < timedelta() or pause < timedelta():
+            raise InputError("nothing was reserved", [Problem("key", "needs a name, and spans that are not negative")])
+        return await self._engine.change(lambda tx: pacing.pace(tx, key, spacing, pause))
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
         check_name(sealed.name)

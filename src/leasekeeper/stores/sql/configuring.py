@@ -6,6 +6,7 @@ from leasekeeper.core.accounts import Account, Limit, Proxy, RetiredAccount, dec
 from leasekeeper.core.events import EventType
 from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff, merged
 from leasekeeper.core.lanes import RetiredLane, new_lane, unparked
+from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.readiness import job_gate
 from leasekeeper.core.records import evolve
@@ -19,6 +20,7 @@ from leasekeeper.stores.sql.submitting import Placer, change_job
 
 _write_account, _write_profile = encoder(Account), encoder(Profile)
 _write_proxy, _write_limit, _write_lane = encoder(Proxy), encoder(Limit), encoder(Lane)
+_write_launcher = encoder(Launcher)
 _read_retired, _read_retired_account = decoder(RetiredLane), decoder(RetiredAccount)
 
 # What is written for a record that is removed. All of it, in the order of writing: what refers to others goes first.
@@ -26,18 +28,25 @@ _REMOVALS = {
     "profile": ("retire_lanes", "delete_lane", "delete_profile"),
     "account": ("retire_accounts", "delete_account"),
     "proxy": ("delete_proxy",),
+    "launcher": ("delete_launcher",),
 }
 
 
 def read_fleet(tx: Tx) -> Fleet:
     """The fleet in force."""
-    accounts, profiles, proxies, limits, schedules = tx.read(
-        ("all_accounts", {}), ("all_profiles", {}), ("all_proxies", {}), ("all_limits", {}), ("all_schedules", {})
+    accounts, profiles, proxies, launchers, limits, schedules = tx.read(
+        ("all_accounts", {}),
+        ("all_profiles", {}),
+        ("all_proxies", {}),
+        ("all_launchers", {}),
+        ("all_limits", {}),
+        ("all_schedules", {}),
     )
     return Fleet(
         accounts={row["account_id"]: decoder(Account)(row) for row in accounts},
         profiles={row["profile_id"]: read_profile(row) for row in profiles},
         proxies={row["proxy_id"]: decoder(Proxy)(row) for row in proxies},
+        launchers={row["launcher_id"]: decoder(Launcher)(row) for row in launchers},
         limits={row["pool"]: decoder(Limit)(row) for row in limits},
         schedules={row["schedule_id"]: read_schedule(row) for row in schedules},
     )
@@ -126,9 +135,11 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
                 put.setdefault("put_accounts", []).append(_write_account(account))
             case "proxy":
                 put.setdefault("put_proxies", []).append(_write_proxy(fleet.proxies[change.id]))
+            case "launcher":
+                put.setdefault("put_launchers", []).append(_write_launcher(fleet.launchers[change.id]))
             case _:
                 put.setdefault("put_profiles", []).append(_write_profile(fleet.profiles[change.id]))
-    for name in ("put_proxies", "put_accounts", "put_profiles"):
+    for name in ("put_proxies", "put_launchers", "put_accounts", "put_profiles"):
         if name in put:
             tx.write(name, put[name])
     if lanes:

@@ -64,6 +64,18 @@ ORDER BY t.proxy_id LIMIT :limit
 -- name: find_proxy__proxy_id
 AND t.proxy_id = :proxy_id
 
+-- name: find_launcher
+SELECT * FROM launchers t WHERE TRUE
+
+-- name: find_launcher__after
+AND t.launcher_id > :after
+
+-- name: find_launcher__order
+ORDER BY t.launcher_id LIMIT :limit
+
+-- name: find_launcher__launcher_id
+AND t.launcher_id = :launcher_id
+
 -- name: find_limit
 SELECT * FROM limits t WHERE TRUE
 

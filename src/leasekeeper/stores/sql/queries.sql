@@ -139,6 +139,12 @@ SELECT * FROM profiles;
 -- name: all_proxies
 SELECT * FROM proxies;
 
+-- name: all_launchers
+SELECT * FROM launchers;
+
+-- name: call_turn
+SELECT next_at FROM call_turns WHERE key = :key;
+
 -- name: all_limits
 SELECT * FROM limits;
 

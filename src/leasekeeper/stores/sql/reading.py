@@ -11,6 +11,7 @@ from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event
 from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, RunRecord, lease_key
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.readiness import WaitFacts, shown_reason, waits_as
@@ -54,6 +55,7 @@ _TABLES: Mapping[type, _Table] = {
     Profile: _Table("find_profile", "profile_id"),
     Lane: _Table("find_lane", "profile_id"),
     Proxy: _Table("find_proxy", "proxy_id"),
+    Launcher: _Table("find_launcher", "launcher_id"),
     Limit: _Table("find_limit", "pool"),
     Job: _Table("find_job", "seq"),
     Lease: _Table("find_lease", "run_id"),

@@ -106,6 +106,9 @@ SELECT 1 AS locked;
 -- name: lock_all_lanes
 SELECT 1 AS locked;
 
+-- name: lock_calls
+SELECT :key;
+
 -- name: lock_tokens
 SELECT * FROM tokens WHERE token_id IN :ids[] ORDER BY token_id;
 

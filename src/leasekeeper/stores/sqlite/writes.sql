@@ -149,17 +149,29 @@ INSERT INTO proxies (
 ON CONFLICT (proxy_id) DO UPDATE SET
     server = excluded.server, region = excluded.region, credentials = excluded.credentials;
 
+-- name: put_launchers
+INSERT INTO launchers (
+    launcher_id, driver, url, token, folder, max_running, calls_per_minute, start_timeout_seconds, calls
+) VALUES (
+    :launcher_id, :driver, :url, :token, :folder, :max_running, :calls_per_minute, :start_timeout_seconds, :calls
+)
+ON CONFLICT (launcher_id) DO UPDATE SET
+    driver = excluded.driver, url = excluded.url, token = excluded.token, folder = excluded.folder,
+    max_running = excluded.max_running, calls_per_minute = excluded.calls_per_minute,
+    start_timeout_seconds = excluded.start_timeout_seconds, calls = excluded.calls;
+
 -- name: put_profiles
 INSERT INTO profiles (
-    profile_id, account_id, pool, driver, user_data_dir, proxy_id, language, timezone, "window",
+    profile_id, account_id, pool, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
     max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) VALUES (
-    :profile_id, :account_id, :pool, :driver, :user_data_dir, :proxy_id, :language, :timezone, :window,
+    :profile_id, :account_id, :pool, :driver, :user_data_dir, :proxy_id, :launcher_id, :launcher_profile, :language, :timezone, :window,
     :max_active_runs, :disposable, :warm, :release_policy, :manual_use, :labels, :notes
 )
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, pool = excluded.pool, driver = excluded.driver,
-    user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id, language = excluded.language,
+    user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id,
+    launcher_id = excluded.launcher_id, launcher_profile = excluded.launcher_profile, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
     max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
     release_policy = excluded.release_policy, manual_use = excluded.manual_use,
@@ -218,6 +230,13 @@ ON CONFLICT (account_id) DO UPDATE SET
 
 -- name: delete_account
 DELETE FROM accounts WHERE account_id = :id;
+
+-- name: delete_launcher
+DELETE FROM launchers WHERE launcher_id = :id;
+
+-- name: put_call_turns
+INSERT INTO call_turns (key, next_at) VALUES (:key, :next_at)
+ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at;
 
 -- name: delete_proxy
 DELETE FROM proxies WHERE proxy_id = :id;

@@ -1,3 +1,3 @@
--- Schema 12. Jobs that wait in their lane and do not want to wait while another run has their profile.
+-- Schema 13. Jobs that wait in their lane and do not want to wait while another run has their profile.
 CREATE INDEX jobs_impatient ON jobs (profile_id, priority DESC, seq)
     WHERE state = 'queued' AND on_conflict <> 'wait' AND NOT approved;

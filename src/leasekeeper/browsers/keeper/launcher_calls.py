@@ -1,0 +1,253 @@
+"""Calls to a launcher's HTTP API, as its description says: which request starts, stops or inspects a profile, where the
+endpoint is in the answer, and which answers mean busy, running or failed.
+
+Used by the keeper (start, stop, inspect) and by the worker (inspect, inventory). Standard library only. Knows no
+vendor: what each one says is in the description, a plain object that fits into the keeper's orders.
+"""
+
+import http.client
+import json
+import re
+import ssl
+import time
+from urllib.parse import quote, urlencode, urlsplit
+
+MAX_ANSWER = 16 * 1024 * 1024
+MAX_MESSAGE = 300
+DEFAULT_SECONDS = 15.0
+STATUS = "http.status"
+_HOLE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+
+Description = dict[str, object]
+
+
+class CallFailed(Exception):
+    """A call that gave no answer to use. `sent`: the launcher may have done it all the same."""
+
+    def __init__(
+        self, message: str, *, sent: bool, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def rate_limited(self) -> bool:
+        """Whether the launcher said: not so many calls."""
+        return self.status == 429
+
+
+class Answer:
+    """What a launcher said."""
+
+    def __init__(self, status: int, body: object) -> None:
+        self.status = status
+        self.body = body
+
+    def at(self, path: str) -> object:
+        """The value at a path like `data.ws.puppeteer`; None if there is none."""
+        if path == STATUS:
+            return self.status
+        found = self.body
+        for name in path.split("."):
+            if isinstance(found, dict):
+                found = found.get(name)
+            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+                found = found[int(name)]
+            else:
+                return None
+        return found
+
+    def matches(self, conditions: object, values: dict[str, object]) -> bool:
+        """Whether one of the conditions holds. Each is `path: value`, all of which must; `~text`: contains it."""
+        alternatives = conditions if isinstance(conditions, list) else [conditions] if conditions else []
+        return any(
+            isinstance(each, dict)
+            and each
+            and all(_fits(self.at(path), fill(wanted, values)) for path, wanted in each.items())
+            for each in alternatives
+        )
+
+    def text(self) -> str:
+        """What it said, for a person."""
+        for path in (
+            "status.message",
+            "msg",
+            "message",
+            "error.message",
+            "errorObject.text",
+            "error",
+            "detail",
+            "title",
+        ):
+            found = self.at(path)
+            if isinstance(found, str) and found:
+                return found[:MAX_MESSAGE]
+        return f"HTTP {self.status}"
+
+
+class LauncherCalls:
+    """One launcher, one of its profiles. `description` as in the keeper's orders."""
+
+    def __init__(self, description: Description) -> None:
+        self._url = str(description["url"])
+        self._headers = _texts(description.get("headers"))
+        self.values = _mapping(description.get("values"))
+        self._steps = {name: _mapping(description.get(name)) for name in ("start", "stop", "status", "list")}
+
+    def has(self, step: str) -> bool:
+        """Whether the launcher has such a call."""
+        return bool(self._steps[step])
+
+    def running(self, seconds: float = DEFAULT_SECONDS) -> bool | None:
+        """Whether the launcher says that the profile runs; None if it has no way to tell. Raises CallFailed."""
+        if not self.has("status"):
+            return None
+        answer = self.call("status", seconds)
+        if answer.matches(self._steps["status"].get("running"), self.values):
+            return True
+        if answer.matches(self._steps["status"].get("idle"), self.values):
+            return False
+        self._check("status", answer)
+        return False
+
+    def start(self, seconds: float) -> tuple[str, bool]:
+        """Start the profile. Returns its endpoint, or whether it is busy: running already. Raises CallFailed."""
+        answer = self.call("start", seconds)
+        step = self._steps["start"]
+        if answer.matches(step.get("busy"), self.values):
+            return "", True
+        self._check("start", answer)
+        endpoint = fill(str(step.get("endpoint", "")), _Found(self.values, answer))
+        if not isinstance(endpoint, str) or "://" not in endpoint:
+            raise CallFailed(f"the answer to start has no endpoint at {step.get('endpoint')}", sent=True)
+        return endpoint, False
+
+    def stop(self, seconds: float = DEFAULT_SECONDS) -> None:
+        """Stop the profile. One that does not run counts as stopped. Raises CallFailed."""
+        answer = self.call("stop", seconds)
+        if not answer.matches(self._steps["stop"].get("idle"), self.values):
+            self._check("stop", answer)
+
+    def _check(self, name: str, answer: Answer) -> None:
+        wanted = self._steps[name].get("ok")
+        fine = answer.matches(wanted, self.values) if wanted else 200 <= answer.status < 300
+        if not fine:
+            raise CallFailed(f"{name} was refused: {answer.text()}", sent=False, status=answer.status)
+
+    def call(self, name: str, seconds: float, more: dict[str, object] | None = None) -> Answer:
+        """One request and its answer. Raises CallFailed."""
+        step, values = self._steps[name], {**self.values, **(more or {})}
+        parts = urlsplit(str(fill(str(step.get("url") or self._url), values)))
+        path = parts.path.rstrip("/") + _filled_path(str(step["path"]), values)
+        query = {key: _plain(fill(value, values)) for key, value in _mapping(step.get("query")).items()}
+        body = None if "body" not in step else json.dumps(fill(step["body"], values)).encode()
+        headers = {"Accept": "application/json", **self._headers, **_texts(step.get("headers"))}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        target = path + ("?" + urlencode(query) if query else "")
+        method = str(step.get("method") or ("GET" if body is None else "POST"))
+        return _request(parts.scheme, parts.hostname or "", parts.port, method, target, body, headers, seconds)
+
+
+def _request(
+    scheme: str, host: str, port: int | None, method: str, target: str, body: bytes | None, headers: dict[str, str],
+    seconds: float,
+) -> Answer:  # fmt: skip
+    until = time.monotonic() + seconds
+    connection: http.client.HTTPConnection
+    if scheme == "https":
+        connection = http.client.HTTPSConnection(host, port, timeout=seconds, context=ssl.create_default_context())
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=seconds)
+    sent = False
+    place = f"{scheme}://{host}{f':{port}' if port else ''}"
+    try:
+        connection.connect()
+        sent = True
+        connection.request(method, target, body, headers)
+        response = connection.getresponse()
+        data = bytearray()
+        while chunk := response.read1(65536):
+            data += chunk
+            if len(data) > MAX_ANSWER:
+                raise CallFailed(f"{place} answered with more than {MAX_ANSWER // 1024**2} MiB", sent=True)
+            if time.monotonic() > until:
+                raise TimeoutError
+    except TimeoutError:
+        raise CallFailed(f"no response from {place} within {seconds:g} s", sent=sent) from None
+    except (OSError, http.client.HTTPException) as error:
+        what = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise CallFailed(f"no response from {place}: {what}", sent=sent) from None
+    finally:
+        connection.close()
+    if response.status == 429:
+        raise CallFailed(f"{place} says: too many requests", sent=False, status=429, retry_after=_seconds(response))
+    try:
+        return Answer(response.status, json.loads(data) if data.strip() else {})
+    except (ValueError, RecursionError):
+        raise CallFailed(
+            f"the answer of {place} is not JSON (HTTP {response.status})", sent=True, status=response.status
+        ) from None
+
+
+class _Found(dict[str, object]):
+    """Values, and what an answer has at a path."""
+
+    def __init__(self, values: dict[str, object], answer: Answer) -> None:
+        super().__init__(values)
+        self._answer = answer
+
+    def __missing__(self, name: str) -> object:
+        return self._answer.at(name)
+
+
+def fill(template: object, values: dict[str, object]) -> object:
+    """The template with its `{names}` replaced. A text that is one name alone becomes the value itself."""
+    if isinstance(template, dict):
+        return {key: fill(value, values) for key, value in template.items()}
+    if isinstance(template, list):
+        return [fill(value, values) for value in template]
+    if not isinstance(template, str):
+        return template
+    whole = _HOLE.fullmatch(template)
+    if whole:
+        return _value(values, whole[1])
+    return _HOLE.sub(lambda hole: _plain(_value(values, hole[1])), template)
+
+
+def _value(values: dict[str, object], name: str) -> object:
+    try:
+        return values[name]
+    except KeyError:
+        return ""
+
+
+def _filled_path(template: str, values: dict[str, object]) -> str:
+    return _HOLE.sub(lambda hole: quote(_plain(_value(values, hole[1])), safe=""), template)
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def _fits(found: object, wanted: object) -> bool:
+    if isinstance(wanted, str) and wanted.startswith("~"):
+        return found is not None and wanted[1:].lower() in json.dumps(found, ensure_ascii=False).lower()
+    if isinstance(wanted, list):
+        return any(_fits(found, each) for each in wanted)
+    return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
+
+
+def _mapping(found: object) -> dict[str, object]:
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _texts(found: object) -> dict[str, str]:
+    return {str(name): str(value) for name, value in _mapping(found).items()}
+
+
+def _seconds(response: http.client.HTTPResponse) -> float | None:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else None

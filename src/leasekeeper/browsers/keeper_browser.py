@@ -1,0 +1,128 @@
+"""A browser behind its keeper, as every driver that has one gives it to the runtime. See `driver_port.RunningBrowser`.
+
+How the keeper reaches the browser, as a child process or over a launcher's WebSocket, makes no difference here.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from leasekeeper.browsers.keeper.fence_file import FenceUnreadable, read_fence
+from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper.processes import users_of
+from leasekeeper.browsers.keeper_link import KeeperLink
+from leasekeeper.browsers.keeper_reports import ReportUnreadable
+from leasekeeper.core.browsers import BrowserReport, DriverInfo, Endpoint, Launch, LaunchRefusal, LeaseTerms
+from leasekeeper.threads import run_in_thread
+
+_LOG = logging.getLogger(__name__)
+
+
+class KeeperBrowser:
+    """One of them. `copy` is a throwaway profile, deleted at the end; `patience` is how long a close may take."""
+
+    def __init__(
+        self, link: KeeperLink, endpoint: Launch, info: DriverInfo, copy: Path | None, patience: float
+    ) -> None:
+        self._link = link
+        self._endpoint = endpoint
+        self._info = info
+        self._copy = copy
+        self._patience = patience
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._endpoint
+
+    @property
+    def info(self) -> DriverInfo:
+        return self._info
+
+    @property
+    def engine(self) -> int | None:
+        return self._info.engine if self._copy is None else None
+
+    @property
+    def begun(self) -> bool:
+        return self._link.keeper_pid is not None
+
+    @property
+    def pid(self) -> int | None:
+        return self._link.browser_pid or None  # 0: a process of somebody else's
+
+    @property
+    def over(self) -> bool:
+        return self._link.over
+
+    def extend(self, deadline: float, kill_at: float) -> None:
+        self._link.extend(deadline, kill_at)
+
+    def revoke(self, why: str) -> None:
+        self._link.revoke(why)
+
+    async def hand_over(self, terms: LeaseTerms) -> None:
+        await self._link.hand_over(terms)
+
+    async def ended(self, timeout: float) -> BrowserReport | None:
+        try:
+            return await self._link.ended(timeout)
+        except ReportUnreadable as error:
+            _LOG.warning("%s", error)
+            return None
+
+    async def closing(self, timeout: float) -> None:
+        await self._link.closing(timeout)
+
+    async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:
+        if revoke is not None:
+            self._link.revoke(revoke)
+        else:
+            self._link.request_close(with_evidence=with_evidence)
+        report = None
+        if self.begun:
+            report = await self.ended(self._patience * 2)
+            if report is None and not self._link.over:
+                self._link.revoke("the browser did not close")
+                report = await self.ended(self._patience * 3)
+            if report is None:
+                await run_in_thread(_kill_browser_of, self._link.orders)
+        await run_in_thread(self.discard)
+        return report
+
+    def discard(self) -> None:
+        """Close the connection to the keeper, and delete the copy."""
+        self._link.close()
+        if self._copy is not None:
+            shutil.rmtree(self._copy, ignore_errors=True)
+
+    def refusal(self) -> LaunchRefusal | None:
+        with suppress(ReportUnreadable, OSError):
+            refused = self._link.refusal()
+            return None if refused is None else LaunchRefusal(reason=refused.reason, message=refused.message)
+        return None
+
+
+def discard_later(starting: "asyncio.Future[KeeperBrowser]") -> None:
+    """Nobody waits for this browser any more, and nobody has used its endpoint."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().discard()
+
+
+def _kill_browser_of(orders: Orders) -> None:
+    """The last resort, when a keeper gave no answer: nothing may go on in a directory whose lease ends now.
+
+    Unless somebody else has it by now: the fence file says under which lease it was opened last.
+    """
+    try:
+        fence = read_fence(orders.user_data_dir)
+    except FenceUnreadable:
+        return
+    if fence is None or fence.lease_id != orders.lease_id:
+        return
+    for pid in users_of(orders.user_data_dir):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

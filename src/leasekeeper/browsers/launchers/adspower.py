@@ -1,0 +1,40 @@
+"""AdsPower: the local API. It answers HTTP 200 to everything; `code` says whether it worked, `msg` why not."""
+
+from typing import Any, Final
+
+LAUNCHER: Final[dict[str, Any]] = {
+    "url": "http://local.adspower.net:50325",
+    "start": {
+        "method": "POST",
+        "path": "/api/v2/browser-profile/start",
+        "body": {"profile_id": "{profile}", "headless": "{headless_digit}"},
+        "endpoint": "{data.ws.puppeteer}",
+        "ok": [{"code": 0}],
+        "busy": [{"code": -1, "msg": "~is being used"}, {"code": -1, "msg": "~already"}],
+    },
+    "stop": {
+        "method": "POST",
+        "path": "/api/v2/browser-profile/stop",
+        "body": {"profile_id": "{profile}"},
+        "ok": [{"code": 0}],
+        "idle": [{"code": -1, "msg": "~not open"}, {"code": -1, "msg": "~not running"}],
+    },
+    "status": {
+        "method": "GET",
+        "path": "/api/v2/browser-profile/active",
+        "query": {"profile_id": "{profile}"},
+        "ok": [{"code": 0}],
+        "running": [{"code": 0, "data.status": "Active"}],
+        "idle": [{"code": 0, "data.status": "Inactive"}],
+    },
+    "list": {
+        "method": "GET",
+        "path": "/api/v1/user/list",
+        "query": {"page": "{page}", "page_size": 100},
+        "ok": [{"code": 0}],
+        "items": "data.list",
+        "id": "user_id",
+        "name": "name",
+        "page_size": 100,
+    },
+}

@@ -1,0 +1,33 @@
+"""GoLogin's desktop program. It has no call that says whether a profile runs: its stop and the endpoint have to do.
+
+A 429 of its cloud API can cost the token for good, so calls are spaced (`calls_per_minute`) and never repeated at once.
+"""
+
+from typing import Any, Final
+
+LAUNCHER: Final[dict[str, Any]] = {
+    "url": "http://localhost:36912",
+    "start": {
+        "method": "POST",
+        "path": "/browser/start-profile",
+        "body": {"profileId": "{profile}", "sync": True},
+        "endpoint": "{wsUrl}",
+        "busy": [{"message": "~already"}, {"error": "~already"}],
+    },
+    "stop": {
+        "method": "POST",
+        "path": "/browser/stop-profile",
+        "body": {"profileId": "{profile}"},
+        "idle": [{"http.status": 404}, {"message": "~not running"}],
+    },
+    "list": {
+        "url": "https://api.gologin.com",
+        "method": "GET",
+        "path": "/browser/v2",
+        "query": {"page": "{page}"},
+        "items": "profiles",
+        "id": "id",
+        "name": "name",
+        "page_size": 30,
+    },
+}
