@@ -6,7 +6,7 @@ How to do it is not said here: a command line and a page have different answers,
     LeasekeeperError
     ├── InputError              INVALID_INPUT: something in a request is wrong; nothing was written
     │   ├── UnknownAccount UNKNOWN_ACCOUNT · UnknownProfile UNKNOWN_PROFILE · UnknownTask UNKNOWN_TASK
-    │   ├── AmbiguousProfile AMBIGUOUS_PROFILE · NoWebhookSecret WEBHOOK_SECRET_NEEDED
+    │   ├── AmbiguousProfile AMBIGUOUS_PROFILE · AmbiguousId AMBIGUOUS_ID · NoWebhookSecret WEBHOOK_SECRET_NEEDED
     │   └── SecretUnusable      SECRET_UNUSABLE: a stored secret cannot be used here
     │       └── SecretKeyMissing SECRET_KEY_MISSING · SecretKeyWrong SECRET_KEY_WRONG · SecretNotFound SECRET_NOT_FOUND
     ├── AccessDenied            ACCESS_DENIED: the caller's token does not allow it; nothing was done
@@ -160,6 +160,15 @@ class AmbiguousProfile(InputError):
     code = "AMBIGUOUS_PROFILE"
     account_id: str | None = None
     profile_ids: tuple[str, ...] | None = None
+
+
+class AmbiguousId(InputError):
+    """Several records have an id that begins so. Type more of it."""
+
+    code = "AMBIGUOUS_ID"
+    what: str | None = None
+    id: str | None = None
+    ids: tuple[str, ...] | None = None
 
 
 class UnknownTask(InputError):

@@ -25,6 +25,7 @@ from leasekeeper.errors import InputError, Problem
 
 MAX_IN_PAGE: Final = 1_000
 MAX_DIGITS: Final = 18
+PREFIX: Final = "prefix"
 
 
 class Order(StrEnum):
@@ -76,6 +77,8 @@ class Listing:
             for each in self.filters
             if each.kind is int and not is_number(where.get(each.name, "0"))
         ]
+        if "=" not in where.get("label", "="):
+            problems.append(Problem("label", "must be NAME=VALUE"))
         if not 1 <= limit <= MAX_IN_PAGE:
             problems.append(Problem("limit", f"must be 1 to {MAX_IN_PAGE}"))
         if problems:
@@ -94,8 +97,13 @@ _JOB: Final = Filter("job_id", "of this job")
 _RUN: Final = Filter("run_id", "of this run")
 _WORKER: Final = Filter("worker_id", "of the worker with this name")
 _POOL: Final = Filter("pool", "of this pool")
+_LABEL: Final = Filter("label", "with this label, as `NAME=VALUE`")
 _TASK: Final = Filter("task", "of this task")
 _LEASE: Final = Filter("lease_id", "of this lease")
+_PREFIX: Final = Filter(PREFIX, "whose id begins with this text: one page, the first by id")
+_PREFIX_OF_OPEN: Final = Filter(
+    PREFIX, "live or unresolved ones whose profile's id, or `profile:token`, begins with this text: one page"
+)
 
 _RUNS: Final = (
     Filter("status", "whose lease has this status", LeaseStatus),
@@ -108,22 +116,26 @@ _RUNS: Final = (
     _WORKER,
     _POOL,
     Filter("result", "with this result", RunResult),
+    Filter("stop_reason", "that ended for this reason, one of the table or your own"),
     _TASK,
 )
 
+# Kinds that are known by an id can be found by its beginning too: a walk along the index of their ids.
 LISTS: Final[Mapping[type, Listing]] = {
     Account: Listing(
         what="account",
         key="account_id",
         order=Order.KEY,
-        filters=(_ACCOUNT, Filter("paused", "that a person paused", bool)),
+        filters=(_ACCOUNT, _PREFIX, Filter("paused", "that a person paused", bool)),
     ),
-    Profile: Listing(what="profile", key="profile_id", order=Order.KEY, filters=(_PROFILE, _ACCOUNT, _POOL)),
+    Profile: Listing(
+        what="profile", key="profile_id", order=Order.KEY, filters=(_PROFILE, _PREFIX, _ACCOUNT, _POOL, _LABEL)
+    ),
     Lane: Listing(
         what="profile",
         key="profile_id",
         order=Order.KEY,
-        filters=(_PROFILE, _ACCOUNT, Filter("state", "in this state", ProfileState)),
+        filters=(_PROFILE, _PREFIX, _ACCOUNT, _LABEL, Filter("state", "in this state", ProfileState)),
     ),
     Proxy: Listing(
         what="proxy", key="proxy_id", order=Order.KEY, filters=(Filter("proxy_id", "the one with this id"),)
@@ -138,6 +150,7 @@ LISTS: Final[Mapping[type, Listing]] = {
         order=Order.NEWEST,
         filters=(
             _JOB,
+            _PREFIX,
             Filter("state", "in this state, as it is shown", JobState),
             _ACCOUNT,
             _PROFILE,
@@ -150,8 +163,8 @@ LISTS: Final[Mapping[type, Listing]] = {
             Filter("dropped", "dead ones that a person dropped", bool),
         ),
     ),
-    Lease: Listing(what="lease", key="lease_id", order=Order.NEWEST, filters=_RUNS),
-    RunRecord: Listing(what="run", key="run_id", order=Order.NEWEST, filters=_RUNS),
+    Lease: Listing(what="lease", key="lease_id", order=Order.NEWEST, filters=(*_RUNS, _PREFIX_OF_OPEN)),
+    RunRecord: Listing(what="run", key="run_id", order=Order.NEWEST, filters=(*_RUNS, _PREFIX)),
     Event: Listing(
         what="event",
         key=None,
@@ -172,8 +185,10 @@ LISTS: Final[Mapping[type, Listing]] = {
         order=Order.NEWEST,
         filters=(
             Filter("review_id", "the one with this id"),
+            _PREFIX,
             Filter("open", "that wait for a person; `0`: decided", bool),
             Filter("target", "about a profile, or about a job", Target),
+            Filter("reason", "for this reason"),
             _ACCOUNT,
             _PROFILE,
             _JOB,
@@ -183,7 +198,7 @@ LISTS: Final[Mapping[type, Listing]] = {
         what="worker",
         key="incarnation",
         order=Order.KEY,
-        filters=(Filter("incarnation", "this one process"), _WORKER, _POOL),
+        filters=(Filter("incarnation", "this one process"), _PREFIX, _WORKER, _POOL),
     ),
     Delivery: Listing(
         what="webhook",
@@ -191,6 +206,7 @@ LISTS: Final[Mapping[type, Listing]] = {
         order=Order.NEWEST,
         filters=(
             Filter("delivery_id", "the one with this id"),
+            _PREFIX,
             Filter("state", "in this state", DeliveryState),
             _JOB,
             Filter("host", "to this host"),
@@ -200,7 +216,7 @@ LISTS: Final[Mapping[type, Listing]] = {
         what="token",
         key="token_id",
         order=Order.NEWEST,
-        filters=(Filter("token_id", "the one with this id"), Filter("name", "with this name")),
+        filters=(Filter("token_id", "the one with this id"), _PREFIX, Filter("name", "with this name")),
     ),
     Secret: Listing(
         what="secret",
@@ -208,11 +224,11 @@ LISTS: Final[Mapping[type, Listing]] = {
         order=Order.KEY,
         filters=(Filter("name", "the one with this name"), Filter("key_id", "encrypted with this key")),
     ),
-    Schedule: Listing(what="schedule", key="schedule_id", order=Order.KEY, filters=(_SCHEDULE,)),
+    Schedule: Listing(what="schedule", key="schedule_id", order=Order.KEY, filters=(_SCHEDULE, _PREFIX)),
     ScheduleState: Listing(
         what="schedule",
         key="schedule_id",
         order=Order.KEY,
-        filters=(_SCHEDULE, Filter("paused", "that a person paused", bool)),
+        filters=(_SCHEDULE, _PREFIX, Filter("paused", "that a person paused", bool)),
     ),
 }

@@ -170,7 +170,7 @@ def test_dead_jobs_are_retried(place: Workplace) -> None:
 
 def test_all_dead_jobs_are_retried_at_once(place: Workplace) -> None:
     dead = {place.dead_job(), place.dead_job("shop_de_main")}
-    answer = place.json("dlq", "retry", "--all", "--note", "site is back")
+    answer = place.json("dlq", "retry", "--all", "--yes", "--note", "site is back")
     assert {item["id"] for item in answer["items"]} == dead
     assert answer["refused"] == []
     assert place.text("dlq", "retry", "--all", "--note", "again") == "no dead jobs: nothing to do\n"

@@ -65,17 +65,15 @@ def test_one_that_was_given_up_is_sent_once_more(place: Workplace) -> None:
 
 def test_all_that_were_given_up_are_sent_once_more(place: Workplace) -> None:
     done, *gone = owed(place, 200, 410, 410)
-    assert place.text("webhooks", "replay", "--exhausted", "--host", "elsewhere", "--note", "x").startswith(
-        "no webhooks"
-    )
-    answer = place.json("webhooks", "replay", "--exhausted", "--host", "hook.test", "--note", "it is back")
+    assert place.text("webhooks", "replay", "--all", "--host", "elsewhere", "--note", "x").startswith("no webhooks")
+    answer = place.json("webhooks", "replay", "--all", "--yes", "--host", "hook.test", "--note", "it is back")
     assert sorted(item["id"] for item in answer["items"]) == sorted(gone)
     assert place.json("webhooks", "show", done)["state"] == "delivered"
-    assert place.text("webhooks", "replay", "--exhausted", "--note", "x").startswith("no webhooks that were given up")
+    assert place.text("webhooks", "replay", "--all", "--note", "x").startswith("no webhooks that were given up")
 
 
 def test_what_is_to_be_replayed_has_to_be_said(place: Workplace) -> None:
-    for wrong in (("replay",), ("replay", "x", "--exhausted"), ("replay", "x", "--host", "h")):
+    for wrong in (("replay",), ("replay", "x", "--all"), ("replay", "x", "--host", "h")):
         assert place.cli("webhooks", *wrong, "--note", "x").exit_code == 2
 
 

@@ -26,9 +26,9 @@ ALL_KINDS = (*KINDS, Event)
 async def some_of_everything(world: World) -> dict[str, str]:
     """A store with records of every kind in several states. Gives ids by a short name."""
     await world.declare(
-        profile("a1", "alpha", proxy_id="exit_us"),
+        profile("a1", "alpha", proxy_id="exit_us", labels={"tier": "gold"}),
         profile("a2", "alpha", pool="eu", max_active_runs=2),
-        profile("b1", "beta"),
+        profile("b1", "beta", labels={"tier": "gold", "other": "x"}),
         proxy("exit_us"),
         proxy("exit_eu", region="EU"),
         limit("eu", 5),
@@ -80,6 +80,19 @@ def one_of(value: Any) -> str:
     return {True: "true", False: "false"}.get(value, str(value)) if value is not None else ""
 
 
+def labels_of(record: Profile) -> list[str]:
+    return [f"{name}={value}" for name, value in record.labels.items()]
+
+
+def is_open(lease: Lease) -> bool:
+    return lease.ended_at is None or lease.unresolved
+
+
+def begins(lease: Lease, text: str) -> bool:
+    """Whether the id of a lease begins so: a text without a token may also be the beginning of its profile's."""
+    return lease.lease_id.startswith(text) if ":" in text else lease.profile_id.startswith(text)
+
+
 # How each filter picks records, said a second time: (kind, filter, values to try, the rule).
 RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Account, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
@@ -94,6 +107,22 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (ScheduleState, "schedule_id", ("s1", "nothing"), lambda r, v: r.schedule_id == v),
     (ScheduleState, "paused", ("true", "false"), lambda r, v: one_of(r.paused) == v),
     (Job, "schedule", ("s1", "s2"), lambda r, v: r.labels.get("schedule") == v),
+    (Profile, "label", ("tier=gold", "tier=", "=gold", "other=gold"), lambda r, v: v in labels_of(r)),
+    (Account, "prefix", ("al", "alpha", "x"), lambda r, v: r.account_id.startswith(v)),
+    (Profile, "prefix", ("a", "a1", "a11"), lambda r, v: r.profile_id.startswith(v)),
+    (Lane, "prefix", ("a", "a1", "a11", "_", "%"), lambda r, v: r.profile_id.startswith(v)),
+    (Lane, "label", ("tier=gold", "tier=silver"), lambda r, v: r.profile_id in {"tier=gold": ("a1", "b1")}.get(v, ())),
+    (Job, "prefix", ("0", "{done}", "{done:.13}", "{done:.18}", "x"), lambda r, v: r.job_id.startswith(v)),
+    (RunRecord, "prefix", ("0", "{done_run:.18}", "x"), lambda r, v: r.run_id.startswith(v)),
+    (Lease, "prefix", ("a", "a2", "a2:", "a2:1", "a2:9", "a:1", "x"), lambda r, v: is_open(r) and begins(r, v)),
+    (Review, "prefix", ("0", "x"), lambda r, v: r.review_id.startswith(v)),
+    (Worker, "prefix", ("i", "i2", "x"), lambda r, v: r.incarnation.startswith(v)),
+    (Delivery, "prefix", ("0", "x"), lambda r, v: r.delivery_id.startswith(v)),
+    (ApiToken, "prefix", ("1", "111", "x"), lambda r, v: r.token_id.startswith(v)),
+    (Schedule, "prefix", ("s", "s1", "x"), lambda r, v: r.schedule_id.startswith(v)),
+    (ScheduleState, "prefix", ("s", "s1", "x"), lambda r, v: r.schedule_id.startswith(v)),
+    (RunRecord, "stop_reason", ("TIMEOUT", "LOGIN_REQUIRED", "NEVER"), lambda r, v: r.stop_reason == v),
+    (Review, "reason", ("LOGIN_REQUIRED", "NEVER"), lambda r, v: r.reason == v),
     (Proxy, "proxy_id", ("exit_eu", "nowhere"), lambda r, v: r.proxy_id == v),
     (Limit, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
     (Job, "job_id", ("{done}", "nobody"), lambda r, v: r.job_id == v),
@@ -174,6 +203,21 @@ async def test_every_filter_of_every_kind_picks_what_it_says(new_world: NewWorld
                 expected = [record for record in everything if rule(record, value)]
                 found = await world.paged(kind, 1000, {name: value})
                 assert found == expected, f"{kind.__name__} {name}={value}"
+
+
+async def test_of_many_ids_that_begin_alike_the_first_are_found(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.declare(profile("a1", "alpha"))
+        jobs = [await world.add("a1", job_id=f"job_{n:02}") for n in range(12)]
+        page = await world.store.find(Job, {"prefix": "job_"}, limit=4)
+        assert {job.job_id for job in page.items} == {job.job_id for job in jobs[:4]}
+        assert page.after is None, "nothing continues it"
+
+
+async def test_a_label_to_look_for_has_a_value(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        with pytest.raises(InputError, match="NAME=VALUE"):
+            await world.store.find(Lane, {"label": "gold"})
 
 
 async def test_a_lease_that_is_revoked_is_listed_so_while_its_holder_may_still_act(new_world: NewWorld) -> None:

@@ -147,6 +147,25 @@ def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
         connection.close()
 
 
+def test_ids_that_begin_alike_are_found_along_their_index(tmp_path: Path) -> None:
+    asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
+    connection = sqlite3.connect(tmp_path / "leasekeeper.db")
+    facts = {"full": [], "gone": [], "unserved": 0, "newer": [], "limit": 9}
+    facts |= {"prefix_from": "a", "prefix_to": "b", "of_profile": 0, "token_prefix": "%"}
+    try:
+        for name, piece, walk in (
+            ("find_job", "prefix", "SEARCH b USING COVERING INDEX sqlite_autoindex_jobs_1 (job_id>? AND job_id<?)"),
+            ("find_lease", "lease_prefix", "SEARCH b USING INDEX runs_open (profile_id>? AND profile_id<?)"),
+            ("find_delivery", "prefix", "SEARCH b USING COVERING INDEX"),
+            ("find_review", "prefix", "SEARCH b USING "),
+        ):
+            steps = plan(connection, f"{name}+{name}__{piece}+{name}__order", **facts)
+            assert walk in steps, steps
+            assert not [step for step in steps.splitlines() if step.startswith("SCAN") and "json_each" not in step]
+    finally:
+        connection.close()
+
+
 def plan(connection: sqlite3.Connection, name: str, **params: object) -> str:
     statement, values = _STATEMENTS[name].prepared(params)
     rows = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values).fetchall()

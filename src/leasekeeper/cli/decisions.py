@@ -1,12 +1,12 @@
-"""Commands that pass a person's decision about one record to the store, and say what came of it.
+"""Commands that pass a person's decision about records to the store, and say what came of it.
 
 Which decisions exist, and in which state, is the core's table; here they only get a name on the command line.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,17 +15,16 @@ from leasekeeper.cli.exit_codes import exit_code, say_error
 from leasekeeper.cli.options import actor, note, output
 from leasekeeper.cli.output import answer_json
 from leasekeeper.cli.progress import Progress
+from leasekeeper.cli.record_ids import whole_id
+from leasekeeper.cli.selection import CHOICES, MAX_AT_ONCE, Selection, chosen_ids, possible, selecting
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.errors import Conflict, InputError, LeasekeeperError, NotFound
-from leasekeeper.lists import MAX_IN_PAGE
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Decided, Store
 
-T = TypeVar("T")
-MAX_AT_ONCE: Final = 10_000
 MAX_SENTENCES: Final = 20
 
 # What becomes of a profile in use, by what was decided about it.
@@ -47,21 +46,51 @@ version_option = click.option(
 
 
 def decision_command(target: Target, action: Action, text: str) -> click.Command:
-    """`leasekeeper NOUN ACTION ID --note …`."""
+    """`leasekeeper NOUN ACTION ID... --note …`, or `--all` with filters."""
 
-    @click.argument("record_id", metavar="ID")
+    @selecting(CHOICES[target])
     @note
     @actor
     @output
     def decide(
-        record_id: str, note: str, by: str, store: str | None, as_json: bool, version: int | None = None
+        selection: Selection, note: str, by: str, store: str | None, as_json: bool, version: int | None = None
     ) -> None:
-        decision = Decision(target=target, id=record_id, action=action, note=note, actor=by, version=version)
-        answer_decided(decision, with_store(store, lambda opened: put_through(opened, decision)), as_json=as_json)
+        if version is not None and selection.one is None:
+            raise click.UsageError("--if-version is of one record: name that one alone")
+        decide_selected(target, action, selection, note, by, store, as_json=as_json, version=version, alone=True)
 
     # A lease has no version: it is decided about once, and its id is never used again.
     decorated = decide if target is Target.LEASE else version_option(decide)
     return click.command(action.value, help=text)(decorated)
+
+
+def decide_selected(
+    target: Target,
+    action: Action,
+    selection: Selection,
+    note: str,
+    by: str,
+    url: str | None,
+    *,
+    as_json: bool,
+    what: str | None = None,
+    version: int | None = None,
+    alone: bool = False,
+) -> None:
+    """Decide about the records that were chosen. With `alone`, a single id has an answer of its own."""
+    kind = CHOICES[target].kind
+    what = what or f"{target}s"
+
+    async def decide_one(store: "Store", typed: str) -> "tuple[Decision, Decided]":
+        record_id = await whole_id(store, kind, typed)
+        decision = Decision(target=target, id=record_id, action=action, note=note, actor=by, version=version)
+        return decision, await put_through(store, decision)
+
+    if alone and selection.one is not None:
+        answer_decided(*with_store(url, lambda store: decide_one(store, selection.ids[0])), as_json=as_json)
+        return
+    ids = chosen_ids(selection, kind, possible(target, action), url=url, verb=str(action), what=what, as_json=as_json)
+    decide_each(ids, decide_one, url, what=what, as_json=as_json)
 
 
 async def put_through(store: "Store", decision: Decision) -> "Decided":
@@ -111,25 +140,9 @@ def sentence(decision: Decision, decided: "Decided") -> str:
     return f"{name} is now {decided.state}"
 
 
-async def every_id(store: "Store", kind: type[T], where: Mapping[str, str], id_of: Callable[[T], str]) -> list[str]:
-    """The ids of all that match, read before any is decided: deciding one changes the list."""
-    found: list[str] = []
-    after = None
-    while len(found) < MAX_AT_ONCE:
-        page = await store.find(kind, where, after=after, limit=MAX_IN_PAGE)
-        found += [id_of(item) for item in page.items]
-        after = page.after
-        if after is None:
-            break
-    return found[:MAX_AT_ONCE]
-
-
 def decide_each(
-    target: Target,
-    action: Action,
-    ids: "Sequence[str] | Callable[[Store], Awaitable[Sequence[str]]]",
-    note: str,
-    by: str,
+    ids: Sequence[str],
+    decide_one: "Callable[[Store, str], Awaitable[tuple[Decision, Decided]]]",
     url: str | None,
     *,
     what: str,
@@ -143,19 +156,18 @@ def decide_each(
     refused: list[tuple[str, LeasekeeperError]] = []
 
     async def decide(store: "Store") -> None:
-        chosen = await ids(store) if callable(ids) else ids
-        with Progress("decided", what, len(chosen)) as progress:
-            for record_id in chosen:
-                decision = Decision(target=target, id=record_id, action=action, note=note, actor=by)
+        with Progress("decided", what, len(ids)) as progress:
+            for record_id in ids:
                 try:
-                    done.append((decision, await put_through(store, decision)))
+                    done.append(await decide_one(store, record_id))
                 except (InputError, NotFound, Conflict) as error:
                     refused.append((record_id, error))
-                if len(chosen) > MAX_SENTENCES:
+                if len(ids) > MAX_SENTENCES:
                     progress.at(len(done) + len(refused))
 
     try:
-        with_store(url, decide)
+        if ids:
+            with_store(url, decide)
     except BaseException:
         if done or refused:
             _tell(done, refused, what, as_json=as_json)

@@ -13,7 +13,7 @@ import click
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import filters, given, noun, output, paging
 from leasekeeper.cli.output import View, answer_page, encoded
-from leasekeeper.cli.table import ID_WIDTH, Column, Screen, cell
+from leasekeeper.cli.table import SHORT_IDS, Column, Screen, cell
 from leasekeeper.core.events import Event
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ VIEW = View(
         Column[Event]("AT", "at"),
         Column[Event]("TYPE", "type"),
         Column[Event]("PROFILE", "profile_id", spare=1),
-        Column[Event]("JOB", "job_id", spare=7, least=ID_WIDTH),
-        Column[Event]("RUN", "run_id", spare=9, least=ID_WIDTH),
+        Column[Event]("JOB", "job_id", spare=7, least=SHORT_IDS[0], id=True),
+        Column[Event]("RUN", "run_id", spare=9, least=SHORT_IDS[0], id=True),
         Column[Event]("STATE", states, spare=3),
         Column[Event]("BY", lambda event: event.actor or event.worker_id, spare=5),
         Column[Event]("DATA", data, spare=6, least=24),

@@ -9,7 +9,7 @@ import click
 
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.output import View, answer_page, answer_record
+from leasekeeper.cli.output import View, answer_page, answer_records
 from leasekeeper.cli.table import Column
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.jobs import Job, JobState
@@ -22,7 +22,7 @@ VIEW = View(
     kind=Job,
     plural="jobs",
     columns=(
-        Column[Job]("JOB", "job_id"),
+        Column[Job]("JOB", "job_id", id=True),
         Column[Job]("STATE", "state", state=True),
         Column[Job]("BLOCKED BY", lambda job: (job.blocked_reason or "").removeprefix(PREFIX), spare=2, least=15),
         Column[Job]("TASK", "task", spare=3),
@@ -71,13 +71,13 @@ def list_jobs(store: str | None, limit: int, after: str | None, as_json: bool, *
 
 
 @command.command("show")
-@click.argument("job_id", metavar="ID")
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--payload", is_flag=True, help="Show the payload too.")
 @output
-def show_job(job_id: str, payload: bool, store: str | None, as_json: bool) -> None:
-    """Show one job with all its fields."""
+def show_job(job_ids: tuple[str, ...], payload: bool, store: str | None, as_json: bool) -> None:
+    """Show jobs with all their fields."""
     hide = frozenset({"seq"}) if payload else frozenset({"seq", "payload"})
-    answer_record(Job, job_id, url=store, as_json=as_json, first=FIRST, hide=hide)
+    answer_records(Job, job_ids, url=store, as_json=as_json, first=FIRST, hide=hide)
 
 
 command.add_command(decision_command(Target.JOB, Action.CANCEL, "Cancel a job that does not run yet."))

@@ -11,7 +11,7 @@ import click
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.options import filters, given, noun, output, paging
 from leasekeeper.cli.output import View, answer_page
-from leasekeeper.cli.table import Column, Timely
+from leasekeeper.cli.table import SHORT_IDS, Column, Timely
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.leases import Lease, silent_for
 from leasekeeper.wording import silent_text
@@ -37,13 +37,15 @@ VIEW = View(
         Column[Lease]("STATUS", _status, state=True),
         Column[Lease]("PROFILE", "profile_id", spare=8),
         Column[Lease]("WORKER", "worker_id", spare=1),
-        Column[Lease]("FOR", "purpose", spare=6),
-        Column[Lease]("SINCE", "acquired_at", spare=5),
-        Column[Lease]("HEARTBEAT", "heartbeat_at", spare=4),
+        Column[Lease]("TASK", "task", spare=2),
+        Column[Lease]("JOB", "job_id", spare=4, least=SHORT_IDS[0], id=True),
+        Column[Lease]("FOR", "purpose", spare=7),
+        Column[Lease]("SINCE", "acquired_at", spare=6),
+        Column[Lease]("HEARTBEAT", "heartbeat_at", spare=5),
         Column[Lease]("ENDS", lambda lease: None if lease.ended_at else lease.expires_at, spare=3),
         Column[Lease]("ENDED", "ended_at", spare=3),
         Column[Lease]("SAFE STEP", "last_safe_step", spare=7),
-        Column[Lease]("INSIDE", "open_section", spare=2),
+        Column[Lease]("INSIDE", "open_section", spare=3),
     ),
     empty="no live leases; --all shows those that ended",
 )

@@ -4,7 +4,8 @@ Filters are named on the command line by what people say (`--account`) and passe
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -14,6 +15,9 @@ from leasekeeper.lists import LISTS, MAX_IN_PAGE
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_CHARACTERS_OF_NOTE = 2_000
+WATCH_SECONDS: Final = 2.0
+QUIET: Final = "leasekeeper.quiet"
+WATCH: Final = "leasekeeper.watch"
 
 
 class Noun(click.Group):
@@ -27,10 +31,19 @@ class Noun(click.Group):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """People look here for what the list can do: its options stand beside the verbs."""
+        lister = self.commands["list"]
+        own = click.Context(lister, info_name="list", parent=ctx)
+        shown = [record for option in lister.get_params(own) if (record := option.get_help_record(own))]
+        with formatter.section("Options of the list"):
+            formatter.write_dl(shown)
+        self.format_commands(ctx, formatter)
+
 
 def noun(name: str, text: str) -> Noun:
     """The group of one noun. `text` is its help."""
-    return Noun(name, help=f"{text}\n\nWithout a verb: list.")
+    return Noun(name, help=f"{text}\n\nWithout a verb: list.", subcommand_metavar="[list | VERB] [OPTIONS] [ARGS]...")
 
 
 def store_option(command: F) -> F:
@@ -50,7 +63,7 @@ def output(command: F) -> F:
 
 
 def paging(command: F) -> F:
-    """--limit and --after."""
+    """What every list has: --limit, --after, --quiet and --watch."""
     limit = click.option(
         "--limit",
         metavar="N",
@@ -60,7 +73,49 @@ def paging(command: F) -> F:
         help="Maximum number to show.",
     )
     after = click.option("--after", metavar="KEY", help="Continue a list: the key that the page before ended with.")
-    return limit(after(command))
+    quiet = click.option(
+        "--quiet",
+        "-q",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep(QUIET),
+        help="Print whole ids only, one per line: for pipes.",
+    )
+    watch = click.option(
+        "--watch",
+        is_flag=False,
+        flag_value=str(WATCH_SECONDS),
+        metavar="[SECONDS]",
+        type=click.FloatRange(0.2, 3600),
+        expose_value=False,
+        callback=_keep(WATCH),
+        help=f"Show the list again and again, every {WATCH_SECONDS:g} s unless you say otherwise. Ctrl-C ends it.",
+    )
+
+    @wraps(command)
+    def page(*arguments: Any, **options: Any) -> None:
+        every = click.get_current_context().meta.get(WATCH)
+        if every is None:
+            command(*arguments, **options)
+            return
+        from leasekeeper.cli.watching import show_again_and_again
+
+        show_again_and_again(lambda: command(*arguments, **options), every)
+
+    return limit(after(quiet(watch(page))))  # type: ignore[return-value]  # takes and returns what the command does
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def keep(ctx: click.Context, _param: click.Parameter, value: Any) -> None:
+        ctx.meta[name] = value
+
+    return keep
+
+
+def is_quiet() -> bool:
+    """Whether only ids are to be printed."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx and ctx.meta.get(QUIET))
 
 
 def filters(kind: type, **fields: str) -> Callable[[F], F]:

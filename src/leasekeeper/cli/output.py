@@ -4,7 +4,7 @@ Relative times refer to the store's clock, which is read with the records.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import click
 
 from leasekeeper.cli.connection import with_store
+from leasekeeper.cli.options import is_quiet
+from leasekeeper.cli.record_ids import whole_ids, with_whole_ids
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
+from leasekeeper.lists import LISTS
 from leasekeeper.ports import Page
 
 if TYPE_CHECKING:
@@ -43,10 +46,20 @@ def answer_page(
 ) -> None:
     """One page of a list. `where` is what the person asked for, `always` what the list is by its nature."""
     page, now = read_page(view.kind, {**(always or {}), **where}, url=url, limit=limit, after=after)
+    if is_quiet():
+        print_ids(view.kind, page.items)
+        return
     if as_json:
         answer_json({"items": encoded(page.items), "after": page.after})
         return
     print_page(view, page, now, narrowed=bool(where) or after is not None)
+
+
+def print_ids(kind: type, records: Sequence[object]) -> None:
+    """The whole id of each record, for pipes."""
+    key = LISTS[kind].key or "seq"
+    for record in records:
+        click.echo(str(getattr(record, key)))
 
 
 def read_page(
@@ -55,7 +68,7 @@ def read_page(
     """One page, and the store's time, which all relative times refer to."""
 
     async def read(store: "Store") -> tuple[Page[T], datetime]:
-        page = await store.find(kind, where, after=after, limit=limit)
+        page = await store.find(kind, await with_whole_ids(store, where), after=after, limit=limit)
         return page, (await store.check()).now
 
     return with_store(url, read)
@@ -73,27 +86,35 @@ def print_page(view: View[T], page: Page[T], now: datetime, *, narrowed: bool) -
         click.echo(screen.dim(f"showing {len(page.items)}, more: --after {page.after}"))
 
 
-def answer_record(
+def answer_records(
     kind: type[T],
-    record_id: str,
+    record_ids: Sequence[str],
     *,
     url: str | None,
     as_json: bool,
     first: Sequence[str] = (),
     hide: frozenset[str] = frozenset(),
-) -> T:
-    """One record with all its fields; `first` names those to begin with. Returns it, for those who say more."""
+    after_each: Callable[[T], None] = lambda _: None,
+) -> list[T]:
+    """Records with all their fields, one below the other; `first` names those to begin with. In JSON `items`, if they
+    are several. Returns them."""
 
-    async def read(store: "Store") -> tuple[T, datetime]:
-        return await store.get(kind, record_id), (await store.check()).now
+    async def read(store: "Store") -> tuple[list[T], datetime]:
+        ids = await whole_ids(store, kind, record_ids)
+        return [await store.get(kind, record_id) for record_id in ids], (await store.check()).now
 
-    record, now = with_store(url, read)
+    records, now = with_store(url, read)
     if as_json:
-        answer_json(encoded(record, payload="payload" not in hide))
-        return record
-    for line in render_sheet(fields_of(record, hide, first), now, Screen.now()):
-        click.echo(line)
-    return record
+        shown = [encoded(record, payload="payload" not in hide) for record in records]
+        answer_json(shown[0] if len(record_ids) == 1 else {"items": shown})
+        return records
+    for number, record in enumerate(records):
+        if number:
+            click.echo()
+        for line in render_sheet(fields_of(record, hide, first), now, Screen.now()):
+            click.echo(line)
+        after_each(record)
+    return records
 
 
 def fields_of(

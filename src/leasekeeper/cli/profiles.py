@@ -4,7 +4,7 @@ A list shows the runtime state (Lane); `show` adds the configuration and the cur
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -12,76 +12,131 @@ from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.leases import LIVE
 from leasekeeper.cli.leases import VIEW as LEASES
-from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.output import View, answer_json, answer_page, encoded, fields_of
+from leasekeeper.cli.options import filters, given, is_quiet, noun, output, paging
+from leasekeeper.cli.output import View, answer_json, encoded, fields_of, print_ids, print_page
+from leasekeeper.cli.record_ids import whole_ids
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from leasekeeper.ports import Store
+    from leasekeeper.ports import Page, Store
+
+MAX_HOLDERS: Final = 100
 
 
 def _because(lane: Lane) -> str:
     """A reason is worth its room while the state is not the ordinary one."""
-    return "" if lane.state is ProfileState.AVAILABLE else lane.state_reason
+    return "" if lane.state in (ProfileState.AVAILABLE, ProfileState.LEASED) else lane.state_reason
 
 
-VIEW = View(
-    kind=Lane,
-    plural="profiles",
-    columns=(
-        Column[Lane]("PROFILE", "profile_id"),
-        Column[Lane]("ACCOUNT", "account_id", spare=2),
-        Column[Lane]("STATE", "state", state=True),
-        Column[Lane]("SINCE", "state_at"),
-        Column[Lane]("NEXT TASK", "head_task", spare=4),
-        Column[Lane]("HELD BY", lambda lane: (lane.hold or "").removeprefix("blocked_by_"), spare=5, least=15),
-        Column[Lane]("BECAUSE", _because, spare=3, least=30),
-    ),
-    empty="declare them in fleet.yaml, then: leasekeeper apply fleet.yaml",
-)
+def _blocked_by(lane: Lane) -> str:
+    """What keeps its next job waiting."""
+    return (lane.hold or "").removeprefix("blocked_by_") if lane.head_job_id else ""
+
+
+def view(holders: "Mapping[str, str]") -> View[Lane]:
+    """How profiles are listed. `holders` says who has those that are leased."""
+    return View(
+        kind=Lane,
+        plural="profiles",
+        columns=(
+            Column[Lane]("PROFILE", "profile_id"),
+            Column[Lane]("ACCOUNT", "account_id", spare=2),
+            Column[Lane]("STATE", "state", state=True),
+            Column[Lane]("SINCE", "state_at"),
+            Column[Lane]("HELD BY", lambda lane: holders.get(lane.profile_id), spare=4, least=12),
+            Column[Lane]("NEXT TASK", "head_task", spare=5),
+            Column[Lane]("BLOCKED BY", _blocked_by, spare=6, least=15),
+            Column[Lane]("BECAUSE", _because, spare=3, least=30),
+        ),
+        empty="declare them in fleet.yaml, then: leasekeeper apply fleet.yaml",
+    )
+
+
+async def holders_of(store: "Store", lanes: "Iterable[Lane]") -> dict[str, str]:
+    """Who has each leased profile: the worker of its newest live lease, and how many more share it."""
+    held: dict[str, str] = {}
+    for lane in lanes:
+        if lane.state is ProfileState.LEASED:
+            leases = (await store.find(Lease, {"profile_id": lane.profile_id, **LIVE}, limit=MAX_HOLDERS)).items
+            more = f" and {len(leases) - 1} more" if len(leases) > 1 else ""
+            held[lane.profile_id] = f"{leases[0].worker_id}{more}" if leases else ""
+    return held
 
 
 command = noun("profiles", "Profiles: the browser environments, each of one account.")
 
 
 @command.command("list")
-@filters(Lane, state="state", account="account_id")
+@filters(Lane, state="state", account="account_id", label="label")
 @paging
 @output
 def list_profiles(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
     """List profiles with their state."""
-    answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json)
+
+    async def read(opened: "Store") -> "tuple[Page[Lane], dict[str, str], datetime]":
+        page = await opened.find(Lane, given(where), after=after, limit=limit)
+        holders = {} if as_json or is_quiet() else await holders_of(opened, page.items)
+        return page, holders, (await opened.check()).now
+
+    page, holders, now = with_store(store, read)
+    if is_quiet():
+        print_ids(Lane, page.items)
+    elif as_json:
+        answer_json({"items": encoded(page.items), "after": page.after})
+    else:
+        print_page(view(holders), page, now, narrowed=bool(given(where)) or after is not None)
 
 
 @command.command("show")
-@click.argument("profile_id", metavar="ID")
+@click.argument("profile_ids", metavar="ID...", nargs=-1, required=True)
 @output
-def show_profile(profile_id: str, store: str | None, as_json: bool) -> None:
-    """Show one profile: state, configuration, current lease."""
+def show_profile(profile_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Show profiles: state, configuration, current lease."""
 
-    async def read(opened: "Store") -> "tuple[Lane, Profile, Sequence[Lease], datetime]":
-        lane = await opened.get(Lane, profile_id)
-        profile = await opened.get(Profile, profile_id)
-        holders = await opened.find(Lease, {"profile_id": profile_id, **LIVE})
-        return lane, profile, holders.items, (await opened.check()).now
+    async def read(opened: "Store") -> "tuple[list[Shown], datetime]":
+        shown = []
+        for profile_id in await whole_ids(opened, Lane, profile_ids):
+            lane, profile = await opened.get(Lane, profile_id), await opened.get(Profile, profile_id)
+            holders = await opened.find(Lease, {"profile_id": profile_id, **LIVE})
+            shown.append(Shown(lane, profile, holders.items))
+        return shown, (await opened.check()).now
 
-    lane, profile, holders, now = with_store(store, read)
+    shown, now = with_store(store, read)
     if as_json:
-        answer_json({"profile": encoded(profile), "lane": encoded(lane), "leases": encoded(holders)})
+        documents = [
+            {"profile": encoded(each.profile), "lane": encoded(each.lane), "leases": encoded(each.holders)}
+            for each in shown
+        ]
+        answer_json(documents[0] if len(profile_ids) == 1 else {"items": documents})
         return
+    for number, each in enumerate(shown):
+        if number:
+            click.echo()
+        _print_profile(each, now)
+
+
+class Shown(NamedTuple):
+    """All that `show` says about one profile."""
+
+    lane: Lane
+    profile: Profile
+    holders: "Sequence[Lease]"
+
+
+def _print_profile(shown: Shown, now: datetime) -> None:
     screen = Screen.now()
     shown_once = frozenset({"profile_id", "account_id"})
-    for title, fields in (("now", _now(lane)), ("configured", fields_of(profile, shown_once))):
+    for title, fields in (("now", _now(shown.lane)), ("configured", fields_of(shown.profile, shown_once))):
         click.echo(screen.title(title))
         click.echo("\n".join(render_sheet(fields, now, screen)))
-    if holders:
+    if shown.holders:
         click.echo(screen.title("held by"))
-        click.echo("\n".join(render_table(LEASES.columns, holders, now, screen)))
+        click.echo("\n".join(render_table(LEASES.columns, shown.holders, now, screen)))
 
 
 def _now(lane: Lane) -> list[tuple[str, object]]:
@@ -94,7 +149,7 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
         ("since", lane.state_at),
         ("because", lane.state_reason),
         ("next job", next_job),
-        ("held by", lane.hold),
+        ("blocked by", lane.hold),
         ("waits on", lane.waits_on),
         ("drains", f"will be {lane.drain} when its present lease ends: {lane.drain_reason}" if lane.drain else None),
         ("last ending", "clean" if lane.clean else "not clean"),

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from leasekeeper.cli.connection import with_store
-from leasekeeper.cli.decisions import answer_decided, put_through
+from leasekeeper.cli.decisions import answer_decided, decide_each, put_through
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
-from leasekeeper.cli.output import View, answer_page, answer_record
-from leasekeeper.cli.table import ID_WIDTH, Column, Screen
-from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
+from leasekeeper.cli.output import View, answer_page, answer_records
+from leasekeeper.cli.record_ids import whole_id
+from leasekeeper.cli.selection import REVIEWS, Selection, chosen_ids, selecting
+from leasekeeper.cli.table import SHORT_IDS, Column, Screen
+from leasekeeper.core.decisions import ACTIONS, JOB_ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.profiles import Lane
 from leasekeeper.errors import Conflict, ConflictReason, InputError
@@ -21,7 +23,6 @@ from leasekeeper.errors import Conflict, ConflictReason, InputError
 if TYPE_CHECKING:
     from leasekeeper.ports import Decided, Store
 
-OPEN: Final = {"open": "1"}
 DECISIONS: Final = (
     Action.CLEAR,
     Action.QUARANTINE,
@@ -36,10 +37,10 @@ VIEW = View(
     kind=Review,
     plural="reviews",
     columns=(
-        Column[Review]("REVIEW", "review_id"),
+        Column[Review]("REVIEW", "review_id", id=True),
         Column[Review]("OF", "target"),
         Column[Review]("PROFILE", "profile_id", spare=1),
-        Column[Review]("JOB", "job_id", spare=8, least=ID_WIDTH),
+        Column[Review]("JOB", "job_id", spare=8, least=SHORT_IDS[0], id=True),
         Column[Review]("OPENED", "opened_at", spare=5),
         Column[Review]("SUMMARY", "summary", spare=3, least=30),
         Column[Review]("DECIDED", "decided_at", spare=4),
@@ -59,7 +60,7 @@ def record_id(review: Review) -> str:
 
 
 @command.command("list")
-@filters(Review, account="account_id", profile="profile_id")
+@filters(Review, reason="reason", account="account_id", profile="profile_id")
 @click.option("--all", "with_decided", is_flag=True, help="Those that were decided, too.")
 @paging
 @output
@@ -67,17 +68,20 @@ def list_reviews(
     store: str | None, limit: int, after: str | None, as_json: bool, with_decided: bool, **where: str | None
 ) -> None:
     """List what waits for a person."""
-    always = {} if with_decided else OPEN
+    always = {} if with_decided else REVIEWS.always
     answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json, always=always)
 
 
 @command.command("show")
-@click.argument("review_id", metavar="ID")
+@click.argument("review_ids", metavar="ID...", nargs=-1, required=True)
 @output
-def show_review(review_id: str, store: str | None, as_json: bool) -> None:
-    """Show one review in full, and what can be decided about it."""
-    review = answer_record(Review, review_id, url=store, as_json=as_json)
-    if as_json or review.decided_at is not None:
+def show_review(review_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Show reviews in full, and what can be decided about them."""
+    answer_records(Review, review_ids, url=store, as_json=as_json, after_each=lambda review: _print_open(review, store))
+
+
+def _print_open(review: Review, store: str | None) -> None:
+    if review.decided_at is not None:
         return
     screen = Screen.now()
     click.echo(screen.title("what you can do"))
@@ -88,25 +92,47 @@ def show_review(review_id: str, store: str | None, as_json: bool) -> None:
 
 
 @command.command("decide")
-@click.argument("review_id", metavar="ID")
+@selecting(REVIEWS)
 @click.argument("action", type=click.Choice([str(action) for action in DECISIONS]))
 @note
 @actor
 @output
-def decide_review(review_id: str, action: str, note: str, by: str, store: str | None, as_json: bool) -> None:
-    """Decide a review.
+def decide_review(selection: Selection, action: str, note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Decide reviews: those named, or with --all those that match the filters.
 
     Of a profile: clear, quarantine, review or disable. Of a job: requeue, cancel or approve.
     """
-    decision, decided = with_store(store, lambda opened: decide_in(opened, review_id, Action(action), note, by))
-    answer_decided(decision, decided, as_json=as_json)
+    wanted = Action(action)
+    if selection.one is not None:
+        answer_decided(
+            *with_store(store, lambda opened: decide_in(opened, selection.ids[0], wanted, note, by)), as_json=as_json
+        )
+        return
+    about = next((target for target in (Target.PROFILE, Target.JOB) if wanted in ACTIONS[target]), None)
+    ids = chosen_ids(
+        selection,
+        Review,
+        lambda review: review.target is about,
+        url=store,
+        verb=action,
+        what=f"{about}s that wait for a person",
+        as_json=as_json,
+    )
+    decide_each(
+        ids,
+        lambda opened, review_id: decide_in(opened, review_id, wanted, note, by),
+        store,
+        what="reviews",
+        as_json=as_json,
+    )
 
 
 async def decide_in(
     store: "Store", review_id: str, action: Action, note: str, actor: str
 ) -> "tuple[Decision, Decided]":
     """Decide about the review's record as it was while the review was open."""
-    review = await store.get(Review, review_id)
+    review = await store.get(Review, await whole_id(store, Review, review_id))
+    review_id = review.review_id
     _check_open(review)
     allowed = await _allowed(store, review)
     if action not in allowed:

@@ -11,8 +11,8 @@ import click
 from leasekeeper.cli.connection import settings
 from leasekeeper.cli.evidence import evidence_lines
 from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.output import View, answer_page, answer_record
-from leasekeeper.cli.table import Column, Screen
+from leasekeeper.cli.output import View, answer_page, answer_records
+from leasekeeper.cli.table import SHORT_IDS, Column, Screen
 from leasekeeper.core.leases import RunRecord
 
 FIRST: Final = ("run_id", "result", "stop_reason", "message")
@@ -21,14 +21,15 @@ VIEW = View(
     kind=RunRecord,
     plural="runs",
     columns=(
-        Column[RunRecord]("RUN", "run_id"),
+        Column[RunRecord]("RUN", "run_id", id=True),
         Column[RunRecord]("RESULT", "result", state=True),
         Column[RunRecord]("STOPPED BY", "stop_reason", spare=2),
         Column[RunRecord]("TASK", lambda run: run.task or f"({run.purpose})", spare=3),
         Column[RunRecord]("PROFILE", "profile_id", spare=1),
+        Column[RunRecord]("JOB", "job_id", spare=5, least=SHORT_IDS[0], id=True),
         Column[RunRecord]("WORKER", "worker_id", spare=6),
         Column[RunRecord]("STARTED", "acquired_at", spare=4),
-        Column[RunRecord]("ENDED", "ended_at", spare=5),
+        Column[RunRecord]("ENDED", "ended_at", spare=8),
         Column[RunRecord]("MESSAGE", "message", spare=7, least=20),
     ),
     empty="a run begins when a worker takes a job, or somebody leases a profile",
@@ -38,7 +39,15 @@ command = noun("runs", "Runs: attempts of jobs, and manual and API uses of profi
 
 
 @command.command("list")
-@filters(RunRecord, job="job_id", profile="profile_id", worker="worker_id", result="result")
+@filters(
+    RunRecord,
+    job="job_id",
+    profile="profile_id",
+    worker="worker_id",
+    result="result",
+    reason="stop_reason",
+    task="task",
+)
 @paging
 @output
 def list_runs(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
@@ -47,13 +56,15 @@ def list_runs(store: str | None, limit: int, after: str | None, as_json: bool, *
 
 
 @command.command("show")
-@click.argument("run_id", metavar="ID")
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
 @output
-def show_run(run_id: str, store: str | None, as_json: bool) -> None:
-    """Show one run: environment, ending, evidence, timings."""
+def show_run(run_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Show runs: environment, ending, evidence, timings."""
     hide = frozenset[str]() if as_json else frozenset({"evidence"})
-    run = answer_record(RunRecord, run_id, url=store, as_json=as_json, first=FIRST, hide=hide)
-    if not as_json:
+
+    def evidence(run: RunRecord) -> None:
         data_dir = Path(settings(store).browsers.data_dir).absolute()
         for line in evidence_lines(run.evidence, data_dir, Screen.now()):
             click.echo(line)
+
+    answer_records(RunRecord, run_ids, url=store, as_json=as_json, first=FIRST, hide=hide, after_each=evidence)

@@ -13,8 +13,9 @@ import click
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import decided_json, decision_command
 from leasekeeper.cli.jobs import VIEW as JOBS
-from leasekeeper.cli.options import actor, note, noun, output, paging
-from leasekeeper.cli.output import View, answer_json, encoded, fields_of, print_page
+from leasekeeper.cli.options import actor, is_quiet, note, noun, output, paging
+from leasekeeper.cli.output import View, answer_json, encoded, fields_of, print_ids, print_page
+from leasekeeper.cli.record_ids import whole_id, whole_ids
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.jobs import Job, JobSpec
@@ -105,6 +106,9 @@ def list_schedules(store: str | None, limit: int, after: str | None, as_json: bo
         return Page(items=lines, after=page.after), now
 
     page, now = with_store(store, read)
+    if is_quiet():
+        print_ids(Schedule, [line.schedule for line in page.items])
+        return
     if as_json:
         answer_json({"items": [document(line) for line in page.items], "after": page.after})
         return
@@ -140,9 +144,9 @@ def show_schedule(schedule_id: str, times: int, payload: bool, store: str | None
 
     async def read(opened: "Store") -> "tuple[Line, Sequence[Job], datetime]":
         now = (await opened.check()).now
-        schedule = await opened.get(Schedule, schedule_id)
-        line = line_of(schedule, await opened.get(ScheduleState, schedule_id), now)
-        return line, (await opened.find(Job, {"schedule": schedule_id}, limit=JOBS_SHOWN)).items, now
+        whole = await whole_id(opened, Schedule, schedule_id)
+        line = line_of(await opened.get(Schedule, whole), await opened.get(ScheduleState, whole), now)
+        return line, (await opened.find(Job, {"schedule": whole}, limit=JOBS_SHOWN)).items, now
 
     line, jobs, now = with_store(store, read)
     upcoming = times_of(line.schedule, now, times)
@@ -199,19 +203,28 @@ command.add_command(
 
 
 @command.command("run")
-@click.argument("schedule_id", metavar="ID")
+@click.argument("schedule_ids", metavar="ID...", nargs=-1, required=True)
 @note
 @actor
 @output
-def run_schedule(schedule_id: str, note: str, by: str, store: str | None, as_json: bool) -> None:
-    """Make the jobs of a schedule now, beside its times. A paused one runs too; on_overlap holds."""
-    decision = Decision(target=Target.SCHEDULE, id=schedule_id, action=Action.RUN, note=note, actor=by)
-    decided, jobs, skipped = with_store(store, lambda opened: _run(opened, decision))
+def run_schedule(schedule_ids: tuple[str, ...], note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Make the jobs of schedules now, beside their times. A paused one runs too; on_overlap holds."""
+
+    async def run(opened: "Store") -> "list[tuple[Decision, Decided, int, int]]":
+        done = []
+        for schedule_id in await whole_ids(opened, Schedule, schedule_ids):
+            decision = Decision(target=Target.SCHEDULE, id=schedule_id, action=Action.RUN, note=note, actor=by)
+            done.append((decision, *await _run(opened, decision)))
+        return done
+
+    done = with_store(store, run)
     if as_json:
-        answer_json({**decided_json(decision, decided), "jobs": jobs, "skipped": skipped})
+        items = [{**decided_json(each, decided), "jobs": jobs, "skipped": n} for each, decided, jobs, n in done]
+        answer_json(items[0] if len(schedule_ids) == 1 else {"items": items})
         return
-    left_out = f", {skipped:,} left out: the previous job there has not ended" if skipped else ""
-    click.echo(f"schedule {schedule_id} made {jobs:,} job{'s' if jobs != 1 else ''}{left_out}")
+    for decision, _, jobs, skipped in done:
+        left_out = f", {skipped:,} left out: the previous job there has not ended" if skipped else ""
+        click.echo(f"schedule {decision.id} made {jobs:,} job{'s' if jobs != 1 else ''}{left_out}")
 
 
 async def _run(store: "Store", decision: Decision) -> "tuple[Decided, int, int]":

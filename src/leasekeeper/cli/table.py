@@ -20,7 +20,8 @@ from leasekeeper.wording import ago
 T = TypeVar("T")
 Timely = Callable[[datetime], str]  # a value that depends on the store's time
 
-ID_WIDTH: Final = 36  # of a UUID; an id that is shortened is good for nothing
+ID_WIDTH: Final = 36  # of a UUID; the widest that a column which is never left out may claim on a full screen
+SHORT_IDS: Final = (13, 18, ID_WIDTH)  # ids are made in order of time: to the millisecond, with the order within it
 MAX_NEEDED: Final = 3
 _NARROWEST: Final = 8
 _GAP: Final = "  "
@@ -68,6 +69,7 @@ class Screen:
 class Column(Generic[T]):
     """One column: `value` is an attribute's name or a function of the row.
 
+    With `id`, a screen shows as much of a UUID as tells it apart from the others there, and commands take it.
     `spare` says how well the column can be spared: 0 is never touched, the highest is shortened first. Down to
     `least` it reads well. What is above MAX_NEEDED is then left out; only after that others get narrower.
     """
@@ -77,6 +79,7 @@ class Column(Generic[T]):
     spare: int = 0
     least: int = 14
     state: bool = False
+    id: bool = False
 
     def of(self, row: T) -> object:
         return attrgetter(self.value)(row) if isinstance(self.value, str) else self.value(row)
@@ -110,6 +113,8 @@ def render_table(columns: Sequence[Column[T]], rows: Sequence[T], now: datetime,
     """The lines of a table, header first. Columns without any value are left out."""
     values = [[column.of(row) for row in rows] for column in columns]
     cells = [[cell(value, now) for value in column] for column in values]
+    if screen.width is not None:
+        cells = [short_ids(texts) if columns[i].id else texts for i, texts in enumerate(cells)]
     shown = [i for i, texts in enumerate(cells) if any(texts)]
     natural = {i: max(_width(columns[i].title), *map(_width, cells[i])) for i in shown}
     widths, left_out = _fit(columns, natural, {i for i in shown if _is_text(values[i])}, screen.width)
@@ -130,6 +135,18 @@ def render_table(columns: Sequence[Column[T]], rows: Sequence[T], now: datetime,
     return lines
 
 
+def short_ids(texts: Sequence[str]) -> list[str]:
+    """UUIDs as short as they are still different, all of one length; anything else as it is."""
+    made = {text for text in texts if _is_uuid(text)}
+    length = next(n for n in SHORT_IDS if len({text[:n] for text in made}) == len(made))
+    return [text[:length] if text in made else text for text in texts]
+
+
+def _is_uuid(text: str) -> bool:
+    parts = text.split("-")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and text.replace("-", "").isalnum()
+
+
 def _is_text(values: Iterable[object]) -> bool:
     """Whether the values may be shortened. Half a number or half a time would be a wrong one."""
     return any(isinstance(value, str) for value in values)
@@ -143,6 +160,11 @@ def _fit(
     while room is not None:
         widths = dict(kept)
         excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
+        # One very long name costs no other column its place.
+        for i in [i for i in kept if not columns[i].spare and i in texts]:
+            cut = min(max(excess, 0), max(widths[i] - ID_WIDTH, 0))
+            widths[i] -= cut
+            excess -= cut
         spared = sorted((i for i in kept if columns[i].spare), key=lambda i: -columns[i].spare)
         comfortable = bool(spared) and columns[spared[0]].spare > MAX_NEEDED
         for i in spared:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from leasekeeper.cli.connection import with_store
-from leasekeeper.cli.decisions import decide_each
-from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
-from leasekeeper.cli.output import View, answer_json, encoded, print_page, read_page
+from leasekeeper.cli.decisions import decide_selected
+from leasekeeper.cli.options import actor, filters, given, is_quiet, note, noun, output, paging
+from leasekeeper.cli.output import View, answer_json, encoded, print_ids, print_page, read_page
+from leasekeeper.cli.selection import Selection
 from leasekeeper.cli.table import Column
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.tokens import ApiToken, Scope, state_of, token_id_of
@@ -43,6 +44,9 @@ def _span(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tim
 def list_tokens(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
     """List tokens with what each allows and when it was last used, newest first. Their texts are not shown."""
     page, now = read_page(ApiToken, given(where), url=store, limit=limit, after=after)
+    if is_quiet():
+        print_ids(ApiToken, page.items)
+        return
     if as_json:
         items = [{**_plain(token), "state": state_of(token, now)} for token in page.items]
         answer_json({"items": items, "after": page.after})
@@ -137,8 +141,8 @@ def create(
 @output
 def revoke(token_ids: tuple[str, ...], note: str, by: str, store: str | None, as_json: bool) -> None:
     """Revoke tokens, for good. Calls with them are refused within a second."""
-    ids = [_id_in(each) for each in token_ids]
-    decide_each(Target.TOKEN, Action.REVOKE, ids, note, by, store, what="tokens", as_json=as_json)
+    selection = Selection(ids=tuple(_id_in(each) for each in token_ids), where={}, yes=True)
+    decide_selected(Target.TOKEN, Action.REVOKE, selection, note, by, store, as_json=as_json)
 
 
 def _id_in(text: str) -> str:

@@ -1,19 +1,16 @@
 """`leasekeeper webhooks`: messages to callback URLs and their delivery; list, show, replay, secret."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
-from leasekeeper.cli.decisions import MAX_AT_ONCE, decide_each, every_id
+from leasekeeper.cli.decisions import decide_selected
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
-from leasekeeper.cli.output import View, answer_json, answer_page, answer_record
-from leasekeeper.cli.table import ID_WIDTH, Column
+from leasekeeper.cli.output import View, answer_json, answer_page, answer_records
+from leasekeeper.cli.selection import CHOICES, Selection, selecting
+from leasekeeper.cli.table import SHORT_IDS, Column
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
-
-if TYPE_CHECKING:
-    from leasekeeper.ports import Store
 
 FIRST: Final = ("delivery_id", "state", "answer", "type", "url")
 
@@ -21,7 +18,7 @@ VIEW = View(
     kind=Delivery,
     plural="webhooks",
     columns=(
-        Column[Delivery]("WEBHOOK", "delivery_id"),
+        Column[Delivery]("WEBHOOK", "delivery_id", id=True),
         Column[Delivery]("STATE", "state", state=True),
         Column[Delivery]("TO", "host", spare=1, least=30),
         Column[Delivery]("LAST ANSWER", "answer", spare=2, least=20),
@@ -30,7 +27,7 @@ VIEW = View(
         Column[Delivery]("CREATED", "created_at", spare=6),
         Column[Delivery]("ENDED", "ended_at", spare=9),
         Column[Delivery]("NEXT", lambda d: d.due_at if d.state is DeliveryState.PENDING else None, spare=4),
-        Column[Delivery]("JOB", "job_id", spare=8, least=ID_WIDTH),
+        Column[Delivery]("JOB", "job_id", spare=8, least=SHORT_IDS[0], id=True),
     ),
     empty="no job with a callback_url has ended yet",
 )
@@ -48,52 +45,27 @@ def list_webhooks(store: str | None, limit: int, after: str | None, as_json: boo
 
 
 @command.command("show")
-@click.argument("delivery_id", metavar="ID")
+@click.argument("delivery_ids", metavar="ID...", nargs=-1, required=True)
 @output
-def show_webhook(delivery_id: str, store: str | None, as_json: bool) -> None:
-    """Show one webhook with all its fields."""
+def show_webhook(delivery_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Show webhooks with all their fields."""
     hide = frozenset({"seq", "host", "spent"})
-    answer_record(Delivery, delivery_id, url=store, as_json=as_json, first=FIRST, hide=hide)
+    answer_records(Delivery, delivery_ids, url=store, as_json=as_json, first=FIRST, hide=hide)
 
 
 @command.command("replay")
-@click.argument("delivery_ids", metavar="[ID]...", nargs=-1)
-@click.option(
-    "--exhausted", is_flag=True, help=f"All exhausted ones, maximum {MAX_AT_ONCE:,} at once; --host selects a host."
-)
-@click.option("--host", metavar="HOST", help="With --exhausted: only those that go there.")
+@selecting(CHOICES[Target.WEBHOOK])
 @note
 @actor
 @output
-def replay(
-    delivery_ids: tuple[str, ...],
-    exhausted: bool,
-    host: str | None,
-    note: str,
-    by: str,
-    store: str | None,
-    as_json: bool,
-) -> None:
-    """Send webhooks once more, from the first attempt on; also one that was delivered. Their ids stay the same."""
-    if bool(delivery_ids) == exhausted:
-        raise click.UsageError("name the webhooks, or say --exhausted")
-    if host is not None and not exhausted:
-        raise click.UsageError("--host goes with --exhausted")
+def replay(selection: Selection, note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Send webhooks once more, from the first attempt on: those named, or with --all those that were given up.
 
-    async def given_up(opened: "Store") -> Sequence[str]:
-        where = given({"state": DeliveryState.EXHAUSTED, "host": host})
-        return await every_id(opened, Delivery, where, lambda delivery: delivery.delivery_id)
-
-    decide_each(
-        Target.WEBHOOK,
-        Action.REPLAY,
-        delivery_ids or given_up,
-        note,
-        by,
-        store,
-        what=f"webhooks to {host} that were given up" if host else "webhooks that were given up",
-        as_json=as_json,
-    )
+    One that was delivered is sent again if it is named. Ids of webhooks stay the same.
+    """
+    host = selection.where.get("host")
+    what = f"webhooks to {host} that were given up" if host else "webhooks that were given up"
+    decide_selected(Target.WEBHOOK, Action.REPLAY, selection, note, by, store, what=what, as_json=as_json)
 
 
 @command.command("secret")

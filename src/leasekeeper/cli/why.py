@@ -11,7 +11,10 @@ from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.hints import commands_for
 from leasekeeper.cli.options import output
 from leasekeeper.cli.output import answer_json, encoded
+from leasekeeper.cli.record_ids import whole_ids
 from leasekeeper.cli.table import Screen, render_sheet, wrapped
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.profiles import Lane
 from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Why
 from leasekeeper.wording.why import why_text
@@ -23,22 +26,26 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.argument("kind", type=click.Choice(["job", "profile"]))
-@click.argument("record_id", metavar="ID")
+@click.argument("record_ids", metavar="ID...", nargs=-1, required=True)
 @output
-def command(kind: str, record_id: str, store: str | None, as_json: bool) -> None:
+def command(kind: str, record_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Say why a job does not run or a profile is not available, what happens next, and what you can do."""
 
-    async def read(opened: "Store") -> "WhyFacts":
+    async def read(opened: "Store") -> "list[WhyFacts]":
         if kind == "job":
-            return await opened.why(job_id=record_id)
-        return await opened.why(profile_id=record_id)
+            return [await opened.why(job_id=each) for each in await whole_ids(opened, Job, record_ids)]
+        return [await opened.why(profile_id=each) for each in await whole_ids(opened, Lane, record_ids)]
 
-    why = explain(with_store(store, read))
+    answers = [explain(facts) for facts in with_store(store, read)]
     if as_json:
-        answer_json(document(why))
+        documents = [document(why) for why in answers]
+        answer_json(documents[0] if len(record_ids) == 1 else {"items": documents})
         return
-    for line in lay_out(why, Screen.now()):
-        click.echo(line)
+    for number, why in enumerate(answers):
+        if number:
+            click.echo()
+        for line in lay_out(why, Screen.now()):
+            click.echo(line)
 
 
 def document(why: Why) -> dict[str, object]:

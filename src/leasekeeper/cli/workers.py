@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from leasekeeper.cli.connection import settings
-from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.output import View, answer_json, encoded, print_page, read_page
+from leasekeeper.cli.options import filters, given, is_quiet, noun, output, paging
+from leasekeeper.cli.output import View, answer_json, encoded, print_ids, print_page, read_page
 from leasekeeper.cli.table import Column
 from leasekeeper.core.workers import Worker, reports
 
@@ -24,6 +24,9 @@ def list_workers(store: str | None, limit: int, after: str | None, as_json: bool
     page, now = read_page(Worker, given(where), url=store, limit=limit, after=after)
     ttl = settings(store).policy.worker_ttl
     page = replace(page, items=sorted(page.items, key=lambda worker: not reports(worker, now, ttl)))
+    if is_quiet():
+        print_ids(Worker, page.items)
+        return
     if as_json:
         answer_json({"items": encoded(page.items), "after": page.after})
         return

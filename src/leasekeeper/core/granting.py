@@ -161,6 +161,7 @@ def new_lease(
         release_policy=stricter(facts.profile.release_policy, policy),
         purpose=purpose,
         priority=job.priority if job else None,
+        task=job.task if job else None,
     )
 
 

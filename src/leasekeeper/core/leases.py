@@ -139,6 +139,7 @@ class Lease:
     status: LeaseStatus = LeaseStatus.RUNNING
     purpose: Purpose = Purpose.JOB
     priority: int | None = None
+    task: str | None = None
     unresolved: bool = False
     ended_at: datetime | None = None
 

@@ -178,3 +178,11 @@ SELECT * FROM tokens WHERE token_id IN :ids[] ORDER BY token_id FOR UPDATE;
 
 -- name: lock_secrets
 SELECT * FROM secrets WHERE name IN :names[] ORDER BY name FOR UPDATE;
+
+-- name: find_profile__label
+AND CAST(t.labels AS jsonb) ->> CAST(:label_name AS text) = CAST(:label_value AS text);
+
+-- name: find_lane__label
+AND t.profile_id IN (
+    SELECT p.profile_id FROM profiles p WHERE CAST(p.labels AS jsonb) ->> CAST(:label_name AS text) = CAST(:label_value AS text)
+);

@@ -301,7 +301,6 @@ def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: Cl
 def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, now: datetime) -> None:
     """The lease's row, the profile's state and the event: all that makes a grant."""
     row = _write_lease(lease)
-    row["task"] = job.task if job else None
     row["attempt"] = job.attempt if job else 1
     row["run_mode"] = job.run_mode._value_ if job else None
     row["expected"] = dump(expected_environment(job))

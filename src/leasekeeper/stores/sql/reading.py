@@ -22,7 +22,7 @@ from leasekeeper.core.tokens import ApiToken
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, NotFound, Problem
-from leasekeeper.lists import LISTS, is_number
+from leasekeeper.lists import LISTS, PREFIX, is_number
 from leasekeeper.ports import Page, Stats
 from leasekeeper.stores.sql.codec import Row, decoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
@@ -32,6 +32,7 @@ from leasekeeper.wording import too_old
 
 T = TypeVar("T")
 
+LAST_CHARACTER = "\U0010ffff"
 MAX_SHOWN = 3  # webhooks of one job, the newest of them, when somebody asks why
 
 # States whose shown form is not the stored one, or that have an index of their own.
@@ -75,7 +76,8 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
     """A page, put together from whole named pieces of SQL."""
     spec = _TABLES[kind]
     LISTS[kind].check(where, limit)
-    params: dict[str, Any] = {"limit": limit + 1}
+    # One more than asked for tells whether the page can be continued; one of ids that begin alike cannot.
+    params: dict[str, Any] = {"limit": limit if PREFIX in where else limit + 1}
     pieces = [spec.prefix]
     if kind is Event and "run_id" in where:
         # A run that is no longer kept may have left events: they are searched for everywhere.
@@ -84,7 +86,7 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
             params["run_profile"] = runs[0]["profile_id"]
             pieces.append("find_event__of_run")
     for name, value in where.items():
-        pieces.append(_piece(spec, name, value, params))
+        pieces.append(_piece(spec, kind, name, value, params))
         if (narrower := _narrower(spec, name, value)) is not None:
             pieces.append(f"{spec.prefix}__{narrower}")
     if after is not None:
@@ -102,7 +104,7 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
     return Page(items=items, after=str(rows[limit - 1][spec.order]) if len(rows) > limit else None)
 
 
-def _piece(spec: _Table, name: str, value: str, params: dict[str, Any]) -> str:
+def _piece(spec: _Table, kind: type, name: str, value: str, params: dict[str, Any]) -> str:
     if name == "state" and spec.prefix == "find_job" and value in _SHOWN_STATES:
         return f"{spec.prefix}__{_SHOWN_STATES[value]}"
     if name == "lease_id":
@@ -116,11 +118,26 @@ def _piece(spec: _Table, name: str, value: str, params: dict[str, Any]) -> str:
         params["schedule_from"], params["schedule_to"] = keys_of(value)
     elif name == "since":
         params[name] = _number(value, name)
+    elif name == "label":
+        params["label_name"], _, params["label_value"] = value.partition("=")
+    elif name == PREFIX:
+        return _prefix_piece(spec, kind, value, params)
     elif name in _FLAGS:
         params[name] = value not in ("", "0", "false")
         return f"{spec.prefix}__{name if params[name] else _OPPOSITES.get(name, name)}"
     else:
         params[name] = value
+    return f"{spec.prefix}__{name}"
+
+
+def _prefix_piece(spec: _Table, kind: type, value: str, params: dict[str, Any]) -> str:
+    """Ids that begin with a text are neighbours in the index. A lease has none of its own: its profile's has."""
+    begins, name = value, PREFIX
+    if kind is Lease:
+        begins, colon, token = value.partition(":")
+        params |= {"token_prefix": f"{token}%", "of_profile": 1 if colon else 0}
+        name = "lease_prefix"
+    params |= {"prefix_from": begins, "prefix_to": begins + LAST_CHARACTER}
     return f"{spec.prefix}__{name}"
 
 
@@ -142,6 +159,8 @@ def _narrower(spec: _Table, name: str, value: str) -> str | None:
             return "lost"
         case "find_lease", "result", "started":
             return "open"
+        case "find_lease", "stop_reason", _:
+            return "failed"
         case "find_lease", "result", "failed" | "blocked":
             return "failed"
         case "find_delivery", "state", "pending" | "exhausted":

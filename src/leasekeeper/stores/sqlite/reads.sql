@@ -114,3 +114,11 @@ SELECT * FROM tokens WHERE token_id IN :ids[] ORDER BY token_id;
 
 -- name: lock_secrets
 SELECT * FROM secrets WHERE name IN :names[] ORDER BY name;
+
+-- name: find_profile__label
+AND EXISTS (SELECT 1 FROM json_each(t.labels) e WHERE e.key = :label_name AND e.value = :label_value);
+
+-- name: find_lane__label
+AND t.profile_id IN (
+    SELECT p.profile_id FROM profiles p, json_each(p.labels) e WHERE e.key = :label_name AND e.value = :label_value
+);

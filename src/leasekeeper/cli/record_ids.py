@@ -1,0 +1,65 @@
+"""Ids as people type them: whole, or the beginning of one, as long as only one record has it.
+
+The store finds them along its index. A beginning that several records share is refused with their ids.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.errors import AmbiguousId, NotFound
+from leasekeeper.lists import LISTS, PREFIX
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Store
+
+MAX_NAMED: Final = 8
+_SHOWN_SHORT: Final[Mapping[str, type]] = {"job_id": Job, "run_id": RunRecord}
+
+
+async def whole_id(store: "Store", kind: type, text: str) -> str:
+    """The id that this is, or is the beginning of. Raises NotFound or AmbiguousId."""
+    listing = LISTS[kind]
+    key = listing.key or ""
+    records: Sequence[object] = (await store.find(kind, {PREFIX: text}, limit=MAX_NAMED)).items if text else ()
+    found = sorted(str(getattr(record, key)) for record in records)
+    if text in found or len(found) == 1:
+        return text if text in found else found[0]
+    if not found:
+        return await _not_by_its_beginning(store, kind, text)
+    more = ", …" if len(found) == MAX_NAMED else ""
+    raise AmbiguousId(
+        f"{text} is the beginning of several {listing.what} ids: {', '.join(found)}{more}",
+        what=listing.what,
+        id=text,
+        ids=tuple(found),
+    )
+
+
+async def _not_by_its_beginning(store: "Store", kind: type, text: str) -> str:
+    """Leases that have ended are found by their whole id alone."""
+    listing = LISTS[kind]
+    records: Sequence[object] = (await store.find(kind, {listing.key or "": text}, limit=1)).items
+    if not records:
+        raise NotFound(f"there is no {listing.what} {text}", what=listing.what, id=text)
+    return text
+
+
+async def whole_ids(store: "Store", kind: type, texts: Sequence[str]) -> list[str]:
+    """Each id once, in the order given."""
+    return list(dict.fromkeys([await whole_id(store, kind, text) for text in texts]))
+
+
+async def with_whole_ids(store: "Store", where: Mapping[str, str]) -> dict[str, str]:
+    """Filters, with the whole id of a job or run in place of its beginning: lists show those ids short.
+
+    What names nothing stays as it is: events may be of a job that is gone.
+    """
+    found = dict(where)
+    for name, kind in _SHOWN_SHORT.items():
+        if name in where:
+            with suppress(NotFound):
+                found[name] = await whole_id(store, kind, where[name])
+    return found
