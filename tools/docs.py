@@ -23,11 +23,11 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
 from leasekeeper.core.fleet import ChangeKind
 from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, JobState
-from leasekeeper.core.leases import Refusal
+from leasekeeper.core.leases import Purpose, Refusal
 from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.secrets import Secret
-from leasekeeper.core.tokens import DECISIONS, OPERATIONS, ApiToken, Reach, Scope, to_read
+from leasekeeper.core.tokens import DECISIONS, OPERATIONS, ApiToken, Reach, Scope, to_acquire, to_read
 from leasekeeper.errors import ConflictReason, error_tree
 from leasekeeper.lists import LISTS, MAX_IN_PAGE, Filter
 from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table, port_schema
@@ -47,6 +47,7 @@ PROFILE_STATES: Final = {
 }
 CAUSES: Final = {
     Cause.GRANTED: "a lease was granted",
+    Cause.INSPECTED: "a person looks inside, under an `inspect` lease",
     Cause.CLEAN_RELEASE: "the run ended safely and nothing stands against the profile",
     Cause.EXPIRED: "the lease expired, or a person revoked it",
     Cause.NOT_PROVEN_CLOSED: "the holder could not say that its browser was closed cleanly",
@@ -56,7 +57,7 @@ CAUSES: Final = {
     "unknown, the proxy changed, or a security prompt appeared",
     Cause.RESOLVED: "the sweeper resolved it, by the lease's release policy and what was found out",
     Cause.DECIDED: "a person decided, with a note",
-    Cause.DRAINED: "a person had decided so while it was in use",
+    Cause.DRAINED: "a person had decided so while it was in use, or had only looked inside",
 }
 JOB_STATES: Final = {
     JobState.SCHEDULED: "due later: by `run_at`, after a retry's delay, or rescheduled by a conflict",
@@ -501,6 +502,7 @@ def tokens() -> str:
     decisions = [(f"decide: {action} a {target}", needs) for (target, action), needs in DECISIONS.items()]
     calls = [*((name, needs) for name, needs in OPERATIONS.items() if name != "decide"), *decisions]
     reads = [(f"list or get {kind.__name__}", to_read(kind)) for kind in (ApiToken, Secret)]
+    reads.append(("acquire, to inspect", to_acquire(Purpose.INSPECT)))
     return page(
         "Tokens",
         "How to create one: [Create tokens](../howto/create-tokens.md). `admin` includes all other scopes; none of\n"

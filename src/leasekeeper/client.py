@@ -21,7 +21,7 @@ from leasekeeper import config as settings
 from leasekeeper.core.events import manual_use
 from leasekeeper.core.failures import ProfileRule, Reason, handed_in, unknown
 from leasekeeper.core.ids import ProfileId, WorkerId
-from leasekeeper.core.leases import Lease, LeaseStatus, Mode, Purpose
+from leasekeeper.core.leases import BY_PERSON, Lease, LeaseStatus, Mode, Purpose
 from leasekeeper.core.profiles import ManualUse, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.why import explain
@@ -384,8 +384,7 @@ class HeldLease:
             return
         await self._store.record(manual_use(self.lease, found, policy, datetime.now(UTC)))
         await run_in_thread(directory.accept)  # it is in the log: the next run must not report it again
-        by_person = self._request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
-        if policy is not ManualUse.ACCEPT and not by_person:
+        if policy is not ManualUse.ACCEPT and self._request.purpose not in BY_PERSON:
             self._refused = Fail(Reason.MANUAL_USE_DETECTED, found)
             raise self._refused
 

@@ -254,6 +254,10 @@ class Store(Protocol):
         """Lease one profile without a job, under the same limits. Raises ProfileBusy with the reason and holder.
 
         A refusal because another run has the profile, or its account's key, is a conflict, with an event.
+
+        With purpose `inspect` also a profile that is review_required, quarantined or disabled, once the endings of all
+        its earlier leases are explained. It is in that state again when the lease ends, unless a person decides
+        meanwhile, or the ending asks for something stricter. An inspect lease is exclusive.
         """
         ...
 

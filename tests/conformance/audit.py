@@ -178,10 +178,12 @@ def reviews_are_open_where_needed(history: History) -> Iterator[str]:
         if job.state is JobState.REVIEW or job.blocked_reason == Blocked.APPROVAL
     }
     present = {lane.profile_id for lane in history.lanes}
+    # While a person looks inside, what they were asked stays asked.
+    looked_at = {(Target.PROFILE, lane.profile_id) for lane in history.lanes if lane.drain is not None}
     for (target, subject), count in opened.items():
         if count != 1:
             yield f"{count} open reviews of {target} {subject}"
-        if (target, subject) not in wanted and (target is Target.JOB or subject in present):
+        if (target, subject) not in wanted | looked_at and (target is Target.JOB or subject in present):
             yield f"an open review of {target} {subject} that needs none"
     for target, subject in wanted - set(opened):
         yield f"no open review of {target} {subject}"

@@ -8,7 +8,7 @@ import pytest
 
 from leasekeeper.core.decisions import ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
 from leasekeeper.core.events import EventType
-from leasekeeper.core.leases import Lease
+from leasekeeper.core.leases import Lease, Purpose
 from leasekeeper.core.profiles import TRANSITIONS, ProfileState, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, ProfileBusy, VersionConflict
@@ -96,6 +96,10 @@ async def is_acquired(world: World) -> None:
     await world.acquire()
 
 
+async def is_inspected(world: World) -> None:
+    await world.acquire(purpose=Purpose.INSPECT)
+
+
 async def is_lost(world: World) -> None:
     await world.lose(await the_lease(world))
 
@@ -129,6 +133,13 @@ class Move:
 MOVES = [
     Move(S.AVAILABLE, S.LEASED, is_acquired),
     Move(S.AVAILABLE, S.LEASED, leased),
+    Move(S.REVIEW_REQUIRED, S.LEASED, is_inspected),
+    Move(S.QUARANTINED, S.LEASED, is_inspected),
+    Move(S.DISABLED, S.LEASED, is_inspected),
+    Move(S.LEASED, S.REVIEW_REQUIRED, ends(), first=in_turn(review_required, is_inspected)),
+    Move(S.LEASED, S.QUARANTINED, ends(), first=in_turn(quarantined, is_inspected)),
+    Move(S.LEASED, S.DISABLED, ends(), first=in_turn(disabled, is_inspected)),
+    Move(S.LEASED, S.AVAILABLE, ends(), first=in_turn(quarantined, is_inspected, decides(Action.CLEAR))),
     Move(S.LEASED, S.AVAILABLE, ends()),
     Move(S.LEASED, S.AVAILABLE, ends("TIMEOUT")),
     Move(S.LEASED, S.STALE, is_lost),

@@ -18,7 +18,7 @@ from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Grant, Store
 from tests.model.records import Held, Work
 from tests.model.reference import Model
-from tests.model.tables import FINAL, PROFILE_MOVES
+from tests.model.tables import FINAL, PROFILE_MOVES, WAITS
 
 REOPENING = ("retry", "requeue")
 
@@ -117,7 +117,7 @@ class Audit:
         """What waits for a person is in the inbox, once, and nothing else is; what is owed to a webhook is owed."""
         reviews = (await self.store.find(Review, {"open": "true"}, limit=MAX_IN_PAGE)).items
         seen = Counter((str(review.target), review.job_id or review.profile_id) for review in reviews)
-        wanted = {("profile", n) for n, s in self.model.sides.items() if s.state in ("review_required", "quarantined")}
+        wanted = {("profile", name) for name, side in self.model.sides.items() if side.asked or side.state in WAITS}
         wanted |= {("job", job.job_id) for job in self.model.jobs.values() if self._waits_for_a_person(job)}
         assert seen == Counter(wanted)
         deliveries = (await self.store.find(Delivery, limit=MAX_IN_PAGE)).items

@@ -331,7 +331,7 @@ class Machine(RuleBasedStateMachine):
         worker=st.sampled_from(histories.WORKERS),
         profile=st.sampled_from(histories.PROFILES),
         mode=st.sampled_from(Mode),
-        purpose=st.sampled_from([Purpose.API, Purpose.API, Purpose.MANUAL]),
+        purpose=st.sampled_from([Purpose.API, Purpose.API, Purpose.MANUAL, Purpose.INSPECT, Purpose.INSPECT]),
         policy=st.sampled_from([None, None, *ReleasePolicy]),
         seconds=st.sampled_from([None, None, 10, 600]),
         lost=st.sampled_from([False, False, True]),

@@ -13,13 +13,15 @@ LONGEST_LOCK_DELAY = timedelta(seconds=60)  # as a lease is renewed every minute
 
 @dataclass(slots=True)
 class Side:
-    """The running side of one profile. `since`: when its lane last became able to run, or last gave a job."""
+    """The running side of one profile. `since`: when its lane last became able to run, or last gave a job. `asked`: a
+    person looks inside, who was asked to decide and has not yet."""
 
     since: datetime
     state: str = "available"
     token: int = 0
     clean: bool = True
     drain: str | None = None
+    asked: bool = False
     verdict: str | None = None
     ready: bool = False
 

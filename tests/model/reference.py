@@ -32,7 +32,7 @@ from leasekeeper.errors import (
 )
 from leasekeeper.ports import ClaimRequest, LeaseRequest
 from tests.model.records import Choice, Held, Side, Work
-from tests.model.tables import DEFAULT_RULE, FAILURES, FINAL, JOB_DECISIONS, PROFILE_DECISIONS, STRICTNESS, Rule
+from tests.model.tables import DEFAULT_RULE, FAILURES, FINAL, JOB_DECISIONS, PROFILE_DECISIONS, STRICTNESS, WAITS, Rule
 
 TTL = timedelta(seconds=60)
 MAX_LOSSES = 2
@@ -364,19 +364,25 @@ class Model:
 
     def acquire(self, request: LeaseRequest) -> Held:
         """One profile without a job, under the same limits."""
+        if request.mode == "shared" and request.purpose == "inspect":
+            raise InputError("who looks inside is alone")
         if request.profile_id not in self.profiles:
             raise NotFound("no such profile")
         profile = self.profiles[request.profile_id]
         shared = request.mode == "shared"
-        key = self.key(profile.profile_id, None, shared)
+        key, side = self.key(profile.profile_id, None, shared), self.sides[profile.profile_id]
+        looks_inside = request.purpose == "inspect" and side.state in ("review_required", "quarantined", "disabled")
+        free = not self.unresolved(profile.profile_id) if looks_inside else self.joinable(profile.profile_id, shared)
         if (
             (profile.account_id in self.paused and request.purpose not in ("manual", "inspect"))
-            or not self.joinable(profile.profile_id, shared)
+            or not free
             or self._somebody_waits_alone(profile.profile_id)
             or self.key_taken(key)
             or not self.room(profile.pool)
         ):
             raise ProfileBusy("cannot be leased")
+        if looks_inside:
+            side.drain, side.asked = side.state, side.state in WAITS
         held = self._lease(
             profile.profile_id,
             job=None,
@@ -613,7 +619,7 @@ class Model:
             return
         side.clean = side.verdict is None
         side.state = _end_of(side)
-        side.verdict, side.drain = None, None
+        side.verdict, side.drain, side.asked = None, None, False
 
     def expire(self) -> list[Held]:
         """Leases whose time is up. Nothing is freed but the routing key and the place in the pool."""
@@ -688,6 +694,7 @@ class Model:
             raise VersionConflict("no record has version 0")
         action, leased = decision.action.value, side.state == "leased"
         if leased and side.drain is not None and PROFILE_DECISIONS.get(("available", action)) == side.drain:
+            side.asked = False
             return side.state
         after = PROFILE_DECISIONS.get((side.drain or "available" if leased else side.state, action))
         if after is None:
@@ -695,11 +702,11 @@ class Model:
         if decision.action is Action.ENABLE and not side.clean:
             after = "review_required"
         if leased:
-            side.drain = None if after == "available" else after
+            side.drain, side.asked = None if after == "available" else after, False
             return side.state
         if after == "available" and self.unresolved(decision.id):
             raise IllegalTransition("an ending of it is not explained yet")
-        side.state, side.verdict, side.drain = after, None, None
+        side.state, side.verdict, side.drain, side.asked = after, None, None, False
         side.clean |= after == "available"
         return after
 

@@ -66,10 +66,16 @@ PROFILE_MOVES: Final = frozenset(
         ("available", "review_required"),
         ("available", "quarantined"),
         ("available", "disabled"),
+        ("review_required", "leased"),
+        ("quarantined", "leased"),
+        ("disabled", "leased"),
         ("disabled", "available"),
         ("disabled", "review_required"),
     }
 )
+
+# Section 2: in which a person has to decide.
+WAITS: Final = ("review_required", "quarantined")
 
 PROFILE_DECISIONS: Final = {
     ("review_required", "clear"): "available",

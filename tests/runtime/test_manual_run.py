@@ -9,7 +9,7 @@ from pathlib import Path
 from leasekeeper.app import App, Run
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import EventType
-from leasekeeper.core.leases import Lease
+from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.ports import Grant
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.manual_run import ManualRun, run_manually
@@ -107,28 +107,50 @@ async def test_a_visit_ends_when_its_lease_is_taken_away(sqlite_url: str, tmp_pa
             (home.data / "open" / grant.lease.run_id).unlink()
 
 
+async def opened_by_command(home: House, shop: Shop) -> str:
+    """What `leasekeeper open` says until it is given back by Ctrl-C."""
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "leasekeeper", "open", "p1", "--url", f"{shop.url}/?by=cli"),
+        env={
+            **{k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")},
+            "LEASEKEEPER_STORE": home.config.store,
+            "LEASEKEEPER_DATA_DIR": str(home.data),
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+    async def seen() -> bool:
+        return bool(shop.of("cli")) or program.returncode is not None
+
+    await until(seen)
+    program.send_signal(signal.SIGINT)
+    answer, _ = await asyncio.wait_for(program.communicate(), PATIENCE)
+    said = answer.decode()
+    assert program.returncode == 0, said
+    return said
+
+
+async def test_the_command_looks_inside_a_profile_that_waits_for_a_person(sqlite_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path) as home:
+            await home.store.decide(
+                Decision(target=Target.PROFILE, id="p1", action=Action.QUARANTINE, note="odd orders", actor="bob")
+            )
+            said = await opened_by_command(home, shop)
+            assert said.startswith("profile p1 is quarantined: quarantine by bob: odd orders\n")
+            assert "given back: profile p1 is quarantined" in said
+            assert "leasekeeper profiles clear p1 --note" in said
+            (run,) = (await home.store.find(RunRecord)).items
+            assert (run.purpose, run.result) == ("inspect", "completed")
+            assert run.final_url is not None
+            assert run.evidence["keeper"] == {"cause": "closed", "stopped_by": "Browser.close", "clean_close": True}
+
+
 async def test_the_command_opens_and_gives_back_on_ctrl_c(sqlite_url: str, tmp_path: Path) -> None:
     with Shop() as shop:
         async with house(new_app(), sqlite_url, tmp_path) as home:
-            program = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "leasekeeper", "open", "p1", "--url", f"{shop.url}/?by=cli"),
-                env={
-                    **{k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")},
-                    "LEASEKEEPER_STORE": sqlite_url,
-                    "LEASEKEEPER_DATA_DIR": str(home.data),
-                },
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-
-            async def seen() -> bool:
-                return bool(shop.of("cli")) or program.returncode is not None
-
-            await until(seen)
-            program.send_signal(signal.SIGINT)
-            answer, _ = await asyncio.wait_for(program.communicate(), PATIENCE)
-            said = answer.decode()
-            assert program.returncode == 0, said
+            said = await opened_by_command(home, shop)
             assert "profile p1 is yours: lease p1:1" in said
             assert "runs headless" in said
             assert "given back: profile p1 is available" in said

@@ -12,7 +12,7 @@ from leasekeeper.core.granting import direct_gate, expected_environment, judge_h
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
 from leasekeeper.core.jobs import JobSpec, JobState, OnConflict, Risk
 from leasekeeper.core.lanes import LaneFacts
-from leasekeeper.core.leases import Lease, Mode, Timing
+from leasekeeper.core.leases import Lease, Mode, Purpose, Timing
 from leasekeeper.core.placing import check_policy, new_job, place, profile_for
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy, stricter
 from leasekeeper.core.readiness import Blocked
@@ -53,25 +53,35 @@ def test_a_head_that_is_not_ready_itself_is_put_aside() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "by_person", "held", "blocked"),
+    ("known", "purpose", "held", "blocked"),
     [
-        (facts(lane()), False, {}, None),
-        (facts(lane(), paused=True), False, {}, Blocked.ACCOUNT_PAUSE),
-        (facts(lane(), paused=True), True, {}, None),
-        (facts(lane()), False, {KEY: 1}, Blocked.PROFILE_LEASE),
-        (facts(LEASED, lease(mode=Mode.SHARED), max_active_runs=2), False, {}, None),
+        (facts(lane()), Purpose.API, {}, None),
+        (facts(lane(), paused=True), Purpose.API, {}, Blocked.ACCOUNT_PAUSE),
+        (facts(lane(), paused=True), Purpose.MANUAL, {}, None),
+        (facts(lane(), paused=True), Purpose.INSPECT, {}, None),
+        (facts(lane()), Purpose.API, {KEY: 1}, Blocked.PROFILE_LEASE),
+        (facts(lane(state=S.QUARANTINED)), Purpose.API, {}, Blocked.PROFILE_STATE),
+        (facts(lane(state=S.QUARANTINED)), Purpose.MANUAL, {}, Blocked.PROFILE_STATE),
+        (facts(lane(state=S.QUARANTINED)), Purpose.INSPECT, {}, None),
+        (facts(lane(state=S.REVIEW_REQUIRED), paused=True), Purpose.INSPECT, {}, None),
+        (facts(lane(state=S.DISABLED)), Purpose.INSPECT, {}, None),
+        (facts(lane(state=S.DISABLED)), Purpose.INSPECT, {KEY: 1}, Blocked.PROFILE_LEASE),
+        (facts(lane(state=S.DISABLED), lease(unresolved=True)), Purpose.INSPECT, {}, Blocked.PROFILE_STATE),
+        (facts(lane(state=S.STALE), lease(unresolved=True)), Purpose.INSPECT, {}, Blocked.PROFILE_STATE),
+        (facts(LEASED, lease()), Purpose.INSPECT, {}, Blocked.PROFILE_LEASE),
+        (facts(LEASED, lease(mode=Mode.SHARED), max_active_runs=2), Purpose.API, {}, None),
         (
             facts(lane(state=S.LEASED, head_job_id=JobId("j1")), lease(mode=Mode.SHARED), max_active_runs=2),
-            False,
+            Purpose.API,
             {},
             Blocked.PROFILE_LEASE,
         ),
     ],
 )
 def test_who_comes_without_a_job_waits_for_the_same(
-    known: LaneFacts, by_person: bool, held: dict[str, int], blocked: Blocked | None
+    known: LaneFacts, purpose: Purpose, held: dict[str, int], blocked: Blocked | None
 ) -> None:
-    assert direct_gate(known, shared=True, by_person=by_person, key=KEY, held=held) is blocked
+    assert direct_gate(known, shared=True, purpose=purpose, key=KEY, held=held) is blocked
 
 
 def test_a_lease_has_the_next_token_and_the_stricter_policy() -> None:

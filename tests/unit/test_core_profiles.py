@@ -5,7 +5,15 @@ from itertools import product
 import pytest
 
 from leasekeeper.core.ids import ProfileId
-from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState, check_transition, settle_state, worse
+from leasekeeper.core.profiles import (
+    INSPECTABLE,
+    TRANSITIONS,
+    Cause,
+    ProfileState,
+    check_transition,
+    settle_state,
+    worse,
+)
 from leasekeeper.errors import IllegalTransition
 
 TABLE = """
@@ -28,6 +36,9 @@ quarantined     → review_required decided
 available       → review_required decided
 available       → quarantined     decided
 available       → disabled        decided
+review_required → leased          inspected
+quarantined     → leased          inspected
+disabled        → leased          inspected
 disabled        → available       decided
 disabled        → review_required decided
 """
@@ -58,8 +69,11 @@ def test_no_state_leads_to_itself() -> None:
     assert [pair for pair in TRANSITIONS if pair[0] is pair[1]] == []
 
 
-def test_only_available_profiles_are_leased() -> None:
-    assert [before for before, after in TRANSITIONS if after is ProfileState.LEASED] == [ProfileState.AVAILABLE]
+def test_only_available_profiles_are_leased_but_for_a_look_inside() -> None:
+    into = {before: causes for (before, after), causes in TRANSITIONS.items() if after is ProfileState.LEASED}
+    assert into.pop(ProfileState.AVAILABLE) == {Cause.GRANTED}
+    assert into == {state: {Cause.INSPECTED} for state in INSPECTABLE}
+    assert {REVIEW, QUARANTINE, DISABLED} == INSPECTABLE
 
 
 def test_an_expiry_never_frees_a_profile() -> None:

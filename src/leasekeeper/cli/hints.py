@@ -6,7 +6,7 @@ The only place outside the help texts that knows how commands are spelt for some
 from typing import TYPE_CHECKING, Final
 
 from leasekeeper.core.decisions import Action, Target
-from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.profiles import INSPECTABLE
 from leasekeeper.errors import LeasekeeperError, NotFound, PartlyDone, ProfileBusy
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ LISTS: Final = {
     "schedule": "schedules",
 }
 
-_WAITS_FOR_PERSON: Final = (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED)
-
 # Jobs that are dead have a noun of their own.
 _NOUNS: Final = {Target.PROFILE: "profiles", Target.JOB: "jobs", Target.ACCOUNT: "accounts", Target.LEASE: "leases"}
 _DEAD: Final = (Action.RETRY, Action.DROP)
@@ -56,22 +54,18 @@ def hint_of(error: LeasekeeperError) -> str | None:
     match error:
         case NotFound(what=what) if what in LISTS:
             return f"list what there is: leasekeeper {LISTS[what]}"
-        case ProfileBusy(profile_id=profile_id, state=state, account_id=account_id) if profile_id is not None:
-            if state in _WAITS_FOR_PERSON and account_id is not None:
-                return look_inside(profile_id, account_id)
+        case ProfileBusy(profile_id=profile_id, state=state) if profile_id is not None:
+            if state in INSPECTABLE:
+                return f"look inside: {open_command(profile_id)}; then decide: leasekeeper why profile {profile_id}"
             return f"see why, and what to do: leasekeeper why profile {profile_id}"
         case PartlyDone(stopped_by=code) if code is not None:
             return HINTS.get(code)
     return HINTS.get(error.code)
 
 
-def look_inside(profile_id: str, account_id: str) -> str:
-    """How a person opens a profile that waits for them, with no job in between."""
-    return (
-        f"decide about it: leasekeeper why profile {profile_id}. To open it before any job does: "
-        f"'leasekeeper accounts pause {account_id} --note ...', 'leasekeeper profiles clear {profile_id} --note ...', "
-        f"open it, then 'leasekeeper accounts resume {account_id} --note ...'"
-    )
+def open_command(profile_id: str) -> str:
+    """How a person looks inside a profile."""
+    return f"leasekeeper open {profile_id}"
 
 
 def command_of(possible: "Possible") -> str:
@@ -110,4 +104,6 @@ def commands_for(why: "Why") -> list[str]:
                 extra.append(f"leasekeeper why job {step.job_id}")
             case _:
                 pass
+    if why.profile.state in INSPECTABLE and any(each.target is Target.PROFILE for each in why.possible):
+        shows.append(f"{open_command(why.profile.profile_id)}  # look inside; its state stays until you decide")
     return list(dict.fromkeys([*shows, *extra, *map(command_of, why.possible)]))

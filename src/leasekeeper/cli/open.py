@@ -1,5 +1,7 @@
-"""`leasekeeper open PROFILE`: a person uses a profile, under a lease like everybody else."""
+"""`leasekeeper open PROFILE`: a person uses a profile, under a lease like everybody else, or looks inside one that is
+out of rotation."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -7,9 +9,20 @@ import click
 from leasekeeper.cli.options import os_user, store_option
 
 if TYPE_CHECKING:
+    from leasekeeper.config import Config
     from leasekeeper.core.jobs import RunMode
+    from leasekeeper.core.leases import Purpose
+    from leasekeeper.core.why_answer import Why
     from leasekeeper.ports import Grant, Store
     from leasekeeper.runtime.manual_run import ManualRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """What a visit led to: how the run ended, and what can be decided now."""
+
+    run: "ManualRun"
+    why: "Why"
 
 
 @click.command("open")
@@ -20,34 +33,66 @@ def command(profile: str, url: str | None, store: str | None) -> None:
     """Open a profile yourself: it is leased to you, its browser opens, and nobody else gets it meanwhile.
 
     Close the window, or press Ctrl-C here, to give it back. Where there is no display the browser runs headless.
+    A profile in review, in quarantine or disabled, or whose account is paused, is opened for you to look inside or to
+    log in: when you close it, it is in the same state as before, and you are shown what you can decide.
     """
-    import socket
-
     from leasekeeper.cli.connection import settings, with_store
 
     config = settings(store)
+    print_end(with_store(store, lambda opened: visit(opened, config, profile, url)))
+
+
+async def visit(store: "Store", config: "Config", profile: str, url: str | None) -> Visit:
+    """Open the profile for the person at this terminal until they close it."""
+    import asyncio
+    import socket
+
+    from leasekeeper.core.why import explain
+    from leasekeeper.runtime.heartbeat import Heartbeat
+    from leasekeeper.runtime.manual_run import run_manually
+    from leasekeeper.runtime.shutdown import Shutdown
+    from leasekeeper.stores import open_store
+
     who = f"{os_user()}@{socket.gethostname()}".replace("@", "-")[:100]
+    purpose = await _announce(store, profile)
+    stop = Shutdown(config.browsers.stop_grace)
+    stop.listen()
+    heartbeat = Heartbeat(lambda: open_store(config.store, policy=config.policy), config.policy.timing)
+    try:
+        run = await run_manually(
+            store,
+            config,
+            profile,
+            who=who,
+            heartbeat=heartbeat,
+            stop=stop,
+            url=url,
+            purpose=purpose,
+            opened_as=_print_open,
+        )
+    finally:
+        stop.done()
+        await asyncio.to_thread(heartbeat.close)
+    return Visit(run=run, why=explain(await store.why(profile_id=profile)))
 
-    async def work(opened: "Store") -> "ManualRun":
-        import asyncio
 
-        from leasekeeper.runtime.heartbeat import Heartbeat
-        from leasekeeper.runtime.manual_run import run_manually
-        from leasekeeper.runtime.shutdown import Shutdown
-        from leasekeeper.stores import open_store
+async def _announce(store: "Store", profile: str) -> "Purpose":
+    """Say in which state the profile is, if it is not the ordinary one, and so as what it is opened."""
+    from leasekeeper.core.accounts import Account
+    from leasekeeper.core.granting import purpose_of_visit
+    from leasekeeper.core.leases import Purpose
+    from leasekeeper.core.profiles import INSPECTABLE, Lane
 
-        stop = Shutdown(config.browsers.stop_grace)
-        stop.listen()
-        heartbeat = Heartbeat(lambda: open_store(config.store, policy=config.policy), config.policy.timing)
-        try:
-            return await run_manually(
-                opened, config, profile, who=who, heartbeat=heartbeat, stop=stop, url=url, opened_as=_print_open
-            )
-        finally:
-            stop.done()
-            await asyncio.to_thread(heartbeat.close)
-
-    _print_end(with_store(store, work))
+    lane = await store.get(Lane, profile)
+    account = await store.get(Account, lane.account_id)
+    purpose = purpose_of_visit(lane.state, paused=account.paused)
+    if lane.state in INSPECTABLE:
+        click.echo(f"profile {profile} is {lane.state}: {lane.state_reason}")
+    if account.paused:
+        click.echo(f"account {account.account_id} is paused: {account.pause_note}")
+    if purpose is Purpose.INSPECT:
+        click.echo("  you look inside: no job gets it, and its state stays as it is until you decide")
+    return purpose
 
 
 def _print_open(grant: "Grant", mode: "RunMode") -> None:
@@ -59,8 +104,19 @@ def _print_open(grant: "Grant", mode: "RunMode") -> None:
         click.echo("  close the window, or press Ctrl-C here, to give it back")
 
 
-def _print_end(ended: "ManualRun") -> None:
-    settled, report = ended.settled, ended.report
-    click.echo(f"given back: profile {ended.grant.lease.profile_id} is {settled.profile_state}")
+def print_end(visit: Visit) -> None:
+    """How it ended and, of a profile that only a person may open, what can be decided now."""
+    from leasekeeper.cli.hints import command_of
+    from leasekeeper.core.leases import Purpose
+
+    run = visit.run
+    settled, report, lease = run.settled, run.report, run.grant.lease
+    click.echo(f"given back: profile {lease.profile_id} is {settled.profile_state}")
     if report is not None and not report.proof.holds:
         click.echo(f"  the close is not proven: {report.proof.failing_clause}")
+    if lease.purpose is Purpose.INSPECT and visit.why.possible:
+        if visit.why.profile.state_reason:
+            click.echo(f"  because: {visit.why.profile.state_reason}")
+        click.echo("decide when you have seen enough:")
+        for possible in visit.why.possible:
+            click.echo(f"  {command_of(possible)}")

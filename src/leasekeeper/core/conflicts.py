@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from leasekeeper.core.jobs import Job, JobState, OnConflict
-from leasekeeper.core.leases import Lease, Purpose, is_live
+from leasekeeper.core.leases import BY_PERSON, Lease, is_live
 
 
 class ConflictCause(StrEnum):
@@ -49,7 +49,7 @@ def conflict_cause(
     which cannot run; None: somebody asked without a job."""
     if not is_live(holder, now):
         return ConflictCause.PREVIOUS_WORKER_LOST
-    if holder.purpose in (Purpose.MANUAL, Purpose.INSPECT):
+    if holder.purpose in BY_PERSON:
         return ConflictCause.MANUAL_USE
     if priority is not None and holder_priority is not None and holder_priority < priority:
         return ConflictCause.PRIORITY

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from leasekeeper.core.ids import RunId, Token, WorkerId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import LaneFacts, gate, key_of
-from leasekeeper.core.leases import Lease, Mode, Purpose, Timing, lease_id_of, lock_delay_over_at
-from leasekeeper.core.profiles import ReleasePolicy, stricter
-from leasekeeper.core.readiness import Block, Blocked, can_share, job_gate
+from leasekeeper.core.lanes import Changes, LaneFacts, gate, key_of, moved
+from leasekeeper.core.leases import BY_PERSON, Lease, Mode, Purpose, Timing, lease_id_of, lock_delay_over_at
+from leasekeeper.core.profiles import INSPECTABLE, Cause, Lane, ProfileState, ReleasePolicy, stricter
+from leasekeeper.core.readiness import HOLD_OF_STATE, Block, Blocked, can_share, job_gate
 from leasekeeper.core.records import changer, evolve
 from leasekeeper.core.routing import is_taken
 
@@ -46,11 +46,18 @@ def judge_head(facts: LaneFacts, job: Job, held: Mapping[str, int]) -> HeadVerdi
 
 
 def direct_gate(
-    facts: LaneFacts, *, shared: bool, by_person: bool, key: str, held: Mapping[str, int]
+    facts: LaneFacts, *, shared: bool, purpose: Purpose, key: str, held: Mapping[str, int]
 ) -> Blocked | None:
-    """What keeps somebody without a job out of the profile now; the pool's limit apart."""
+    """What keeps somebody without a job out of the profile now; the pool's limit apart.
+
+    A person may go where an account's jobs may not, and with `inspect` also where nobody else goes: but only once the
+    endings of all earlier leases are explained.
+    """
     lane = facts.lane
-    closed = gate(facts, shared=shared, even_paused=by_person)
+    if purpose is Purpose.INSPECT and lane.state in INSPECTABLE:
+        closed = HOLD_OF_STATE[lane.state] if facts.open else None
+    else:
+        closed = gate(facts, shared=shared, even_paused=purpose in BY_PERSON)
     if closed is not None:
         return closed
     if is_taken(key, held):
@@ -58,6 +65,24 @@ def direct_gate(
     if facts.live and lane.head_job_id and not can_share(facts.profile, shared=lane.head_shared):
         return Blocked.PROFILE_LEASE  # a job waits for these sharers to end: nobody joins them any more
     return None
+
+
+def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:
+    """As what a person opens a profile: an ordinary one by hand, one that no job gets to look inside."""
+    return Purpose.INSPECT if paused or state in INSPECTABLE else Purpose.MANUAL
+
+
+def leased(lane: Lane, lease: Lease, now: datetime) -> Changes:
+    """The lane under its new lease. A profile that was out of rotation goes back to where it was at the end."""
+    reason = f"run {lease.run_id} by {lease.worker_id}"
+    if lane.state not in INSPECTABLE:
+        return {"token": lease.token, **moved(lane, ProfileState.LEASED, Cause.GRANTED, reason, now)}
+    return {
+        "token": lease.token,
+        "drain": lane.state,
+        "drain_reason": lane.state_reason,
+        **moved(lane, ProfileState.LEASED, Cause.INSPECTED, reason, now),
+    }
 
 
 def changes_at(facts: LaneFacts) -> datetime | None:

@@ -62,6 +62,9 @@ class Purpose(StrEnum):
     INSPECT = "inspect"
 
 
+BY_PERSON: Final = frozenset({Purpose.MANUAL, Purpose.INSPECT})
+
+
 class Mode(StrEnum):
     EXCLUSIVE = "exclusive"
     SHARED = "shared"

@@ -52,6 +52,7 @@ class Cause(StrEnum):
     """Why a profile may change its state."""
 
     GRANTED = "granted"
+    INSPECTED = "inspected"
     CLEAN_RELEASE = "clean_release"
     EXPIRED = "expired"
     NOT_PROVEN_CLOSED = "not_proven_closed"
@@ -85,9 +86,16 @@ TRANSITIONS: Final[Mapping[tuple[ProfileState, ProfileState], frozenset[Cause]]]
     (_S.AVAILABLE, _S.REVIEW_REQUIRED): frozenset({Cause.DECIDED}),
     (_S.AVAILABLE, _S.QUARANTINED): frozenset({Cause.DECIDED}),
     (_S.AVAILABLE, _S.DISABLED): frozenset({Cause.DECIDED}),
+    (_S.REVIEW_REQUIRED, _S.LEASED): frozenset({Cause.INSPECTED}),
+    (_S.QUARANTINED, _S.LEASED): frozenset({Cause.INSPECTED}),
+    (_S.DISABLED, _S.LEASED): frozenset({Cause.INSPECTED}),
     (_S.DISABLED, _S.AVAILABLE): frozenset({Cause.DECIDED}),
     (_S.DISABLED, _S.REVIEW_REQUIRED): frozenset({Cause.DECIDED}),
 }
+
+
+# Out of rotation, but a person may look inside.
+INSPECTABLE: Final = frozenset(before for (before, _), causes in TRANSITIONS.items() if Cause.INSPECTED in causes)
 
 
 def check_transition(profile_id: ProfileId, before: ProfileState, after: ProfileState, cause: Cause) -> None:
@@ -132,7 +140,8 @@ class Lane:
 
     `hold` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
     `verdict` is where the profile goes when the last of several sharers ends; `drain` is where a person sends it when
-    its last lease ends (None: nowhere), with `drain_reason`. `clean` says whether the last ending was clean. `version`
+    its last lease ends (None: nowhere), with `drain_reason`. While a person looks inside a profile that is out of
+    rotation, `drain` is the state that it was in. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
     set.
     """

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.leases import Purpose
 from leasekeeper.core.secrets import Secret
 from leasekeeper.errors import (
     AccessDenied,
@@ -79,7 +80,8 @@ class Needs:
     reach: Reach = Reach.TARGET
 
 
-# Every operation of the port, by name. `decide`, `get` and `find` need what DECISIONS and `to_read` say.
+# Every operation of the port, by name. `decide`, `get`, `find` and `acquire` need what DECISIONS, `to_read` and
+# `to_acquire` say.
 OPERATIONS: Final[Mapping[str, Needs]] = {
     "check": Needs(Scope.READ, Reach.NOTHING),
     "get": Needs(Scope.READ),
@@ -190,6 +192,11 @@ class StoredToken:
 def to_read(kind: type) -> Needs:
     """What reading records of this kind needs: tokens and secrets are the admin's business."""
     return _ADMIN if kind in (ApiToken, Secret) else OPERATIONS["find"]
+
+
+def to_acquire(purpose: Purpose) -> Needs:
+    """What a lease without a job needs: to look inside a profile that waits for a person is that person's business."""
+    return _REVIEW if purpose is Purpose.INSPECT else OPERATIONS["acquire"]
 
 
 def token_text(token_id: str, secret: bytes) -> str:

@@ -263,9 +263,12 @@ def _evidence(facts: WhyFacts) -> tuple[RunId, ...]:
     job, runs = facts.job, []
     if job is not None and job.state in (JobState.REVIEW, JobState.DEAD):
         runs.append(facts.job_run)
+    found = [run.run_id for run in runs if run is not None]
     if facts.lane.state in WAITS_FOR_PERSON and (job is None or job.state in _WAITS_FOR_PROFILE):
-        runs.append(facts.last_run)
-    return tuple(dict.fromkeys(run.run_id for run in runs if run is not None))
+        # Persons may have looked inside since: the review names the run that it is about.
+        asked = [review.run_id for review in facts.reviews if review.target is Target.PROFILE and review.run_id]
+        found += asked or ([facts.last_run.run_id] if facts.last_run else [])
+    return tuple(dict.fromkeys(found))
 
 
 def _profile_view(facts: WhyFacts) -> ProfileView:

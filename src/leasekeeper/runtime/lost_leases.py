@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leasekeeper.config import Config
-from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.errors import ProfileBusy
 from leasekeeper.ports import Grant, LeaseRequest, Resolution, Store
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 # A lease that is over may be what takes the profile, its account's key, or the pool's last place.
 _BY_LEASES: Final = (Blocked.PROFILE_LEASE, Blocked.CAPACITY)
+_BY_STATE: Final = (Blocked.PROFILE_STATE, Blocked.REVIEW_REQUIRED)
 
 
 class LostLeases:
@@ -43,7 +43,8 @@ class LostLeases:
 
     async def _resolve(self, request: LeaseRequest, busy: ProfileBusy) -> bool:
         """Whether something changed."""
-        if busy.reason not in _BY_LEASES and busy.state != ProfileState.STALE:
+        # A profile that a person took out of rotation may have an ending that nobody explained, as a stale one has.
+        if busy.reason not in _BY_LEASES and (busy.reason not in _BY_STATE or busy.until_at is None):
             return False
         sweeper, reports = await self._prepare()
         reading, _ = await sweeper.check_clock()

@@ -1,4 +1,5 @@
-"""A person opens a profile: a manual lease, a browser they can see, renewed while it is open, released with proof."""
+"""A person opens a profile: a lease of their own, a browser they can see, renewed while it is open, released with
+proof."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,6 +47,7 @@ async def run_manually(
     stop: Shutdown,
     url: str | None = None,
     ttl: timedelta | None = None,
+    purpose: Purpose = Purpose.MANUAL,
     opened_as: Callable[[Grant, RunMode], None] = lambda _grant, _mode: None,
 ) -> ManualRun:
     """Open the profile until its window is closed, a stop is asked for, or the lease is lost."""
@@ -58,7 +60,7 @@ async def run_manually(
                 profile_id=ProfileId(profile_id),
                 worker_id=WorkerId(who),
                 incarnation=f"{who}-{sent_at:.6f}",
-                purpose=Purpose.MANUAL,
+                purpose=purpose,
                 ttl=ttl,
                 engine=browser.engine,
             )

@@ -3,19 +3,25 @@
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
+from leasekeeper.core.leases import Mode, Purpose
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import InputError, Problem
-from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest
+from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest, LeaseRequest
 from leasekeeper.stores.sql.codec import check_structure
 
 SHORTEST_TTL = timedelta(seconds=1)  # as of the setting lease_ttl: a shorter one cannot be renewed in time
 LONGEST_TTL = timedelta(days=30)
 
 
-def check_ttl(ttl: timedelta | None) -> None:
-    if ttl is not None and not SHORTEST_TTL <= ttl <= LONGEST_TTL:
+def check_lease(request: LeaseRequest) -> None:
+    problems = []
+    if request.ttl is not None and not SHORTEST_TTL <= request.ttl <= LONGEST_TTL:
         bounds = f"must be from {SHORTEST_TTL.total_seconds():g} s to {LONGEST_TTL.days} days"
-        raise InputError("nothing was leased", [Problem("ttl", bounds)])
+        problems.append(Problem("ttl", bounds))
+    if request.purpose is Purpose.INSPECT and request.mode is not Mode.EXCLUSIVE:
+        problems.append(Problem("mode", "must be exclusive to inspect a profile"))
+    if problems:
+        raise InputError("nothing was leased", problems)
 
 
 def check_batch(items: Sequence[object], what: str) -> None:

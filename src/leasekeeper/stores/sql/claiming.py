@@ -20,15 +20,16 @@ from leasekeeper.core.granting import (
     expected_environment,
     judge_head,
     lease_for_job,
+    leased,
     new_lease,
     put_aside,
     started,
 )
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job
-from leasekeeper.core.lanes import Head, key_of, moved, next_head, parked
-from leasekeeper.core.leases import Lease, Mode, Purpose
-from leasekeeper.core.profiles import Cause, ProfileState
+from leasekeeper.core.lanes import Head, key_of, next_head, parked
+from leasekeeper.core.leases import Lease, Mode
+from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Block, Blocked
 from leasekeeper.core.records import evolve
 from leasekeeper.core.routing import Holding, held_keys
@@ -306,9 +307,7 @@ def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, 
     row["expected"] = dump(expected_environment(job))
     round_.runs.append(row)
     work.open.append(lease)
-    work.change({"token": lease.token})
-    said = f"run {lease.run_id} by {lease.worker_id}"
-    work.change(moved(work.lane, ProfileState.LEASED, Cause.GRANTED, said, now))
+    work.change(leased(work.lane, lease, now))
     round_.keys[lease.routing_key] = round_.keys.get(lease.routing_key, 0) + 1
     round_.log.event(
         EventType.LEASE_GRANTED,
@@ -400,8 +399,8 @@ def _refused(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseRequ
     """Why the profile cannot be leased now; None: it can. If another run is why, the log says so."""
     lane, engine = work.lane, request.engine
     about: dict[str, Any] = {"profile_id": lane.profile_id, "account_id": lane.account_id, "state": lane.state}
-    by_person = request.purpose in (Purpose.MANUAL, Purpose.INSPECT)
-    gate = direct_gate(work, shared=request.mode is Mode.SHARED, by_person=by_person, key=key, held=round_.keys)
+    shared = request.mode is Mode.SHARED
+    gate = direct_gate(work, shared=shared, purpose=request.purpose, key=key, held=round_.keys)
     if gate is None and engine is not None and lane.engine is not None and lane.engine > engine:
         return ProfileBusy(
             f"profile {lane.profile_id} was last opened by browser version {lane.engine}, this one is {engine}: "

@@ -247,7 +247,7 @@ class SqlStore(AccessOperations):
             await self.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in answer.grants])
 
     async def acquire(self, request: LeaseRequest) -> Grant:
-        checks.check_ttl(request.ttl)
+        checks.check_lease(request)
         granted = await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request), brief=True)
         if isinstance(granted, ProfileBusy):
             raise granted
