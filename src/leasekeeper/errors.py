@@ -324,6 +324,7 @@ class ConflictReason(StrEnum):
     PROFILE_SHARED = "profile_shared"
     PROFILE_IN_USE = "profile_in_use"
     PROFILE_NOT_OPENED = "profile_not_opened"
+    NO_DISPLAY = "no_display"
     LEASE_REVOKED = "lease_revoked"
     LEASE_NOT_HELD = "lease_not_held"
     REVIEW_DECIDED = "review_decided"

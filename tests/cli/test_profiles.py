@@ -246,3 +246,14 @@ def test_a_review_that_does_not_exist(place: Workplace) -> None:
     place.fails(3, "reviews", "decide", "nothing", "clear", "--note", "x")
     place.fails(2, "reviews", "decide", "nothing", "clear")
     place.fails(3, "reviews", "show", "nothing")
+
+
+def test_a_login_without_a_display_opens_nothing_and_says_what_to_do(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    result = place.cli("login", "twin_a")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "ssh -X" in result.stderr
+    assert place.json("leases") == {"items": [], "after": None}

@@ -26,6 +26,7 @@ proxies:
 accounts:
   store_us_018:
     routing: account
+    url: https://shop.example/login
     labels: {tier: gold}
     notes: |
       two
@@ -94,6 +95,7 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
             "store_us_018": Account(
                 account_id=AccountId("store_us_018"),
                 routing=Routing.ACCOUNT,
+                url="https://shop.example/login",
                 labels={"tier": "gold"},
                 notes="two\nlines\n",
             ),
@@ -201,7 +203,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"accounts": {"a": {"paused": True}}},
         "accounts.a.paused",
-        "no such field; there are: routing, labels, notes",
+        "no such field; there are: routing, url, labels, notes",
     ),
     ({"profiles": {"p": None}}, "profiles.p.account", "is required: the account it belongs to, for life"),
     (with_profile(account=18), "profiles.p.account", f"{ID_RULE}, not a number{QUOTE}"),

@@ -23,6 +23,7 @@ SECTIONS: Final = {
         "worker": "Join a fleet: take jobs and run them in real browsers.",
         "server": "Serve the HTTP API over a store, for workers and programs elsewhere.",
         "open": "Open a profile yourself, under a lease, in a visible browser.",
+        "login": "Log in to a profile by hand, then put it and its jobs back.",
     },
     "Set up": {
         "init": "Write a small project that runs, in a folder of its own.",

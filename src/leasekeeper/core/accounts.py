@@ -17,10 +17,12 @@ class Routing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The identity being operated. `paused` is runtime state: a fleet file cannot change it."""
+    """The identity being operated. `url` is where a person logs in. `paused` is runtime state: a fleet file cannot
+    change it."""
 
     account_id: AccountId
     routing: Routing = Routing.PROFILE
+    url: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
     paused: bool = False

@@ -17,7 +17,7 @@ from leasekeeper.core.launchers import VENDORS, Launcher, vendor_fault
 from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
 from leasekeeper.errors import InputError, nearest
 from leasekeeper.wire.document import read_yaml
-from leasekeeper.wire.jobs import labels, notes
+from leasekeeper.wire.jobs import WEB_ADDRESS, labels, notes
 from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, JsonObject, Problems, Text
 from leasekeeper.wire.records import DRAFT, Field, MapOf, Record, at, table
 from leasekeeper.wire.schedules import MAX_SCHEDULES, SCHEDULE_ID, SELECT, schedule_from, schedule_record
@@ -161,6 +161,7 @@ LAUNCHER_RECORD: Final = Record(
 ACCOUNT: Final = Record(
     [
         Field(name="routing", kind=Choice(Routing), doc="what runs one at a time"),
+        Field(name="url", kind=WEB_ADDRESS, doc="where a person logs in"),
         labels("account"),
         notes("account"),
     ],

@@ -65,6 +65,9 @@ def _check_web_address(text: str) -> str | None:
     return None
 
 
+WEB_ADDRESS: Final = Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=_check_web_address)
+
+
 def labels(what: str) -> Field:
     """The field `labels`, the same on everything that has one."""
     value = Text(f"text of at most {MAX_LABEL_LENGTH} printable characters", maximum=MAX_LABEL_LENGTH, minimum=0)
@@ -220,7 +223,7 @@ JOB: Final = Record(
         Field(name="retry", kind=RETRY, doc="this job's own retry rule"),
         Field(
             name="callback_url",
-            kind=Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=_check_web_address),
+            kind=WEB_ADDRESS,
             doc="the webhook that is called when the job has ended",
         ),
         Field(name="created_at", kind=Time(), doc="when the job was made; without it, when it arrived"),

@@ -2,7 +2,7 @@
 
 -- name: configs
 SELECT p.*,
-       a.account_id AS a_account_id, a.routing AS a_routing, a.labels AS a_labels, a.notes AS a_notes,
+       a.account_id AS a_account_id, a.routing AS a_routing, a.url AS a_url, a.labels AS a_labels, a.notes AS a_notes,
        a.paused AS a_paused, a.pause_note AS a_pause_note, a.version AS a_version,
        x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials
 FROM profiles p

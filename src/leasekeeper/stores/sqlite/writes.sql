@@ -133,12 +133,12 @@ ON CONFLICT (pool, task) DO NOTHING;
 
 -- name: put_accounts
 INSERT INTO accounts (
-    account_id, routing, labels, notes, paused, pause_note, version
+    account_id, routing, url, labels, notes, paused, pause_note, version
 ) VALUES (
-    :account_id, :routing, :labels, :notes, :paused, :pause_note, :version
+    :account_id, :routing, :url, :labels, :notes, :paused, :pause_note, :version
 )
 ON CONFLICT (account_id) DO UPDATE SET
-    routing = excluded.routing, labels = excluded.labels, notes = excluded.notes;
+    routing = excluded.routing, url = excluded.url, labels = excluded.labels, notes = excluded.notes;
 
 -- name: put_proxies
 INSERT INTO proxies (
