@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.core.accounts import Routing
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Lease, LeaseRef, Purpose
+from leasekeeper.core.profiles import Lane
+from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import LeaseLost
-from leasekeeper.ports import LeaseRequest, Store
+from leasekeeper.ports import ClaimRequest, LeaseRequest, Store
 from leasekeeper.stores import open_store
+from leasekeeper.stores.sql.store import MAX_BRIEF_BLOCKED
 from leasekeeper.stores.sqlite import checkpoints, inline_writes
-from tests.conformance.world import fleet, profile
+from tests.conformance.world import account, fleet, profile, spec
 from tests.stores.test_sqlite_log import held, log_of, size, still_waiting
 
 
@@ -71,6 +75,26 @@ async def test_a_brief_change_is_made_in_the_callers_thread(file: Path, threads:
         assert threads == ["at once", "at once"]
         await store.apply(fleet(profile(labels={"tier": "new"})), actor="ann")
         assert threads[2:] == ["leasekeeper-sqlite-writer-0"]
+
+
+async def test_a_claim_that_meets_many_lanes_of_a_taken_key_parks_them_in_the_writers_thread(
+    file: Path, threads: list[str]
+) -> None:
+    """To park thousands of them in the caller's thread stood in the way of its event loop for seconds."""
+    names = [f"q{n:03}" for n in range(5 * MAX_BRIEF_BLOCKED)]
+    request = ClaimRequest(worker_id=WorkerId("w"), incarnation="w", tasks=("visit",))
+    async with opened(file, threads) as store:
+        lanes = [profile(name, "wide") for name in names]
+        await store.apply(fleet(account("wide", routing=Routing.ACCOUNT), *lanes), actor="ann")
+        await store.report(WorkerReport(worker_id=WorkerId("w"), incarnation="w", pool="default", tasks=("visit",)))
+        await store.submit([spec(name) for name in names])
+        assert len(await store.claim(request)) == 1
+        threads.clear()
+        assert await store.claim(request) == []
+        assert threads[:2] == ["at once", "leasekeeper-sqlite-writer-0"]
+        assert threads.count("at once") == 1
+        found = (await store.find(Lane, limit=1000)).items
+        assert len([lane for lane in found if lane.waits_on is not None]) == len(names) - 1
 
 
 async def test_while_somebody_writes_it_waits_in_the_writers_thread(file: Path, threads: list[str]) -> None:

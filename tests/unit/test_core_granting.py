@@ -8,7 +8,7 @@ import pytest
 
 from leasekeeper.core.accounts import Account, Routing
 from leasekeeper.core.conflicts import ConflictCause
-from leasekeeper.core.granting import direct_gate, expected_environment, judge_head, lease_for_job, put_aside, started
+from leasekeeper.core.granting import blocked_job, direct_gate, expected_environment, judge_head, lease_for_job, started
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
 from leasekeeper.core.jobs import JobSpec, JobState, OnConflict, Risk
 from leasekeeper.core.lanes import LaneFacts
@@ -44,12 +44,12 @@ def test_a_head_of_a_lane_that_is_held_stays_there() -> None:
     assert judge_head(facts(LEASED, lease()), job(), {}).hold is Blocked.PROFILE_LEASE
 
 
-def test_a_head_that_is_not_ready_itself_is_put_aside() -> None:
+def test_a_head_that_is_not_ready_itself_is_blocked() -> None:
     waits = job(risk_level=Risk.REVIEW_REQUIRED)
     block = judge_head(facts(LEASED, lease()), waits, {KEY: 1}).block
     assert block is not None
-    aside = put_aside(waits, block)
-    assert (aside.state, aside.blocked_reason, aside.version) == (JobState.BLOCKED, Blocked.APPROVAL, 2)
+    blocked = blocked_job(waits, block)
+    assert (blocked.state, blocked.blocked_reason, blocked.version) == (JobState.BLOCKED, Blocked.APPROVAL, 2)
 
 
 @pytest.mark.parametrize(
@@ -245,3 +245,9 @@ def test_a_job_conflicts_with_who_holds_its_accounts_key() -> None:
     holder = lease(job_id=JobId("other"))
     assert placed(routed(facts(lane())), keys={KEY: holder}, on_conflict=OnConflict.SKIP).holder is holder
     assert placed(facts(lane()), keys={KEY: holder}, on_conflict=OnConflict.SKIP).holder is None
+
+
+def test_a_job_does_not_conflict_with_its_own_earlier_run() -> None:
+    earlier = lease(job_id=job().job_id)
+    assert placed(facts(LEASED, earlier), on_conflict=OnConflict.SKIP).holder is None
+    assert placed(routed(facts(lane())), keys={KEY: earlier}, on_conflict=OnConflict.SKIP).holder is None

@@ -100,7 +100,7 @@ def _resolvable_at(lease: Lease) -> datetime:
     return lock_delay_over_at(lease) if waits else lease.ended_at or lease.expires_at
 
 
-def put_aside(job: Job, block: Block) -> Job:
+def blocked_job(job: Job, block: Block) -> Job:
     """The job, blocked by itself: it waits outside of its lane until the fact changes."""
     return evolve(
         job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=block.detail, version=job.version + 1

@@ -15,6 +15,7 @@ from leasekeeper.core.accounts import Routing
 from leasekeeper.core.conflicts import conflict_cause
 from leasekeeper.core.events import EventType
 from leasekeeper.core.granting import (
+    blocked_job,
     changes_at,
     direct_gate,
     expected_environment,
@@ -22,7 +23,6 @@ from leasekeeper.core.granting import (
     lease_for_job,
     leased,
     new_lease,
-    put_aside,
     started,
 )
 from leasekeeper.core.ids import ProfileId, RunId
@@ -103,8 +103,8 @@ def claim(tx: Tx, ctx: Context, request: ClaimRequest, patience: Patience) -> li
     grants: list[Grant] = []
     for number in range(MAX_ROUNDS):
         wanted = request.limit - len(grants)
-        look_at = max(wanted, min(wanted << number, WIDEST_ROUND, patience.left))
-        round_grants, blocked = _claim_round(tx, ctx, request, wanted, look_at)
+        limit = max(wanted, min(wanted << number, WIDEST_ROUND, patience.left))
+        round_grants, blocked = _claim_round(tx, ctx, request, wanted, limit)
         grants += round_grants
         patience.left -= blocked
         if not blocked or len(grants) >= request.limit:
@@ -150,9 +150,9 @@ def _alike(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[in
     return together
 
 
-def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, look_at: int) -> tuple[list[Grant], int]:
+def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, limit: int) -> tuple[list[Grant], int]:
     """One read of the ready lanes. The second answer: how many were blocked, as others may be ready behind them."""
-    (lanes,) = tx.read(_ready(request, look_at))
+    (lanes,) = tx.read(_ready(request, limit))
     if not lanes:
         return [], 0
     ids = [row["profile_id"] for row in lanes]
@@ -210,16 +210,16 @@ def claim_lane(
     return round_.grants[0] if round_.grants else None
 
 
-def _ready(request: ClaimRequest, look_at: int) -> tuple[str, Params]:
+def _ready(request: ClaimRequest, limit: int) -> tuple[str, Params]:
     """The query that locks the best ready lanes which nobody else is taking.
 
     Lanes of each task are in an order of their own, so a worker of several tasks reads the first few of each: some
     more than it wants, as others may hold them.
     """
-    common = {"pool": request.pool, "limit": look_at, "engine": request.engine}
+    common = {"pool": request.pool, "limit": limit, "engine": request.engine}
     if len(request.tasks) == 1:
         return "lock_ready", {**common, "task": request.tasks[0]}
-    return "lock_ready_among", {**common, "tasks": list(request.tasks), "window": look_at * WINDOW + WINDOW}
+    return "lock_ready_among", {**common, "tasks": list(request.tasks), "window": limit * WINDOW + WINDOW}
 
 
 def _pool_room(tx: Tx, pool: str) -> int:
@@ -261,7 +261,7 @@ def _claim_head(
     job = read_job(row)
     verdict = judge_head(work, job, round_.keys)
     if verdict.block is not None:
-        _put_aside(round_, job, verdict.block)
+        _block_job(round_, job, verdict.block)
         work.change(next_head(work.lane, heads, job.job_id, work.lane.waiting_at))
     elif verdict.waits_on is not None:
         work.change(parked(verdict.waits_on))
@@ -275,8 +275,8 @@ def _claim_head(
     return verdict.key is not None
 
 
-def _put_aside(round_: _Granting, job: Job, block: Block) -> None:
-    blocked = put_aside(job, block)
+def _block_job(round_: _Granting, job: Job, block: Block) -> None:
+    blocked = blocked_job(job, block)
     round_.jobs.append(change_job(blocked))
     round_.log.event(EventType.JOB_BLOCKED, job=job, job_state=blocked.state, data={"reason": block.reason.value})
     if block.reason is Blocked.APPROVAL:

@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 MAX_TOGETHER = 64
 MAX_BRIEF = 8
-MAX_BRIEF_ASIDE = 32
+MAX_BRIEF_BLOCKED = 32
 MAX_PASSES = 64
 
 
@@ -200,7 +200,7 @@ class SqlStore(AccessOperations):
             if endings and requests:
                 tx.flush_writes()
             granted: list[list[Grant] | None] = [None] * len(requests)
-            patience = claiming.Patience(MAX_BRIEF_ASIDE if brief else MAX_IN_BATCH)
+            patience = claiming.Patience(MAX_BRIEF_BLOCKED if brief else MAX_IN_BATCH)
             # Lanes that waited for a key are woken after this commit: a claim in it would pass them over.
             now = [n for n, (_, again) in enumerate(claims) if again or not freed]
             asked = [requests[n] for n in now]

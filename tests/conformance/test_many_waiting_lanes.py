@@ -1,4 +1,4 @@
-"""What one claim puts aside, and how what was put aside is found again."""
+"""How many lanes one claim blocks or parks, and how those are found again."""
 
 from leasekeeper.core.accounts import Routing
 from leasekeeper.core.decisions import Action
