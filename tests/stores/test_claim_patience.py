@@ -1,4 +1,4 @@
-"""What one transaction of a claim may put aside is bounded: it may run inside the event loop."""
+"""How many lanes one transaction of a claim may block or park is bounded: it may run inside the event loop."""
 
 import pytest
 
@@ -12,14 +12,14 @@ from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import ClaimRequest
 from leasekeeper.stores import migrate, open_store
 from leasekeeper.stores.sql.claiming import Patience, claim
-from leasekeeper.stores.sql.store import MAX_BRIEF_ASIDE, SqlStore
+from leasekeeper.stores.sql.store import MAX_BRIEF_BLOCKED, SqlStore
 
 PROFILES = 200
 REQUEST = ClaimRequest(worker_id=WorkerId("w1"), incarnation="w1-1", tasks=("visit",))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_a_brief_claim_puts_a_few_lanes_aside_and_says_that_there_are_more(
+async def test_a_brief_claim_parks_a_few_lanes_and_says_that_there_are_more(
     request: pytest.FixtureRequest, kind: str
 ) -> None:
     url = request.getfixturevalue(f"{kind}_url")
@@ -35,11 +35,11 @@ async def test_a_brief_claim_puts_a_few_lanes_aside_and_says_that_there_are_more
         await store.submit([JobSpec(task="visit", profile_id=ProfileId(name)) for name in names])
         assert len(await store.claim(REQUEST)) == 1
 
-        patience = Patience(MAX_BRIEF_ASIDE)
+        patience = Patience(MAX_BRIEF_BLOCKED)
         assert await store._engine.change(lambda tx: claim(tx, store._ctx, REQUEST, patience)) == []
         lanes = (await store.find(Lane, limit=MAX_IN_PAGE)).items
         parked = [lane for lane in lanes if lane.waits_on is not None]
-        assert 0 < len(parked) <= MAX_BRIEF_ASIDE
+        assert 0 < len(parked) <= MAX_BRIEF_BLOCKED
         assert patience.unfinished
 
         assert await store.claim(REQUEST) == []
