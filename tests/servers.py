@@ -126,7 +126,7 @@ def drop_database(server: PostgresServer, url: str) -> None:
         while True:
             try:
                 connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
-            except psycopg.errors.ObjectInUse:  # it waits 5 s for those whom it told to go
+            except psycopg.errors.ObjectInUse:  # it waits 5 s for those that it asked to go
                 if time.monotonic() > give_up_at:
                     raise
             else:

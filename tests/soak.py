@@ -37,7 +37,7 @@ Round = tuple[str, Callable[[], object]]
 
 
 def rounds(seed: int, server: PostgresServer, directory: Path) -> Iterator[Round]:
-    """Rounds without end, each with a name by which it can be told apart. Each has a store of its own."""
+    """Rounds without end, each with a name. Each has a store of its own."""
     chance = random.Random(seed)
     number = 0
     while True:

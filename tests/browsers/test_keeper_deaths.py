@@ -84,8 +84,8 @@ def check_evidence(stage: Stage, report: BrowserReport) -> None:
         (kill_both, {"worker_gone"}),
         (kill_group, {"worker_gone", "driver_gone"}),
         (stop_driver_kill_worker, {"worker_gone"}),
-        (ask_keeper_to_stop, {"told_to_stop"}),
-        (ask_front_to_stop, {"told_to_stop"}),
+        (ask_keeper_to_stop, {"terminated"}),
+        (ask_front_to_stop, {"terminated"}),
     ],
 )
 def test_a_death_ends_the_browser_at_once_with_its_cookies_and_evidence(
@@ -196,7 +196,7 @@ def test_a_killed_browser_is_reported_and_never_proven_clean(stage: Stage) -> No
     assert not socket.parent.exists(), "the dead browser's temporary folder is removed"
 
 
-def test_a_browser_told_to_stop_by_somebody_else_is_not_proven_clean(stage: Stage) -> None:
+def test_a_browser_stopped_by_somebody_else_is_not_proven_clean(stage: Stage) -> None:
     worker = stage.start_worker(stage.orders())
     send(worker.browser, signal.SIGTERM)
     report = stage.report()

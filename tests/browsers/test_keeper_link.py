@@ -79,7 +79,7 @@ class Played:
         self.socket.close()
 
 
-async def test_what_was_said_before_the_keeper_came_is_told_when_it_comes(tmp_path: Path) -> None:
+async def test_what_was_said_before_the_keeper_came_is_reported_when_it_comes(tmp_path: Path) -> None:
     link = KeeperLink(orders(tmp_path))
     for n in range(1000):
         link.extend(n, n + 10)
@@ -161,9 +161,9 @@ async def test_a_refusal_reaches_those_who_wait(tmp_path: Path) -> None:
     refused = {"reason": "STALE_TOKEN", "message": "token 1 is below 9"}
     (tmp_path / "report.json").write_text(json.dumps({**REPORT, "refused": refused}))
     keeper.say(ended=True)
-    with pytest.raises(LaunchRefused, match="token 1 is below 9") as told:
+    with pytest.raises(LaunchRefused, match="token 1 is below 9") as reported:
         await waiting
-    assert told.value.reason == "STALE_TOKEN"
+    assert reported.value.reason == "STALE_TOKEN"
     keeper.close()
     link.close()
 
@@ -171,9 +171,9 @@ async def test_a_refusal_reaches_those_who_wait(tmp_path: Path) -> None:
 async def test_a_keeper_that_vanishes_is_noticed(tmp_path: Path) -> None:
     link = KeeperLink(orders(tmp_path))
     Played(tmp_path).close()
-    with pytest.raises(LaunchRefused) as told:
+    with pytest.raises(LaunchRefused) as reported:
         await link.started()
-    assert told.value.reason == "BROWSER_LAUNCH_FAILED"
+    assert reported.value.reason == "BROWSER_LAUNCH_FAILED"
     assert await link.ended(20) is None
     assert link.over
     terms = LeaseTerms(lease_id="l", token=2, run_id="r", folder=str(tmp_path / "r"), deadline=1, kill_at=2)
@@ -208,9 +208,9 @@ async def test_hand_over_waits_for_the_answer(tmp_path: Path) -> None:
     handing = asyncio.create_task(hand_over(1))
     await asyncio.to_thread(keeper.hear)
     keeper.say(refused="STALE_TOKEN: token 1 is not above 2")
-    with pytest.raises(LaunchRefused, match="not above") as told:
+    with pytest.raises(LaunchRefused, match="not above") as reported:
         await handing
-    assert told.value.reason == "STALE_TOKEN"
+    assert reported.value.reason == "STALE_TOKEN"
     with pytest.raises(LaunchRefused, match="did not answer"):
         await hand_over(3, timeout=0.05)
     assert link.orders.token == 2

@@ -92,7 +92,7 @@ def command(method: str, session: str = "", params: str = "{}") -> bytes:
     return f'{{"id":1,"method":"{method}","params":{params}{outer}}}'.encode() + b"\0"
 
 
-def test_commands_are_told_apart_by_the_page_they_go_to() -> None:
+def test_commands_are_distinguished_by_the_page_they_go_to() -> None:
     pages = Pages()
     pages.from_browser.feed(attach("S1", "T1", "https://a.test/x?q=1") + attach("S2", "T2", "https://b.test/"))
     pages.from_browser.feed(attach("S3", "T3", "https://frame.test/", kind="iframe", parent="S1"))

@@ -26,19 +26,19 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 async def refused(stage: Stage, orders: Orders, *flags: str) -> LaunchRefused:
-    """Launch, expect no browser, and return what the worker is told. Playwright's error names the reason too."""
+    """Launch, expect no browser, and return what the worker gets. Playwright's error names the reason too."""
     link = KeeperLink(orders)
     try:
         with pytest.raises(Error) as raised:
             async with stage.browser(link, *flags):
                 pytest.fail("there should be no browser")
-        with pytest.raises(LaunchRefused) as told:
+        with pytest.raises(LaunchRefused) as reported:
             await link.started()
-        assert told.value.reason in str(raised.value)
+        assert reported.value.reason in str(raised.value)
         report = await link.ended(5)
         if report is not None:
             assert not report.proof.holds
-        return told.value
+        return reported.value
     finally:
         link.close()
 
@@ -47,9 +47,9 @@ async def test_a_second_browser_on_the_same_directory(stage: Stage) -> None:
     link = KeeperLink(stage.orders(token=1))
     async with stage.browser(link) as context:
         await context.pages[0].goto(stage.site.url)
-        told = await refused(stage, stage.orders(token=2, run_id="run_2"))
-        assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
-        assert str(stage.profile) in told.message
+        reported = await refused(stage, stage.orders(token=2, run_id="run_2"))
+        assert reported.reason == "PROFILE_IN_USE_ELSEWHERE"
+        assert str(stage.profile) in reported.message
         assert await context.pages[0].evaluate("1 + 1") == 2, "the first browser was not disturbed"
     link.close()
 
@@ -62,9 +62,9 @@ async def test_a_browser_that_somebody_started_by_hand(stage: Stage, tmp_path: P
     command = [CHROMIUM, "--headless", "--no-sandbox", f"--user-data-dir={named}", *FLAGS, stage.site.url]
     hand = stage.start_foreign(command)
     await eventually_async(lambda: stage.site.requests, "the other browser's first request")
-    told = await refused(stage, stage.orders())
-    assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
-    assert str(hand.pid) in told.message or way != "plain"
+    reported = await refused(stage, stage.orders())
+    assert reported.reason == "PROFILE_IN_USE_ELSEWHERE"
+    assert str(hand.pid) in reported.message or way != "plain"
     assert (stage.profile / "SingletonLock").is_symlink(), "the lock of a live browser is left alone"
     hand.terminate()
     hand.wait()
@@ -72,28 +72,28 @@ async def test_a_browser_that_somebody_started_by_hand(stage: Stage, tmp_path: P
 
 async def test_a_lower_token_also_after_a_restart(stage: Stage) -> None:
     assert (await stage.visit(KeeperLink(stage.orders(token=9)))).proof.holds
-    told = await refused(stage, stage.orders(token=8, run_id="run_2"))
-    assert told.reason == "STALE_TOKEN"
-    assert "8" in told.message
-    assert "9" in told.message
+    reported = await refused(stage, stage.orders(token=8, run_id="run_2"))
+    assert reported.reason == "STALE_TOKEN"
+    assert "8" in reported.message
+    assert "9" in reported.message
 
 
 async def test_the_same_token_of_another_lease(stage: Stage) -> None:
     await stage.visit(KeeperLink(stage.orders(token=9)))
-    told = await refused(stage, stage.orders(token=9, run_id="run_2", lease_id="lease_of_somebody_else"))
-    assert told.reason == "STALE_TOKEN"
+    reported = await refused(stage, stage.orders(token=9, run_id="run_2", lease_id="lease_of_somebody_else"))
+    assert reported.reason == "STALE_TOKEN"
 
 
 async def test_a_fence_file_that_cannot_be_read(stage: Stage) -> None:
     (stage.profile / ".leasekeeper").mkdir(parents=True)
     (stage.profile / ".leasekeeper" / "fence").write_text("{")
-    told = await refused(stage, stage.orders())
-    assert told.reason == "STALE_TOKEN"
+    reported = await refused(stage, stage.orders())
+    assert reported.reason == "STALE_TOKEN"
 
 
 async def test_a_deadline_that_has_passed(stage: Stage) -> None:
-    told = await refused(stage, stage.orders(deadline=boot_time() - 1))
-    assert told.reason == "LEASE_LOST"
+    reported = await refused(stage, stage.orders(deadline=boot_time() - 1))
+    assert reported.reason == "LEASE_LOST"
     assert not (stage.profile / ".leasekeeper").exists(), "the directory was not touched"
 
 
@@ -151,9 +151,9 @@ async def test_orders_of_an_unknown_version_or_none_at_all(stage: Stage) -> None
 
 
 async def test_a_browser_that_is_not_there(stage: Stage) -> None:
-    told = await refused(stage, stage.orders(browser="/nowhere/chromium"))
-    assert told.reason == "BROWSER_LAUNCH_FAILED"
-    assert "/nowhere/chromium" in told.message
+    reported = await refused(stage, stage.orders(browser="/nowhere/chromium"))
+    assert reported.reason == "BROWSER_LAUNCH_FAILED"
+    assert "/nowhere/chromium" in reported.message
 
 
 async def test_a_browser_that_ends_at_once(stage: Stage) -> None:
@@ -220,9 +220,9 @@ async def test_a_live_browser_of_another_container_is_company(stage: Stage, tmp_
     stage.start_foreign([sys.executable, "-c", LOCKS, str(alias), str(tmp_path / "ready")])
     await eventually_async((tmp_path / "ready").exists, "the lock")
     before = sorted(stage.profile.rglob("*"))
-    told = await refused(stage, stage.orders())
-    assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
-    assert "container-1" in told.message
+    reported = await refused(stage, stage.orders())
+    assert reported.reason == "PROFILE_IN_USE_ELSEWHERE"
+    assert "container-1" in reported.message
     own = stage.profile / ".leasekeeper"
     assert sorted(path for path in stage.profile.rglob("*") if not path.is_relative_to(own)) == before
 
@@ -232,5 +232,5 @@ async def test_a_live_process_with_files_in_the_directory_is_company(stage: Stag
     (stage.profile / "History").write_text("")
     other = stage.start_foreign(["sleep", "600"], stdin=stage.profile / "History")
     (stage.profile / "SingletonLock").symlink_to(f"{socket.gethostname()}-{other.pid}")
-    told = await refused(stage, stage.orders())
-    assert told.reason == "PROFILE_IN_USE_ELSEWHERE"
+    reported = await refused(stage, stage.orders())
+    assert reported.reason == "PROFILE_IN_USE_ELSEWHERE"

@@ -334,4 +334,4 @@ def sweeps(history: Iterable[Call]) -> Iterator[str]:
                 seen.update(call.answer)
         for lease, count in seen.items():
             if count > 1:
-                yield f"I5: {lease} was told {count} times as the answer to {op}"
+                yield f"I5: {lease} was answered {count} times as the answer to {op}"

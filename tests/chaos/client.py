@@ -49,7 +49,7 @@ DONE = EndFacts(browser=Browser.CLOSED, final_url="https://shop.example/end")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What one client is told when it starts."""
+    """What one client is given when it starts."""
 
     who: str
     role: str
@@ -90,9 +90,9 @@ class Log:
         op: str,
         args: Mapping[str, Any],
         call: Awaitable[T],
-        told: Callable[[T], object],
+        reported: Callable[[T], object],
     ) -> T:
-        """Do one call, and keep what was asked and what came back. `told` may name a refusal that is a value."""
+        """Do one call, and keep what was asked and what came back. `reported` may name a refusal that is a value."""
         self._calls += 1
         n = self._calls
         self._write({"who": self.who, "n": n, "op": op, "at": boot_time(), "args": args})
@@ -101,7 +101,7 @@ class Log:
         except LeasekeeperError as error:
             self._write({"who": self.who, "n": n, "at": boot_time(), "error": type(error).__name__})
             raise
-        described = told(answer)
+        described = reported(answer)
         if isinstance(described, Refused):
             self._write({"who": self.who, "n": n, "at": boot_time(), "error": "LeaseLost"})
         else:
@@ -135,7 +135,7 @@ class Holding:
 
 
 class Worker:
-    """Claims, renews, checkpoints and settles, a few leases at a time, until it is told to stop."""
+    """Claims, renews, checkpoints and settles, a few leases at a time, until it is stopped."""
 
     def __init__(self, store: Store, log: Log, orders: Orders) -> None:
         self.store, self.log, self.orders = store, log, orders

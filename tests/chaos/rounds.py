@@ -57,7 +57,7 @@ def jobs(count: int, profiles: int, seed: int) -> list[JobSpec]:
 
 
 def limits_of(fleet: Fleet) -> dict[str, int]:
-    """What the checker is told: how many may hold each thing."""
+    """What the checker is given: how many may hold each thing."""
     found = {f"profile {name}": profile.max_active_runs for name, profile in fleet.profiles.items()}
     found |= {f"pool {pool}": limit.max_leases for pool, limit in fleet.limits.items()}
     found |= {f"key account:{name}": 1 for name in fleet.accounts}

@@ -1,7 +1,7 @@
 """Seeded bugs: mistakes that other queues have made, each with a story in which it must be noticed.
 
 A mistake is put into the store of this process; its story is a history that leads straight to it, so that nothing
-depends on luck. Told without the mistake, the same story must end without a finding.
+depends on luck. Without the mistake, the same story must end without a finding.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Bug:
 def judged(fleet: Fleet, *specs: JobSpec) -> Callable[[Callable[[Stage], Awaitable[None]]], Story]:
     """A story on a stage with this fleet and these jobs. What is found is what the checker says."""
 
-    def told(story: Callable[[Stage], Awaitable[None]]) -> Story:
+    def reported(story: Callable[[Stage], Awaitable[None]]) -> Story:
         async def run(url: str) -> list[str]:
             async with a_stage(url, fleet, specs) as stage:
                 await story(stage)
@@ -71,7 +71,7 @@ def judged(fleet: Fleet, *specs: JobSpec) -> Callable[[Callable[[Stage], Awaitab
 
         return lambda url: asyncio.run(run(url))
 
-    return told
+    return reported
 
 
 @judged(a_fleet(), a_job())
@@ -607,14 +607,14 @@ BUGS: Final = (
         "an unexplained ending is looked at before its profile is locked, and is resolved twice",
         facts_are_read_before_the_lock,
         raced(a_fleet(), a_job(), after="open_runs", race=_two_resolutions),
-        "I5: p1:1 was told 2 times as the answer to resolve",
+        "I5: p1:1 was answered 2 times as the answer to resolve",
         POSTGRES,
     ),
     Bug(
         "sweepers do not lock what they expire",
         sweepers_do_not_lock,
         raced(a_fleet(), a_job(), after="lock_lanes_free", race=_two_sweeps),
-        "I5: p1:1 was told 2 times as the answer to expire",
+        "I5: p1:1 was answered 2 times as the answer to expire",
         POSTGRES,
     ),
     Bug(

@@ -131,13 +131,15 @@ def a_job(profile: str = "p1", **settings: Any) -> JobSpec:
 
 @dataclass(slots=True)
 class Client:
-    """One client: what it calls and what it is told goes to the stage's log."""
+    """One client: what it calls and what it is answered goes to the stage's log."""
 
     stage: Stage
     who: str
     store: Store
 
-    async def _call(self, op: str, args: Mapping[str, Any], call: Awaitable[T], told: Callable[[T], Any]) -> T | None:
+    async def _call(
+        self, op: str, args: Mapping[str, Any], call: Awaitable[T], reported: Callable[[T], Any]
+    ) -> T | None:
         called = self.stage.at()
         answer = described = error = None
         try:
@@ -145,7 +147,7 @@ class Client:
         except LeasekeeperError as raised:
             error = type(raised).__name__
         else:
-            described = told(answer)
+            described = reported(answer)
             error = "LeaseLost" if described is None else None
         self.stage.calls.append(Call(self.who, op, args, called, self.stage.at(), described, error))
         return answer

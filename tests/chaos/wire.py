@@ -1,7 +1,7 @@
 """A wire that breaks: a small relay between clients, by TCP, and a PostgreSQL server, in a thread of its own.
 
 `cut` ends every connection at once. `swallow` lets requests through and keeps the answers, then cuts: the server has
-done the work, and nobody is told. `drop` keeps the requests, then cuts: nothing was done, and nobody knows that either.
+done the work, and nobody knows. `drop` keeps the requests, then cuts: nothing was done, and nobody knows that either.
 """
 
 import random

@@ -42,10 +42,10 @@ def test_adopt_adopts_each_with_an_event_and_once(empty: Workplace, fleet: str) 
         "adopted 2 profiles",
     ]
     assert [condition(empty, name) for name in "ab"] == [Condition.SEALED, Condition.SEALED]
-    told = {event["profile_id"]: event for event in events(empty)}
-    assert told.keys() == {"a", "b"}
-    assert (told["a"]["actor"], told["a"]["account_id"]) == ("ann", "shop")
-    assert told["a"]["data"] == {"directory": f"{empty.directory}/used/a", "engine": 150}
+    reported = {event["profile_id"]: event for event in events(empty)}
+    assert reported.keys() == {"a", "b"}
+    assert (reported["a"]["actor"], reported["a"]["account_id"]) == ("ann", "shop")
+    assert reported["a"]["data"] == {"directory": f"{empty.directory}/used/a", "engine": 150}
     assert empty.text("apply", fleet, "--adopt") == "nothing to change\n"
     assert len(events(empty)) == 2
 
@@ -119,5 +119,5 @@ def test_it_fits_a_terminal(empty: Workplace, tmp_path: Path) -> None:
     make_used(empty.directory / "used" / "a")
     _, seen = in_terminal("apply", with_directories(empty, "a"), "--yes", url=empty.url, columns=80)
     assert "1 directory contains used profiles:" in seen
-    told = [line for line in seen.splitlines() if str(tmp_path) not in line]
-    assert [line for line in told if len(line) > 80 + len("\x1b[32m\x1b[0m")] == []
+    reported = [line for line in seen.splitlines() if str(tmp_path) not in line]
+    assert [line for line in reported if len(line) > 80 + len("\x1b[32m\x1b[0m")] == []

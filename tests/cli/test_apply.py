@@ -74,7 +74,7 @@ def test_a_fleet_can_come_from_stdin(empty: Workplace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("accounts: [", "line"),
         ("", "empty"),
@@ -87,8 +87,8 @@ def test_a_fleet_can_come_from_stdin(empty: Workplace) -> None:
         ("colour: red", "colour"),
     ],
 )
-def test_a_wrong_fleet_is_refused_whole(empty: Workplace, text: str, told: str) -> None:
-    assert told in empty.fails(2, "apply", empty.fleet(text), "--yes")
+def test_a_wrong_fleet_is_refused_whole(empty: Workplace, text: str, reported: str) -> None:
+    assert reported in empty.fails(2, "apply", empty.fleet(text), "--yes")
     assert empty.json("accounts")["items"] == []
 
 

@@ -107,7 +107,7 @@ def test_a_finding_fits_every_screen(width: int | None) -> None:
     assert lines[-1] == "0 ok, 2 warnings, 0 failed, 0 skipped"
 
 
-def test_different_reasons_to_skip_are_all_told() -> None:
+def test_different_reasons_to_skip_are_all_reported() -> None:
     checks = [Check("a", Group.QUEUE, "A?"), Check("b", Group.QUEUE, "B?")]
     findings = [Finding(check=check, verdict=skip(f"no {check.id}")) for check in checks]
     text = "\n".join(lay_out(findings, Screen(width=80, colours=False)))

@@ -91,7 +91,7 @@ def test_a_reader_that_left_is_no_failure(place: Workplace) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_full_disk_is_told_without_a_traceback(place: Workplace) -> None:
+def test_a_full_disk_is_reported_without_a_traceback(place: Workplace) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123 - this is a device, no file
         done = subprocess.run(
             [*program(), "jobs"],
@@ -116,8 +116,8 @@ def test_ctrl_c_is_quiet(place: Workplace) -> None:
     assert child.stdout is not None
     child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    _, told = child.communicate(timeout=60)
-    assert (child.returncode, told.strip()) == (130, "")
+    _, reported = child.communicate(timeout=60)
+    assert (child.returncode, reported.strip()) == (130, "")
 
 
 def test_wrong_usage_names_the_help(empty: Workplace) -> None:

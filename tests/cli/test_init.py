@@ -49,9 +49,9 @@ def test_it_writes_into_the_current_folder_and_answers_in_json(tmp_path: Path) -
     answer = json.loads(done.stdout)
     assert answer == {"folder": str(tmp_path), "written": list(FILES), "next": list(NEXT), "notes": []}
     assert list(load_fleet(tmp_path / "fleet.yaml").profiles) == ["example"]
-    told = json.loads(process("settings", "--changed", "--json", directory=tmp_path).stdout)
-    assert told["file"] == str(tmp_path / "leasekeeper.toml")
-    values = {item["name"]: item["value"] for item in told["items"]}
+    reported = json.loads(process("settings", "--changed", "--json", directory=tmp_path).stdout)
+    assert reported["file"] == str(tmp_path / "leasekeeper.toml")
+    values = {item["name"]: item["value"] for item in reported["items"]}
     assert values["store"] == f"sqlite:///{tmp_path}/leasekeeper.db"
     assert values["data_dir"] == f"{tmp_path}/leasekeeper-data"
 
@@ -71,7 +71,7 @@ def test_it_names_every_file_that_is_there(tmp_path: Path) -> None:
     assert "has tasks.py, fleet.yaml and leasekeeper.toml already" in process("init", directory=tmp_path).stderr
 
 
-def test_a_gitignore_that_is_there_stays_and_people_are_told_what_to_add(tmp_path: Path) -> None:
+def test_a_gitignore_that_is_there_stays_and_people_are_reported_what_to_add(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*.log\n")
     done = process("init", directory=tmp_path)
     assert done.returncode == 0
@@ -102,7 +102,7 @@ def test_another_store_is_the_projects_store_and_only_its_owner_reads_it(tmp_pat
     assert "s3cr3t" not in done.stdout
 
 
-def test_a_setting_that_would_lead_elsewhere_is_told(tmp_path: Path) -> None:
+def test_a_setting_that_would_lead_elsewhere_is_reported(tmp_path: Path) -> None:
     done = process("init", directory=tmp_path, url="sqlite:////srv/other.db")
     assert "LEASEKEEPER_STORE is set, and wins over leasekeeper.toml: unset it" in done.stdout
 

@@ -188,10 +188,10 @@ def test_a_review_shows_what_can_be_decided_about_it(place: Workplace) -> None:
 
 def test_an_action_that_does_not_fit_says_which_do(place: Workplace) -> None:
     place.reviewed_profile()
-    told = place.fails(2, "reviews", "decide", review_of(place, "profile"), "requeue", "--note", "x")
-    assert "one can clear, quarantine, disable\n" in told
-    told = place.fails(2, "reviews", "decide", review_of(place, "job"), "clear", "--note", "x")
-    assert "one can requeue, cancel\n" in told
+    reported = place.fails(2, "reviews", "decide", review_of(place, "profile"), "requeue", "--note", "x")
+    assert "one can clear, quarantine, disable\n" in reported
+    reported = place.fails(2, "reviews", "decide", review_of(place, "job"), "clear", "--note", "x")
+    assert "one can requeue, cancel\n" in reported
     place.fails(2, "reviews", "decide", review_of(place, "job"), "explode", "--note", "x")
     assert len(place.json("reviews")["items"]) == 2
 
@@ -200,8 +200,8 @@ def test_a_review_is_decided_once(place: Workplace) -> None:
     place.reviewed_profile()
     review_id = review_of(place, "profile")
     place.do(lambda store: store.decide(CLEARED))
-    told = place.fails(4, "reviews", "decide", review_id, "clear", "--note", "was second")
-    assert "decided already: clear by bob (was first)" in told
+    reported = place.fails(4, "reviews", "decide", review_id, "clear", "--note", "was second")
+    assert "decided already: clear by bob (was first)" in reported
 
 
 class Meddled:

@@ -97,7 +97,9 @@ def test_secrets_are_encrypted_again_with_a_new_key(empty: Workplace, monkeypatc
     assert opened(empty, "us", NEW) == CANARY
 
 
-def test_what_no_key_opens_is_told_and_the_rest_is_rotated(empty: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_key_opens_is_reported_and_the_rest_is_rotated(
+    empty: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lost, newest = new_key(), new_key()
     monkeypatch.setenv("LEASEKEEPER_SECRET_KEY", lost)
     put(empty, "a")

@@ -41,12 +41,12 @@ def test_secrets_are_not_shown(empty: Workplace) -> None:
     )
     store = "postgresql://me:s3cr3t-k3y@db.example/leasekeeper"
     for arguments in (["settings"], ["settings", "--json"]):
-        told = empty.cli("--store", store, *arguments)
-        assert told.exit_code == 0, told.output
-        assert secret not in told.output
-        assert "s3cr3t-k3y" not in told.output
-        assert "db.example/leasekeeper" in told.output
-        assert "[redacted]" in told.output
+        reported = empty.cli("--store", store, *arguments)
+        assert reported.exit_code == 0, reported.output
+        assert secret not in reported.output
+        assert "s3cr3t-k3y" not in reported.output
+        assert "db.example/leasekeeper" in reported.output
+        assert "[redacted]" in reported.output
 
 
 def test_the_table_fits_a_terminal(empty: Workplace) -> None:
@@ -82,7 +82,7 @@ def test_a_wrong_setting_in_the_file_is_a_fault_of_every_command(empty: Workplac
     assert "leasekeeper.toml: lease_tll: no such setting; did you mean lease_ttl?" in empty.fails(2, "jobs")
 
 
-def test_a_variable_that_is_no_setting_is_told_on_stderr(empty: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_no_setting_is_reported_on_stderr(empty: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEASEKEEPER_SHOP_PASSWORD", "s3cr3t-k3y")
     done = process("stats", "--json", url=empty.url)
     assert done.returncode == 0

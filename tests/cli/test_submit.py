@@ -105,7 +105,7 @@ def test_progress_is_shown_on_a_terminal(place: Workplace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ((), "name the task"),
         (("buy",), "account_id or profile_id is required"),
@@ -129,13 +129,15 @@ def test_progress_is_shown_on_a_terminal(place: Workplace) -> None:
         (("--file", "nowhere.json"), "nowhere.json"),
     ],
 )
-def test_a_wrong_job_is_refused_and_nothing_is_written(place: Workplace, arguments: tuple[str, ...], told: str) -> None:
-    assert told in place.fails(2, "submit", *arguments)
+def test_a_wrong_job_is_refused_and_nothing_is_written(
+    place: Workplace, arguments: tuple[str, ...], reported: str
+) -> None:
+    assert reported in place.fails(2, "submit", *arguments)
     assert place.json("jobs")["items"] == []
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "has no jobs in it"),
         ("[]", "has no jobs in it"),
@@ -152,8 +154,8 @@ def test_a_wrong_job_is_refused_and_nothing_is_written(place: Workplace, argumen
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_a_wrong_file_is_refused_whole(place: Workplace, text: str, told: str) -> None:
-    assert told in place.fails(2, "submit", "--file", "-", stdin=text)
+def test_a_wrong_file_is_refused_whole(place: Workplace, text: str, reported: str) -> None:
+    assert reported in place.fails(2, "submit", "--file", "-", stdin=text)
     assert place.json("jobs")["items"] == []
 
 
@@ -164,9 +166,9 @@ def test_a_file_that_is_not_utf8_is_refused(place: Workplace) -> None:
 
 
 def test_many_faults_are_named_up_to_a_limit(place: Workplace) -> None:
-    told = place.fails(2, "submit", "--file", "-", stdin=json.dumps([{**JOBS[0], "priority": "x"}] * 100))
-    assert told.count("priority") == 20
-    assert "and perhaps more" in told
+    reported = place.fails(2, "submit", "--file", "-", stdin=json.dumps([{**JOBS[0], "priority": "x"}] * 100))
+    assert reported.count("priority") == 20
+    assert "and perhaps more" in reported
 
 
 def test_a_blocked_job_says_so(place: Workplace) -> None:

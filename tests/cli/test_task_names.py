@@ -58,9 +58,9 @@ def test_before_the_first_worker_of_a_pool_there_is_nothing_to_compare_with(empt
 
 
 def test_strict_refuses_it_and_submits_nothing(place: Workplace) -> None:
-    told = place.fails(2, *SUBMIT, "--strict")
-    assert "no worker of pool default has ever offered task bye" in told
-    assert "bye: did you mean buy?" in told
+    reported = place.fails(2, *SUBMIT, "--strict")
+    assert "no worker of pool default has ever offered task bye" in reported
+    assert "bye: did you mean buy?" in reported
     assert place.json("jobs")["items"] == []
     assert place.cli("submit", "buy", "--profile", "shop_us_main", "--strict").exit_code == 0
 
@@ -79,5 +79,5 @@ def test_one_mistyped_task_of_a_file_refuses_the_whole_file_when_strict(place: W
 def test_in_a_pool_of_its_own_the_pool_is_named(place: Workplace) -> None:
     rack = WorkerReport(worker_id=WorkerId("r1"), incarnation="r1-1", pool="rack-1", tasks=("sync_orders",))
     place.do(lambda store: store.report(rack))
-    told = place.cli("submit", "sync_order", "--profile", "shop_us_main", "--pool", "rack-1").stderr
-    assert "no worker of pool rack-1 offers sync_order; did you mean sync_orders?" in told
+    reported = place.cli("submit", "sync_order", "--profile", "shop_us_main", "--pool", "rack-1").stderr
+    assert "no worker of pool rack-1 offers sync_order; did you mean sync_orders?" in reported

@@ -75,13 +75,13 @@ def test_runs_are_listed_and_shown(place: Workplace) -> None:
 
 
 def test_a_picture_that_the_keeper_took_is_not_called_missing(tmp_path: Path) -> None:
-    def told(*names: str) -> str:
+    def reported(*names: str) -> str:
         artifacts = [{"name": name, "size": 17, "sha256": "0" * 64} for name in names]
         evidence = {"folder": "r", "artifacts": artifacts, "no_screenshot": "the page was closed"}
         return "\n".join(evidence_lines(evidence, tmp_path, Screen(width=80, colours=False)))
 
-    assert told().endswith("  no final.png: the page was closed")
-    assert told("last.png").endswith("  no final.png: the page was closed; last.png is what the keeper took")
+    assert reported().endswith("  no final.png: the page was closed")
+    assert reported("last.png").endswith("  no final.png: the page was closed; last.png is what the keeper took")
 
 
 def test_events_are_listed_newest_first_and_filtered(place: Workplace) -> None:
@@ -135,7 +135,7 @@ def test_following_shows_what_happens_meanwhile(place: Workplace) -> None:
         child.communicate(timeout=60)
 
 
-async def test_nothing_is_told_twice_and_a_late_commit_is_not_missed() -> None:
+async def test_nothing_is_reported_twice_and_a_late_commit_is_not_missed() -> None:
     log = Log()
     tail = Tail()
     assert await seqs(tail, log, *range(100, 400)) == list(range(200, 400)), "one page back, no further"

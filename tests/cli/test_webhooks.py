@@ -80,9 +80,9 @@ def test_what_is_to_be_replayed_has_to_be_said(place: Workplace) -> None:
 def test_why_and_stats_tell_of_it(place: Workplace) -> None:
     (gone,) = owed(place, 410)
     job_id = place.json("webhooks", "show", gone)["job_id"]
-    told = place.text("why", "job", job_id)
-    assert "job.completed was given up after 1 try: HTTP 410" in told
-    assert f"leasekeeper webhooks replay {gone} --note …" in told
+    reported = place.text("why", "job", job_id)
+    assert "job.completed was given up after 1 try: HTTP 410" in reported
+    assert f"leasekeeper webhooks replay {gone} --note …" in reported
     assert "webhooks not delivered\n  1  exhausted\n" in place.text("stats")
     assert place.json("stats")["webhooks"] == {"exhausted": 1}
 

@@ -48,10 +48,10 @@ def refused(place: Workplace, *arguments: str, **settings: str) -> str:
 def test_a_detector_of_a_reason_that_nobody_knows_is_refused(place: Workplace) -> None:
     more = 'app.detector("LOGIN_REQUIERD", url="*://shop.test/login*")\n'
     more += 'app.detector("OUT_OF_STOCK", text="sold out")\napp.reason("OUT_OF_STOCK")\n'
-    told = refused(place, "worker", tasks(place, more))
-    assert "there is no reason LOGIN_REQUIERD; did you mean LOGIN_REQUIRED?" in told
-    assert "app.reason" in told
-    assert "OUT_OF_STOCK" not in told
+    reported = refused(place, "worker", tasks(place, more))
+    assert "there is no reason LOGIN_REQUIERD; did you mean LOGIN_REQUIRED?" in reported
+    assert "app.reason" in reported
+    assert "OUT_OF_STOCK" not in reported
 
 
 def test_a_detector_of_one_task_is_refused_too(place: Workplace) -> None:
@@ -63,11 +63,11 @@ def test_a_detector_of_one_task_is_refused_too(place: Workplace) -> None:
 @pytest.mark.parametrize(("folder", "why"), [("taken", "it is a file"), ("taken/data", "Not a directory")])
 def test_a_data_folder_that_cannot_be_is_the_callers_fault(place: Workplace, folder: str, why: str) -> None:
     (place.directory / "taken").write_text("")
-    told = refused(place, "up", tasks(place), LEASEKEEPER_DATA_DIR=folder)
-    assert f"{folder} cannot be used: {why}; set LEASEKEEPER_DATA_DIR" in told
+    reported = refused(place, "up", tasks(place), LEASEKEEPER_DATA_DIR=folder)
+    assert f"{folder} cannot be used: {why}; set LEASEKEEPER_DATA_DIR" in reported
 
 
-def test_what_cannot_be_written_in_the_data_folder_is_told_as_well(place: Workplace) -> None:
+def test_what_cannot_be_written_in_the_data_folder_is_reported_as_well(place: Workplace) -> None:
     (place.directory / "data").mkdir()
     (place.directory / "data" / "bin").write_text("")
     assert "data/bin cannot be used: it is a file" in refused(
@@ -90,28 +90,28 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("fault", FAULTY)
-def test_a_file_that_cannot_be_imported_is_told_with_the_line(
+def test_a_file_that_cannot_be_imported_is_reported_with_the_line(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, told = FAULTY[fault]
+    text, reported = FAULTY[fault]
     (tmp_path / f"faulty_{fault}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError) as refusal:
         load_app(f"faulty_{fault}:app")
-    assert refusal.value.message.endswith(told)
+    assert refusal.value.message.endswith(reported)
 
 
 @pytest.mark.parametrize(
-    ("runs", "told"),
+    ("runs", "reported"),
     [
         (0, "stopping: no task is running"),
         (1, "stopping: 1 task may run up to 30 s more; Ctrl-C again ends it now"),
         (3, "stopping: 3 tasks may run up to 30 s more; Ctrl-C again ends them now"),
     ],
 )
-def test_the_first_request_to_stop_is_answered(runs: int, told: str) -> None:
-    assert _stopping(runs, 30.0) == told
+def test_the_first_request_to_stop_is_answered(runs: int, reported: str) -> None:
+    assert _stopping(runs, 30.0) == reported
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -141,7 +141,7 @@ def test_a_worker_says_that_it_stops_and_that_there_is_nothing_to_work_with(empt
     assert "stopping: no task is running\n" in (empty.directory / "log").read_text()
 
 
-def test_looking_at_a_fleet_makes_no_store(tmp_path: Path) -> None:
+def test_checking_a_fleet_makes_no_store(tmp_path: Path) -> None:
     place = Workplace(url=f"sqlite:///{tmp_path}/new.db", directory=tmp_path)
     text = place.text("apply", place.fleet(), "--dry-run")
     assert text.endswith("dry run: 9 changes (9 added) not applied\n")

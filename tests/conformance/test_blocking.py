@@ -234,7 +234,7 @@ async def test_an_urgent_lane_of_wrong_jobs_does_not_keep_others_from_running(ne
         assert (await world.take()).lease.job_id == other.job_id
 
 
-async def test_several_things_can_be_wrong_and_are_told_one_after_the_other(new_world: NewWorld) -> None:
+async def test_several_things_can_be_wrong_and_are_reported_one_after_the_other(new_world: NewWorld) -> None:
     async with new_world(*READY) as world:
         job = await world.add(
             task="rare", risk_level=Risk.REVIEW_REQUIRED, expected_proxy_region="EU", expected_language="fr"
@@ -278,7 +278,7 @@ async def test_a_job_that_waits_on_several_things_shows_the_one_that_a_person_ca
         assert (await world.job(job)).blocked_reason == "blocked_by_profile_lease"
 
 
-async def test_jobs_that_are_due_later_are_not_looked_at_before(new_world: NewWorld) -> None:
+async def test_jobs_that_are_due_later_are_not_checked_before(new_world: NewWorld) -> None:
     async with new_world() as world:
         later = await world.add(run_at=world.now + timedelta(days=1), priority=9)
         now = await world.add(run_at=world.now)

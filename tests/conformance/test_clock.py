@@ -185,7 +185,7 @@ async def test_a_lock_delay_does_not_end_while_the_clock_is_in_doubt(new_world: 
         assert await world.state() == "available"
 
 
-async def test_nothing_expires_that_was_not_over_when_the_clock_was_looked_at(new_world: NewWorld) -> None:
+async def test_nothing_expires_that_was_not_over_when_the_clock_was_read(new_world: NewWorld) -> None:
     async with new_world(profile("p1"), profile("p2")) as world:
         first = await world.run("p1")
         world.advance(10)

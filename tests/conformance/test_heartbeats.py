@@ -86,8 +86,8 @@ async def test_a_section_is_open_from_entering_to_leaving(new_world: NewWorld) -
         lease = await world.lease(grant)
         assert (lease.open_section, lease.section_at) == (None, None)
         assert lease.last_safe_step == "order_number_seen"
-        told = [event.type for event in await world.events(run_id=grant.lease.run_id)]
-        assert told[-3:] == ["section_entered", "checkpoint_saved", "section_left"]
+        reported = [event.type for event in await world.events(run_id=grant.lease.run_id)]
+        assert reported[-3:] == ["section_entered", "checkpoint_saved", "section_left"]
 
 
 async def test_sections_do_not_nest_and_must_match(new_world: NewWorld) -> None:

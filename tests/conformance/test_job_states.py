@@ -234,9 +234,9 @@ async def test_a_move_of_the_table_is_made_and_logged(new_world: NewWorld, move:
         assert after.state is move.to
         assert after.version > before.version
         assert (after.finished_at is not None) is (move.to in FINAL)
-        told = [event.job_state for event in (await world.events(job_id=job.job_id))[logged:] if event.job_state]
-        assert told
-        assert told[-1] is move.to
+        reported = [event.job_state for event in (await world.events(job_id=job.job_id))[logged:] if event.job_state]
+        assert reported
+        assert reported[-1] is move.to
 
 
 @pytest.mark.parametrize("state", JobState)

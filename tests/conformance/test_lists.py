@@ -232,9 +232,9 @@ async def test_a_conflict_with_a_run_is_among_its_events(new_world: NewWorld) ->
     async with new_world(account(routing=Routing.ACCOUNT), profile("p1"), profile("p2")) as world:
         grant = await world.run("p1")
         await world.add("p2", on_conflict=OnConflict.SKIP)
-        told = [event for event in await world.all(Event) if event.run_id == grant.lease.run_id]
-        assert {event.profile_id for event in told} == {"p1", "p2"}
-        assert await world.paged(Event, 10, {"run_id": grant.lease.run_id}) == told
+        reported = [event for event in await world.all(Event) if event.run_id == grant.lease.run_id]
+        assert {event.profile_id for event in reported} == {"p1", "p2"}
+        assert await world.paged(Event, 10, {"run_id": grant.lease.run_id}) == reported
 
 
 async def test_filters_add_up(new_world: NewWorld) -> None:

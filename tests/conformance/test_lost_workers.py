@@ -303,7 +303,7 @@ async def test_a_job_may_only_make_the_release_policy_stricter(new_world: NewWor
         assert (await world.take()).lease.release_policy is ReleasePolicy.QUARANTINE
 
 
-async def test_a_revoked_lease_is_told_with_who_did_it(new_world: NewWorld) -> None:
+async def test_a_revoked_lease_is_reported_with_who_did_it(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
         decided = await world.revoke(grant, over=False)
@@ -319,7 +319,7 @@ async def test_a_revoked_lease_is_told_with_who_did_it(new_world: NewWorld) -> N
         assert "revoked" in (await world.lane()).state_reason
 
 
-async def test_a_lease_that_was_revoked_already_is_told_with_what_becomes_of_it(new_world: NewWorld) -> None:
+async def test_a_lease_that_was_revoked_already_is_reported_with_what_becomes_of_it(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
         world.advance(25)
@@ -337,7 +337,7 @@ async def test_a_lease_that_was_revoked_already_is_told_with_what_becomes_of_it(
             await world.revoke(grant, over=False)
 
 
-async def test_a_lost_run_is_told_by_when_it_was_last_heard_of(new_world: NewWorld) -> None:
+async def test_a_lost_run_is_reported_by_when_it_was_last_heard_of(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
         await world.store.checkpoint(grant.lease.ref, "cart_open")

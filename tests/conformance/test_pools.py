@@ -94,7 +94,7 @@ async def test_a_lower_limit_counts_from_the_next_grant_on(new_world: NewWorld) 
         assert len(await world.claim(9, pool="vendor")) == 1
 
 
-async def test_lanes_put_aside_do_not_use_up_the_room_of_a_pool(new_world: NewWorld) -> None:
+async def test_blocked_lanes_do_not_use_up_the_room_of_a_pool(new_world: NewWorld) -> None:
     async with new_world(*vendor(1, 3)) as world:
         await world.offer("visit", pool="vendor")
         await world.submit(*(spec(f"p{n}", expected_language=None) for n in range(3)))

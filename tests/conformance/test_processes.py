@@ -303,8 +303,8 @@ async def test_a_worker_that_reports_is_listed_with_what_it_said(new_world: NewW
         world.advance(30)
         await world.offer("a", pool="eu", worker_id="w7", incarnation="i7", stopping=True)
         assert (await world.store.get(Worker, "i7")).stopped_at == world.now
-        told = [event.type for event in await world.events(worker_id="w7")]
-        assert told == ["worker_started", "worker_stopped"]
+        reported = [event.type for event in await world.events(worker_id="w7")]
+        assert reported == ["worker_started", "worker_stopped"]
 
 
 async def test_waiting_ends_by_itself_and_at_once_when_there_is_work(new_world: NewWorld) -> None:

@@ -200,8 +200,8 @@ async def test_a_move_of_the_table_is_made_and_logged(new_world: NewWorld, move:
         assert after.state_reason
         assert after.state_at > before.state_at
         assert after.version > before.version
-        told = [event.profile_state for event in await world.events(profile_id="p1") if event.profile_state]
-        assert told[-1] is move.to
+        reported = [event.profile_state for event in await world.events(profile_id="p1") if event.profile_state]
+        assert reported[-1] is move.to
 
 
 CASES = [

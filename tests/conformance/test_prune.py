@@ -47,10 +47,10 @@ async def test_the_events_of_a_run_can_be_listed_after_it_is_gone(new_world: New
     async with new_world() as world:
         grant = await world.run()
         await world.finish(grant)
-        told = await world.paged(Event, 1000, {"run_id": grant.lease.run_id})
+        reported = await world.paged(Event, 1000, {"run_id": grant.lease.run_id})
         world.advance(DAY + seconds(1))
         assert await prune_all(world, JOBS) == 1
-        assert await world.paged(Event, 1000, {"run_id": grant.lease.run_id}) == told != []
+        assert await world.paged(Event, 1000, {"run_id": grant.lease.run_id}) == reported != []
 
 
 async def test_jobs_that_are_not_over_stay(new_world: NewWorld) -> None:

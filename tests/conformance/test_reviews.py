@@ -82,7 +82,7 @@ async def test_two_people_cannot_close_one_item_with_two_decisions(new_world: Ne
         assert [review.decision for review in await world.all(Review)] == [Action.CLEAR]
 
 
-async def test_jobs_that_wait_do_not_spoil_the_version_that_a_person_looked_at(new_world: NewWorld) -> None:
+async def test_jobs_that_wait_do_not_spoil_the_version_that_a_person_saw(new_world: NewWorld) -> None:
     """A busy queue must not make every decision fail: only what the person saw counts."""
     async with new_world() as world:
         await world.finish(await world.acquire(), "LOGIN_REQUIRED")
@@ -93,7 +93,7 @@ async def test_jobs_that_wait_do_not_spoil_the_version_that_a_person_looked_at(n
         assert decided.version == (await world.lane()).version
 
 
-async def told(world: World) -> list[str]:
+async def reported(world: World) -> list[str]:
     return [delivery.type for delivery in reversed(await world.all(Delivery))]
 
 
@@ -108,7 +108,7 @@ async def test_each_final_state_and_review_is_owed_to_the_callback(new_world: Ne
         await world.acquire("p4")
         await world.add("p4", callback_url=HOOK, on_conflict=OnConflict.SKIP)
         await world.add("p4", callback_url=HOOK, on_conflict=OnConflict.REVIEW)
-        assert await told(world) == [
+        assert await reported(world) == [
             "job.completed",
             "job.dead",
             "job.review",
@@ -127,15 +127,15 @@ async def test_nothing_is_owed_on_the_way(new_world: NewWorld) -> None:
         world.advance(60)
         await world.store.promote()
         assert (await world.job(job)).state is JobState.QUEUED
-        assert await told(world) == []
+        assert await reported(world) == []
         await world.finish(await world.take())
-        assert await told(world) == ["job.completed"]
+        assert await reported(world) == ["job.completed"]
 
 
 async def test_nothing_is_owed_without_a_callback(new_world: NewWorld) -> None:
     async with new_world() as world:
         await world.finish(await world.run())
-        assert await told(world) == []
+        assert await reported(world) == []
 
 
 async def test_nothing_is_owed_for_an_ending_that_was_refused(new_world: NewWorld) -> None:
@@ -143,7 +143,7 @@ async def test_nothing_is_owed_for_an_ending_that_was_refused(new_world: NewWorl
         grant = await world.run(callback_url=HOOK)
         await world.revoke(grant)
         assert (await world.finish(grant)).refused
-        assert await told(world) == []
+        assert await reported(world) == []
 
 
 async def test_a_message_tells_what_happened_and_no_payload(new_world: NewWorld) -> None:
@@ -182,4 +182,4 @@ async def test_a_review_that_a_person_sends_back_and_that_fails_again_opens_a_ne
         await world.finish(await world.take(), "ACTION_NOT_ALLOWED")
         assert len(await open_reviews(world)) == 1
         assert len(await world.all(Review)) == 2
-        assert await told(world) == ["job.review", "job.review"]
+        assert await reported(world) == ["job.review", "job.review"]

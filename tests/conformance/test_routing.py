@@ -179,7 +179,7 @@ async def test_a_wider_routing_frees_the_lanes_that_waited(new_world: NewWorld) 
         assert len(await world.claim(5)) == 2
 
 
-async def test_a_more_urgent_head_looks_at_its_own_key(new_world: NewWorld) -> None:
+async def test_a_more_urgent_head_checks_its_own_key(new_world: NewWorld) -> None:
     """A parked lane whose new head needs another key is looked at again."""
     async with new_world(*shop(Routing.ACCOUNT_TASK, 2)) as world:
         await world.offer("visit", "report")

@@ -1,4 +1,4 @@
-"""A lease that is older than its account's routing counts for the account, and its end is told to who waits for it."""
+"""A lease that is older than its account's routing counts for the account, and its end wakes who waits for it."""
 
 import pytest
 

@@ -105,7 +105,7 @@ async def test_a_call_that_cannot_be_done_does_nothing(new_world: NewWorld) -> N
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 17, 40])
-async def test_calls_of_any_size_are_done_whole_and_told_in_order(new_world: NewWorld, count: int) -> None:
+async def test_calls_of_any_size_are_done_whole_and_answered_in_order(new_world: NewWorld, count: int) -> None:
     """Few rows and many are written in different ways."""
     names = [f"p{number:02}" for number in range(count)]
     async with new_world(*(profile(name) for name in names)) as world:
@@ -115,8 +115,8 @@ async def test_calls_of_any_size_are_done_whole_and_told_in_order(new_world: New
         assert [answer.job_state for answer in settled] == [JobState.COMPLETED] * count
         assert sorted(grant.lease.profile_id for grant in second) == names
         assert {grant.lease.token for grant in second} == {2}
-        told = await world.store.find(Event, {"type": "run_settled"}, limit=100)
-        assert [event.profile_id for event in told.items] == [grant.lease.profile_id for grant in reversed(first)]
+        reported = await world.store.find(Event, {"type": "run_settled"}, limit=100)
+        assert [event.profile_id for event in reported.items] == [grant.lease.profile_id for grant in reversed(first)]
         runs = await world.store.find(Lease, {}, limit=100)
         assert sorted(lease.profile_id for lease in runs.items if lease.ended_at is None) == names
 

@@ -24,7 +24,7 @@ async def state_of(world: World, delivery: Delivery) -> DeliveryState:
     return (await world.store.get(Delivery, delivery.delivery_id)).state
 
 
-async def told(world: World, kind: str) -> list[str]:
+async def reported(world: World, kind: str) -> list[str]:
     return [str(event.data["delivery_id"]) for event in await world.events(type=kind)]
 
 
@@ -95,11 +95,11 @@ async def test_what_failed_is_due_again_after_its_delay_until_it_is_exhausted(ne
             world.clock.now = failed.due_at - seconds(1)
             assert await world.take_deliveries() == []
             world.clock.now = failed.due_at
-        assert await told(world, "webhook_exhausted") == []
+        assert await reported(world, "webhook_exhausted") == []
         (last,) = await world.take_deliveries()
         (over,) = await world.store.settle_deliveries([answered(last, None)])
         assert (over.state, over.attempts, over.ended_at) == (DeliveryState.EXHAUSTED, MAX_ATTEMPTS, world.now)
-        assert await told(world, "webhook_exhausted") == [owed.delivery_id]
+        assert await reported(world, "webhook_exhausted") == [owed.delivery_id]
         world.advance(timedelta(days=30))
         assert await world.take_deliveries() == []
 
@@ -116,16 +116,16 @@ async def test_a_sender_that_comes_late_cannot_undo_what_another_did(new_world: 
         (done,) = await world.store.settle_deliveries([answered(late, 200)])
         assert done.state is DeliveryState.DELIVERED
         assert await world.store.settle_deliveries([answered(taken, 500), answered(late, 200)][:1]) == []
-        assert await told(world, "webhook_delivered") == [owed.delivery_id]
+        assert await reported(world, "webhook_delivered") == [owed.delivery_id]
 
 
-async def test_an_answer_that_is_told_twice_counts_once(new_world: NewWorld) -> None:
+async def test_an_answer_that_is_reported_twice_counts_once(new_world: NewWorld) -> None:
     async with new_world() as world:
         owed = await world.owe(HOOK)
         (taken,) = await world.take_deliveries()
         for expected in (1, 0):
             assert len(await world.store.settle_deliveries([answered(taken, 200)])) == expected
-        assert await told(world, "webhook_delivered") == [owed.delivery_id]
+        assert await reported(world, "webhook_delivered") == [owed.delivery_id]
 
 
 async def test_attempts_of_messages_that_are_not_there_change_nothing(new_world: NewWorld) -> None:
@@ -179,7 +179,7 @@ async def test_what_nobody_lives_to_tell_of_is_given_up_at_last(new_world: NewWo
         assert await world.take_deliveries() == []
         over = await world.store.get(Delivery, owed.delivery_id)
         assert (over.state, over.answer, over.ended_at) == (DeliveryState.EXHAUSTED, VANISHED, world.now)
-        assert await told(world, "webhook_exhausted") == [owed.delivery_id]
+        assert await reported(world, "webhook_exhausted") == [owed.delivery_id]
 
 
 async def test_a_late_success_counts_also_after_it_was_given_up(new_world: NewWorld) -> None:
@@ -194,7 +194,7 @@ async def test_a_late_success_counts_also_after_it_was_given_up(new_world: NewWo
         assert await state_of(world, owed) is DeliveryState.DELIVERED
 
 
-async def test_of_two_answers_told_at_once_the_acceptance_counts(new_world: NewWorld) -> None:
+async def test_of_two_answers_reported_at_once_the_acceptance_counts(new_world: NewWorld) -> None:
     async with new_world() as world:
         owed = [await world.owe(HOOK) for _ in range(2)]
         first = await world.take_deliveries()
@@ -250,7 +250,7 @@ async def test_what_is_due_first_goes_first(new_world: NewWorld) -> None:
             assert taken.delivery_id == expected.delivery_id
 
 
-async def test_more_hosts_than_one_look_takes_in_are_all_found(
+async def test_more_hosts_than_one_read_takes_in_are_all_found(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasekeeper.stores.sql.sending.MAX_HOSTS", 3)

@@ -79,7 +79,7 @@ def test_the_demo_shows_a_job_of_every_kind_and_leaves_nothing_running(tmp_path:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     assert processes_of(folder) == []
     assert "0 requests and 0 clicks after a lease was over" in done.stdout
-    told(done.stdout, folder)
+    reported(done.stdout, folder)
     jobs, lanes, runs, events = asyncio.run(read(folder))
     check_jobs(jobs, runs)
     check_profiles(lanes, events)
@@ -109,7 +109,7 @@ async def read(folder: Path) -> tuple[Sequence[Job], Sequence[Lane], Sequence[Ru
         await store.close()
 
 
-def told(text: str, folder: Path) -> None:
+def reported(text: str, folder: Path) -> None:
     """The words at the end: each job and profile, with its reason, on lines that fit."""
     after = text.partition("what became of each job")[2]
     states = "completed|review|blocked|skipped|dead"

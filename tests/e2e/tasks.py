@@ -10,7 +10,7 @@ app = App()
 
 @app.task("work", actions=["buy"], timeout=120)
 async def work(run: Run) -> dict[str, Any]:
-    """Open a page that acts by itself, then click until told to stop (`clicks`), inside a section if asked to."""
+    """Open a page that acts by itself, then click until stopped (`clicks`), inside a section if asked to."""
     token = run.lease.token
     name = f"{run.profile_id}:{token}"
     await run.page.goto(f"{run.payload['url']}/ticking?title={name}")

@@ -123,7 +123,7 @@ class Audit:
         deliveries = (await self.store.find(Delivery, limit=MAX_IN_PAGE)).items
         owed = Counter((str(d.job_id), d.type) for d in deliveries)
         assert owed == Counter(
-            {(job.job_id, kind): count for job in self.model.jobs.values() for kind, count in job.told.items()}
+            {(job.job_id, kind): count for job in self.model.jobs.values() for kind, count in job.reported.items()}
         )
 
     def _waits_for_a_person(self, job: Work) -> bool:

@@ -28,7 +28,7 @@ class Side:
 
 @dataclass(slots=True)
 class Work:
-    """One job. `reopened` counts how often a person brought it back; `told` the webhooks that are owed."""
+    """One job. `reopened` counts how often a person brought it back; `reported` the webhooks that are owed."""
 
     job_id: str
     seq: int
@@ -46,7 +46,7 @@ class Work:
     reopened: int = 0
     version: int = 1
     lease: "Held | None" = None
-    told: Counter[str] = field(default_factory=Counter)
+    reported: Counter[str] = field(default_factory=Counter)
 
     @property
     def shared(self) -> bool:

@@ -2,7 +2,7 @@
 
 Written from PRODUCT.md (sections 2 to 6 and 10) and the port's docstrings, not from a store. It knows no lanes, no
 locks, no SQL and no cost. Where the text leaves a choice (which of two equal lanes comes first, how long the jitter
-makes a delay) the model is told what the store chose and says whether it may.
+makes a delay) the model is given what the store chose and says whether it may.
 """
 
 from collections.abc import Container, Sequence
@@ -299,7 +299,7 @@ class Model:
     def _put(self, job: Work, state: str) -> None:
         job.state = state
         if job.spec.callback_url and (state in FINAL or state == "review"):
-            job.told[f"job.{state}"] += 1
+            job.reported[f"job.{state}"] += 1
 
     def _move_on(self) -> None:
         """After every operation: blocked jobs that nothing stops any more, and since when each lane could run."""

@@ -32,7 +32,7 @@ async def apply(url: str, folder: Path, *arguments: str) -> tuple[int | None, st
     return program.returncode, said.decode()
 
 
-async def test_the_howto_goes_as_it_is_told(sqlite_url: str, tmp_path: Path) -> None:
+async def test_the_howto_goes_as_it_is_reported(sqlite_url: str, tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     shop.mkdir()
     (shop / "fleet.yaml").write_text(fleet_of_the_howto(), encoding="utf-8")

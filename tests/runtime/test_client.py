@@ -19,7 +19,7 @@ from leasekeeper.ports import Settled
 from tests.runtime.stage import CALM, TIMES, furnish, state_of, until
 
 
-async def test_a_program_submits_looks_and_asks_why(store_url: str) -> None:
+async def test_a_program_submits_reads_and_asks_why(store_url: str) -> None:
     async with connect(store_url, **CALM) as client:
         await furnish(client)
         submitted = await client.submit("visit", profile="p1", payload={"day": 1}, priority=5)
@@ -123,16 +123,16 @@ async def test_a_misspelt_reason_does_not_give_the_profile_to_others(store_url: 
         assert run.message == f"{form} (there is no reason LOGIN_REQUIERD; did you mean LOGIN_REQUIRED?)"
 
 
-@pytest.mark.parametrize(("told", "state"), [(True, ProfileState.AVAILABLE), (False, ProfileState.STALE)])
+@pytest.mark.parametrize(("reported", "state"), [(True, ProfileState.AVAILABLE), (False, ProfileState.STALE)])
 async def test_an_exception_is_no_explanation_unless_the_browser_was_closed(
-    store_url: str, told: bool, state: ProfileState
+    store_url: str, reported: bool, state: ProfileState
 ) -> None:
     async with connect(store_url, **CALM) as client:
         await furnish(client)
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - it must come out of the block
             async with client.lease("p1") as lease:
                 await lease.checkpoint("open", url="https://site.test/")
-                if told:
+                if reported:
                     lease.closed(final_url="https://site.test/bye")
                 raise ZeroDivisionError
         assert await state_of(client) is state

@@ -64,7 +64,7 @@ def program(path: Path, script: str) -> str:
     return str(path)
 
 
-async def test_the_data_directory_is_looked_at(tmp_path: Path) -> None:
+async def test_the_data_directory_is_checked(tmp_path: Path) -> None:
     folder = tmp_path / "data"
 
     async def status() -> Status:
@@ -104,7 +104,7 @@ async def test_a_data_directory_that_cannot_be_made_fails(tmp_path: Path) -> Non
     ("kind", "at", "status"),
     [("ext4", "", OK), ("nfs4", "/data", WARN), ("tmpfs", "/data", WARN), ("nfs4", "", FAIL)],
 )
-async def test_file_systems_are_told_apart(tmp_path: Path, kind: str, at: str, status: Status) -> None:
+async def test_file_systems_are_distinguished(tmp_path: Path, kind: str, at: str, status: Status) -> None:
     (tmp_path / "data").mkdir()
     made = site(tmp_path)
     made.mounts = f"/dev/sda1 / xfs rw 0 0\nsomewhere {tmp_path}{at} {kind} rw 0 0\n"

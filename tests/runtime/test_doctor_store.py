@@ -143,15 +143,15 @@ async def test_settings_say_where_they_come_from(sqlite_url: str, tmp_path: Path
 
 
 async def test_only_what_is_wanted_is_examined(sqlite_url: str, tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     found = await examine(
         lambda: site(sqlite_url, tmp_path).config,
         only=["queue", "clock"],
-        progress=lambda done, total, check: told.append(f"{done} of {total}: {check.id}"),
+        progress=lambda done, total, check: reported.append(f"{done} of {total}: {check.id}"),
     )
     assert [finding.check.id for finding in found][:2] == ["clock", "job_context"]
     assert len(found) == 10
-    assert told[1] == "1 of 10: job_context"
+    assert reported[1] == "1 of 10: job_context"
 
 
 async def test_leases_that_nobody_sweeps_are_seen(store_url: str, tmp_path: Path) -> None:

@@ -233,11 +233,11 @@ async def test_a_task_cannot_take_its_worker_along(sqlite_url: str, tmp_path: Pa
 
         await asyncio.gather(leave_too())
 
-    @app.task("untold")
-    async def untold(run: Run) -> None:
-        raise Untold
+    @app.task("unprintable")
+    async def unprintable(run: Run) -> None:
+        raise Unprintable
 
-    names = ["exit", "exit_plainly", "stop", "cancel", "unkept", "child", "untold"]
+    names = ["exit", "exit_plainly", "stop", "cancel", "unkept", "child", "unprintable"]
     records = [record(driver, name) for name in names]
     async with house(app, sqlite_url, tmp_path, *records, **settings(driver)) as home:
         jobs = [await home.submit(name, name) for name in names]
@@ -246,8 +246,8 @@ async def test_a_task_cannot_take_its_worker_along(sqlite_url: str, tmp_path: Pa
         assert {(await home.lane(name)).state for name in names} == {"available"}
 
 
-class Untold(Exception):
-    """It cannot be told what it is about."""
+class Unprintable(Exception):
+    """Its text cannot be read."""
 
     def __str__(self) -> str:
         raise ValueError("no words")

@@ -51,19 +51,19 @@ def leases(count: int, timing: Timing) -> list[Lease]:
 
 
 async def losing(network: Network) -> list[str]:
-    told: list[str] = []
+    reported: list[str] = []
     heartbeat = Heartbeat(network.open, TIMING)
     (lease,) = leases(1, TIMING)
-    heartbeat.hold(lease, boot_time(), told.append)
+    heartbeat.hold(lease, boot_time(), reported.append)
     try:
 
         async def lost() -> bool:
-            return bool(told)
+            return bool(reported)
 
         await until(lost)
     finally:
         await asyncio.to_thread(heartbeat.close)
-    return told
+    return reported
 
 
 async def test_a_renewal_that_hangs_does_not_hide_the_deadline() -> None:

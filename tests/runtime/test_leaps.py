@@ -85,7 +85,7 @@ async def test_a_leap_pauses_expiry_and_is_logged(store_url: str, leap: timedelt
         assert abs(float(str(event.data["jump_seconds"])) - leap.total_seconds()) < 60
 
 
-async def test_a_leap_between_the_look_at_the_clock_and_the_sweep_ends_no_lease(
+async def test_a_leap_between_the_read_of_the_clock_and_the_sweep_ends_no_lease(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with leased(store_url) as place:
@@ -102,7 +102,7 @@ async def test_a_leap_between_the_look_at_the_clock_and_the_sweep_ends_no_lease(
         assert await state_of(place.client) is ProfileState.LEASED
 
 
-async def test_a_leap_that_could_not_be_told_is_seen_again(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_leap_that_could_not_be_reported_is_seen_again(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with leased(store_url) as place:
         place.shift = HOUR
 
@@ -117,7 +117,7 @@ async def test_a_leap_that_could_not_be_told_is_seen_again(store_url: str, monke
         assert (swept.paused, swept.expired) == (True, 0)
 
 
-async def test_a_look_that_takes_long_is_no_leap(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_that_takes_long_is_no_leap(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that blocks the loop, or a stopped process: the answer was there long before it is taken."""
     async with leased(store_url) as place:
         late = timedelta(0)
@@ -169,10 +169,10 @@ async def test_after_a_leap_nothing_is_deleted(store_url: str) -> None:
 
 async def test_a_holder_goes_on_after_a_leap(store_url: str) -> None:
     """Until a sweeper has seen it, the store refuses: the holder's own time is not up, so it tries again."""
-    told: list[str] = []
+    reported: list[str] = []
     async with leased(store_url) as place:
         heartbeat = Heartbeat(place.open_store, place.config.policy.timing)
-        hold = heartbeat.hold(place.lease, boot_time(), told.append)
+        hold = heartbeat.hold(place.lease, boot_time(), reported.append)
         try:
             place.shift = HOUR
             writing = asyncio.create_task(checkpoint_held(place.store, hold, "there", None))
@@ -186,7 +186,7 @@ async def test_a_holder_goes_on_after_a_leap(store_url: str) -> None:
             await _refused(place, "settle")
             assert (await place.sweeper.tick()).paused
             assert (await settling).refused is None
-            assert told == []
+            assert reported == []
         finally:
             heartbeat.drop(hold)
             await asyncio.to_thread(heartbeat.close)

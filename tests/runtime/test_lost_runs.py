@@ -24,14 +24,14 @@ REQUEST = LeaseRequest(profile_id=ProfileId("p1"), worker_id=WorkerId("w"), inca
 
 def reported(data: Path, run_id: str, lease: Lease) -> lost_runs.LostRunReports:
     """A machine on which a keeper has reported on this run."""
-    told = lost_runs.LostRunReports(data)
-    told.ledger.note(run_id, lease.lease_id)
+    messages = lost_runs.LostRunReports(data)
+    messages.ledger.note(run_id, lease.lease_id)
     folder = data / "runs" / run_id
     folder.mkdir(parents=True)
     names = {"run_id": run_id, "lease_id": lease.lease_id, "token": lease.token}
     (folder / "last.png").write_bytes(b"picture")
     write_report(str(folder), **names, started_at=1.0, cause="worker_gone", proof=PROOF, screenshot="last.png")
-    return told
+    return messages
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -46,8 +46,8 @@ async def test_a_report_counts_for_its_run_and_not_for_the_name_of_its_lease(
         lease = (await store.acquire(REQUEST)).lease
         ahead = timedelta(hours=1)
         assert len(await store.expire(seen=(await store.check()).now)) == 1
-        told = reported(tmp_path, lease.run_id if ours else "01a1e1a7-d9fa-7081-988b-181cbd6564a8", lease)
-        assert await told.deliver(store) == int(ours)
+        messages = reported(tmp_path, lease.run_id if ours else "01a1e1a7-d9fa-7081-988b-181cbd6564a8", lease)
+        assert await messages.deliver(store) == int(ours)
         assert ("keeper" in (await store.get(RunRecord, lease.run_id)).evidence) is ours
     finally:
         await store.close()
@@ -72,11 +72,11 @@ async def test_a_screenshot_is_hashed_once_and_not_in_the_event_loop(
     real = hashlib.sha256
     store, lease = await held(sqlite_url)
     try:
-        told = reported(tmp_path, lease.run_id, lease)
+        messages = reported(tmp_path, lease.run_id, lease)
         monkeypatch.setattr(hashlib, "sha256", sha256)
-        first = await told.facts(lease)
-        assert [await told.facts(lease) for _ in range(3)] == [first] * 3
-        assert await told.deliver(store) == 0
+        first = await messages.facts(lease)
+        assert [await messages.facts(lease) for _ in range(3)] == [first] * 3
+        assert await messages.deliver(store) == 0
         assert len(hashed_in) == 1
         assert threading.current_thread() not in hashed_in
         artifacts: Any = first.evidence["artifacts"]
@@ -88,13 +88,13 @@ async def test_a_screenshot_is_hashed_once_and_not_in_the_event_loop(
 async def test_a_report_that_was_written_anew_is_read_anew(sqlite_url: str, tmp_path: Path) -> None:
     store, lease = await held(sqlite_url)
     try:
-        told = reported(tmp_path, lease.run_id, lease)
-        before = await told.facts(lease)
+        messages = reported(tmp_path, lease.run_id, lease)
+        before = await messages.facts(lease)
         folder = tmp_path / "runs" / lease.run_id
         (folder / "last.png").write_bytes(b"another picture")
         names = {"run_id": lease.run_id, "lease_id": lease.lease_id, "token": lease.token}
         write_report(str(folder), **names, started_at=1.0, cause="deadline", proof=PROOF, screenshot="last.png")
-        assert (await told.facts(lease)).evidence != before.evidence
+        assert (await messages.facts(lease)).evidence != before.evidence
     finally:
         await store.close()
 
@@ -102,10 +102,10 @@ async def test_a_report_that_was_written_anew_is_read_anew(sqlite_url: str, tmp_
 async def test_a_store_that_is_away_is_not_asked_while_there_is_no_report(sqlite_url: str, tmp_path: Path) -> None:
     """A worker's own runs are in the ledger too: they are no reports that could not be delivered."""
     store, lease = await held(sqlite_url)
-    told = lost_runs.LostRunReports(tmp_path)
-    told.ledger.note(lease.run_id, lease.lease_id)
+    messages = lost_runs.LostRunReports(tmp_path)
+    messages.ledger.note(lease.run_id, lease.lease_id)
     await store.close()
-    assert await told.deliver(store) == 0
+    assert await messages.deliver(store) == 0
     reported(tmp_path, lease.run_id, lease)
     with pytest.raises(StoreUnavailable):
-        await told.deliver(store)
+        await messages.deliver(store)

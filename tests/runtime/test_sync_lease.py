@@ -168,11 +168,11 @@ def test_the_script_of_the_how_to_runs_with_five_changed_lines(sqlite_url: str, 
         after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
         script = after.replace("https://shop.example/orders", f"{shop.url}/?title=orders&by=script")
         assert script != after
-        told = {"LEASEKEEPER_STORE": sqlite_url, "LEASEKEEPER_DATA_DIR": str(tmp_path)}
+        reported = {"LEASEKEEPER_STORE": sqlite_url, "LEASEKEEPER_DATA_DIR": str(tmp_path)}
         for _ in range(2):
             done = subprocess.run(
                 [sys.executable, "-c", script],
-                env={**os.environ, **told},
+                env={**os.environ, **reported},
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE,

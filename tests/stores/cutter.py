@@ -1,4 +1,4 @@
-"""A door in front of a PostgreSQL server that can be told to cut the wire at a COMMIT, before it or after it.
+"""A door in front of a PostgreSQL server that cuts the connection at a COMMIT, before it or after it.
 
 Speaks just enough of the protocol to know where messages begin and which of them is a COMMIT.
 """

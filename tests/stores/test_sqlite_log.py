@@ -226,7 +226,7 @@ async def test_a_link_to_the_file_has_the_files_own_lock(tmp_path: Path) -> None
     assert not link.with_name("leasekeeper.db-checkpoint").exists()
 
 
-async def test_a_lock_that_cannot_be_used_is_told_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_lock_that_cannot_be_used_is_reported_with_what_to_do(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/leasekeeper.db")
     await store.close()
     lock = tmp_path / "leasekeeper.db-checkpoint"

@@ -170,7 +170,7 @@ def write(text: str, path: Path) -> None:
 
 
 async def test_several_loops_may_wait_for_one_file(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told by the kernel, and none keeps watching when it has stopped waiting."""
+    """Each is woken by the kernel, and none keeps watching when it has stopped waiting."""
     monkeypatch.setattr(engine, "WATCHED_CHECK_EVERY", timedelta(minutes=5))
     path = Path(sqlite_url.removeprefix("sqlite:///"))
     heard: list[str] = []
@@ -200,7 +200,7 @@ async def test_several_loops_may_wait_for_one_file(sqlite_url: str, monkeypatch:
     assert not watch.begin()
 
 
-async def test_a_change_in_another_thread_is_heard_without_looking_at_the_file(
+async def test_a_change_in_another_thread_is_heard_without_reading_the_file(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unwatched(monkeypatch)

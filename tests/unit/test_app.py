@@ -157,7 +157,7 @@ def test_reasons_of_a_project() -> None:
         app.reason("no good")
 
 
-def test_a_detector_must_look_for_something() -> None:
+def test_a_detector_must_search_for_something() -> None:
     app = App()
     app.detector("LOGIN_REQUIRED", selector="#login")
     with pytest.raises(InputError):
@@ -165,7 +165,7 @@ def test_a_detector_must_look_for_something() -> None:
     assert len(app.detectors) == 1
 
 
-async def test_what_a_run_says_goes_to_its_desk_after_a_look_at_the_lease() -> None:
+async def test_what_a_run_says_goes_to_its_backend_after_a_check_of_the_lease() -> None:
     api = FakeBackend()
     run = a_run(api)
     await run.safe("open", flush=True)

@@ -146,7 +146,7 @@ def test_only_open_tabs_are_forgotten(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["Cookies"]
 
 
-def test_tabs_are_not_looked_for_behind_a_link(tmp_path: Path) -> None:
+def test_tabs_are_not_searched_for_behind_a_link(tmp_path: Path) -> None:
     precious = tmp_path / "elsewhere" / "precious"
     precious.parent.mkdir()
     precious.write_text("x")

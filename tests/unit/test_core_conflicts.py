@@ -85,6 +85,6 @@ def test_a_rescheduled_job_comes_back_after_its_own_delay() -> None:
     assert (decision.next_check_seconds, decision.run_at) == (7, NOW + seconds(7))
 
 
-def test_a_job_that_waits_for_a_lost_worker_looks_again_at_once() -> None:
+def test_a_job_that_waits_for_a_lost_worker_is_checked_again_at_once() -> None:
     decision = decide_conflict(a_job(), a_lease(expires_at=before(30)), 0, NOW, LONG_RUN)
     assert decision.next_check_seconds == 0

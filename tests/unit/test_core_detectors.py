@@ -67,7 +67,7 @@ def test_the_first_registered_detector_wins() -> None:
     assert first_match([Detector(reason="X", text="nothing")], LOGIN) is None
 
 
-def test_the_selectors_to_look_for_are_known_beforehand() -> None:
+def test_the_selectors_to_search_for_are_known_beforehand() -> None:
     some = [Detector(reason="A", selector="#a"), Detector(reason="B", text="b"), Detector(reason="C", selector="#a")]
     assert selectors(some) == {"#a"}
 

@@ -93,7 +93,7 @@ def test_a_holders_reason_that_nobody_knows_needs_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "reported"),
     [
         ("LOGIN_REQUIERD", "there is no reason LOGIN_REQUIERD; did you mean LOGIN_REQUIRED?"),
         ("login_required", "there is no reason login_required; did you mean LOGIN_REQUIRED?"),
@@ -101,8 +101,8 @@ def test_a_holders_reason_that_nobody_knows_needs_a_person() -> None:
         ("LOGIN_REQUIRED", ""),
     ],
 )
-def test_what_a_misspelt_reason_may_have_meant(reason: str, told: str) -> None:
-    assert unknown(reason, {}) == told
+def test_what_a_misspelt_reason_may_have_meant(reason: str, reported: str) -> None:
+    assert unknown(reason, {}) == reported
 
 
 def test_a_keeper_gives_reasons_that_the_table_has() -> None:

@@ -193,7 +193,7 @@ def test_no_profile_lives_inside_the_directory_of_another(one: str, other: str, 
     )
     if inside:
         around = "profile_018" if inside == "19" else "profile_019"
-        told = f"lies inside that of profile {around}"
-        assert problems(FLEET, desired) == {f"profiles.profile_0{inside}.user_data_dir": told}
+        reported = f"lies inside that of profile {around}"
+        assert problems(FLEET, desired) == {f"profiles.profile_0{inside}.user_data_dir": reported}
     else:
         check_fleet(FLEET, desired, prune=False)

@@ -180,7 +180,7 @@ def test_a_job_finds_its_profile(asked: dict[str, Any]) -> None:
         ({"account_id": "two", "profile_id": "p1"}, UnknownProfile, "belongs to account shop"),
     ],
 )
-def test_a_job_that_finds_no_profile_is_told_what_there_is(
+def test_a_job_that_finds_no_profile_is_reported_what_there_is(
     asked: dict[str, Any], error: type[LeasekeeperError], said: str
 ) -> None:
     with pytest.raises(error, match=said) as raised:

@@ -169,7 +169,7 @@ REFRESHES = [
 
 
 @pytest.mark.parametrize(("name", "known", "changes"), REFRESHES, ids=[row[0] for row in REFRESHES])
-def test_a_lane_is_looked_at_anew(name: str, known: LaneFacts, changes: dict[str, object]) -> None:
+def test_a_lane_is_computed_again(name: str, known: LaneFacts, changes: dict[str, object]) -> None:
     assert refreshed(known, NOW) == changes
 
 

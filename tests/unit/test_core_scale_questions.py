@@ -260,7 +260,7 @@ def test_an_empty_store_is_no_failure(question: str) -> None:
     assert JUDGES[question](empty).answer in (YES, None)
 
 
-def test_two_objections_are_both_told() -> None:
+def test_two_objections_are_both_reported() -> None:
     both = JUDGES["lease_renewed"](facts(policy=TIGHT, leases=[a_lease(heartbeat_at=before(55))]))
     assert "before it could try twice; the holder of 1 live lease is silent" in both.found
     assert "LEASEKEEPER_RENEW_EVERY. See 'leasekeeper why" in both.todo

@@ -256,10 +256,12 @@ def test_a_run_that_forgot_to_leave_its_section_did_not_complete() -> None:
         (None, {"evidence_saved": False}, "the run's evidence could not be saved"),
     ],
 )
-def test_what_a_person_is_told_names_the_clause_too(reason: str | None, facts: dict[str, Any], sentence: str) -> None:
+def test_what_a_person_is_reported_names_the_clause_too(
+    reason: str | None, facts: dict[str, Any], sentence: str
+) -> None:
     left = replace(CLEAN, browser=Browser.NOT_PROVEN, failing_clause="the singleton lock is still there", **facts)
-    told = f"{sentence}; the browser could not be proven closed: the singleton lock is still there"
-    assert end(reason, facts=left).profile.reason == told
+    reported = f"{sentence}; the browser could not be proven closed: the singleton lock is still there"
+    assert end(reason, facts=left).profile.reason == reported
 
 
 def test_a_close_that_was_not_proven_leaves_the_profile_stale_and_names_the_clause() -> None:
@@ -332,7 +334,7 @@ def test_a_profile_is_freed_only_if_everything_is_proven(
         assert job_state(settlement) is JobState.REVIEW
 
 
-def test_quarantine_is_the_answer_to_a_lost_worker_unless_told_otherwise() -> None:
+def test_quarantine_is_the_answer_to_a_lost_worker_by_default() -> None:
     assert a_lease().release_policy is ReleasePolicy.QUARANTINE
 
 
@@ -435,7 +437,7 @@ def test_a_worker_that_died_inside_a_section_quarantines_under_every_policy(poli
         ),
     ],
 )
-def test_a_lost_run_is_told_by_its_last_sign_of_life_and_not_by_its_expiry(
+def test_a_lost_run_is_reported_by_its_last_sign_of_life_and_not_by_its_expiry(
     lease: dict[str, Any], sentence: str
 ) -> None:
     usual = {"open_section": "pay", "last_safe_step": "cart_open", "last_safe_at": before(87)}

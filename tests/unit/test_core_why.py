@@ -27,7 +27,7 @@ LOST = a_lease(status=LeaseStatus.EXPIRED, expires_at=before(5), ended_at=before
 
 
 def facts(state: ProfileState = ProfileState.AVAILABLE, job: Job | None = None, **changes: Any) -> WhyFacts:
-    """What a store would gather about the ordinary profile in that state."""
+    """What a store would read about the ordinary profile in that state."""
     usual = WhyFacts(
         now=NOW,
         job=job,
@@ -74,7 +74,7 @@ def a_run(**changes: Any) -> RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Explained:
     """An answer as the command line shows it."""
 
     headline: str
@@ -83,13 +83,13 @@ class Told:
     can: tuple[str, ...]
 
 
-def told(gathered: WhyFacts) -> Told:
-    why = explain(gathered)
+def reported(facts_read: WhyFacts) -> Explained:
+    why = explain(facts_read)
     said = why_text(why)
-    return Told(said.headline, said.facts, said.next, tuple(commands_for(why)))
+    return Explained(said.headline, said.facts, said.next, tuple(commands_for(why)))
 
 
-def text(why: Told) -> str:
+def text(why: Explained) -> str:
     lines = [f"{name}: {value}" for name, value in why.facts]
     return "\n".join([why.headline, *lines, *why.next, *why.can])
 
@@ -123,7 +123,7 @@ def test_every_state_of_a_job_is_in_the_table() -> None:
 @pytest.mark.parametrize(("state", "profile", "words"), JOBS)
 def test_why_answers_for_every_state_of_a_job(state: JobState, profile: ProfileState, words: list[str]) -> None:
     job = a_job(state=state, run_at=NOW + seconds(200), finished_at=before(10))
-    why = told(facts(profile, job))
+    why = reported(facts(profile, job))
     assert why.headline.startswith("job job_1 ")
     assert why.next
     assert [word for word in words if word not in text(why)] == []
@@ -131,31 +131,31 @@ def test_why_answers_for_every_state_of_a_job(state: JobState, profile: ProfileS
 
 @pytest.mark.parametrize("reason", Blocked)
 def test_why_tells_each_blocked_reason_with_its_next_step(reason: Blocked) -> None:
-    why = told(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
+    why = reported(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
     assert why.headline == f"job job_1 is {reason}"
     assert why.next == (UNBLOCKED_BY[reason],)
     assert "leasekeeper jobs cancel job_1 --note …" in why.can
 
 
 def test_why_offers_to_approve_a_job_that_waits_for_it() -> None:
-    why = told(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=Blocked.APPROVAL)))
+    why = reported(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=Blocked.APPROVAL)))
     assert "leasekeeper jobs approve job_1 --note …" in why.can
 
 
 def test_why_counts_the_leases_of_a_full_pool() -> None:
     job = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.CAPACITY)
-    why = told(facts(job=job, limit=Limit(pool="default", max_leases=100), pool_leases=100))
+    why = reported(facts(job=job, limit=Limit(pool="default", max_leases=100), pool_leases=100))
     assert "100 of 100 leases of pool default are taken" in text(why)
 
 
 def test_why_offers_to_resume_the_paused_account_of_a_blocked_job() -> None:
     job = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.ACCOUNT_PAUSE)
-    why = told(facts(job=job, account=an_account(paused=True)))
+    why = reported(facts(job=job, account=an_account(paused=True)))
     assert "leasekeeper accounts resume store_us_018 --note …" in why.can
 
 
 def test_why_tells_a_job_s_history() -> None:
-    why = told(facts(job=a_job(state=JobState.REVIEW, losses=2, detail="WORKER_LOST: gone", attempt=2)))
+    why = reported(facts(job=a_job(state=JobState.REVIEW, losses=2, detail="WORKER_LOST: gone", attempt=2)))
     assert "sync_orders, attempt 2 of 3, priority 0" in text(why)
     assert "lost workers: 2" in text(why)
     assert "detail: WORKER_LOST: gone" in text(why)
@@ -164,7 +164,7 @@ def test_why_tells_a_job_s_history() -> None:
 def test_why_never_shows_a_payload() -> None:
     for state in JobState:
         job = a_job(state=state, payload={"password": "hunter2"}, run_at=NOW, finished_at=NOW)
-        assert "hunter2" not in text(told(facts(ProfileState.LEASED, job)))
+        assert "hunter2" not in text(reported(facts(ProfileState.LEASED, job)))
 
 
 PROFILES: list[tuple[ProfileState, list[str]]] = [
@@ -192,7 +192,7 @@ def test_every_state_of_a_profile_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("state", "words"), PROFILES)
 def test_why_answers_for_every_state_of_a_profile(state: ProfileState, words: list[str]) -> None:
-    why = told(facts(state))
+    why = reported(facts(state))
     assert why.headline == f"profile profile_018 is {state}"
     assert why.next
     assert [word for word in words if word not in text(why)] == []
@@ -200,7 +200,7 @@ def test_why_answers_for_every_state_of_a_profile(state: ProfileState, words: li
 
 
 def test_why_names_the_holder_its_heartbeat_and_its_last_step() -> None:
-    lines = dict(told(facts(ProfileState.LEASED, holders=(a_lease(open_section="submit_order"),))).facts)
+    lines = dict(reported(facts(ProfileState.LEASED, holders=(a_lease(open_section="submit_order"),))).facts)
     assert lines["holder"] == "worker_07, run run_1 (job) of profile profile_018, token 7, since 2 min ago"
     assert lines["heartbeat"] == "10 s ago; lease ends in 50 s"
     assert lines["last safe step"] == "dashboard_open (40 s ago); inside submit_order"
@@ -210,16 +210,18 @@ QUIET = a_lease(heartbeat_at=before(90), renew_ms=59_000, expires_at=NOW + secon
 
 
 def test_why_notices_a_silent_holder_long_before_its_lease_is_over() -> None:
-    profile = told(facts(ProfileState.LEASED, holders=(QUIET,)))
+    profile = reported(facts(ProfileState.LEASED, holders=(QUIET,)))
     assert dict(profile.facts)["heartbeat"] == "90 s ago (silent for 90 s); lease ends in 13 min"
     expires = "if its worker stays silent, lease lease_1 expires in 13 min, then it is resolved"
     assert profile.next == (expires,)
     assert any("leases revoke lease_1" in command for command in profile.can)
-    running = told(facts(ProfileState.LEASED, holders=(QUIET,), job=a_job(state=JobState.RUNNING, run_id=QUIET.run_id)))
+    running = reported(
+        facts(ProfileState.LEASED, holders=(QUIET,), job=a_job(state=JobState.RUNNING, run_id=QUIET.run_id))
+    )
     assert running.next == (expires,)
     waiting = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.PROFILE_LEASE)
-    assert expires in told(facts(ProfileState.LEASED, holders=(QUIET,), job=waiting)).next
-    assert expires in told(facts(key_holders=(QUIET,), job=waiting)).next
+    assert expires in reported(facts(ProfileState.LEASED, holders=(QUIET,), job=waiting)).next
+    assert expires in reported(facts(key_holders=(QUIET,), job=waiting)).next
 
 
 def test_the_list_of_leases_notices_a_silent_holder() -> None:
@@ -230,24 +232,24 @@ def test_the_list_of_leases_notices_a_silent_holder() -> None:
 
 
 def test_why_says_that_nobody_sweeps_when_a_lease_is_over_or_a_job_was_due() -> None:
-    over = told(facts(ProfileState.LEASED, holders=(a_lease(expires_at=NOW - seconds(1)),)))
+    over = reported(facts(ProfileState.LEASED, holders=(a_lease(expires_at=NOW - seconds(1)),)))
     assert dict(over.facts)["heartbeat"] == "10 s ago; lease was over 1 s ago"
     assert "nothing sweeps" in text(over)
     assert [command.split("  #")[0] for command in over.can] == ["leasekeeper sweep"]
     due = a_job(state=JobState.SCHEDULED, run_at=NOW - seconds(3))
-    late = told(facts(ProfileState.AVAILABLE, job=due))
+    late = reported(facts(ProfileState.AVAILABLE, job=due))
     assert "was due 3 s ago" in late.headline
     assert "nothing sweeps" in text(late)
 
 
 def test_why_says_if_the_holder_has_reached_no_safe_step() -> None:
     fresh = a_lease(last_safe_step=None, last_safe_at=None, purpose=Purpose.MANUAL)
-    assert dict(told(facts(ProfileState.LEASED, holders=(fresh,))).facts)["last safe step"] == "none yet"
+    assert dict(reported(facts(ProfileState.LEASED, holders=(fresh,))).facts)["last safe step"] == "none yet"
 
 
 def test_why_offers_to_revoke_each_of_several_sharers() -> None:
     sharers = (a_lease(), a_lease(lease_id=LeaseId("lease_2")))
-    assert len([c for c in told(facts(ProfileState.LEASED, holders=sharers)).can if "revoke" in c]) == 2
+    assert len([c for c in reported(facts(ProfileState.LEASED, holders=sharers)).can if "revoke" in c]) == 2
 
 
 REVOKED = a_lease(status=LeaseStatus.REVOKED)
@@ -271,7 +273,7 @@ def test_why_tells_what_becomes_of_a_revoked_lease_and_does_not_offer_to_revoke_
     said = "lease lease_1 was revoked: its profile stays leased until it expires, in 50 s"
     blocked = a_job(state=JobState.BLOCKED, blocked_reason=Blocked.PROFILE_LEASE)
     for job in (None, a_job(), blocked):
-        why = told(facts(ProfileState.LEASED, job, holders=holders))
+        why = reported(facts(ProfileState.LEASED, job, holders=holders))
         assert why.next == (said, then)
         assert not [command for command in why.can if "revoke" in command]
         assert dict(why.facts)["heartbeat"] == "10 s ago; lease revoked, ends in 50 s"
@@ -279,17 +281,17 @@ def test_why_tells_what_becomes_of_a_revoked_lease_and_does_not_offer_to_revoke_
 
 def test_why_tells_a_revoked_lease_from_those_that_share_its_profile() -> None:
     other = a_lease(lease_id=LeaseId("lease_2"), run_id=RunId("run_2"))
-    why = told(facts(ProfileState.LEASED, holders=(REVOKED, other)))
+    why = reported(facts(ProfileState.LEASED, holders=(REVOKED, other)))
     assert why.next[2] == "its other runs go on; it stays leased until the last of them has ended"
     assert why.can == ("leasekeeper leases revoke lease_2 --note …",)
     # The job of the other run is not the one whose lease was taken away.
-    running = told(facts(ProfileState.LEASED, a_job(run_id=RunId("run_2")), holders=(REVOKED, other)))
+    running = reported(facts(ProfileState.LEASED, a_job(run_id=RunId("run_2")), holders=(REVOKED, other)))
     assert "it ends by itself" in running.next[0]
     assert running.can == ("leasekeeper leases revoke lease_2 --note …",)
 
 
 def test_why_says_if_the_time_of_a_revoked_lease_is_up() -> None:
-    over = told(facts(ProfileState.LEASED, a_job(), holders=(replace(REVOKED, expires_at=before(1)),)))
+    over = reported(facts(ProfileState.LEASED, a_job(), holders=(replace(REVOKED, expires_at=before(1)),)))
     assert over.next == (
         "lease lease_1 was revoked and has expired",
         "the next sweep quarantines it (release policy quarantine)",
@@ -306,13 +308,13 @@ def test_why_says_if_the_time_of_a_revoked_lease_is_up() -> None:
     ],
 )
 def test_why_tells_how_a_stale_profile_will_be_resolved(lease: dict[str, Any], words: str) -> None:
-    why = told(facts(ProfileState.STALE, unresolved=(replace(LOST, **lease),)))
+    why = reported(facts(ProfileState.STALE, unresolved=(replace(LOST, **lease),)))
     assert words in "\n".join(why.next)
 
 
 def test_why_tells_of_a_pause_and_of_a_drain() -> None:
     paused = an_account(paused=True, pause_note="ban wave")
-    why = told(facts(account=paused, lane=a_lane(drain=ProfileState.DISABLED, drain_reason="disable by ann: old")))
+    why = reported(facts(account=paused, lane=a_lane(drain=ProfileState.DISABLED, drain_reason="disable by ann: old")))
     assert "store_us_018 (paused)" in text(why)
     assert "paused because: ban wave" in text(why)
     assert "its jobs wait until the account is resumed" in why.next
@@ -322,54 +324,54 @@ def test_why_tells_of_a_pause_and_of_a_drain() -> None:
 
 def test_why_names_the_run_of_the_same_account_that_is_waited_for() -> None:
     other = a_lease(run_id=RunId("run_9"), profile_id="profile_019")
-    why = told(facts(key_holders=(other,), lane=a_lane(waits_on="account:store_us_018")))
+    why = reported(facts(key_holders=(other,), lane=a_lane(waits_on="account:store_us_018")))
     assert why.next == ("its next job starts when run run_9 of the same account ends",)
 
 
 @pytest.mark.parametrize("reason", [Blocked.NO_WORKER, Blocked.CAPACITY, Blocked.APPROVAL])
 def test_why_says_what_the_next_job_of_a_free_profile_waits_for(reason: Blocked) -> None:
-    why = told(facts(next_job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
+    why = reported(facts(next_job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
     assert why.next == (f"its next job (sync_orders in pool default) is {reason}: {UNBLOCKED_BY[reason]}",)
     assert why.can == ("leasekeeper why job job_1",)
-    ready = told(facts(next_job=a_job(state=JobState.QUEUED)))
+    ready = reported(facts(next_job=a_job(state=JobState.QUEUED)))
     assert ready.next == ("its next job starts as soon as a worker is free",)
 
 
 def test_why_says_if_nothing_waits() -> None:
-    assert told(facts(waiting=0)).next == ("nothing waits for it",)
+    assert reported(facts(waiting=0)).next == ("nothing waits for it",)
 
 
 def test_why_tells_how_the_last_run_ended() -> None:
     line = "run_1 by worker_07, failed 3 min ago (LOGIN_REQUIRED)"
-    assert dict(told(facts(ProfileState.AVAILABLE, last_run=a_run())).facts)["last run"] == line
+    assert dict(reported(facts(ProfileState.AVAILABLE, last_run=a_run())).facts)["last run"] == line
     # A job has its own last run: its profile may have had another since.
     other = a_run(run_id=RunId("run_9"))
-    why = told(facts(job=a_job(state=JobState.SCHEDULED), job_run=a_run(), last_run=other))
+    why = reported(facts(job=a_job(state=JobState.SCHEDULED), job_run=a_run(), last_run=other))
     assert dict(why.facts)["last run"] == line
 
 
 @pytest.mark.parametrize("state", [ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED])
 def test_why_shows_the_evidence_first_where_a_person_decides(state: ProfileState) -> None:
     other = a_run(run_id=RunId("run_9"))
-    assert told(facts(state, last_run=other)).can[0] == "leasekeeper runs show run_9"
+    assert reported(facts(state, last_run=other)).can[0] == "leasekeeper runs show run_9"
     blocked = a_job(state=JobState.BLOCKED, run_id=None)
-    assert told(facts(state, blocked, last_run=other)).can[0] == "leasekeeper runs show run_9"
-    review = told(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=other))
+    assert reported(facts(state, blocked, last_run=other)).can[0] == "leasekeeper runs show run_9"
+    review = reported(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=other))
     assert review.can[:2] == ("leasekeeper runs show run_1", "leasekeeper runs show run_9")
-    same = told(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=a_run()))
+    same = reported(facts(state, a_job(state=JobState.REVIEW), job_run=a_run(), last_run=a_run()))
     assert len([command for command in same.can if "runs show" in command]) == 1
 
 
 def test_why_shows_the_evidence_of_a_job_whose_profile_is_well() -> None:
     for state in (JobState.REVIEW, JobState.DEAD):
-        why = told(facts(job=a_job(state=state), job_run=a_run(), last_run=a_run(run_id=RunId("run_9"))))
+        why = reported(facts(job=a_job(state=state), job_run=a_run(), last_run=a_run(run_id=RunId("run_9"))))
         assert [command for command in why.can if "runs show" in command] == ["leasekeeper runs show run_1"]
         assert why.can[0] == "leasekeeper runs show run_1"
 
 
 def test_why_warns_beside_requeue_of_a_section_that_may_have_gone_through() -> None:
     for section, caution in (("pay", "  # pay may have gone through: check the site before"), (None, "")):
-        why = told(facts(job=a_job(state=JobState.REVIEW), job_run=a_run(open_section=section)))
+        why = reported(facts(job=a_job(state=JobState.REVIEW), job_run=a_run(open_section=section)))
         assert f"leasekeeper jobs requeue job_1 --note …{caution}" in why.can
 
 
@@ -385,12 +387,12 @@ def test_why_warns_beside_requeue_of_a_section_that_may_have_gone_through() -> N
         (200_000, "2 d"),
     ],
 )
-def test_a_span_is_told_in_the_unit_that_people_use(length: float, words: str) -> None:
+def test_a_span_is_reported_in_the_unit_that_people_use(length: float, words: str) -> None:
     assert span(seconds(length)) == words
     assert ago(before(length), NOW) == f"{words} ago"
 
 
-def test_what_lies_ahead_is_told_so() -> None:
+def test_what_lies_ahead_is_reported() -> None:
     assert ago(NOW + seconds(5), NOW) == "in 5 s"
 
 
@@ -452,7 +454,7 @@ def test_why_tells_what_became_of_the_webhook(
     changes: dict[str, Any], line: str, next_steps: tuple[str, ...], replay: bool
 ) -> None:
     delivery = a_delivery(**changes)
-    why = told(facts(job=a_job(state=JobState.COMPLETED), webhooks=(delivery,)))
+    why = reported(facts(job=a_job(state=JobState.COMPLETED), webhooks=(delivery,)))
     assert ("webhook", line) in why.facts
     assert why.next == next_steps
     assert ("leasekeeper webhooks replay d1 --note …" in why.can) is replay
@@ -464,7 +466,7 @@ def test_why_tells_a_webhook_that_waits_its_turn_from_one_that_nobody_sends() ->
     turn = "It waits its turn behind others to hook.test"
     for tried, said in ((None, _NOBODY_SENDS), (300, _NOBODY_SENDS), (9, turn)):
         tried_at = None if tried is None else before(tried)
-        why = told(facts(job=a_job(state=JobState.COMPLETED), webhooks=(late,), webhooks_tried_at=tried_at))
+        why = reported(facts(job=a_job(state=JobState.COMPLETED), webhooks=(late,), webhooks_tried_at=tried_at))
         assert why.next[-1] == f"its webhook was due 5 min ago. {said}"
 
 

@@ -231,7 +231,7 @@ def shell(*command: str, expect: int = 0, cwd: Path = QUICKSTART) -> str:
     return done.stdout
 
 
-def test_the_tutorial_goes_as_it_is_told(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tutorial_goes_as_it_is_reported(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEASEKEEPER_STORE", sqlite_url)
     monkeypatch.setenv("LEASEKEEPER_BACKOFF_FIRST", "0")
     assert "applied 7 changes" in shell("leasekeeper", "apply", "fleet.yaml", "--yes")

@@ -85,7 +85,7 @@ def test_without_a_key_the_message_says_how_to_set_one() -> None:
     ["hunter2", OLD[5:], OLD[:-8], OLD + "AAAA", "lkey_", "lkey_!" + OLD[6:]],
     ids=["no key", "no prefix", "short", "long", "empty", "no base64"],
 )
-def test_a_key_that_is_wrong_is_told_by_its_place_and_not_shown(wrong: str) -> None:
+def test_a_key_that_is_wrong_is_reported_by_its_place_and_not_shown(wrong: str) -> None:
     with pytest.raises(InputError, match="key 2 of LEASEKEEPER_SECRET_KEY") as raised:
         ring(OLD, wrong)
     assert wrong not in raised.value.message or len(wrong) < 6

@@ -1,4 +1,4 @@
-"""What fails again and again is told in few words."""
+"""What fails again and again is logged rarely."""
 
 import logging
 
@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-def test_each_kind_is_told_once_then_one_now_and_then_and_once_that_it_is_over(
+def test_each_kind_is_reported_once_then_one_now_and_then_and_once_that_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -46,7 +46,7 @@ def test_each_kind_is_told_once_then_one_now_and_then_and_once_that_it_is_over(
     ]
 
 
-def test_a_failure_after_that_is_told_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_after_that_is_reported_anew(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     trouble = FailureLog(Clock())
     for _ in range(2):

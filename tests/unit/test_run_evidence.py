@@ -1,4 +1,4 @@
-"""A run's evidence while it is gathered: what a task may attach, and what is left for Leasekeeper's own."""
+"""A run's evidence while it is collected: what a task may attach, and what is left for Leasekeeper's own."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ from leasekeeper.runtime.proxy_check import ProxyCheck
 from tests.unit.records import a_grant
 
 
-async def gathered(root: Path) -> RunEvidence:
+async def new_evidence(root: Path) -> RunEvidence:
     evidence = RunEvidence(root, "run_1")
     await evidence.create()
     return evidence
@@ -27,7 +27,7 @@ async def gathered(root: Path) -> RunEvidence:
 
 @pytest.mark.parametrize("name", sorted([*RESERVED, "report.json.part", "last.png.part"]))
 async def test_a_task_cannot_have_the_names_that_the_keeper_writes_to(tmp_path: Path, name: str) -> None:
-    evidence = await gathered(tmp_path)
+    evidence = await new_evidence(tmp_path)
     with pytest.raises(InputError, match="Leasekeeper's own"):
         await evidence.attach(name, b"")
 
@@ -35,7 +35,7 @@ async def test_a_task_cannot_have_the_names_that_the_keeper_writes_to(tmp_path: 
 async def test_a_task_leaves_room_for_the_last_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (files, run_evidence):
         monkeypatch.setattr(module, "MAX_ARTIFACTS", 5 + len(RESERVED))
-    evidence = await gathered(tmp_path)
+    evidence = await new_evidence(tmp_path)
     (evidence.folder / "keeper.json").write_text("{}")
     for number in range(5):
         await evidence.attach(f"file-{number}", b"")
@@ -47,13 +47,13 @@ async def test_a_task_leaves_room_for_the_last_picture(tmp_path: Path, monkeypat
 
 
 async def test_what_cannot_be_adopted_is_noted_and_ends_nothing(tmp_path: Path) -> None:
-    evidence = await gathered(tmp_path)
+    evidence = await new_evidence(tmp_path)
     os.mkfifo(evidence.folder / "last.png")
     evidence.adopt_now("last.png")
     assert "is not a file" in str(evidence.unsaved)
 
 
-async def test_a_login_is_not_kept_as_a_proxy_is_told_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_is_not_kept_as_a_proxy_is_reported_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGIN", "user:hunter-2-secret")
     redactor = Redactor()
     proxy = Proxy(proxy_id=ProxyId("x"), server="http://proxy.test:1", credentials="env:LOGIN")

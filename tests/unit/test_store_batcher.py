@@ -10,7 +10,7 @@ from leasekeeper.stores.sql.batching import Batcher
 
 
 class Wire:
-    """Takes batches; answers each item with its double, at once or when told to."""
+    """Takes batches; answers each item with its double, at once or when asked to."""
 
     def __init__(self, *, at_once: bool = False) -> None:
         self.at_once = at_once

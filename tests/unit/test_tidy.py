@@ -89,7 +89,7 @@ def suite() -> list[Path]:
     return [path for path in python() if path.is_relative_to(ROOT / "tests")]
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_there_is_something_to_check() -> None:
     assert ROOT / "src/leasekeeper/__init__.py" in source()
     assert ROOT / "tests/conftest.py" in suite()
 
@@ -198,8 +198,10 @@ def test_only_the_command_line_knows_commands() -> None:
         if any(path.is_relative_to(ROOT / "src/leasekeeper" / place) for place in KNOW_COMMANDS):
             continue
         tree = ast.parse(text_of(path))
-        told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings are for readers
-        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in told]
+        reported = {
+            id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
+        }  # docstrings are for readers
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in reported]
         found = [node for node in texts if isinstance(node.value, str) and COMMAND.search(node.value)]
         findings += [f"{name_of(path)}:{node.lineno}: {node.value!r}" for node in found]
     assert findings == []

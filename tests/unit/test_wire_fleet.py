@@ -279,7 +279,7 @@ def test_credentials_in_a_proxy_s_address_are_refused_with_a_hint_and_not_repeat
     assert "hunter2" not in message
 
 
-def test_a_time_zone_is_looked_up_if_the_machine_knows_any() -> None:
+def test_a_time_zone_is_checked_if_the_machine_knows_any() -> None:
     known = frozenset({"Europe/Berlin", "UTC"})
     rule = "must be a time zone as Europe/Berlin"
     assert timezone_fault("Europe/Berlin", known) is None
@@ -289,7 +289,7 @@ def test_a_time_zone_is_looked_up_if_the_machine_knows_any() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", True, [1]])
-def test_an_unknown_version_is_refused_before_anything_else_is_looked_at(version: object) -> None:
+def test_an_unknown_version_is_refused_before_anything_else_is_checked(version: object) -> None:
     found = faults({"version": version, "a_field_of_the_future": 1})
     assert found == {"version": "must be 1, the one this program knows; for a newer one upgrade it"}
 
@@ -299,7 +299,7 @@ def test_a_fleet_is_an_object(data: object) -> None:
     assert "must be an object" in faults(data)[""]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     data = {**with_proxy(region=1, server="x"), **with_profile(window="x", language="!"), "limits": {"p": -1}}
     assert list(faults(data)) == [
         "proxies.x.server",

@@ -473,12 +473,12 @@ def test_a_job_is_an_object(data: object) -> None:
     assert "must be an object" in str(faults(data))
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = faults({"priority": 5000, "mode": "x", "nots": "", "labels": {"a": 1, "b": 2}})
     assert list(found) == ["priority", "mode", "nots", "labels.a", "labels.b", "task", "account_id"]
 
 
-def test_a_missing_task_or_owner_is_told() -> None:
+def test_a_missing_task_or_owner_is_reported() -> None:
     assert faults({}) == {
         "task": "is required: the registered task to run",
         "account_id": "account_id or profile_id is required: whose job is it?",
@@ -492,7 +492,7 @@ def test_a_wrong_owner_is_not_called_missing() -> None:
 
 @pytest.mark.parametrize("version", [0, 2, "1", True, 1.5, []])
 @pytest.mark.parametrize("name", ["schema_version", "schemaVersion"])
-def test_an_unknown_version_is_refused_before_anything_else_is_looked_at(name: str, version: object) -> None:
+def test_an_unknown_version_is_refused_before_anything_else_is_checked(name: str, version: object) -> None:
     found = faults({name: version, "a_field_of_the_future": 1})
     assert found == {name: "must be 1, the one this program knows; for a newer one upgrade it"}
 

@@ -239,7 +239,7 @@ class Deaf:
         return await self._store.settle_deliveries(attempts)
 
 
-async def test_an_answer_that_the_store_could_not_keep_is_told_again_and_not_sent_again(store_url: str) -> None:
+async def test_an_answer_that_the_store_could_not_keep_is_reported_again_and_not_sent_again(store_url: str) -> None:
     async with posting(store_url) as post, receiving() as receiver:
         await post.owe(receiver.url)
         store: Any = Deaf(post.store, 3)
@@ -390,7 +390,7 @@ async def test_a_sweep_sends_what_is_due(sqlite_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", [{"webhook_secret": "hunter2"}, {"webhook_networks": "here"}])
-def test_settings_that_are_wrong_are_told_before_anything_starts(wrong: dict[str, str]) -> None:
+def test_settings_that_are_wrong_are_reported_before_anything_starts(wrong: dict[str, str]) -> None:
     with pytest.raises(InputError, match="LEASEKEEPER_WEBHOOK_"):
         sender_of(settings("sqlite:///x.db", **wrong).webhooks)
 
@@ -448,8 +448,8 @@ async def test_the_log_says_which_host_takes_no_messages_now_and_then_and_when_i
         outbox, host = post.outbox(), receiver.url.split("/")[2]
         owed = await post.owe(*[receiver.url] * 3)
         await outbox.once()
-        told = f"webhook to {host} failed: HTTP 503; it will be retried"
-        assert caplog.messages == [told]
+        reported = f"webhook to {host} failed: HTTP 503; it will be retried"
+        assert caplog.messages == [reported]
         monkeypatch.setattr("leasekeeper.runtime.outbox.LOG_EVERY_SECONDS", 0.0)
         post.shift += timedelta(seconds=10)
         await outbox.once()

@@ -127,7 +127,7 @@ async def test_what_is_no_name_is_an_answer_too(name: str) -> None:
 
 
 class Names:
-    """A name server that answers as it is told, and for one name not until it is let."""
+    """A name server that answers as it is set, and for one name not until it is let."""
 
     def __init__(self, known: dict[str, list[str]]) -> None:
         self.known, self.asked = known, list[str]()
@@ -199,7 +199,7 @@ async def test_an_answer_that_was_heard_counts_also_if_the_receiver_hangs_on() -
     assert await answer_to(clinging, seconds=0.5) == Answer(status=200, message="HTTP 200")
 
 
-async def test_a_name_that_could_not_be_looked_up_once_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_could_not_be_resolved_once_is_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with receiving() as receiver:
         by_name = receiver.url.replace("127.0.0.1", "localhost")
         with monkeypatch.context() as broken:
@@ -346,7 +346,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
         assert len(receiver.messages) == 1
 
 
-async def test_what_speaks_no_tls_is_told_so() -> None:
+async def test_what_has_no_tls_is_reported() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -1,4 +1,4 @@
-"""`up` with a job that has a callback: what its receiver finds when it is told."""
+"""`up` with a job that has a callback: what its receiver finds when it is called."""
 
 import asyncio
 from datetime import timedelta
@@ -17,7 +17,7 @@ from tests.conformance.world import fleet, profile
 from tests.webhooks.receiver import SECRET, receiving
 
 
-async def test_a_receiver_is_told_when_the_job_its_evidence_and_its_profile_are_safe(
+async def test_a_receiver_is_reported_when_the_job_its_evidence_and_its_profile_are_safe(
     store_url: str, tmp_path: Path
 ) -> None:
     app = App(

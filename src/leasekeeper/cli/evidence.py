@@ -17,7 +17,7 @@ _CAUSES = {
     "driver_gone": "closed by the keeper, because the Playwright process was gone",
     "browser_gone": "the browser ended by itself",
     "overdue": "ended by another program, because its keeper had not done it in time",
-    "told_to_stop": "the keeper got a signal to stop",
+    "terminated": "the keeper got a signal to stop",
 }
 
 

@@ -119,7 +119,7 @@ class Watch:
         if self.orders.expired(boot_time()):
             return "deadline"
         if self._signals in ready:
-            return "told_to_stop"
+            return "terminated"
         if self.browser.watch in ready or self._outward.ended:
             self._flush_to_playwright()
             return "browser_gone"
