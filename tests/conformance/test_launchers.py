@@ -18,7 +18,7 @@ from tests.conformance.world import NewWorld, fleet, limit, profile, seconds
 MLX = Launcher(
     launcher_id=LauncherId("mlx"),
     driver="multilogin",
-    token="env:MLX_TOKEN",  # noqa: S106 - this reference
+    api_token="env:MLX_TOKEN",  # noqa: S106 - this reference
     folder="f1",
     calls_per_minute=120,
     calls={"start": {"path": "/x"}},

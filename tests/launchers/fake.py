@@ -88,6 +88,19 @@ def _lines(path: Path) -> list[str]:
     return lines if len(lines) == 2 else []
 
 
+# How each vendor lists its profiles: the path, and the items in its own shape.
+PROFILES = [(f"id-p{number}", f"shop {number}") for number in range(1, 4)]
+LISTS: dict[str, Any] = {
+    "/profile/search": lambda: {"data": {"profiles": [{"id": key, "name": name} for key, name in PROFILES]}},
+    "/api/v1/user/list": lambda: {
+        "code": 0, "data": {"list": [{"user_id": key, "name": name} for key, name in PROFILES]},
+    },
+    "/browser/v2": lambda: {"profiles": [{"id": key, "name": name} for key, name in PROFILES]},
+    "/browser_profiles": lambda: {"data": [{"id": key, "name": name} for key, name in PROFILES]},
+    "/profiles": lambda: [{"id": key, "name": name} for key, name in PROFILES],
+}  # fmt: skip
+
+
 def multilogin(handler: "Handler", path: list[str], query: dict[str, str], body: Any) -> tuple[int, Any]:
     def said(code: int, error: str = "", data: Any = None) -> tuple[int, Any]:
         return code, {"data": data, "status": {"error_code": error, "http_code": code, "message": error}}
@@ -204,6 +217,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(429, {"message": "too many requests"})
         if self.fault == "refuse":
             return self._send(500, {"message": "internal error"})
+        if parts.path in LISTS:
+            return self._send(200, LISTS[parts.path]())
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         code, answer = VENDORS[self.server.vendor](self, path, query, body)
         if self.fault == "slow":

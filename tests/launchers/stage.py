@@ -55,7 +55,7 @@ class Fake:
             launcher_id=LauncherId("mlx"),
             driver=self.vendor,
             url=f"http://127.0.0.1:{self.port}",
-            token="env:FAKE_LAUNCHER_TOKEN",  # noqa: S106 - this reference
+            api_token="env:FAKE_LAUNCHER_TOKEN",  # noqa: S106 - this reference
             folder="folder-1",
             start_timeout_seconds=20,
             calls=RECIPE if self.vendor == "http" else {},

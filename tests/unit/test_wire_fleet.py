@@ -133,7 +133,7 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
                 launcher_id=LauncherId("mlx"),
                 driver="multilogin",
                 url="https://launcher.example:45001",
-                token="env:MLX_TOKEN",  # noqa: S106 - this reference
+                api_token="env:MLX_TOKEN",  # noqa: S106 - this reference
                 folder="f1",
                 max_running=100,
                 calls_per_minute=60,

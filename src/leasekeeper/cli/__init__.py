@@ -48,6 +48,7 @@ SECTIONS: Final = {
         "profiles": "List profiles, show one, clear, quarantine or disable it.",
         "accounts": "List accounts, pause and resume them.",
         "leases": "List who has which profile, until when; revoke a lease.",
+        "launchers": "Programs that keep profiles for you: what each has, import it.",
         "workers": "Which processes take jobs, and when each last reported.",
     },
     "Understand": {

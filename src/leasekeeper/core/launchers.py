@@ -23,12 +23,12 @@ VENDORS: Final[Mapping[str, str]] = {
     CDP: "a browser that runs already, reached at a DevTools URL",
 }
 # What each needs beside its address: a missing one would be found at the first start only.
-NEEDS: Final[Mapping[str, tuple[str, ...]]] = {"multilogin": ("folder", "token"), HTTP: ("url", "calls")}
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {"multilogin": ("folder", "api_token"), HTTP: ("url", "calls")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """One launcher. `token` is a reference (`env:NAME`, `file:PATH`), never the secret.
+    """One launcher. `api_token` is a reference (`env:NAME`, `file:PATH`), never the secret.
 
     `url` is where its API is (None: where the vendor has it), `folder` a vendor's workspace folder, `calls` the
     description of an API of driver `http`. `max_running` is what the plan allows at once; `calls_per_minute` what the
@@ -38,7 +38,7 @@ class Launcher:
     launcher_id: LauncherId
     driver: str
     url: str | None = None
-    token: str | None = None
+    api_token: str | None = None
     folder: str | None = None
     max_running: int | None = None
     calls_per_minute: int | None = None
@@ -56,7 +56,7 @@ def vendor_fault(name: str) -> str | None:
 
 def missing_settings(launcher: Launcher) -> tuple[str, ...]:
     """What a launcher of this kind needs and was not given."""
-    return tuple(name for name in NEEDS.get(launcher.driver, ()) if not getattr(launcher, name))
+    return tuple(name.removeprefix("api_") for name in NEEDS.get(launcher.driver, ()) if not getattr(launcher, name))
 
 
 def spacing(launcher: Launcher) -> timedelta:

@@ -47,11 +47,9 @@ class Launchers:
 
     async def turn(self, launcher: Launcher | None) -> None:
         """Wait for a turn to call the launcher, where it has a limit."""
-        if launcher is None or not launcher.calls_per_minute:
-            return
-        # One for the start, one for the question before it, and two for the end.
-        wait = await self._store.pace(pace_key(launcher), spacing(launcher) * 4)
-        await asyncio.sleep(wait.total_seconds())
+        if launcher is not None:
+            # One for the start, one for the question before it, and two for the end.
+            await wait_for_turn(self._store, launcher, calls=4)
 
     async def back_off(self, launcher: Launcher | None, reason: str) -> None:
         """A launcher was away or refused a call for its number: nobody calls it for a while."""
@@ -59,19 +57,28 @@ class Launchers:
             await self._store.pace(pace_key(launcher), timedelta(), pause=BACK_OFF)
 
 
+async def wait_for_turn(store: Store, launcher: Launcher, calls: int = 1) -> None:
+    """Reserve so many calls, and wait until the first of them may be made."""
+    if launcher.calls_per_minute:
+        wait = await store.pace(pace_key(launcher), spacing(launcher) * calls)
+        await asyncio.sleep(wait.total_seconds())
+
+
 def pace_key(launcher: Launcher) -> str:
     """Whose calls count together: those under one token; without one, those to one launcher."""
-    return f"launcher:{launcher.token or launcher.launcher_id}"
+    return f"launcher:{launcher.api_token or launcher.launcher_id}"
 
 
 def launcher_token(launcher: Launcher) -> str | None:
     """What `env:NAME` or `file:PATH` leads to. Raises InputError that shows no secret."""
-    if launcher.token is None:
+    if launcher.api_token is None:
         return None
-    kind, _, place = launcher.token.partition(":")
+    kind, _, place = launcher.api_token.partition(":")
     if kind == "env":
         found = os.environ.get(place)
         if not found:
             raise InputError(f"launcher {launcher.launcher_id}: this worker has no environment variable {place}")
         return found
-    return read_secret_file(place, f"launcher {launcher.launcher_id}: token {launcher.token}", refuse=OTHERS).strip()
+    return read_secret_file(
+        place, f"launcher {launcher.launcher_id}: token {launcher.api_token}", refuse=OTHERS
+    ).strip()

@@ -138,6 +138,7 @@ LAUNCHER_RECORD: Final = Record(
             name="token",
             kind=Text(_TOKEN, maximum=MAX_PATH_LENGTH, pattern=_TOKEN_PATTERN),
             doc="where the token of its API is kept",
+            into="api_token",
         ),
         Field(
             name="folder", kind=Text("text of 1 to 256 printable characters", maximum=256), doc="Multilogin's folder id"

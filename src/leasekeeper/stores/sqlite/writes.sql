@@ -151,12 +151,12 @@ ON CONFLICT (proxy_id) DO UPDATE SET
 
 -- name: put_launchers
 INSERT INTO launchers (
-    launcher_id, driver, url, token, folder, max_running, calls_per_minute, start_timeout_seconds, calls
+    launcher_id, driver, url, api_token, folder, max_running, calls_per_minute, start_timeout_seconds, calls
 ) VALUES (
-    :launcher_id, :driver, :url, :token, :folder, :max_running, :calls_per_minute, :start_timeout_seconds, :calls
+    :launcher_id, :driver, :url, :api_token, :folder, :max_running, :calls_per_minute, :start_timeout_seconds, :calls
 )
 ON CONFLICT (launcher_id) DO UPDATE SET
-    driver = excluded.driver, url = excluded.url, token = excluded.token, folder = excluded.folder,
+    driver = excluded.driver, url = excluded.url, api_token = excluded.api_token, folder = excluded.folder,
     max_running = excluded.max_running, calls_per_minute = excluded.calls_per_minute,
     start_timeout_seconds = excluded.start_timeout_seconds, calls = excluded.calls;
 

@@ -3,7 +3,7 @@ CREATE TABLE launchers (
     launcher_id           TEXT COLLATE "C" PRIMARY KEY,
     driver                TEXT NOT NULL,
     url                   TEXT,
-    token                 TEXT,
+    api_token             TEXT,
     folder                TEXT,
     max_running           BIGINT,
     calls_per_minute      BIGINT,

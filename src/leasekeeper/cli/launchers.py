@@ -1,0 +1,141 @@
+"""`leasekeeper launchers`: the launchers of the fleet, what each has, and a fleet file made from that."""
+
+import re
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasekeeper.cli.connection import with_store
+from leasekeeper.cli.options import filters, given, noun, output, paging
+from leasekeeper.cli.output import View, answer_json, answer_page, encoded
+from leasekeeper.cli.table import Column, Screen, render_table
+from leasekeeper.core.launchers import VENDORS, Launcher
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Store
+    from leasekeeper.runtime.inventory import Listed
+
+VIEW = View(
+    kind=Launcher,
+    plural="launchers",
+    columns=(
+        Column[Launcher]("LAUNCHER", "launcher_id"),
+        Column[Launcher]("DRIVER", "driver"),
+        Column[Launcher](
+            "ADDRESS", lambda launcher: launcher.url or f"{VENDORS[launcher.driver]}, on the worker", spare=3
+        ),
+        Column[Launcher]("MAX", "max_running", spare=1),
+        Column[Launcher]("CALLS/MIN", "calls_per_minute", spare=2),
+    ),
+    empty="declare one under launchers: in the fleet file, then 'leasekeeper apply'",
+)
+
+command = noun("launchers", "Launchers: programs of others that keep profiles and open their browsers.")
+
+
+@command.command("list")
+@filters(Launcher)
+@paging
+@output
+def list_launchers(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
+    """List the launchers that the fleet declares."""
+    answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json)
+
+
+@command.command("profiles")
+@click.argument("launcher")
+@click.option("--undeclared", is_flag=True, help="Only those that the fleet does not declare.")
+@output
+def profiles(launcher: str, undeclared: bool, store: str | None, as_json: bool) -> None:
+    """List the profiles that a launcher has, and which of them are declared here."""
+    found = [each for each in with_store(store, _inventory(launcher)) if not undeclared or each.declared is None]
+    if as_json:
+        answer_json({"items": [encoded(each) for each in found]})
+        return
+    if not found:
+        click.echo(f"launcher {launcher} lists no {'undeclared ' if undeclared else ''}profiles")
+        return
+    columns = (
+        Column[Any]("ID", "launcher_profile"),
+        Column[Any]("NAME", "name", spare=2),
+        Column[Any]("DECLARED AS", "declared", spare=1),
+    )
+    for line in render_table(columns, found, datetime.now(UTC), Screen.now()):
+        click.echo(line)
+
+
+@command.command("running")
+@click.argument("profile")
+@output
+def running(profile: str, store: str | None, as_json: bool) -> None:
+    """Whether the launcher of a PROFILE says that its browser runs now, whoever started it."""
+
+    async def ask(opened: "Store") -> tuple[Launcher, bool | None]:
+        from leasekeeper.core.profiles import Profile
+        from leasekeeper.errors import InputError, Problem
+        from leasekeeper.runtime.inventory import is_running
+
+        found = await opened.get(Profile, profile)
+        if found.launcher_id is None or found.launcher_profile is None:
+            raise InputError(f"profile {profile} has no launcher", [Problem("profile", "must be one of a launcher")])
+        launcher = await opened.get(Launcher, found.launcher_id)
+        return launcher, await is_running(opened, launcher, found.launcher_profile)
+
+    launcher, runs = with_store(store, ask)
+    if as_json:
+        answer_json({"profile_id": profile, "launcher_id": launcher.launcher_id, "running": runs})
+        return
+    said = {True: "runs", False: "is idle", None: "may run or not: this launcher has no call that says it"}[runs]
+    click.echo(f"profile {profile} {said} (launcher {launcher.launcher_id})")
+
+
+@command.command("import")
+@click.argument("launcher")
+@click.option("--pool", help="The pool of the new profiles; the launcher's name if absent.")
+@output
+def import_profiles(launcher: str, pool: str | None, store: str | None, as_json: bool) -> None:
+    """Print a fleet file with the profiles that a launcher has and the fleet does not, one account each.
+
+    Save it, look at it, then `leasekeeper apply FILE` shows the difference and asks.
+    """
+    found = [each for each in with_store(store, _inventory(launcher)) if each.declared is None]
+    document = fleet_of(found, launcher, pool or launcher)
+    if as_json:
+        answer_json(document)
+        return
+    if not found:
+        click.echo(f"every profile of launcher {launcher} is declared already", err=True)
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def fleet_of(found: "list[Listed]", launcher: str, pool: str) -> dict[str, dict[str, Any]]:
+    """A fleet file's accounts and profiles. Ids are made of the launcher's names, and are told apart by a number."""
+    accounts: dict[str, Any] = {}
+    profiles: dict[str, Any] = {}
+    for each in found:
+        wanted = (
+            re.sub(r"[^A-Za-z0-9_.-]+", "_", each.name).strip("_.-")[:48] or f"{launcher}_{each.launcher_profile[:8]}"
+        )
+        name, number = wanted, 1
+        while name in profiles:
+            number += 1
+            name = f"{wanted}_{number}"
+        accounts[name] = {}
+        profiles[name] = {
+            "account": name, "launcher": launcher, "launcher_profile": each.launcher_profile, "pool": pool,
+        }  # fmt: skip
+    return {"accounts": accounts, "profiles": profiles}
+
+
+def _inventory(launcher: str) -> "Callable[[Store], Coroutine[Any, Any, list[Listed]]]":
+    async def ask(opened: "Store") -> "list[Listed]":
+        from leasekeeper.runtime.inventory import inventory
+
+        return await inventory(opened, await opened.get(Launcher, launcher))
+
+    return ask

@@ -1,0 +1,97 @@
+"""What a launcher has: its profiles by its own list, and which of them are declared here. For people, never for claims.
+
+One call a page, each in its turn; whether a profile runs is asked only about those that somebody named.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from leasekeeper.browsers.keeper.launcher_calls import CallFailed, LauncherCalls
+from leasekeeper.browsers.launchers import describe
+from leasekeeper.core.launchers import Launcher
+from leasekeeper.core.profiles import Profile
+from leasekeeper.errors import InputError
+from leasekeeper.ports import Store
+from leasekeeper.runtime.launchers import launcher_token, wait_for_turn
+from leasekeeper.threads import run_in_thread
+
+MAX_PROFILES: Final = 100_000
+CALL_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A profile as its launcher lists it. `declared`: the profile of this fleet that it is, if any."""
+
+    launcher_profile: str
+    name: str
+    declared: str | None = None
+
+
+async def inventory(store: Store, launcher: Launcher) -> list[Listed]:
+    """All profiles that the launcher lists. Raises InputError if it cannot list them, or is away."""
+    declared = await declared_profiles(store, launcher)
+    return [
+        Listed(launcher_profile=key, name=name, declared=declared.get(key))
+        async for key, name in _listed(store, launcher)
+    ]
+
+
+async def declared_profiles(store: Store, launcher: Launcher) -> dict[str, str]:
+    """The launcher's id of a profile → the id that it has here."""
+    found: dict[str, str] = {}
+    after: str | None = None
+    while True:
+        page = await store.find(Profile, {}, after=after, limit=1000)
+        for profile in page.items:
+            if profile.launcher_id == launcher.launcher_id and profile.launcher_profile is not None:
+                found[profile.launcher_profile] = profile.profile_id
+        after = page.after
+        if after is None:
+            return found
+
+
+async def is_running(store: Store, launcher: Launcher, launcher_profile: str) -> bool | None:
+    """Whether the launcher says that the profile runs now; None if it has no way to tell."""
+    calls = LauncherCalls(await _described(launcher, launcher_profile))
+    if not calls.has("status"):
+        return None
+    await wait_for_turn(store, launcher)
+    try:
+        return await run_in_thread(calls.running, CALL_SECONDS)
+    except CallFailed as error:
+        raise _away(launcher, error) from None
+
+
+async def _listed(store: Store, launcher: Launcher) -> AsyncIterator[tuple[str, str]]:
+    described = await _described(launcher, "")
+    step: dict[str, Any] = described.get("list") or {}
+    calls = LauncherCalls(described)
+    if not calls.has("list"):
+        raise InputError(f"launcher {launcher.launcher_id} ({launcher.driver}) has no call that lists its profiles")
+    size, seen = int(step.get("page_size") or 0), 0
+    for page in range(1, MAX_PROFILES):
+        await wait_for_turn(store, launcher)
+        try:
+            answer = await run_in_thread(calls.call, "list", CALL_SECONDS, {"page": page, "offset": seen})
+        except CallFailed as error:
+            raise _away(launcher, error) from None
+        items = answer.at(str(step["items"])) if step.get("items") else answer.body
+        if not isinstance(items, list):
+            raise InputError(f"launcher {launcher.launcher_id} did not list its profiles: {answer.text()}")
+        for item in items:
+            if isinstance(item, dict) and item.get(step["id"]) is not None:
+                yield str(item[step["id"]]), str(item.get(step.get("name", "name")) or "")
+        seen += len(items)
+        if not size or len(items) < size or seen >= MAX_PROFILES:
+            return
+
+
+async def _described(launcher: Launcher, launcher_profile: str) -> dict[str, Any]:
+    token = await run_in_thread(launcher_token, launcher)
+    return describe(launcher, launcher_profile, headless=True, token=token)
+
+
+def _away(launcher: Launcher, error: CallFailed) -> InputError:
+    return InputError(f"launcher {launcher.launcher_id}: {error}")
