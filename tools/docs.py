@@ -18,6 +18,7 @@ from leasekeeper.cli.exit_codes import EXIT_CODES, exit_code
 from leasekeeper.cli.hints import unblocking
 from leasekeeper.cli.reference import reference as command_line
 from leasekeeper.config import PREFIX, SETTINGS, Setting
+from leasekeeper.core.alerts import EVENT_ALERTS, JOB_ALERTS, PROFILE_ALERTS, REVIEW_OPENED, Endpoint
 from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
 from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
@@ -187,6 +188,19 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.TOKEN_REVOKED: ("a person revoked a token of the API", (*TOKEN, "note")),
     EventType.SECRET_STORED: ("a secret was stored, or encrypted anew", ("name", "key_id", "version", "rotated")),
     EventType.SECRET_REMOVED: ("a stored secret was removed", ("name", "note")),
+    EventType.WORKER_SILENT: (
+        "a worker no longer reports and did not stop; once for each silence", ("incarnation", "pool", "heartbeat_at"),
+    ),
+    EventType.WORKER_RETURNED: (
+        "a worker that was silent reports again", ("incarnation", "pool", "silent_seconds"),
+    ),
+    EventType.ENDPOINT_ADDED: ("an endpoint was registered for alerts", ("endpoint_id", "events")),
+    EventType.ENDPOINT_ENABLED: ("a person enabled an endpoint", ("endpoint_id", "events", "note")),
+    EventType.ENDPOINT_DISABLED: (
+        "a person disabled an endpoint, or it answered 410 (note `gone`)", ("endpoint_id", "events", "note"),
+    ),
+    EventType.ENDPOINT_REMOVED: ("a person removed an endpoint", ("endpoint_id", "events", "note")),
+    EventType.ENDPOINT_PINGED: ("a person sent a test message to an endpoint", ("endpoint_id", "events", "note")),
     EventType.CLOCK_JUMPED: (
         "the store's clock jumped, and expiry pauses", ("jump_seconds", "expiry_paused_seconds"),
     ),
@@ -420,6 +434,24 @@ def events() -> str:
     )
 
 
+def alerts() -> str:
+    """Every name that the filter of an endpoint may have, and where it comes from."""
+    jobs = [(f"`{name}`", f"a job is {state}", "the same as for `callback_url`") for state, name in JOB_ALERTS.items()]
+    profiles = [(f"`{name}`", f"a profile is now `{state}`", "the event") for state, name in PROFILE_ALERTS.items()]
+    reviews = [(f"`{REVIEW_OPENED}`", "a profile or a job waits for a person", "the review")]
+    others = [(f"`{name}`", f"event `{kind}`: {EVENTS[kind][0]}", "the event") for kind, name in EVENT_ALERTS.items()]
+    return page(
+        "Alerts",
+        "What a registered endpoint can be told of: `leasekeeper webhooks add ID URL --event NAME`. `profile.*` is\n"
+        "all of that group, `*` is everything. A message has `type` (the name), `timestamp` and `data`. How to\n"
+        "receive them: [alerts in Slack, PagerDuty or a script](../howto/send-alerts.md).",
+        table(["name", "sent when", "data"], [*jobs, *profiles, *reviews, *others]),
+        "Data that is an event has `event` (its type), the ids that it is about, `actor`, `job_state`,\n"
+        "`profile_state` and `data` as [events](events.md) lists it. `webhook.ping` is sent by\n"
+        "`leasekeeper webhooks ping` alone.",
+    )
+
+
 def lists() -> str:
     """What can be listed, and by which filters."""
     return page(
@@ -501,7 +533,7 @@ def tokens() -> str:
     """What each scope of a token allows, and what a restricted token is held to."""
     decisions = [(f"decide: {action} a {target}", needs) for (target, action), needs in DECISIONS.items()]
     calls = [*((name, needs) for name, needs in OPERATIONS.items() if name != "decide"), *decisions]
-    reads = [(f"list or get {kind.__name__}", to_read(kind)) for kind in (ApiToken, Secret)]
+    reads = [(f"list or get {kind.__name__}", to_read(kind)) for kind in (ApiToken, Secret, Endpoint)]
     reads.append(("acquire, to inspect", to_acquire(Purpose.INSPECT)))
     return page(
         "Tokens",
@@ -581,6 +613,7 @@ def schema(document: Mapping[str, Any]) -> str:
 
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "alerts.md": alerts,
     "blocked-reasons.md": blocked_reasons,
     "cli.md": command_line,
     "errors.md": errors,

@@ -331,6 +331,7 @@ class ConflictReason(StrEnum):
     TOKEN_EXISTS = "token_exists"  # noqa: S105 - the name of a cause
     SECRET_IN_USE = "secret_in_use"  # noqa: S105 - the name of a cause
     SCHEDULE_RUNNING = "schedule_running"
+    ENDPOINT_EXISTS = "endpoint_exists"
 
 
 class Conflict(LeasekeeperError):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.alerts import Endpoint, EndpointState
 from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event, EventType
@@ -210,7 +211,14 @@ LISTS: Final[Mapping[type, Listing]] = {
             Filter("state", "in this state", DeliveryState),
             _JOB,
             Filter("host", "to this host"),
+            Filter("endpoint_id", "to this registered endpoint"),
         ),
+    ),
+    Endpoint: Listing(
+        what="endpoint",
+        key="endpoint_id",
+        order=Order.KEY,
+        filters=(Filter("endpoint_id", "the one with this id"), Filter("state", "in this state", EndpointState)),
     ),
     ApiToken: Listing(
         what="token",

@@ -1,7 +1,7 @@
 """The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
 seam, to browsers, is in `driver_port.py`.
 
-`Store` is 38 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
+`Store` is 40 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
 that hold for each of them, on every store:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from leasekeeper.core.accounts import Account, Proxy
+from leasekeeper.core.alerts import Endpoint, NewEndpoint
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
@@ -32,7 +33,7 @@ from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret
 from leasekeeper.core.settle import Ending, LostFacts, Settlement
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken
 from leasekeeper.core.why_facts import WhyFacts
-from leasekeeper.core.workers import WorkerReport
+from leasekeeper.core.workers import Worker, WorkerReport
 
 T = TypeVar("T")
 
@@ -155,6 +156,8 @@ class DeliveryRequest:
     """What a sender wants of the webhook messages that are due: at most `limit`, at most `each` per host.
 
     `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
+    `callbacks` and `endpoints`: whether the sender can sign messages to the callback_url of a job, and messages to
+    registered endpoints. What it cannot sign is left to whoever can.
     """
 
     limit: int
@@ -162,6 +165,8 @@ class DeliveryRequest:
     room: Mapping[str, int] = field(default_factory=dict)
     slow: Collection[str] = ()
     slow_places: int = 0
+    callbacks: bool = True
+    endpoints: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,8 +382,25 @@ class Store(Protocol):
         """
         ...
 
+    async def add_endpoint(self, new: NewEndpoint, sealed: SealedSecret, *, actor: str) -> Endpoint:
+        """Register a receiver of alerts with its signing secret, encrypted by the caller: one commit.
+
+        From then on every commit that an alert of `core.alerts` comes from also holds a message to each active
+        endpoint whose filters match (I10). Where there is no endpoint, no commit has a statement more. `decide` pings,
+        disables, enables and removes it, its secret included; a receiver that answers 410 is disabled, with an event.
+        Raises Conflict if the id is taken.
+        """
+        ...
+
     async def report(self, report: WorkerReport) -> None:
         """A worker is there (or stops): which tasks it offers in which pool. Frees jobs that waited for a worker."""
+        ...
+
+    async def mark_silent(self, limit: int = MAX_IN_BATCH) -> list[Worker]:
+        """Notice workers that no longer report and did not stop: event `worker_silent`, once for each silence.
+
+        Safe to run many times at once. Returns those that this call noticed. If one reports again: `worker_returned`.
+        """
         ...
 
     async def record(self, event: Event) -> None:

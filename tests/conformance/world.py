@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
@@ -34,7 +35,7 @@ Record = Account | Profile | Proxy | Limit | Schedule
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 KINDS: tuple[type[Any], ...] = (
     Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery, ApiToken, Secret, Schedule,
-    ScheduleState,
+    ScheduleState, Endpoint,
 )  # fmt: skip
 URL = "https://site.test/done"
 HOLD = timedelta(seconds=60)

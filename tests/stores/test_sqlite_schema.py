@@ -100,7 +100,7 @@ def test_due_webhooks_are_found_host_by_host(tmp_path: Path) -> None:
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
-        due = plan(connection, "due_deliveries", after="", now=1, hosts=500, each=4)
+        due = plan(connection, "due_deliveries", after="", now=1, hosts=500, each=4, callbacks=1, endpoints=1)
         for step in (
             "SEARCH deliveries USING INDEX deliveries_due (host>?)",
             "SEARCH q USING INDEX deliveries_due (host>?)",

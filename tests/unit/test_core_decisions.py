@@ -140,7 +140,8 @@ def test_what_people_decide_about_jobs_is_a_legal_move() -> None:
 
 
 def test_every_action_is_about_one_kind_of_record() -> None:
-    """But for revoke (leases and tokens) and pauses (accounts and schedules)."""
+    """But for revoke (leases and tokens), pauses (accounts and schedules) and disabling (profiles and endpoints)."""
     listed = [action for actions in ACTIONS.values() for action in actions]
-    assert sorted(listed) == sorted([*Action, Action.REVOKE, Action.PAUSE, Action.RESUME])
+    twice = [Action.REVOKE, Action.PAUSE, Action.RESUME, Action.ENABLE, Action.DISABLE]
+    assert sorted(listed) == sorted([*Action, *twice])
     assert set(ACTIONS) == set(Target)

@@ -45,16 +45,16 @@ read     check get find why stats
 submit   submit
 work     claim wait report acquire renew checkpoint enter_section leave_section lease_secrets settle hand_over
 work     unresolved resolve record pace
-operate  decide expire pause_expiry promote fire heal prune take_deliveries settle_deliveries
-admin    apply create_token stored_token note_token_uses put_secret remove_secret sealed_secrets
+operate  decide expire pause_expiry promote fire heal prune take_deliveries settle_deliveries mark_silent
+admin    add_endpoint apply create_token stored_token note_token_uses put_secret remove_secret sealed_secrets
 """
 SCOPE_OF = {name: line.split()[0] for line in EXPECTED.strip().splitlines() for name in line.split()[1:]}
 
 DECISION_SCOPES = """
 review   profile.clear profile.quarantine profile.review job.approve job.requeue
 operate  profile.disable profile.enable job.cancel job.retry job.drop account.pause account.resume lease.revoke
-operate  webhook.replay schedule.pause schedule.resume schedule.run
-admin    token.revoke
+operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping
+admin    token.revoke endpoint.enable endpoint.disable endpoint.remove
 """
 DECISION_SCOPE_OF = {
     name: line.split()[0] for line in DECISION_SCOPES.strip().splitlines() for name in line.split()[1:]

@@ -23,10 +23,11 @@ from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.leases import Lease
 from leasekeeper.errors import InputError, PartlyDone, StoreUnavailable
 from leasekeeper.ports import LeaseRequest, Store
-from leasekeeper.runtime.outbox import MAX_TO_UNRESPONSIVE, Outbox, Sent, sender_of
+from leasekeeper.runtime.outbox import MAX_TO_UNRESPONSIVE, Outbox, Sender, Sent, sender_of
 from leasekeeper.runtime.sweeper import sweep_here
 from leasekeeper.stores import open_store
-from leasekeeper.webhooks.message import new_secret
+from leasekeeper.webhooks.message import new_secret, read_keys
+from leasekeeper.webhooks.sending import read_networks
 from tests.conformance.world import fleet, profile
 from tests.runtime.stage import until
 from tests.servers import closed_port
@@ -52,8 +53,11 @@ class Post:
         return await open_store(self.url, policy=self.config.policy, clock=self.clock)
 
     def outbox(self, store: Store | None = None) -> Outbox:
-        sender = sender_of(self.config.webhooks)
-        assert sender is not None
+        sender = Sender(
+            keys=read_keys(self.config.webhooks.secret),
+            networks=read_networks(self.config.webhooks.networks),
+            timeout=self.config.webhooks.timeout,
+        )
         return Outbox(store or self.store, self.config, sender)
 
     async def owe(self, *urls: str) -> list[str]:
@@ -338,7 +342,8 @@ async def test_many_hosts_that_are_silent_hold_up_nobody_else(store_url: str) ->
 
 def test_silent_hosts_get_one_message_at_a_time_and_a_part_of_the_places() -> None:
     nothing: Any = None
-    outbox = Outbox(nothing, nothing, nothing)
+    sender = Sender(keys=read_keys(SECRET), networks=(), timeout=timedelta(seconds=1))
+    outbox = Outbox(nothing, nothing, sender)
     under_way = [("busy", 4), ("less", 1), ("silent0", 1)]
     for number, host in enumerate(host for host, count in under_way for _ in range(count)):
         task: Any = number
@@ -390,9 +395,12 @@ async def test_a_sweep_sends_what_is_due(sqlite_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", [{"webhook_secret": "hunter2"}, {"webhook_networks": "here"}])
-def test_settings_that_are_wrong_are_reported_before_anything_starts(wrong: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="LEASEKEEPER_WEBHOOK_"):
-        sender_of(settings("sqlite:///x.db", **wrong).webhooks)
+async def test_settings_that_are_wrong_are_reported_before_anything_starts(
+    sqlite_url: str, wrong: dict[str, str]
+) -> None:
+    async with posting(sqlite_url) as post:
+        with pytest.raises(InputError, match="LEASEKEEPER_WEBHOOK_"):
+            await sender_of(post.store, settings(sqlite_url, **wrong))
 
 
 def test_the_secret_shows_in_no_repr_of_the_settings() -> None:

@@ -127,6 +127,8 @@ def sentence(decision: Decision, decided: "Decided") -> str:
         return f"{name} is in use: {_WHEN_IT_ENDS[decision.action]} when its present lease ends"
     if decision.action is Action.ENABLE and decided.state == ProfileState.REVIEW_REQUIRED:
         return f"{name} is now review_required: its last ending was not clean, so a person has to check it first"
+    if decision.target is Target.ENDPOINT:
+        return f"{name} is {decided.state}"
     if decision.target is Target.TOKEN:
         return f"{name} is now revoked: calls with it are refused"
     if decision.action is Action.REVOKE:

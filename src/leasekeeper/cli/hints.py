@@ -39,6 +39,7 @@ LISTS: Final = {
     "review": "reviews",
     "worker": "workers",
     "webhook": "webhooks",
+    "endpoint": "webhooks endpoints",
     "token": "tokens",
     "secret": "secrets",
     "schedule": "schedules",

@@ -14,6 +14,7 @@ import click
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import filters, given
 from leasekeeper.core.accounts import Account
+from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS, Action, Review, Target
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.jobs import Job
@@ -51,6 +52,7 @@ CHOICES: Final[Mapping[Target, Choice]] = {
     Target.SCHEDULE: Choice(kind=ScheduleState),
     Target.WEBHOOK: Choice(kind=Delivery, filters={"host": "host"}, always={"state": "exhausted"}),
     Target.TOKEN: Choice(kind=ApiToken),
+    Target.ENDPOINT: Choice(kind=Endpoint),
 }
 REVIEWS: Final = Choice(
     kind=Review,

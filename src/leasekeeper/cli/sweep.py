@@ -19,6 +19,7 @@ WORDS: Final = {
     "fired": "jobs of schedules made",
     "pruned": "pruned",
     "overdue": "overdue browsers ended",
+    "silent": "silent workers noticed",
     "reports": "reports of keepers kept",
     "webhooks": "webhooks delivered",
     "webhooks_failed": "webhooks not delivered",

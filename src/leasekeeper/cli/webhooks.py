@@ -1,10 +1,11 @@
-"""`leasekeeper webhooks`: messages to callback URLs and their delivery; list, show, replay, secret."""
+"""`leasekeeper webhooks`: messages to callback URLs and registered endpoints, and their delivery."""
 
 from typing import Final
 
 import click
 
 from leasekeeper.cli.decisions import decide_selected
+from leasekeeper.cli.endpoints import attach
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
 from leasekeeper.cli.output import View, answer_json, answer_page, answer_records
 from leasekeeper.cli.selection import CHOICES, Selection, selecting
@@ -27,16 +28,18 @@ VIEW = View(
         Column[Delivery]("CREATED", "created_at", spare=6),
         Column[Delivery]("ENDED", "ended_at", spare=9),
         Column[Delivery]("NEXT", lambda d: d.due_at if d.state is DeliveryState.PENDING else None, spare=4),
+        Column[Delivery]("ENDPOINT", "endpoint_id", spare=10),
         Column[Delivery]("JOB", "job_id", spare=8, least=SHORT_IDS[0], id=True),
     ),
     empty="no job with a callback_url has ended yet",
 )
 
-command = noun("webhooks", "Webhooks: the messages that are sent to the callback_url of a job when it ends.")
+command = noun("webhooks", "Webhooks: messages to the callback_url of a job when it ends, and to registered endpoints.")
+attach(command)
 
 
 @command.command("list")
-@filters(Delivery, state="state", job="job_id", host="host")
+@filters(Delivery, state="state", job="job_id", host="host", endpoint="endpoint_id")
 @paging
 @output
 def list_webhooks(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:

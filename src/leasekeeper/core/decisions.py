@@ -26,6 +26,7 @@ class Target(StrEnum):
     WEBHOOK = "webhook"
     TOKEN = "token"  # noqa: S105 - the name of a kind of record
     SCHEDULE = "schedule"
+    ENDPOINT = "endpoint"
 
 
 class Action(StrEnum):
@@ -44,6 +45,8 @@ class Action(StrEnum):
     REVOKE = "revoke"
     REPLAY = "replay"
     RUN = "run"
+    PING = "ping"
+    REMOVE = "remove"
 
 
 _P = ProfileState
@@ -87,6 +90,7 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.WEBHOOK: (Action.REPLAY,),
     Target.TOKEN: (Action.REVOKE,),
     Target.SCHEDULE: (Action.PAUSE, Action.RESUME, Action.RUN),
+    Target.ENDPOINT: (Action.ENABLE, Action.DISABLE, Action.PING, Action.REMOVE),
 }
 
 

@@ -29,6 +29,7 @@ MAX_ATTEMPTS: Final = len(DELAYS) + 1
 SPREAD: Final = 0.1
 LONGEST_WAIT: Final = timedelta(days=1)
 GONE: Final = 410
+CLOSED: Final = "not sent: its endpoint is disabled or was removed"
 VANISHED: Final = "whoever sent it last vanished before it was known what came of it"
 
 
@@ -37,13 +38,15 @@ class Delivery:
     """One message that is owed to a webhook. While somebody sends it, it is due again only after their time.
 
     `answer` is what the last attempt led to, as a sentence. `host` is where it goes: no host holds up the others.
+    It goes to the callback_url of a job, or to a registered endpoint (`endpoint_id`), signed with that one's secret.
     `attempts` counts all of them, so that none is taken for another; `spent` are those from before a person had it sent
     once more.
     """
 
     seq: int = 0
     delivery_id: str
-    job_id: JobId
+    job_id: JobId | None = None
+    endpoint_id: str | None = None
     type: str
     url: str
     host: str
@@ -92,6 +95,11 @@ def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
         before = f"; the answer before: {delivery.answer}" if delivery.answer else ""
         return _over(delivery, DeliveryState.EXHAUSTED, VANISHED + before, now)
     return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
+
+
+def unsendable(delivery: Delivery, *, now: datetime) -> Delivery:
+    """The delivery of an endpoint that takes none any more."""
+    return _over(delivery, DeliveryState.EXHAUSTED, CLOSED, now)
 
 
 def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter: float) -> Delivery | None:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.secrets import Secret
@@ -111,12 +112,14 @@ OPERATIONS: Final[Mapping[str, Needs]] = {
     "fire": Needs(Scope.OPERATE, Reach.FLEET),
     "heal": Needs(Scope.OPERATE, Reach.FLEET),
     "prune": Needs(Scope.OPERATE, Reach.FLEET),
+    "mark_silent": Needs(Scope.OPERATE, Reach.FLEET),
     "take_deliveries": Needs(Scope.OPERATE, Reach.FLEET),
     "settle_deliveries": Needs(Scope.OPERATE, Reach.FLEET),
     "apply": Needs(Scope.ADMIN, Reach.FLEET),
     "create_token": Needs(Scope.ADMIN, Reach.FLEET),
     "stored_token": Needs(Scope.ADMIN, Reach.FLEET),
     "note_token_uses": Needs(Scope.ADMIN, Reach.FLEET),
+    "add_endpoint": Needs(Scope.ADMIN, Reach.FLEET),
     "put_secret": Needs(Scope.ADMIN, Reach.FLEET),
     "remove_secret": Needs(Scope.ADMIN, Reach.FLEET),
     "sealed_secrets": Needs(Scope.ADMIN, Reach.FLEET),
@@ -148,6 +151,10 @@ DECISIONS: Final[Mapping[tuple[Target, Action], Needs]] = {
     (Target.SCHEDULE, Action.PAUSE): _OPERATE_FLEET,
     (Target.SCHEDULE, Action.RESUME): _OPERATE_FLEET,
     (Target.SCHEDULE, Action.RUN): _OPERATE_FLEET,
+    (Target.ENDPOINT, Action.ENABLE): _ADMIN,
+    (Target.ENDPOINT, Action.DISABLE): _ADMIN,
+    (Target.ENDPOINT, Action.PING): _OPERATE_FLEET,
+    (Target.ENDPOINT, Action.REMOVE): _ADMIN,
 }
 
 
@@ -190,8 +197,8 @@ class StoredToken:
 
 
 def to_read(kind: type) -> Needs:
-    """What reading records of this kind needs: tokens and secrets are the admin's business."""
-    return _ADMIN if kind in (ApiToken, Secret) else OPERATIONS["find"]
+    """What reading records of this kind needs: tokens, secrets and endpoints are the admin's business."""
+    return _ADMIN if kind in (ApiToken, Secret, Endpoint) else OPERATIONS["find"]
 
 
 def to_acquire(purpose: Purpose) -> Needs:

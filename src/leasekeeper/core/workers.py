@@ -12,6 +12,7 @@ class Worker:
 
     `engine` is the major version of its browser, `version` that of its Leasekeeper.
     `unwell_reason`: why its machine cannot run any job now (see `core.machine`); it claims none meanwhile.
+    `silent_since`: when a sweep noticed that it no longer reports, though it did not say that it stops.
     """
 
     worker_id: WorkerId
@@ -26,6 +27,7 @@ class Worker:
     stopped_at: datetime | None = None
     unwell_reason: str | None = None
     unwell_since: datetime | None = None
+    silent_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

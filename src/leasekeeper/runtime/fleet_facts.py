@@ -19,7 +19,6 @@ from leasekeeper.errors import InputError
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Store
 from leasekeeper.runtime.outbox import sender_of
-from leasekeeper.runtime.secrets import webhook_settings
 from leasekeeper.version import __version__
 
 T = TypeVar("T")
@@ -95,14 +94,14 @@ async def webhook_facts(store: Store, config: Config) -> WebhookFacts:
     """Whether webhooks could be sent from here, and what is owed."""
     problem = ""
     try:
-        sender = sender_of(await webhook_settings(store, config))
+        sender = await sender_of(store, config)
     except InputError as error:
         sender, problem = None, error.message
     stats = await store.stats()
     jobs = await recent_jobs(store, stats.now)
     return WebhookFacts(
         now=stats.now,
-        secret=sender is not None,
+        secret=sender is not None and sender.keys is not None,
         problem=problem,
         callbacks=any(job.callback_url for job in jobs),
         pending=stats.webhooks.get("pending", 0),

@@ -8,15 +8,17 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from leasekeeper.config import Config, WebhookConfig
+from leasekeeper.config import Config
 from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryState
-from leasekeeper.errors import NoWebhookSecret
+from leasekeeper.errors import InputError, NoWebhookSecret
 from leasekeeper.ports import DeliveryRequest, Store
 from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.secrets import endpoint_keys_of, webhook_settings
 from leasekeeper.webhooks.message import Keys, body_of, read_keys, signature_headers
 from leasekeeper.webhooks.sending import Network, post, read_networks
 
@@ -40,21 +42,38 @@ _Sending = asyncio.Task[Attempt]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """How one message is sent. Created once, so that a wrong setting is an error at the start."""
+    """How one message is sent. Created once, so that a wrong setting is an error at the start.
 
-    keys: Keys
+    `keys` sign messages to the callback_url of a job, `endpoint_keys` finds those of a registered endpoint. None: this
+    process cannot sign such messages, and leaves them to others.
+    """
+
+    keys: Keys | None
+    endpoint_keys: Callable[[str], Awaitable[Keys]] | None = None
     networks: tuple[Network, ...]
     timeout: timedelta
+
+    @property
+    def complete(self) -> bool:
+        """Whether it can sign every message."""
+        return self.keys is not None and self.endpoint_keys is not None
+
+    async def _keys(self, delivery: Delivery) -> Keys:
+        if delivery.endpoint_id is not None and self.endpoint_keys is not None:
+            return await self.endpoint_keys(delivery.endpoint_id)
+        if delivery.endpoint_id is None and self.keys is not None:
+            return self.keys
+        raise NoWebhookSecret("this process has no secret to sign it with")
 
     async def send(self, delivery: Delivery) -> Attempt:
         """One attempt. Never raises: an attempt without a recorded outcome would be retried for ever."""
         try:
             body = body_of(delivery)
-            headers = signature_headers(self.keys, delivery.delivery_id, datetime.now(UTC), body)
+            headers = signature_headers(await self._keys(delivery), delivery.delivery_id, datetime.now(UTC), body)
             seconds = self.timeout.total_seconds()
             answer = await post(delivery.url, headers, body, seconds=seconds, networks=self.networks)
         except Exception as error:  # noqa: BLE001 - see above
-            kind = type(error).__name__
+            kind = error.message if isinstance(error, InputError) else type(error).__name__
             _LOG.warning("webhook %s could not be sent: %s", delivery.delivery_id, kind)
             return Attempt(delivery_id=delivery.delivery_id, number=delivery.attempts, answer=f"not sent: {kind}")
         return Attempt(
@@ -66,11 +85,15 @@ class Sender:
         )
 
 
-def sender_of(config: WebhookConfig) -> Sender | None:
-    """The sender for these settings; None without a secret. Raises InputError if a setting is wrong."""
-    networks = read_networks(config.networks)
-    keys = read_keys(config.secret)
-    return None if keys is None else Sender(keys=keys, networks=networks, timeout=config.timeout)
+async def sender_of(store: Store, config: Config) -> Sender | None:
+    """The sender for these settings; None if it could sign nothing. Raises InputError if a setting is wrong."""
+    settings = await webhook_settings(store, config)
+    networks = read_networks(settings.networks)
+    keys = read_keys(settings.secret)
+    endpoint_keys = await endpoint_keys_of(store, config.secrets)
+    if keys is None and endpoint_keys is None:
+        return None
+    return Sender(keys=keys, endpoint_keys=endpoint_keys, networks=networks, timeout=settings.timeout)
 
 
 async def check_somebody_sends(store: Store) -> None:
@@ -80,7 +103,8 @@ async def check_somebody_sends(store: Store) -> None:
     tried = stats.webhooks_tried_at is not None and stats.webhooks_tried_at > stats.now - LATE
     if late and not tried:
         raise NoWebhookSecret(
-            "webhooks are overdue, no process sends them, and LEASEKEEPER_WEBHOOK_SECRET is not set here"
+            "webhooks are overdue, no process sends them, and LEASEKEEPER_WEBHOOK_SECRET is not set here "
+            "(or LEASEKEEPER_SECRET_KEY, if they go to registered endpoints)"
         )
 
 
@@ -161,7 +185,15 @@ class Outbox:
         room = {host: max(0, MAX_PER_HOST - count) for host, count in busy.items()}
         room |= {host: 0 if host in busy else 1 for host in unresponsive}
         places = MAX_TO_UNRESPONSIVE - sum(count for host, count in busy.items() if host in unresponsive)
-        return DeliveryRequest(limit=space, each=MAX_PER_HOST, room=room, slow=unresponsive, slow_places=places)
+        return DeliveryRequest(
+            limit=space,
+            each=MAX_PER_HOST,
+            room=room,
+            slow=unresponsive,
+            slow_places=places,
+            callbacks=self.sender.keys is not None,
+            endpoints=self.sender.endpoint_keys is not None,
+        )
 
     async def _record_ended(self, sent: Sent) -> None:
         """Record the attempts that ended. What the store could not record now is recorded at the next call."""

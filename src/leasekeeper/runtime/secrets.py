@@ -3,16 +3,23 @@
 A proxy's secret is handed out by the store to the holder of a live lease alone.
 """
 
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from leasekeeper.browsers.secrets import read_credentials, resolve_credentials
 from leasekeeper.config import Config, SecretConfig, WebhookConfig
+from leasekeeper.core.alerts import secret_of
 from leasekeeper.core.browsers import Credentials
 from leasekeeper.core.secrets import secret_name
-from leasekeeper.encryption import open_lease_secret, read_keyring
+from leasekeeper.encryption import Keyring, open_lease_secret, read_keyring
 from leasekeeper.errors import SecretNotFound
 from leasekeeper.ports import Grant, Store
+from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.threads import run_in_thread
+from leasekeeper.webhooks.message import Keys, read_keys
+
+KEYS_KEPT_SECONDS: Final = 10.0
 
 
 async def proxy_credentials(store: Store, grant: Grant, config: SecretConfig) -> Credentials | None:
@@ -31,6 +38,37 @@ async def proxy_credentials(store: Store, grant: Grant, config: SecretConfig) ->
 async def webhook_settings(store: Store, config: Config) -> WebhookConfig:
     """The settings of webhooks with the values of the secrets that they name."""
     return replace(config.webhooks, secret=await _resolved(store, config.webhooks.secret, config.secrets))
+
+
+@dataclass(slots=True)
+class _EndpointKeys:
+    """The signing keys of registered endpoints, each remembered for a few seconds: a changed secret soon counts."""
+
+    store: Store
+    keyring: Keyring
+    _known: dict[str, tuple[float, Keys]] = field(default_factory=dict)
+
+    async def __call__(self, endpoint_id: str) -> Keys:
+        now = boot_time()
+        at, keys = self._known.get(endpoint_id, (0.0, None))
+        if keys is None or now > at + KEYS_KEPT_SECONDS:
+            keys = await self._read(secret_of(endpoint_id))
+            self._known[endpoint_id] = (now, keys)
+        return keys
+
+    async def _read(self, name: str) -> Keys:
+        sealed = await self.store.sealed_secrets([name])
+        keys = read_keys(self.keyring.open(sealed[0]), f"secret {name}") if sealed else None
+        if keys is None:
+            raise _not_there(name)
+        return keys
+
+
+async def endpoint_keys_of(store: Store, config: SecretConfig) -> Callable[[str], Awaitable[Keys]] | None:
+    """What finds the signing keys of an endpoint; None if no key for stored secrets is set here."""
+    if not config.keys and not config.file:
+        return None
+    return _EndpointKeys(store, await run_in_thread(read_keyring, config))
 
 
 async def _resolved(store: Store, text: str, config: SecretConfig) -> str:

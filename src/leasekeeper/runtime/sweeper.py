@@ -27,7 +27,6 @@ from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, check_somebody_sends, sender_of
 from leasekeeper.runtime.scheduler import fire_due
-from leasekeeper.runtime.secrets import webhook_settings
 from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
 
@@ -48,6 +47,7 @@ class Swept:
     fired: int = 0
     overdue: int = 0
     pruned: int = 0
+    silent: int = 0
     reports: int = 0
     webhooks: int = 0
     webhooks_failed: int = 0
@@ -73,9 +73,18 @@ async def nothing_known(_lease: Lease) -> LostFacts:
 
 
 async def _sweep(
-    store: Store, config: Config, facts: Callable[[Lease], Awaitable[LostFacts]], *, seen: datetime | None, prune: bool
+    store: Store,
+    config: Config,
+    facts: Callable[[Lease], Awaitable[LostFacts]],
+    *,
+    seen: datetime | None,
+    prune: bool,
+    quiet_counts: bool,
 ) -> Swept:
-    """One pass over everything. Only leases that had expired when the store's clock was `seen` are ended."""
+    """One pass over everything. Only leases that had expired when the store's clock was `seen` are ended.
+
+    `quiet_counts`: the clock can be trusted to say how long a worker did not report.
+    """
     expired = resolved = 0
     for _ in range(MAX_BATCHES):
         ended = len(await store.expire(seen=seen)) if seen is not None else 0
@@ -86,8 +95,16 @@ async def _sweep(
             break
     promoted = await _batches(store.promote)
     healed = await store.heal()
+    silent = await _batches(lambda: _mark_silent(store)) if quiet_counts else 0
     pruned = await _batches(lambda: store.prune(config.retention)) if prune else 0
-    return Swept(expired=expired, resolved=resolved, promoted=promoted, healed=healed, pruned=pruned)
+    return Swept(expired=expired, resolved=resolved, promoted=promoted, healed=healed, pruned=pruned, silent=silent)
+
+
+async def _mark_silent(store: Store) -> int:
+    silent = await store.mark_silent()
+    for worker in silent:
+        _LOG.warning("worker %s no longer reports; its last report was at %s", worker.worker_id, worker.heartbeat_at)
+    return len(silent)
 
 
 async def _batches(operation: Callable[[], Awaitable[int]]) -> int:
@@ -134,7 +151,7 @@ async def sweep_here(store: Store, config: Config) -> Swept:
     await sweeper.check_clock()
     swept = await sweeper.tick()
     try:
-        sender = sender_of(await webhook_settings(store, config))
+        sender = await sender_of(store, config)
     except InputError as error:
         raise PartlyDone(f"the sweep is done, but webhooks were not sent: {error}", stopped_by=error.code) from error
     if sender is None:
@@ -180,7 +197,9 @@ class Sweeper:
         if prune or paused:
             self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
         overdue = await self.end_overdue_browsers()
-        swept = await _sweep(self._store, self._config, self._facts, seen=seen, prune=prune)
+        swept = await _sweep(
+            self._store, self._config, self._facts, seen=seen, prune=prune, quiet_counts=not (first or paused)
+        )
         fired = await fire_due(self._store, self._trouble)
         delivered = await self._reports.deliver(self._store) if self._reports is not None else 0
         if prune and self._reports is not None:

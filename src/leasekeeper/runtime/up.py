@@ -17,7 +17,6 @@ from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, Sender, check_somebody_sends, sender_of
-from leasekeeper.runtime.secrets import webhook_settings
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.sweeper import Sweeper
 from leasekeeper.runtime.worker import Worker, WorkerOptions
@@ -55,7 +54,7 @@ async def work(
     stop = stop or Shutdown(config.browsers.stop_grace)
     opened = await open_store(config.store, policy=config.policy)
     try:
-        sender = sender_of(await webhook_settings(opened, config)) if sweep else None
+        sender = await sender_of(opened, config) if sweep else None
         worker = Worker(
             app,
             opened,
@@ -98,8 +97,12 @@ def background_tasks(
 ) -> tuple[Coroutine[None, None, None], ...]:
     """The background tasks of `up`: the sweeper, and the sender of webhooks or a warning that nobody sends."""
     reports = LostRunReports(Path(config.browsers.data_dir))
-    sending = Outbox(store, config, sender, trouble).run(over) if sender else _warn_if_nobody_sends(store, over)
-    return Sweeper(store, config, reports=reports, trouble=trouble).run(over), sending
+    tasks = [Sweeper(store, config, reports=reports, trouble=trouble).run(over)]
+    if sender is not None:
+        tasks.append(Outbox(store, config, sender, trouble).run(over))
+    if sender is None or not sender.complete:
+        tasks.append(_warn_if_nobody_sends(store, over))
+    return tuple(tasks)
 
 
 async def _warn_if_nobody_sends(store: Store, over: asyncio.Event) -> None:

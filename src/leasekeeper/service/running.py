@@ -9,7 +9,6 @@ from leasekeeper.core.tokens import ApiToken, Scope
 from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.outbox import sender_of
-from leasekeeper.runtime.secrets import webhook_settings
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.up import background_tasks, wait_for_end
 from leasekeeper.service.app import make_app
@@ -38,7 +37,7 @@ async def run_server(
     stop = stop or Shutdown(GRACE)
     store = await open_store(config.store, policy=config.policy)
     try:
-        sender = sender_of(await webhook_settings(store, config))
+        sender = await sender_of(store, config)
         service = Service(store, config, hosts=hosts)
         stop.listen()
         over = asyncio.Event()

@@ -10,8 +10,9 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from leasekeeper.core.deliveries import Delivery
@@ -21,6 +22,8 @@ from leasekeeper.wire.encoding import encode_time
 PREFIX: Final = "whsec_"
 MIN_BYTES, MAX_BYTES = 24, 64
 MAX_KEYS: Final = 8
+MAX_DIGITS: Final = 12
+TOLERANCE: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +33,19 @@ class Keys:
     keys: tuple[bytes, ...] = field(repr=False)
 
 
-def read_keys(text: str) -> Keys | None:
-    """Parse a setting: `whsec_…`, several separated by spaces. None if it is empty."""
+def read_keys(text: str, name: str = "LEASEKEEPER_WEBHOOK_SECRET") -> Keys | None:
+    """Parse the value of setting `name`: `whsec_…`, several separated by spaces. None if it is empty."""
     words = text.split()
     if not words:
         return None
     if len(words) > MAX_KEYS:
-        raise InputError(f"LEASEKEEPER_WEBHOOK_SECRET has {len(words)} secrets; the maximum is {MAX_KEYS}")
-    return Keys(tuple(_key(number, word) for number, word in enumerate(words, 1)))
+        raise InputError(f"{name} has {len(words)} secrets; the maximum is {MAX_KEYS}")
+    return Keys(tuple(_key(name, number, word) for number, word in enumerate(words, 1)))
 
 
-def _key(number: int, word: str) -> bytes:
+def _key(name: str, number: int, word: str) -> bytes:
     wrong = NoWebhookSecret(
-        f"secret {number} of LEASEKEEPER_WEBHOOK_SECRET must be written as {PREFIX} and the base64 of {MIN_BYTES} to "
-        f"{MAX_BYTES} bytes"
+        f"secret {number} of {name} must be written as {PREFIX} and the base64 of {MIN_BYTES} to {MAX_BYTES} bytes"
     )
     if not word.startswith(PREFIX):
         raise wrong
@@ -77,3 +79,18 @@ def signature_headers(keys: Keys, message_id: str, at: datetime, body: bytes) ->
         "webhook-timestamp": seconds,
         "webhook-signature": " ".join(f"v1,{base64.b64encode(each).decode()}" for each in signatures),
     }
+
+
+def verify(keys: Keys, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
+    """Why a message that arrived is not to be trusted; None if it is. Names of headers are lower case."""
+    message_id, seconds = headers.get("webhook-id"), headers.get("webhook-timestamp", "")
+    if not message_id or not seconds.isdecimal() or len(seconds) > MAX_DIGITS:
+        return "it has no webhook-id or webhook-timestamp"
+    if abs(now.timestamp() - int(seconds)) > TOLERANCE.total_seconds():
+        return "its timestamp is more than 5 minutes off"
+    at = datetime.fromtimestamp(int(seconds), UTC)
+    expected = signature_headers(keys, message_id, at, body)["webhook-signature"].split()
+    given = headers.get("webhook-signature", "").split()
+    if not any(hmac.compare_digest(one.encode(), other.encode()) for one in expected for other in given):
+        return "its signature does not match the secret"
+    return None

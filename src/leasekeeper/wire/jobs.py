@@ -45,11 +45,12 @@ _WEB_ADDRESS: Final = (
 )
 
 
-def _check_web_address(text: str) -> str | None:
+def web_address_fault(text: str) -> str | None:
+    """Why no webhook can be sent to this address; None if one can."""
     from urllib.parse import urlsplit
 
     sentence = f"must be {_WEB_ADDRESS}"
-    if not text.isascii() or " " in text or "\\" in text:
+    if len(text) > MAX_URL_LENGTH or not text.isascii() or " " in text or "\\" in text:
         return sentence
     try:
         parts = urlsplit(text)
@@ -65,7 +66,7 @@ def _check_web_address(text: str) -> str | None:
     return None
 
 
-WEB_ADDRESS: Final = Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=_check_web_address)
+WEB_ADDRESS: Final = Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=web_address_fault)
 
 
 def labels(what: str) -> Field:

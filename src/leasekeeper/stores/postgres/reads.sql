@@ -157,6 +157,7 @@ SELECT h.host, d.delivery_id, d.due_at FROM hosts h
 LEFT JOIN LATERAL (
     SELECT q.delivery_id, q.due_at FROM deliveries q
     WHERE q.ended_at IS NULL AND q.host = h.host AND q.due_at <= :now
+      AND CASE WHEN q.endpoint_id IS NULL THEN CAST(:callbacks AS integer) ELSE CAST(:endpoints AS integer) END = 1
     ORDER BY q.due_at, q.seq
     LIMIT :each
 ) d ON TRUE
@@ -186,3 +187,10 @@ AND CAST(t.labels AS jsonb) ->> CAST(:label_name AS text) = CAST(:label_value AS
 AND t.profile_id IN (
     SELECT p.profile_id FROM profiles p WHERE CAST(p.labels AS jsonb) ->> CAST(:label_name AS text) = CAST(:label_value AS text)
 );
+
+-- name: lock_endpoints
+SELECT * FROM endpoints WHERE endpoint_id IN :ids[] ORDER BY endpoint_id FOR UPDATE;
+
+-- name: lock_silent_workers
+SELECT * FROM workers WHERE stopped_at IS NULL AND silent_since IS NULL AND heartbeat_at <= :since
+ORDER BY incarnation LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED;

@@ -53,11 +53,11 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at, answer,
-    ended_at
+    delivery_id, job_id, endpoint_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at,
+    answer, ended_at
 ) SELECT
-    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at, answer,
-    ended_at
+    delivery_id, job_id, endpoint_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at,
+    answer, ended_at
 FROM json_populate_recordset(NULL::deliveries, :rows);
 
 -- name: update_deliveries
@@ -75,15 +75,21 @@ WHERE t.ended_at IS NULL AND t.due_at > r.latest;
 -- name: put_workers
 INSERT INTO workers (
     incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
-    unwell_reason, unwell_since
+    unwell_reason, unwell_since, silent_since
 ) SELECT
     incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
-    unwell_reason, unwell_since
+    unwell_reason, unwell_since, silent_since
 FROM json_populate_recordset(NULL::workers, :rows)
 ON CONFLICT (incarnation) DO UPDATE SET
     pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
     engine = excluded.engine, version = excluded.version, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at,
-    unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since;
+    unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since,
+    silent_since = excluded.silent_since;
+
+-- name: silence_workers
+UPDATE workers t SET silent_since = r.silent_since
+FROM json_populate_recordset(NULL::workers, :rows) r
+WHERE t.incarnation = r.incarnation;
 
 -- name: insert_tasks
 INSERT INTO tasks (
@@ -283,3 +289,13 @@ ON CONFLICT (name) DO UPDATE SET
 
 -- name: delete_secret
 DELETE FROM secrets t USING json_to_recordset(:rows) AS r (id text) WHERE t.name = r.id;
+
+-- name: put_endpoints
+INSERT INTO endpoints (endpoint_id, url, events, description, state, reason, created_at, created_by, changed_at)
+SELECT endpoint_id, url, events, description, state, reason, created_at, created_by, changed_at
+FROM json_populate_recordset(NULL::endpoints, :rows)
+ON CONFLICT (endpoint_id) DO UPDATE SET
+    state = excluded.state, reason = excluded.reason, changed_at = excluded.changed_at;
+
+-- name: delete_endpoint
+DELETE FROM endpoints t USING json_to_recordset(:rows) AS r (id text) WHERE t.endpoint_id = r.id;

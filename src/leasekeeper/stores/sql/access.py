@@ -7,8 +7,8 @@ from leasekeeper.core.leases import LeaseRef
 from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret, check_name
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, check_new
 from leasekeeper.errors import InputError, Problem
-from leasekeeper.ports import MAX_IN_BATCH
 from leasekeeper.stores.sql import heartbeats, pacing, secrets, tokens
+from leasekeeper.stores.sql.checks import check_batch
 from leasekeeper.stores.sql.codec import clean
 from leasekeeper.stores.sql.engine import Context, Engine
 
@@ -21,13 +21,13 @@ class AccessOperations:
 
     async def create_token(self, new: NewToken, *, actor: str) -> ApiToken:
         check_new(new)
-        return await self._engine.change(lambda tx: tokens.create(tx, self._ctx, new, _who(actor)))
+        return await self._engine.change(lambda tx: tokens.create(tx, self._ctx, new, check_actor(actor)))
 
     async def stored_token(self, token_id: str) -> StoredToken | None:
         return await self._engine.view(lambda tx: tokens.stored(tx, token_id))
 
     async def note_token_uses(self, token_ids: Sequence[str]) -> None:
-        _check_batch(token_ids)
+        check_batch(token_ids, "token_ids")
         if token_ids:
             await self._engine.change(lambda tx: tokens.note_uses(tx, token_ids))
 
@@ -38,15 +38,15 @@ class AccessOperations:
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
         check_name(sealed.name)
-        return await self._engine.change(lambda tx: secrets.put(tx, self._ctx, sealed, _who(actor), replaces))
+        return await self._engine.change(lambda tx: secrets.put(tx, self._ctx, sealed, check_actor(actor), replaces))
 
     async def remove_secret(self, name: str, *, actor: str, note: str) -> None:
         if not note.strip():
             raise InputError("nothing was removed", [Problem("note", "must say why")])
-        await self._engine.change(lambda tx: secrets.remove(tx, self._ctx, name, _who(actor), clean(note)))
+        await self._engine.change(lambda tx: secrets.remove(tx, self._ctx, name, check_actor(actor), clean(note)))
 
     async def sealed_secrets(self, names: Sequence[str]) -> list[SealedSecret]:
-        _check_batch(names)
+        check_batch(names, "names")
         return await self._engine.view(lambda tx: secrets.sealed_by_name(tx, names)) if names else []
 
     async def lease_secrets(self, ref: LeaseRef) -> list[LeaseSecret]:
@@ -55,12 +55,8 @@ class AccessOperations:
         return found
 
 
-def _who(actor: str) -> str:
+def check_actor(actor: str) -> str:
+    """Who does it, as it is kept. Raises InputError if that is not said."""
     if not actor.strip():
         raise InputError("nothing was done", [Problem("actor", "must say who does it")])
     return clean(actor)
-
-
-def _check_batch(items: Sequence[object]) -> None:
-    if len(items) > MAX_IN_BATCH:
-        raise InputError(f"at most {MAX_IN_BATCH} in one call, got {len(items)}")

@@ -20,7 +20,7 @@ from leasekeeper.core.records import evolve
 from leasekeeper.core.workers import Worker, WorkerReport
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem, VersionConflict
 from leasekeeper.ports import Decided
-from leasekeeper.stores.sql.codec import encoder, from_us, to_us
+from leasekeeper.stores.sql.codec import decoder, encoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import (
     Work,
@@ -31,10 +31,12 @@ from leasekeeper.stores.sql.lanes import (
     refresh,
     save,
 )
-from leasekeeper.stores.sql.log import Log, write_event
+from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.submitting import Placer, change_job
 
 _write_worker = encoder(Worker)
+_read_worker = decoder(Worker)
+_silent_row = encoder(Worker, ("incarnation", "silent_since"))
 
 
 def check(decision: Decision) -> None:
@@ -201,7 +203,7 @@ def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
     """Keep what a worker said. The first word of a process, and its last, are events."""
     now, (rows,) = tx.clock(("worker", {"incarnation": said.incarnation}))
     log = Log(ctx, now)
-    before = rows[0] if rows else {"unwell_reason": None, "unwell_since": None}
+    before = rows[0] if rows else {"unwell_reason": None, "unwell_since": None, "silent_since": None}
     since = from_us(before["unwell_since"]) if before["unwell_since"] is not None else now
     worker = Worker(
         worker_id=said.worker_id,
@@ -223,15 +225,35 @@ def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
     if (said.unwell_reason is None) != (before["unwell_reason"] is None):
         kind = EventType.WORKER_WELL if said.unwell_reason is None else EventType.WORKER_UNWELL
         log.event(kind, worker_id=said.worker_id, data={"incarnation": said.incarnation, "reason": said.unwell_reason})
+    if before["silent_since"] is not None:
+        silent = (now - from_us(before["silent_since"])).total_seconds()
+        data = {"incarnation": said.incarnation, "pool": said.pool, "silent_seconds": silent}
+        log.event(EventType.WORKER_RETURNED, worker_id=said.worker_id, data=data)
     if said.stopping or not rows:
         kind = EventType.WORKER_STOPPED if said.stopping else EventType.WORKER_STARTED
         log.event(kind, worker_id=said.worker_id, data={"incarnation": said.incarnation, "pool": said.pool})
     log.save(tx)
 
 
-def record(tx: Tx, event: Event) -> None:
+def record(tx: Tx, ctx: Context, event: Event) -> None:
     """An event that goes with no other change."""
     now, _ = tx.clock()
-    row = write_event(evolve(event, at=now))
-    del row["seq"]
-    tx.write("insert_events", [row])
+    log = Log(ctx, now)
+    log.add(evolve(event, at=now))
+    log.save(tx)
+
+
+def mark_silent(tx: Tx, ctx: Context, limit: int) -> list[Worker]:
+    """Workers whose last report is too old, and of whom that was not noticed before."""
+    now, _ = tx.clock()
+    since = to_us(now - ctx.policy.worker_ttl)
+    (rows,) = tx.read(("lock_silent_workers", {"since": since, "limit": limit}))
+    silent = [evolve(worker, silent_since=now) for worker in map(_read_worker, rows)]
+    if silent:
+        tx.write("silence_workers", [_silent_row(worker) for worker in silent])
+    log = Log(ctx, now)
+    for worker in silent:
+        data = {"incarnation": worker.incarnation, "pool": worker.pool, "heartbeat_at": worker.heartbeat_at.isoformat()}
+        log.event(EventType.WORKER_SILENT, worker_id=worker.worker_id, data=data)
+    log.save(tx)
+    return silent

@@ -348,6 +348,24 @@ AND t.state = :state
 -- name: find_delivery__undelivered
 AND t.state <> 'delivered'
 
+-- name: find_delivery__endpoint_id
+AND t.endpoint_id = :endpoint_id
+
+-- name: find_endpoint
+SELECT * FROM endpoints t WHERE TRUE
+
+-- name: find_endpoint__after
+AND t.endpoint_id > :after
+
+-- name: find_endpoint__order
+ORDER BY t.endpoint_id LIMIT :limit
+
+-- name: find_endpoint__endpoint_id
+AND t.endpoint_id = :endpoint_id
+
+-- name: find_endpoint__state
+AND t.state = :state
+
 -- name: find_token
 SELECT token_id, name, scopes, accounts, pools, created_at, created_by, expires_at, used_at, revoked_at
 FROM tokens t WHERE TRUE

@@ -4,19 +4,22 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from leasekeeper.core.alerts import JOB_ALERTS, REVIEW_OPENED, Endpoint, names_of
 from leasekeeper.core.conflicts import REFUSED, ConflictCause, ConflictDecision, seconds_left
 from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery, host_of
 from leasekeeper.core.events import Event, EventType
-from leasekeeper.core.ids import ReviewId, RunId
-from leasekeeper.core.jobs import FINAL, Job, JobState
+from leasekeeper.core.ids import JobId, ReviewId, RunId
+from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, Refusal
 from leasekeeper.core.profiles import Lane, ProfileState
 from leasekeeper.ports import LeaseRequest
+from leasekeeper.stores.sql import alerts
+from leasekeeper.stores.sql.alerts import Alert
 from leasekeeper.stores.sql.codec import dump, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 
-write_event = encoder(Event)
+_write_event = encoder(Event)
 _write_review = encoder(Review)
 _write_delivery = encoder(Delivery)
 
@@ -24,7 +27,7 @@ _write_delivery = encoder(Delivery)
 class Log:
     """Collects the lines of one operation and writes them together."""
 
-    __slots__ = ("_at", "_ctx", "_deliveries", "_events", "_reviews", "now")
+    __slots__ = ("_at", "_ctx", "_deliveries", "_events", "_reviews", "_told", "now")
 
     def __init__(self, ctx: Context, now: datetime) -> None:
         self.now = now
@@ -33,6 +36,7 @@ class Log:
         self._events: list[dict[str, Any]] = []
         self._reviews: list[dict[str, Any]] = []
         self._deliveries: list[dict[str, Any]] = []
+        self._told: list[Job] = []
 
     def event(
         self,
@@ -68,6 +72,12 @@ class Log:
                 "data": dump(data) if data else "{}",
             }
         )
+
+    def add(self, event: Event) -> None:
+        """One line, as it is."""
+        row = _write_event(event)
+        del row["seq"]
+        self._events.append(row)
 
     def refused(self, ref: LeaseRef, what: str, why: Refusal) -> None:
         """A late write: recorded, and nothing else."""
@@ -153,25 +163,28 @@ class Log:
         self._reviews.append({**_write_review(review), "subject": subject})
 
     def owe(self, job: Job) -> None:
-        """A job that asked for a callback reached a state worth telling."""
-        if job.callback_url is None or (job.state not in FINAL and job.state is not JobState.REVIEW):
+        """A job reached a state worth telling: its own callback_url, if it has one, and endpoints that ask for it."""
+        if job.state not in JOB_ALERTS:
             return
+        self._told.append(job)
+        if job.callback_url is not None:
+            self._owe(JOB_ALERTS[job.state], job.callback_url, _job_body(job), job.job_id)
+
+    def owe_endpoint(self, endpoint: Endpoint, alert: str, job_id: str | None, body: Mapping[str, object]) -> None:
+        """A message to a registered receiver."""
+        self._owe(alert, endpoint.url, body, job_id, endpoint.endpoint_id)
+
+    def _owe(
+        self, kind: str, url: str, body: Mapping[str, object], job_id: str | None, endpoint_id: str | None = None
+    ) -> None:
         delivery = Delivery(
             delivery_id=self._ctx.new_id(),
-            job_id=job.job_id,
-            type=f"job.{job.state}",
-            url=job.callback_url,
-            host=host_of(job.callback_url),
-            body={
-                "job_id": job.job_id,
-                "account_id": job.account_id,
-                "profile_id": job.profile_id,
-                "task": job.task,
-                "state": job.state.value,
-                "attempt": job.attempt,
-                "run_id": job.run_id,
-                "stop_reason": job.stop_reason,
-            },
+            job_id=None if job_id is None else JobId(job_id),
+            endpoint_id=endpoint_id,
+            type=kind,
+            url=url,
+            host=host_of(url),
+            body=body,
             created_at=self.now,
             due_at=self.now,
         )
@@ -179,8 +192,22 @@ class Log:
         del row["seq"]
         self._deliveries.append(row)
 
+    def _owe_alerts(self, tx: Tx) -> None:
+        """Messages to the registered endpoints that ask for what this operation did."""
+        if not (self._told or self._reviews or any(map(_is_alert, self._events))) or not alerts.endpoints(tx):
+            return
+        found = [Alert(JOB_ALERTS[job.state], job.job_id, _job_body(job)) for job in self._told]
+        found += alerts.of_events(self._events)
+        if self._reviews and alerts.receivers(tx, [REVIEW_OPENED]).get(REVIEW_OPENED):
+            found += alerts.of_reviews(tx, self._reviews)
+        receivers = alerts.receivers(tx, (alert.name for alert in found))
+        for alert in found:
+            for endpoint in receivers.get(alert.name, ()):
+                self.owe_endpoint(endpoint, *alert)
+
     def save(self, tx: Tx) -> None:
         """Hand everything to the transaction."""
+        self._owe_alerts(tx)
         for name, rows in self._parts():
             if rows:
                 tx.write(name, rows)
@@ -200,4 +227,21 @@ def _current(holder: Lease) -> dict[str, object]:
         "current_run_id": holder.run_id,
         "current_worker_id": holder.worker_id,
         "current_profile_id": holder.profile_id,
+    }
+
+
+def _is_alert(row: Mapping[str, Any]) -> bool:
+    return next(names_of(row["type"], row["profile_state"]), None) is not None
+
+
+def _job_body(job: Job) -> dict[str, object]:
+    return {
+        "job_id": job.job_id,
+        "account_id": job.account_id,
+        "profile_id": job.profile_id,
+        "task": job.task,
+        "state": job.state.value,
+        "attempt": job.attempt,
+        "run_id": job.run_id,
+        "stop_reason": job.stop_reason,
     }

@@ -128,7 +128,7 @@ FROM retired_lanes WHERE profile_id IN :ids[];
 SELECT account_id, paused, pause_note, version FROM retired_accounts WHERE account_id IN :ids[];
 
 -- name: worker
-SELECT unwell_reason, unwell_since FROM workers WHERE incarnation = :incarnation;
+SELECT unwell_reason, unwell_since, silent_since FROM workers WHERE incarnation = :incarnation;
 
 -- name: all_accounts
 SELECT * FROM accounts;
@@ -270,3 +270,9 @@ WHERE r.profile_id = :profile_id AND r.token = :token;
 
 -- name: proxies_with_credentials
 SELECT proxy_id FROM proxies WHERE credentials = :credentials ORDER BY proxy_id LIMIT :limit;
+
+-- name: all_endpoints
+SELECT * FROM endpoints ORDER BY endpoint_id;
+
+-- name: open_reviews_about
+SELECT target, subject FROM reviews WHERE subject IN :subjects[] AND decided_at IS NULL;

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, TypeVar, cast
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event
@@ -65,6 +66,7 @@ _TABLES: Mapping[type, _Table] = {
     Review: _Table("find_review", "review_id"),
     Worker: _Table("find_worker", "incarnation"),
     Delivery: _Table("find_delivery", "seq"),
+    Endpoint: _Table("find_endpoint", "endpoint_id"),
     ApiToken: _Table("find_token", "token_id"),
     Secret: _Table("find_secret", "name"),
     Schedule: _Table("find_schedule", "schedule_id"),

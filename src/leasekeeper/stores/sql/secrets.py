@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from leasekeeper.core.alerts import SECRET_PREFIX
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import LeaseRef, Refusal
 from leasekeeper.core.records import evolve
@@ -42,10 +43,11 @@ def put(tx: Tx, ctx: Context, sealed: SealedSecret, actor: str, replaces: int | 
 def remove(tx: Tx, ctx: Context, name: str, actor: str, note: str) -> None:
     """Delete a secret that no proxy names."""
     # Under the fleet's lock: an `apply` under way may be about to name it.
-    now, (_, rows, proxies) = tx.clock(
+    now, (_, rows, proxies, endpoints) = tx.clock(
         ("lock_fleet", {}),
         ("lock_secrets", {"names": [name]}),
         ("proxies_with_credentials", {"credentials": REFERENCE + name, "limit": _MAX_NAMED}),
+        ("lock_endpoints", {"ids": [name.removeprefix(SECRET_PREFIX)]}),
     )
     if not rows:
         raise NotFound(f"there is no secret {name}", what="secret", id=name)
@@ -53,6 +55,11 @@ def remove(tx: Tx, ctx: Context, name: str, actor: str, note: str) -> None:
         named = ", ".join(row["proxy_id"] for row in proxies)
         raise Conflict(
             f"secret {name} is in use by proxy {named}: change its credentials first, then remove the secret",
+            cause=ConflictReason.SECRET_IN_USE,
+        )
+    if endpoints and name.startswith(SECRET_PREFIX):
+        raise Conflict(
+            f"secret {name} signs the webhooks of endpoint {endpoints[0]['endpoint_id']}: remove that endpoint instead",
             cause=ConflictReason.SECRET_IN_USE,
         )
     tx.write("delete_secret", [{"id": name}])

@@ -7,14 +7,26 @@ the others. No host holds up the rest: each gives its first few.
 from collections.abc import Sequence
 from datetime import timedelta
 
+from leasekeeper.core.alerts import EndpointState
 from leasekeeper.core.decisions import Decision
-from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryState, after_attempt, replayed, taken
+from leasekeeper.core.deliveries import (
+    GONE,
+    Attempt,
+    Delivery,
+    DeliveryState,
+    after_attempt,
+    replayed,
+    taken,
+    unsendable,
+)
 from leasekeeper.core.events import EventType
 from leasekeeper.core.records import evolve
 from leasekeeper.errors import IllegalTransition, NotFound
 from leasekeeper.ports import Decided, DeliveryRequest
+from leasekeeper.stores.sql.alerts import endpoints
 from leasekeeper.stores.sql.codec import clean, decoder, encoder, to_us
-from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.endpoints import disable_gone
+from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.log import Log
 
 read_delivery = decoder(Delivery)
@@ -28,7 +40,9 @@ def due(tx: Tx, after: str, look: DeliveryRequest) -> tuple[list[str], str | Non
     """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
     more hosts than one read takes in."""
     now, _ = tx.clock()
-    (rows,) = tx.read(("due_deliveries", {"after": after, "now": to_us(now), "hosts": MAX_HOSTS, "each": look.each}))
+    asked = {"after": after, "now": to_us(now), "hosts": MAX_HOSTS, "each": look.each}
+    asked |= {"callbacks": int(look.callbacks), "endpoints": int(look.endpoints)}
+    (rows,) = tx.read(("due_deliveries", asked))
     hosts = sorted({row["host"] for row in rows})
     places: dict[str, int] = {}
     ranked = []
@@ -49,8 +63,11 @@ def due(tx: Tx, after: str, look: DeliveryRequest) -> tuple[list[str], str | Non
 def take(tx: Tx, ctx: Context, ids: Sequence[str], hold: timedelta) -> list[Delivery]:
     """Take those of the messages that are still due and that nobody else is taking."""
     now, (rows,) = tx.clock(("lock_deliveries_free", {"ids": ids}))
+    active = {each.endpoint_id for each in endpoints(tx) if each.state is EndpointState.ACTIVE}
     found = [
         taken(delivery, now=now, hold=hold)
+        if delivery.endpoint_id is None or delivery.endpoint_id in active
+        else unsendable(delivery, now=now)
         for delivery in map(read_delivery, rows)
         if delivery.state is DeliveryState.PENDING and delivery.due_at <= now
     ]
@@ -68,7 +85,10 @@ def settle(tx: Tx, ctx: Context, attempts: Sequence[Attempt]) -> list[Delivery]:
     """Keep what came of attempts. Those that make no difference any more are left out of the answer."""
     # If there are several of one message, that it was accepted counts most, then the newest.
     wanted = {attempt.delivery_id: attempt for attempt in sorted(attempts, key=lambda a: (a.accepted, a.number))}
-    now, (rows,) = tx.clock(("lock_deliveries", {"ids": sorted(wanted)}))
+    gone = any(attempt.status == GONE for attempt in attempts)
+    # The fleet's lock comes before all others: a receiver that is gone may be an endpoint to disable.
+    queries: list[tuple[str, Params]] = [("lock_fleet", {})] if gone else []
+    now, (*_, rows) = tx.clock(*queries, ("lock_deliveries", {"ids": sorted(wanted)}))
     log = Log(ctx, now)
     changed = []
     for delivery in map(read_delivery, rows):
@@ -82,6 +102,9 @@ def settle(tx: Tx, ctx: Context, attempts: Sequence[Attempt]) -> list[Delivery]:
             _tell(log, EventType.WEBHOOK_DELIVERED if delivered else EventType.WEBHOOK_EXHAUSTED, after)
     if changed:
         tx.write("update_deliveries", [_changed(delivery) for delivery in changed])
+    left = {each.endpoint_id for each in changed if wanted[each.delivery_id].status == GONE and each.endpoint_id}
+    if left:
+        disable_gone(tx, log, left)
     log.save(tx)
     return changed
 

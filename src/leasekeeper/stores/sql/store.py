@@ -14,7 +14,6 @@ from itertools import islice
 from typing import NamedTuple, TypeVar, assert_never
 
 from leasekeeper.core.decisions import Decision, Target
-from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.jobs import JobSpec
@@ -29,7 +28,6 @@ from leasekeeper.ports import (
     MAX_IN_BATCH,
     ClaimRequest,
     Decided,
-    DeliveryRequest,
     Fired,
     Grant,
     HandedOver,
@@ -48,6 +46,7 @@ from leasekeeper.stores.sql import (
     claiming,
     configuring,
     deciding,
+    endpoints,
     hand_over,
     heartbeats,
     meeting,
@@ -64,6 +63,7 @@ from leasekeeper.stores.sql.batching import Batcher
 from leasekeeper.stores.sql.codec import clean
 from leasekeeper.stores.sql.engine import Context, Engine, Tx
 from leasekeeper.stores.sql.lanes import read_lease
+from leasekeeper.stores.sql.outbox import OutboxOperations
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wire.jobs import fingerprint
 
@@ -137,7 +137,7 @@ class _Changed(NamedTuple):
     unfinished: bool
 
 
-class SqlStore(AccessOperations):
+class SqlStore(AccessOperations, OutboxOperations):
     """A store on SQL. See ports.Store for what each operation guarantees."""
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
@@ -370,6 +370,8 @@ class SqlStore(AccessOperations):
                 operation = sending.replay
             case Target.TOKEN:
                 operation = tokens.revoke
+            case Target.ENDPOINT:
+                operation = endpoints.decide
             case Target.SCHEDULE:
                 operation = scheduling.decide_schedule
             case Target.LEASE:
@@ -388,19 +390,6 @@ class SqlStore(AccessOperations):
             raise NotFound(f"there is no live lease {decision.id}", what="lease", id=decision.id)
         return Decided(state=lease.status, version=0)
 
-    async def take_deliveries(self, look: DeliveryRequest, hold: timedelta, *, after: str = "") -> Page[Delivery]:
-        if not 1 <= look.limit <= MAX_IN_BATCH or look.each < 1:
-            raise InputError(f"one takes 1 to {MAX_IN_BATCH} webhooks, at least 1 of each host")
-        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, look))
-        taken = await self._engine.change(lambda tx: sending.take(tx, self._ctx, ids, hold)) if ids else []
-        return Page(items=taken, after=more)
-
-    async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
-        checks.check_batch(attempts, "attempts")
-        if not attempts:
-            return []
-        return await self._engine.change(lambda tx: sending.settle(tx, self._ctx, attempts))
-
     async def report(self, report: WorkerReport) -> None:
         await self._engine.change(lambda tx: deciding.report(tx, self._ctx, report))
         if report.tasks and not report.stopping:
@@ -418,7 +407,7 @@ class SqlStore(AccessOperations):
 
     async def record(self, event: Event) -> None:
         checks.check_kept("the event was not recorded", [("data", event.data)])
-        await self._engine.change(lambda tx: deciding.record(tx, event))
+        await self._engine.change(lambda tx: deciding.record(tx, self._ctx, event))
 
     async def get(self, kind: type[T], record_id: str) -> T:
         return await self._engine.view(lambda tx: reading.get(tx, self._ctx, kind, record_id))

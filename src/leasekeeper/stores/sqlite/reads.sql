@@ -95,6 +95,7 @@ SELECT h.host, d.delivery_id, d.due_at FROM hosts h
 LEFT JOIN deliveries d ON d.seq IN (
     SELECT q.seq FROM deliveries q
     WHERE q.ended_at IS NULL AND q.host = h.host AND q.due_at <= :now
+      AND CASE WHEN q.endpoint_id IS NULL THEN CAST(:callbacks AS integer) ELSE CAST(:endpoints AS integer) END = 1
     ORDER BY q.due_at, q.seq
     LIMIT :each
 )
@@ -122,3 +123,10 @@ AND EXISTS (SELECT 1 FROM json_each(t.labels) e WHERE e.key = :label_name AND e.
 AND t.profile_id IN (
     SELECT p.profile_id FROM profiles p, json_each(p.labels) e WHERE e.key = :label_name AND e.value = :label_value
 );
+
+-- name: lock_endpoints
+SELECT * FROM endpoints WHERE endpoint_id IN :ids[] ORDER BY endpoint_id;
+
+-- name: lock_silent_workers
+SELECT * FROM workers WHERE stopped_at IS NULL AND silent_since IS NULL AND heartbeat_at <= :since
+ORDER BY incarnation LIMIT :limit;

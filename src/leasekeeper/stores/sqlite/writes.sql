@@ -94,11 +94,11 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at, answer,
-    ended_at
+    delivery_id, job_id, endpoint_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at,
+    answer, ended_at
 ) VALUES (
-    :delivery_id, :job_id, :type, :url, :host, :body, :created_at, :state, :due_at, :attempts, :spent, :attempted_at,
-    :answer, :ended_at
+    :delivery_id, :job_id, :endpoint_id, :type, :url, :host, :body, :created_at, :state, :due_at, :attempts, :spent,
+    :attempted_at, :answer, :ended_at
 );
 
 -- name: update_deliveries
@@ -113,15 +113,19 @@ UPDATE deliveries SET due_at = :now WHERE ended_at IS NULL AND due_at > :latest;
 -- name: put_workers
 INSERT INTO workers (
     incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
-    unwell_reason, unwell_since
+    unwell_reason, unwell_since, silent_since
 ) VALUES (
     :incarnation, :worker_id, :pool, :tasks, :concurrency, :engine, :version, :started_at, :heartbeat_at,
-    :stopped_at, :unwell_reason, :unwell_since
+    :stopped_at, :unwell_reason, :unwell_since, :silent_since
 )
 ON CONFLICT (incarnation) DO UPDATE SET
     pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
     engine = excluded.engine, version = excluded.version, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at,
-    unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since;
+    unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since,
+    silent_since = excluded.silent_since;
+
+-- name: silence_workers
+UPDATE workers SET silent_since = :silent_since WHERE incarnation = :incarnation;
 
 -- name: insert_tasks
 INSERT INTO tasks (
@@ -295,3 +299,12 @@ ON CONFLICT (name) DO UPDATE SET
 
 -- name: delete_secret
 DELETE FROM secrets WHERE name = :id;
+
+-- name: put_endpoints
+INSERT INTO endpoints (endpoint_id, url, events, description, state, reason, created_at, created_by, changed_at)
+VALUES (:endpoint_id, :url, :events, :description, :state, :reason, :created_at, :created_by, :changed_at)
+ON CONFLICT (endpoint_id) DO UPDATE SET
+    state = excluded.state, reason = excluded.reason, changed_at = excluded.changed_at;
+
+-- name: delete_endpoint
+DELETE FROM endpoints WHERE endpoint_id = :id;

@@ -1,0 +1,117 @@
+"""Registered endpoints in the tables: added with their secret, decided about by people, disabled by a 410."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from leasekeeper.core.alerts import MAX_ENDPOINTS, PING, Endpoint, EndpointState, NewEndpoint, secret_of
+from leasekeeper.core.decisions import Action, Decision
+from leasekeeper.core.events import EventType
+from leasekeeper.core.records import evolve
+from leasekeeper.core.secrets import SealedSecret, Secret
+from leasekeeper.errors import Conflict, ConflictReason, IllegalTransition, InputError, NotFound
+from leasekeeper.ports import Decided
+from leasekeeper.stores.sql.alerts import forget, read_endpoint
+from leasekeeper.stores.sql.codec import clean, encoder
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.log import Log
+
+_write_endpoint = encoder(Endpoint)
+_write_secret = encoder(Secret)
+
+GONE_REASON = "gone"
+
+_EVENTS = {
+    Action.ENABLE: EventType.ENDPOINT_ENABLED,
+    Action.DISABLE: EventType.ENDPOINT_DISABLED,
+    Action.PING: EventType.ENDPOINT_PINGED,
+    Action.REMOVE: EventType.ENDPOINT_REMOVED,
+}
+
+
+def add(tx: Tx, ctx: Context, new: NewEndpoint, sealed: SealedSecret, actor: str) -> Endpoint:
+    """Register a receiver and keep its secret."""
+    # Under the fleet's lock: the revision is counted up, and two that add one id must not both succeed.
+    now, (_, same, others) = tx.clock(
+        ("lock_fleet", {}), ("lock_endpoints", {"ids": [new.endpoint_id]}), ("all_endpoints", {})
+    )
+    if same:
+        raise Conflict(
+            f"there is an endpoint {new.endpoint_id} already; remove it first, or choose another id",
+            cause=ConflictReason.ENDPOINT_EXISTS,
+        )
+    if len(others) >= MAX_ENDPOINTS:
+        raise InputError(f"there are {MAX_ENDPOINTS} endpoints already, the maximum; remove one first")
+    endpoint = Endpoint(
+        endpoint_id=new.endpoint_id,
+        url=new.url,
+        events=tuple(dict.fromkeys(new.events)),
+        description=clean(new.description),
+        created_at=now,
+        created_by=actor,
+        changed_at=now,
+    )
+    secret = Secret(name=sealed.name, key_id=sealed.key_id, created_at=now, updated_at=now, updated_by=actor)
+    tx.write("put_secrets", [{**_write_secret(secret), "sealed": sealed.sealed}])
+    _put(tx, endpoint)
+    log = Log(ctx, now)
+    _tell(log, EventType.ENDPOINT_ADDED, endpoint, actor)
+    log.save(tx)
+    return endpoint
+
+
+def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
+    """A person pings, disables, enables or removes an endpoint."""
+    now, (_, rows) = tx.clock(("lock_fleet", {}), ("lock_endpoints", {"ids": [decision.id]}))
+    if not rows:
+        raise NotFound(f"there is no endpoint {decision.id}", what="endpoint", id=decision.id)
+    endpoint = read_endpoint(rows[0])
+    log = Log(ctx, now)
+    state = endpoint.state.value
+    match decision.action:
+        case Action.PING:
+            if endpoint.state is not EndpointState.ACTIVE:
+                raise IllegalTransition(f"endpoint {decision.id} is disabled: enable it, then ping", state=state)
+            log.owe_endpoint(endpoint, PING, None, {"endpoint_id": endpoint.endpoint_id, "note": decision.note})
+        case Action.REMOVE:
+            tx.write("delete_endpoint", [{"id": decision.id}])
+            tx.write("delete_secret", [{"id": secret_of(decision.id)}])
+            _changes(tx)
+            state = "removed"
+        case _:
+            after = EndpointState.ACTIVE if decision.action is Action.ENABLE else EndpointState.DISABLED
+            if endpoint.state is after:
+                raise IllegalTransition(f"endpoint {decision.id} is {after} already", state=state)
+            _put(tx, _changed(endpoint, after, "" if after is EndpointState.ACTIVE else decision.note, now))
+            state = after.value
+    _tell(log, _EVENTS[decision.action], endpoint, decision.actor, note=decision.note)
+    log.save(tx)
+    return Decided(state=state, version=0)
+
+
+def disable_gone(tx: Tx, log: Log, ids: Collection[str]) -> None:
+    """These receivers said that they are gone for good. The fleet's lock is held."""
+    (rows,) = tx.read(("lock_endpoints", {"ids": sorted(ids)}))
+    for endpoint in map(read_endpoint, rows):
+        if endpoint.state is EndpointState.ACTIVE:
+            _put(tx, _changed(endpoint, EndpointState.DISABLED, GONE_REASON, log.now))
+            _tell(log, EventType.ENDPOINT_DISABLED, endpoint, "", note=GONE_REASON)
+
+
+def _changed(endpoint: Endpoint, state: EndpointState, reason: str, now: datetime) -> Endpoint:
+    return evolve(endpoint, state=state, reason=reason, changed_at=now)
+
+
+def _put(tx: Tx, endpoint: Endpoint) -> None:
+    tx.write("put_endpoints", [_write_endpoint(endpoint)])
+    _changes(tx)
+
+
+def _changes(tx: Tx) -> None:
+    """Every process reads the endpoints again."""
+    tx.write("count_change", [{"changes": 1}])
+    forget(tx)
+
+
+def _tell(log: Log, kind: EventType, endpoint: Endpoint, actor: str, *, note: str | None = None) -> None:
+    data = {"endpoint_id": endpoint.endpoint_id, "events": " ".join(endpoint.events)}
+    log.event(kind, actor=actor, data=data if note is None else {**data, "note": note})
