@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 
 from leasekeeper.stores import migrate
-from tests.servers import PostgresServer, drop_database, new_database, postgres_server
+from tests.servers import PostgresServer, S3Server, drop_database, new_database, postgres_server, s3_server
 
 if TYPE_CHECKING:
     from tests.serving import Served, ServerThread
@@ -92,6 +92,21 @@ def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL per test process, started when the first test asks for it."""
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """One S3 server per test process, started when the first test asks for it."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket_url(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty bucket for this test alone, as the setting `evidence` names it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-the-bucket")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-bucket")
+    return s3.url(s3.new_bucket())
 
 
 @pytest.fixture

@@ -1,16 +1,20 @@
 """Real servers for tests and benchmarks, each private, in a temporary directory, gone at the end.
 
 `with postgres_server() as server:` then `new_database(server)` gives the URL of an empty database.
-`with start_redis(directory) as url:` is for benchmarks. Programs that are missing are an error that
-says what to install, never a skip. Only processes started here are ever stopped.
+`with s3_server() as server:` keeps buckets, `with start_redis(directory) as url:` is for benchmarks.
+Programs that are missing are an error that says what to install, never a skip. Only processes started
+here are ever stopped.
 """
 
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -184,3 +188,46 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Server:
+    """An S3 server that keeps everything in memory, with any credentials."""
+
+    endpoint: str
+
+    def request(self, method: str, path: str) -> int:
+        """One unsigned request: buckets are made and removed this way."""
+        asked = urllib.request.Request(f"{self.endpoint}/{path}", method=method)  # noqa: S310 - our own server
+        with urllib.request.urlopen(asked, timeout=START_SECONDS) as answer:  # noqa: S310 - the same
+            return int(answer.status)
+
+    def new_bucket(self) -> str:
+        """Create an empty bucket under a fresh name."""
+        name = f"evidence-{uuid.uuid4().hex[:12]}"
+        self.request("PUT", name)
+        return name
+
+    def url(self, bucket: str, prefix: str = "runs") -> str:
+        """The setting `evidence` for a bucket of this server."""
+        return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region=us-east-1"
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """moto's S3 server on a port of its own choice."""
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        said = []
+        try:
+            for line in process.stdout or ():
+                said.append(line)
+                if "Running on " in line:
+                    break
+            else:
+                raise ServerUnavailable(f"moto's server did not start:\n{''.join(said)}")
+            # What it logs later must not fill the pipe.
+            threading.Thread(target=lambda: [None for _ in process.stdout or ()], daemon=True).start()
+            yield S3Server(endpoint=said[-1].rpartition("Running on ")[2].strip())
+        finally:
+            process.terminate()

@@ -170,6 +170,13 @@ SETTINGS: Final = (
     Setting("warm_runs", 20.0, "runs", "maximum runs of one browser before it is closed; 1: no hand-over", 1),
     Setting("warm_age", 600.0, "seconds", "maximum age of a browser that is handed over to another run", 0),
     Setting("warm_idle", 0.0, "seconds", "how long a completed run waits, unsettled, for the next job", 0),
+    Setting(
+        "evidence",
+        "",
+        "place",
+        "where evidence is kept: empty (in data_dir; with an https store, on the server), a folder, server, or "
+        "s3://BUCKET/PREFIX?endpoint=URL",
+    ),
     Setting("keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MAX_DAYS),
     Setting("keep_evidence_mb", 10240.0, "MB", "maximum of all evidence; the oldest is deleted; 0: no limit", 0),
     Setting(
@@ -227,6 +234,7 @@ class BrowserConfig:
     warm_runs: int
     warm_age: timedelta
     warm_idle: timedelta
+    evidence: str
     keep_evidence: timedelta | None
     keep_evidence_bytes: int | None
     probe_url: str | None
@@ -479,6 +487,7 @@ def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
         warm_runs=int(_number(values, "warm_runs")),
         warm_age=seconds("warm_age"),
         warm_idle=seconds("warm_idle"),
+        evidence=str(values["evidence"]).strip(),
         keep_evidence=timedelta(days=_number(values, "keep_evidence")) or None,
         keep_evidence_bytes=int(_number(values, "keep_evidence_mb") * 1_000_000) or None,
         probe_url=str(values["probe_url"]) or None,

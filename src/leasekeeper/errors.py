@@ -23,7 +23,7 @@ How to do it is not said here: a command line and a page have different answers,
     │   └── IllegalTransition ILLEGAL_TRANSITION · ProfileBusy PROFILE_NOT_AVAILABLE
     ├── LeaseLost               STALE_WORKER_WRITE_REJECTED, of that LeaseExpired LEASE_EXPIRED: not ended yet
     ├── PartlyDone              PARTLY_DONE: some of it happened, and then something stopped it
-    ├── Fail                    RUN_FAILED: raised by your own code to end a run for a named reason
+    ├── Fail RUN_FAILED · EvidenceUnavailable EVIDENCE_UNAVAILABLE, of that EvidenceRefused EVIDENCE_REFUSED
     └── StoreError              STORE_ERROR
         ├── StoreUnavailable STORE_UNAVAILABLE, of that StoreMissing STORE_NOT_MADE
         ├── StoreNotWritable STORE_NOT_WRITABLE · NetworkFileSystem STORE_ON_NETWORK_FILE_SYSTEM
@@ -409,6 +409,21 @@ class Fail(LeasekeeperError):
     def __init__(self, reason: str, message: object = "") -> None:
         detail = safe_str(message) if message else ""
         super().__init__(f"{reason}: {detail}" if detail else reason, reason=safe_str(reason), detail=detail)
+
+
+class EvidenceUnavailable(LeasekeeperError):
+    """The place where evidence is kept cannot be reached, or did not answer in time. Try again later."""
+
+    code = "EVIDENCE_UNAVAILABLE"
+    location: str | None = None
+    name: str | None = None
+
+
+class EvidenceRefused(EvidenceUnavailable):
+    """The place of evidence answered, and refused: wrong credentials, no such bucket, another content. A retry does not
+    help; check the setting `evidence` and its credentials."""
+
+    code = "EVIDENCE_REFUSED"
 
 
 class StoreError(LeasekeeperError):

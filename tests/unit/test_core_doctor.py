@@ -35,6 +35,7 @@ from leasekeeper.core.doctor.machine_checks import (
     Sync,
     judge_data_dir,
     judge_display,
+    judge_evidence,
     judge_file_systems,
     judge_font_list,
     judge_fonts,
@@ -176,6 +177,9 @@ ROWS: Mapping[str, Row] = {
         "9 messages wait, the oldest is due for 2 h",
     ),
     "messages were given up": (lambda: judge_webhooks(webhooks(exhausted=1)), WARN, "gave up on 1 message"),
+    "evidence stays": (lambda: judge_evidence(None, None), OK, "the machine of its run"),
+    "evidence travels": (lambda: judge_evidence("s3://shop/runs", None), OK, "put into s3://shop/runs"),
+    "evidence cannot travel": (lambda: judge_evidence("s3://shop/runs", "NoSuchBucket"), FAIL, "NoSuchBucket"),
     "data directory is private": (lambda: judge_data_dir(folder()), OK, "this user's alone"),
     "data directory will be made": (lambda: judge_data_dir(folder(owner=None)), OK, "will be made"),
     "data directory cannot be made": (

@@ -27,15 +27,22 @@ def evidence_lines(evidence: Mapping[str, Any], data_dir: Path, screen: Screen) 
         return
     yield ""
     yield screen.title("evidence")
-    folder = data_dir / "runs" / str(evidence.get("folder", ""))
-    here = "" if folder.is_dir() else " (not on this machine, or deleted by now)"
-    yield f"  {folder}{here}"
+    yield printable(f"  {_where(evidence, data_dir)}")
     for artifact in evidence.get("artifacts", ()):
         yield printable(f"    {artifact['name']:<24} {_size(artifact['size']):>9}  sha256 {artifact['sha256'][:12]}…")
     if evidence.get("unsaved"):
         yield printable(f"  not saved: {evidence['unsaved']}")
     yield from _page(evidence)
     yield from _keeper(evidence.get("keeper"))
+
+
+def _where(evidence: Mapping[str, Any], data_dir: Path) -> str:
+    """The folder of the files, or the place that they were delivered to."""
+    name = str(evidence.get("folder", ""))
+    if evidence.get("place") is not None:
+        return f"{evidence['place']}/{name}"
+    folder = data_dir / "runs" / name
+    return f"{folder}{'' if folder.is_dir() else ' (not on this machine, or deleted by now)'}"
 
 
 def _page(evidence: Mapping[str, Any]) -> Iterator[str]:

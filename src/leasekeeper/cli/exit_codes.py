@@ -13,6 +13,7 @@ import click
 from leasekeeper.errors import (
     AccessDenied,
     Conflict,
+    EvidenceUnavailable,
     InputError,
     LeasekeeperError,
     LeaseLost,
@@ -28,7 +29,7 @@ EXIT_CODES: Final = {
     3: "no such record",
     4: "conflict: the record is in another state than the command needs",
     5: "the lease is lost: the write was refused",
-    6: "the store cannot be used: down, not writable, or its schema is not this program's",
+    6: "the store, or the place of evidence, cannot be used: down, not writable, or of another version",
     7: "part of it was done: the message says how far it came, and what stopped it",
     8: "access denied: no valid token, or one that does not allow this",
     130: "interrupted, or a question was answered with no",
@@ -40,6 +41,7 @@ _CODE_OF: Final[tuple[tuple[type[LeasekeeperError], int], ...]] = (
     (Conflict, 4),
     (LeaseLost, 5),
     (StoreError, 6),
+    (EvidenceUnavailable, 6),
     (PartlyDone, 7),
     (AccessDenied, 8),
 )

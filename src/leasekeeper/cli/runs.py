@@ -1,19 +1,23 @@
-"""`leasekeeper runs`: attempts of jobs, and manual and API uses of profiles; list, show.
+"""`leasekeeper runs`: attempts of jobs, and manual and API uses of profiles; list, show, evidence.
 
 A run is also what a lease leaves behind; `leases` shows the same thing from its other side.
 """
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from leasekeeper.cli.connection import settings
+from leasekeeper.cli.connection import settings, with_store
 from leasekeeper.cli.evidence import evidence_lines
 from leasekeeper.cli.options import filters, given, noun, output, paging
-from leasekeeper.cli.output import View, answer_page, answer_records
+from leasekeeper.cli.output import View, answer_json, answer_page, answer_records
+from leasekeeper.cli.record_ids import whole_id
 from leasekeeper.cli.table import SHORT_IDS, Column, Screen
 from leasekeeper.core.leases import RunRecord
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Store
 
 FIRST: Final = ("run_id", "result", "stop_reason", "message")
 
@@ -68,3 +72,39 @@ def show_run(run_ids: tuple[str, ...], store: str | None, as_json: bool) -> None
             click.echo(line)
 
     answer_records(RunRecord, run_ids, url=store, as_json=as_json, first=FIRST, hide=hide, after_each=evidence)
+
+
+@command.command("evidence")
+@click.argument("run_id", metavar="ID")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder for the files.  [default: a new one, named by the run]",
+)
+@output
+def save_evidence(run_id: str, names: tuple[str, ...], target: Path | None, store: str | None, as_json: bool) -> None:
+    """Copy the files of a run's evidence from wherever they are.
+
+    Each is compared with the hash in the run's record. Without NAME, all of them.
+    """
+
+    async def save(opened: "Store") -> list[Path]:
+        from leasekeeper.evidence.reading import artifacts_of, fetch, place_of
+
+        run = await opened.get(RunRecord, await whole_id(opened, RunRecord, run_id))
+        folder = target or Path(run.run_id)
+        artifacts = artifacts_of(run.evidence, names)
+        place = place_of(run.evidence, settings(store).browsers)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return [await fetch(place, run.run_id, artifact, folder) for artifact in artifacts]
+
+    saved = with_store(store, save)
+    if as_json:
+        answer_json([{"name": path.name, "path": str(path.absolute())} for path in saved])
+        return
+    for path in saved:
+        click.echo(str(path))
+    if not saved:
+        click.echo(f"run {run_id} left no files")

@@ -69,7 +69,7 @@ def start(
     def ready(config: "Config", worker_id: str, profiles: bool) -> None:
         tasks = ", ".join(loaded.tasks)
         click.echo(f"worker {worker_id}: {tasks}; {concurrency} at once, pool {pool}")
-        click.echo(f"  store {_without_password(config.store)}, evidence in {config.browsers.data_dir}")
+        click.echo(f"  store {_without_password(config.store)}, evidence in {_evidence(config)}")
         if sweep:
             click.echo(f"  {_webhooks(config)}")
         click.echo("  Ctrl-C asks it to stop: running tasks may come to a safe step; twice ends them at once")
@@ -85,6 +85,12 @@ def start(
         await _leave_deaf_tasks()
 
     asyncio.run(run())
+
+
+def _evidence(config: "Config") -> str:
+    from leasekeeper.evidence.reading import own_place
+
+    return own_place(config.browsers).location if config.browsers.evidence else config.browsers.data_dir
 
 
 def _webhooks(config: "Config") -> str:

@@ -19,6 +19,7 @@ class Trouble(StrEnum):
     NO_BROWSER = "no browser"
     NO_DISPLAY = "no display"
     NO_PROFILES = "profiles are not here"
+    NO_EVIDENCE = "evidence cannot be delivered"
 
 
 ERROR_NUMBERS: Final[Mapping[int, Trouble]] = {

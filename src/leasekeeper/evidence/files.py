@@ -8,7 +8,6 @@ import errno
 import hashlib
 import mimetypes
 import os
-import re
 import shutil
 import stat
 import threading
@@ -23,12 +22,11 @@ from uuid import uuid4
 
 from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.errors import InputError
+from leasekeeper.evidence.retention import RUN_ID, Limits, Pruned
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_ARTIFACTS: Final = 500
 CHUNK: Final = 1024 * 1024
-# A folder that changed more recently than this may belong to a run that started after the caller listed those in use.
-MIN_AGE: Final = timedelta(minutes=10)
 _ADVICE: Final = {
     errno.ENOSPC: "; make room where LEASEKEEPER_DATA_DIR is",
     errno.EDQUOT: "; make room where LEASEKEEPER_DATA_DIR is",
@@ -36,8 +34,6 @@ _ADVICE: Final = {
 }
 _DELETED: Final = ".gone-"
 _PART: Final = ".part-"
-# The format of run ids. A folder with any other name was not created by us, and is never deleted.
-_RUN = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class EvidenceNotSaved(OSError):
@@ -96,7 +92,7 @@ class EvidenceFolder:
 
     def copy(self, name: str, source: Path, media_type: str | None = None) -> Artifact:
         """Save a copy of a file as a new artifact, without reading it into memory."""
-        with self._lock, _saving(f"evidence {name}"), _open(source, 0) as opened:
+        with self._lock, _saving(f"evidence {name}"), open_file(source, 0) as opened:
             self._check(name, os.fstat(opened.fileno()).st_size)
             return self._save(name, _chunks(opened, name), media_type)
 
@@ -106,7 +102,7 @@ class EvidenceFolder:
         path = self.path / name
         with _saving(f"evidence {name}"):
             try:
-                opened = _open(path)
+                opened = open_file(path)
             except FileNotFoundError:
                 return None
             with opened as file:
@@ -119,7 +115,7 @@ class EvidenceFolder:
         """Whether the file exists with the recorded size and hash."""
         self._check_name(artifact.name)
         try:
-            opened = _open(self.path / artifact.name)
+            opened = open_file(self.path / artifact.name)
         except (OSError, InputError):
             return False
         with opened as file:
@@ -163,7 +159,7 @@ def _check_size(name: str, size: int) -> None:
         raise InputError(f"evidence {name} is larger than {MAX_BYTES // 1024**2} MiB, the maximum for one file")
 
 
-def _open(path: Path, links: int = os.O_NOFOLLOW) -> BinaryIO:
+def open_file(path: Path, links: int = os.O_NOFOLLOW) -> BinaryIO:
     """Open a regular file for reading; refuse pipes and devices and, unless `links` is 0, symbolic links."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
@@ -202,15 +198,6 @@ def _sync(folder: Path) -> None:
         os.close(opened)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """What one call of `prune_evidence` deleted, and what is left."""
-
-    run_ids: tuple[str, ...] = ()
-    bytes_freed: int = 0
-    bytes_left: int = 0
-
-
 def prune_evidence(
     root: Path,
     *,
@@ -219,22 +206,19 @@ def prune_evidence(
     in_use: Iterable[str] = (),
     now: float | None = None,
 ) -> Pruned:
-    """Delete run folders: those older than `older_than`, then the oldest until at most `max_bytes` are left.
+    """Delete run folders of this machine: those older than `older_than`, then the oldest until `max_bytes` are left.
 
     Folders in use, those that changed in the last ten minutes, and those that cannot be deleted stay. Safe to run
     concurrently and to interrupt: a folder is renamed first, and the next call deletes what is left of it.
     """
     now = time.time() if now is None else now
-    keep = frozenset(in_use)
+    keep, limits = frozenset(in_use), Limits(older_than=older_than, max_bytes=max_bytes)
     folders = sorted(_run_folders(root))
     left = sum(size for _, _, size in folders)
     gone: list[str] = []
     freed = 0
     for changed_at, name, size in folders:
-        too_old = older_than is not None and changed_at < now - older_than.total_seconds()
-        too_much = max_bytes is not None and left > max_bytes
-        young = changed_at > now - MIN_AGE.total_seconds()
-        if name in keep or young or not (too_old or too_much):
+        if name in keep or not limits.exceeded(changed_at, left, now):
             continue
         try:
             (root / name).rename(root / f"{_DELETED}{uuid4().hex}")
@@ -253,7 +237,7 @@ def _run_folders(root: Path) -> Iterator[tuple[float, str, int]]:
     """Each run's folder: when it last changed, its name, its size. Unreadable folders are skipped."""
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in entries:
-            if _RUN.fullmatch(entry.name) is None:
+            if RUN_ID.fullmatch(entry.name) is None:
                 continue
             with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):

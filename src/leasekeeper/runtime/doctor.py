@@ -20,6 +20,7 @@ from leasekeeper.core.doctor.machine_checks import (
     Place,
     judge_data_dir,
     judge_display,
+    judge_evidence,
     judge_file_systems,
     judge_font_list,
     judge_fonts,
@@ -37,7 +38,8 @@ from leasekeeper.core.doctor.store_checks import (
     judge_workers,
 )
 from leasekeeper.core.jobs import RunMode
-from leasekeeper.errors import InputError, LeasekeeperError, StoreError
+from leasekeeper.errors import EvidenceUnavailable, InputError, LeasekeeperError, StoreError
+from leasekeeper.evidence.places import open_place
 from leasekeeper.ports import Store, StoreInfo
 from leasekeeper.runtime import fleet_facts, machine_facts
 from leasekeeper.runtime.trial_browser import Trial, try_browser
@@ -189,6 +191,18 @@ async def _disk_sync(site: Installation) -> Verdict:
     return judge_sync([await run_in_thread(machine_facts.sync_at, place) for place in site.places])
 
 
+async def _evidence(site: Installation) -> Verdict:
+    location = None
+    try:
+        place = open_place(site.config.browsers)
+        if place is not None:
+            location = place.location
+            await place.check()
+    except (InputError, EvidenceUnavailable) as error:
+        return judge_evidence(location, str(error))
+    return judge_evidence(location, None)
+
+
 async def _browser(site: Installation) -> Verdict:
     try:
         found = await site.browser()
@@ -246,6 +260,7 @@ EXAMINERS: Final[Mapping[str, _Examine]] = {
     "file_system": _file_system,
     "disk_space": _disk_space,
     "disk_sync": _disk_sync,
+    "evidence": _evidence,
     "browser": _browser,
     "launch": _launch,
     "fonts": _fonts,

@@ -1,31 +1,49 @@
-"""The evidence of one run while it is collected: files on disk, and whether all of it could be saved."""
+"""The evidence of one run while it is collected: files on disk, delivered to where evidence is kept, and whether all of
+it could be saved.
+"""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from leasekeeper.app import Content
 from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.core.leases import LeaseRef
 from leasekeeper.errors import InputError
+from leasekeeper.evidence.delivery import EvidenceNotDelivered, deliver
 from leasekeeper.evidence.files import MAX_ARTIFACTS, Artifact, EvidenceFolder, EvidenceNotSaved
 from leasekeeper.evidence.redact import Redactor
+from leasekeeper.evidence_port import Evidence
 from leasekeeper.threads import run_in_thread
 
+T = TypeVar("T")
+
 MAX_COMMANDS = 20
+MAX_DELIVERIES = 4  # of one run at the same time
 RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "report.json", "status.json"})
 
 
 class RunEvidence:
-    """What a run leaves behind. `unsaved` says why something is missing: such a run never counts as completed."""
+    """What a run leaves behind. `unsaved` says why something is missing: such a run never counts as completed.
 
-    def __init__(self, root: Path, run_id: str) -> None:
+    With a `place`, each file is delivered there as soon as it is saved here. `failure` is the error behind `unsaved`.
+    """
+
+    def __init__(
+        self, root: Path, run_id: str, *, place: Evidence | None = None, under: LeaseRef | None = None
+    ) -> None:
         self.files = EvidenceFolder(root, run_id)
         self.artifacts: list[Artifact] = []
         self.notes: dict[str, object] = {}
         self.unsaved: str | None = None
+        self.failure: EvidenceNotSaved | None = None
+        self._place = place
+        self._under = under
         self._saving: list[asyncio.Future[None]] = []
+        self._room = asyncio.Semaphore(MAX_DELIVERIES)
 
     @property
     def folder(self) -> Path:
@@ -46,14 +64,16 @@ class RunEvidence:
         await self._save(name, content)
 
     async def _save(self, name: str, content: Content) -> None:
-        await self._keep(lambda: self.artifacts.append(self._write(name, content)))
+        artifact = await self._keep(lambda: self._write(name, content))
+        self.artifacts.append(artifact)
+        self._deliver_soon(artifact)
 
     def save_soon(self, name: str, content: bytes) -> None:
         """The same beside other work: `saved` waits for it. A refusal is noted, and decides how the run ends."""
         self._saving.append(asyncio.ensure_future(self._try_attach(name, content)))
 
     async def saved(self) -> None:
-        """Wait until all that was to be saved soon is on disk, or was refused."""
+        """Wait until all that was to be saved soon is on disk, and delivered; or was refused."""
         while self._saving:
             await self._saving.pop()
 
@@ -67,22 +87,33 @@ class RunEvidence:
     async def adopt(self, report: BrowserReport) -> None:
         """What the keeper saw, as evidence of this run."""
         if report.screenshot is not None:
-            await run_in_thread(self.adopt_now, report.screenshot)
+            found = await run_in_thread(self.adopt_now, report.screenshot)
+            if found is not None:
+                self._deliver_soon(found)
         self.notes["keeper"] = report_summary(report)
 
-    def adopt_now(self, name: str) -> None:
-        """Take a file that is in the folder already as an artifact."""
+    def adopt_now(self, name: str) -> Artifact | None:
+        """Take a file that is in the folder already as an artifact. It is not delivered."""
         try:
             found = self.files.adopt(name)
         except (EvidenceNotSaved, InputError) as error:
             self.unsaved = str(error)
-            return
+            return None
         if found is not None:
             self.artifacts.append(found)
+        return found
+
+    def discard(self) -> None:
+        """The run is settled: what was delivered need not be on this machine too."""
+        for artifact in self.artifacts if self._place is not None else ():
+            with suppress(OSError):
+                (self.folder / artifact.name).unlink()
 
     def as_json(self) -> dict[str, object]:
         """The record that goes to the store: names and hashes, never contents."""
         record: dict[str, object] = {"folder": self.files.run_id, **self.notes}
+        if self._place is not None:
+            record["place"] = self._place.location
         if self.artifacts:
             record["artifacts"] = [artifact.as_json() for artifact in self.artifacts]
         if self.unsaved is not None:
@@ -94,11 +125,26 @@ class RunEvidence:
             return self.files.copy(name, content)
         return self.files.write(name, content.encode() if isinstance(content, str) else content)
 
-    async def _keep(self, save: Callable[[], None]) -> None:
+    def _deliver_soon(self, artifact: Artifact) -> None:
+        if self._place is not None:
+            self._saving.append(asyncio.ensure_future(self._deliver(self._place, artifact)))
+
+    async def _deliver(self, place: Evidence, artifact: Artifact) -> None:
+        async with self._room:
+            try:
+                if isinstance(self.failure, EvidenceNotDelivered):
+                    raise self.failure  # a run that cannot be completed any more does not wait for the place again
+                await deliver(place, self.files, artifact, self._under)
+            except EvidenceNotSaved as error:
+                # A record names only what can be found.
+                self.artifacts.remove(artifact)
+                self.unsaved, self.failure = str(error), error
+
+    async def _keep(self, save: Callable[[], T]) -> T:
         try:
-            await run_in_thread(save)
+            return await run_in_thread(save)
         except EvidenceNotSaved as error:
-            self.unsaved = str(error)
+            self.unsaved, self.failure = str(error), error
             raise
 
 

@@ -58,11 +58,12 @@ class LostLeases:
 
     async def _prepare(self) -> "tuple[Sweeper, LostRunReports]":
         """Loaded when first needed: most requests meet no lost lease. The clock is compared from here on."""
+        from leasekeeper.evidence.places import open_place
         from leasekeeper.runtime.lost_runs import LostRunReports
         from leasekeeper.runtime.sweeper import Sweeper
 
         if self._known is None:
-            reports = LostRunReports(Path(self._config.browsers.data_dir))
+            reports = LostRunReports(Path(self._config.browsers.data_dir), open_place(self._config.browsers))
             self._known = Sweeper(self._store, self._config, reports=reports), reports
             await self._known[0].check_clock()
         return self._known

@@ -4,22 +4,28 @@ A worker creates a file for each run in `open/` before it launches a browser, an
 file that stays is a run that nobody settled: its keeper's report, if there is one, is stored as evidence.
 """
 
+import errno
 import logging
 import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from leasekeeper.browsers.keeper_reports import ReportUnreadable, read_report, report_version
 from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.ids import LeaseId, is_id
-from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.leases import Lease, LeaseRef, RunRecord
 from leasekeeper.core.settle import LostFacts
 from leasekeeper.errors import NotFound
+from leasekeeper.evidence.delivery import deliver
+from leasekeeper.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
 from leasekeeper.evidence.redact import Redactor
+from leasekeeper.evidence_port import Evidence
 from leasekeeper.ports import Resolution, Store
+from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.evidence import RunEvidence, redacted, report_summary
 from leasekeeper.threads import run_in_thread
 
@@ -31,6 +37,9 @@ FORGET_SECONDS: Final = 24 * 3600.0
 OVERDUE: Final = "overdue"
 # The maximum number of reports in memory: reading one again costs the hash of its screenshot.
 MAX_READ: Final = 1_000
+# How long a lost run waits for the place of evidence, and for how long then nobody asks that place again.
+DELIVER_SECONDS: Final = 10.0
+TRY_AGAIN_SECONDS: Final = 30.0
 
 
 class Ledger:
@@ -91,15 +100,22 @@ class Ledger:
 
 
 class LostRunReports:
-    """Reads the reports of this machine's keepers for sweepers: in a thread, and each report once."""
+    """Reads the reports of this machine's keepers for sweepers: in a thread, and each report once.
 
-    def __init__(self, data_dir: Path) -> None:
+    With a `place` the screenshot of a report is delivered there before anybody hears of it.
+    """
+
+    def __init__(self, data_dir: Path, place: Evidence | None = None) -> None:
         self.ledger = Ledger(data_dir)
+        self.place = place
+        self._delivered: dict[str, Artifact] = {}
+        self._try_at = 0.0
         self._read: dict[tuple[str, str], tuple[object, LostFacts]] = {}
 
     async def facts(self, lease: Lease) -> LostFacts:
         """The keeper's report on this lease's run; no facts if it ran on another machine or has not reported."""
-        return await run_in_thread(self._facts, lease.run_id, lease.lease_id)
+        facts = await run_in_thread(self._facts, lease.run_id, lease.lease_id)
+        return await self._deliver(lease.ref, facts)
 
     async def deliver(self, store: Store) -> int:
         """Store every report of a run that its worker did not settle. Any number may run at once. Returns the count."""
@@ -108,9 +124,11 @@ class LostRunReports:
             run = await _known(store, run_id)
             # In a store that was restored or created again, another run may have the same lease id.
             ours = run is not None and run.lease_id == lease_id
-            if ours and facts.reported_by:
-                await store.resolve([Resolution(lease_id=lease_id, facts=facts)])
-            said = ours and bool(facts.reported_by)
+            said = False
+            if run is not None and ours and facts.reported_by:
+                delivered_facts = await self._deliver(_ref(run), facts)
+                await store.resolve([Resolution(lease_id=lease_id, facts=delivered_facts)])
+                said = True
             # Until a run has ended, its own worker may still settle it.
             over = run is None or run.ended_at is not None
             if over and (said or self.ledger.age(run_id) > FORGET_SECONDS):
@@ -118,13 +136,51 @@ class LostRunReports:
                 delivered += said
         return delivered
 
+    async def _deliver(self, under: LeaseRef, facts: LostFacts) -> LostFacts:
+        """The facts, once their files are where evidence is kept; without those that could not be brought there.
+
+        What the keeper saw does not wait for the place: by it a profile is resolved.
+        """
+        place, named = self.place, facts.evidence.get("artifacts")
+        if place is None or not isinstance(named, list):
+            return facts
+        folder = EvidenceFolder(self.ledger.runs_dir, under.run_id)
+        evidence = {**facts.evidence, "place": place.location}
+        for artifact in (Artifact(**each) for each in named):
+            try:
+                await self._deliver_once(place, folder, artifact, under)
+            except EvidenceNotSaved as error:
+                _LOG.warning("run %s: %s", under.run_id, error)
+                del evidence["artifacts"]
+                return replace(facts, evidence={**evidence, "unsaved": str(error)})
+        return replace(facts, evidence=evidence)
+
+    async def _deliver_once(self, place: Evidence, folder: EvidenceFolder, artifact: Artifact, under: LeaseRef) -> None:
+        """Sweepers ask again and again, and must not wait for a place that was away a moment ago."""
+        if self._delivered.get(folder.run_id) == artifact:
+            return
+        if boot_time() < self._try_at:
+            raise EvidenceNotSaved(
+                errno.EREMOTEIO, f"evidence {artifact.name} could not be delivered; tried again later"
+            )
+        try:
+            await deliver(place, folder, artifact, under, seconds=DELIVER_SECONDS)
+        except EvidenceNotSaved:
+            self._try_at = boot_time() + TRY_AGAIN_SECONDS
+            raise
+        self._delivered[folder.run_id] = artifact
+
     def _to_deliver(self) -> list[tuple[str, LeaseId, LostFacts]]:
         """The runs of the ledger with a report, or too old to get one. The store is not queried about others."""
         found = [(run, lease, self._facts(run, lease)) for run, lease in self.ledger.entries().items()]
         return [each for each in found if each[2].reported_by or self.ledger.age(each[0]) > FORGET_SECONDS]
 
     def _forget(self, run_id: str, lease_id: str) -> None:
-        shutil.rmtree(self.ledger.runs_dir / run_id / "profile", ignore_errors=True)
+        folder = self.ledger.runs_dir / run_id
+        shutil.rmtree(folder / "profile", ignore_errors=True)
+        delivered = self._delivered.pop(run_id, None)
+        if delivered is not None:
+            (folder / delivered.name).unlink(missing_ok=True)
         self.ledger.strike(run_id)
         self._read.pop((run_id, lease_id), None)
 
@@ -148,6 +204,16 @@ class LostRunReports:
         if report is None or report.lease_id != lease_id or report.no_browser:
             return LostFacts()
         return lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
+
+
+def _ref(run: RunRecord) -> LeaseRef:
+    return LeaseRef(
+        lease_id=run.lease_id,
+        profile_id=run.profile_id,
+        run_id=run.run_id,
+        token=run.token,
+        routing_key=run.routing_key,
+    )
 
 
 async def _known(store: Store, run_id: str) -> RunRecord | None:

@@ -17,7 +17,9 @@ from leasekeeper.browsers.empty_directories import ProfilesMissing
 from leasekeeper.browsers.finding import BrowserNotFound, version_of
 from leasekeeper.core.machine import Trouble, trouble_of
 from leasekeeper.errors import safe_str
+from leasekeeper.evidence.delivery import EvidenceNotDelivered
 from leasekeeper.evidence.redact import MAX_URL, cut
+from leasekeeper.evidence_port import Evidence
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.threads import run_in_thread
 
@@ -46,8 +48,15 @@ class Unwell:
 class Machine:
     """The health of this machine, as the runs of one worker see it."""
 
-    def __init__(self, data_dir: Path, browser: Callable[[], Path], on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        browser: Callable[[], Path],
+        on_change: Callable[[], None],
+        place: Evidence | None = None,
+    ) -> None:
         self._data_dir = data_dir
+        self._place = place
         self._browser = browser
         self._on_change = on_change
         self._delay = 0.0
@@ -96,6 +105,8 @@ class Machine:
         if unwell is None:
             return
         try:
+            if unwell.trouble is Trouble.NO_EVIDENCE and self._place is not None:
+                await self._place.check()
             await run_in_thread(self._probe, unwell)
         except Exception as error:  # noqa: BLE001 - whatever it is, it does not work yet
             # A person who has just cleared a profile waits for this one.
@@ -118,6 +129,8 @@ class Machine:
             if isinstance(each, ProfilesMissing):
                 found = self._unwell(Trouble.NO_PROFILES, self._data_dir, safe_str(each))
                 return None if found is None else replace(found, missing=each)
+            if isinstance(each, EvidenceNotDelivered):
+                return self._unwell(Trouble.NO_EVIDENCE, self._data_dir, safe_str(each))
             if isinstance(each, BrowserNotFound):
                 return self._unwell(Trouble.NO_BROWSER, self._data_dir, safe_str(each))
         paths = [Path(each.filename) for each in chain if isinstance(each, OSError) and isinstance(each.filename, str)]
@@ -156,8 +169,8 @@ class Machine:
             case Trouble.NO_PROFILES:
                 if unwell.missing is not None:
                     unwell.missing.check()
-            case Trouble.NO_DISPLAY:
-                pass  # only a launch can tell
+            case Trouble.NO_DISPLAY | Trouble.NO_EVIDENCE:
+                pass  # only a launch can tell, and only the place itself
 
 
 def _chain(error: BaseException) -> list[BaseException]:

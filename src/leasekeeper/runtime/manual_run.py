@@ -84,7 +84,7 @@ async def _run(
     opened_as: Callable[[Grant, RunMode], None],
 ) -> ManualRun:
     ledger = Ledger(opener.data_dir)
-    evidence = RunEvidence(ledger.runs_dir, grant.lease.run_id)
+    evidence = RunEvidence(ledger.runs_dir, grant.lease.run_id, place=opener.place, under=grant.lease.ref)
     try:
         await evidence.create()
         await run_in_thread(ledger.note, grant.lease.run_id, grant.lease.lease_id)
@@ -114,6 +114,7 @@ async def _run(
                 profile_id=grant.lease.profile_id,
             )
         ledger.strike(grant.lease.run_id)
+        await run_in_thread(evidence.discard)
     return ManualRun(grant=grant, settled=settled, report=report)
 
 
@@ -138,6 +139,7 @@ async def _close(
     report = await opener.close_browser(opened, revoke=lost)
     if report is not None:
         await evidence.adopt(report)
+    await evidence.saved()
     ending = Ending(
         ref=grant.lease.ref,
         reason=Reason.LEASE_LOST if lost else None,

@@ -25,6 +25,7 @@ from leasekeeper.core.profiles import ManualUse, Profile
 from leasekeeper.driver_port import CannotOpen, Driver, OpenRequest, RunningBrowser
 from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.files import EvidenceNotSaved
+from leasekeeper.evidence.places import open_place
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
@@ -98,6 +99,7 @@ class BrowserOpener:
         self.config = config
         self.data_dir = Path(config.data_dir).absolute()
         self.redactor = Redactor()
+        self.place = open_place(config, self.redactor)
         self.proxies = ProxyCheck(store, config.probe_url, config.secrets, self.redactor)
         self.sessions = Sessions(self.data_dir, self.redactor)
         self._launchers = Launchers(store, self.redactor)

@@ -93,7 +93,9 @@ class Runner:
             grant=grant,
             task=self._app.tasks[grant.job.task],
             guard=LeaseGuard(self._heartbeat, grant.lease, sent_at),
-            evidence=RunEvidence(self._ledger.runs_dir, grant.lease.run_id),
+            evidence=RunEvidence(
+                self._ledger.runs_dir, grant.lease.run_id, place=self._opener.place, under=grant.lease.ref
+            ),
         )
 
     async def _one(self, current: RunState) -> "RunState | None":
@@ -375,7 +377,7 @@ class Runner:
             await evidence.adopt(report)
         await evidence.saved()
         if evidence.unsaved is not None:
-            self._machine.blame(evidence.unsaved)
+            self._machine.blame(evidence.failure or evidence.unsaved)
         if outcome.reason is None and evidence.unsaved is not None:
             outcome = Outcome(reason=Reason.EVIDENCE_NOT_SAVED, message=evidence.unsaved)
         facts = end_facts(
@@ -437,6 +439,7 @@ class Runner:
                 _LOG.warning("run %s: the ending was refused: %s", lease.run_id, REFUSALS[settled.refused])
             else:
                 self._ledger.strike(lease.run_id)
+                await run_in_thread(current.evidence.discard)
                 _LOG.info(
                     "run %s of %s: %s, job %s, profile %s",
                     lease.run_id,

@@ -8,18 +8,21 @@ compare with, so it ends no lease and deletes nothing: sweepers that already run
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from leasekeeper.config import BrowserConfig, Config
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.leases import Lease, clock_jump
 from leasekeeper.core.settle import LostFacts
-from leasekeeper.errors import InputError, PartlyDone
+from leasekeeper.errors import EvidenceUnavailable, InputError, PartlyDone
 from leasekeeper.evidence.files import prune_evidence
+from leasekeeper.evidence.places import open_place
+from leasekeeper.evidence.retention import Limits, prune_place
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import MAX_IN_BATCH, Resolution, Store
 from leasekeeper.runtime.clocks import boot_time
@@ -31,6 +34,8 @@ from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_BATCHES = 20
 PRUNE_EVERY_SECONDS = 600.0
@@ -118,28 +123,47 @@ async def _batches(operation: Callable[[], Awaitable[int]]) -> int:
     return total
 
 
-def _prune_evidence(config: BrowserConfig, reports: LostRunReports, wanted: frozenset[str]) -> None:
+async def _prune_evidence(store: Store, config: BrowserConfig, reports: LostRunReports) -> None:
+    """Delete old evidence: from this machine, and from the place that evidence is delivered to."""
+    limits = Limits(older_than=config.keep_evidence, max_bytes=config.keep_evidence_bytes)
+    wanted = await _to_be_reviewed(store)
     try:
-        prune_evidence(
-            reports.ledger.runs_dir,
-            older_than=config.keep_evidence,
-            max_bytes=config.keep_evidence_bytes,
-            in_use=reports.ledger.under_way() | wanted,
-        )
-    except OSError as error:
+        await run_in_thread(_prune_here, limits, reports, wanted)
+        place = reports.place
+        if place is not None and place.prunes:
+            await prune_place(place, limits, in_use=wanted | await _under_way(store))
+    except (OSError, EvidenceUnavailable) as error:
         _LOG.warning("old evidence was not deleted: %s", error)
+
+
+def _prune_here(limits: Limits, reports: LostRunReports, wanted: frozenset[str]) -> None:
+    prune_evidence(
+        reports.ledger.runs_dir,
+        older_than=limits.older_than,
+        max_bytes=limits.max_bytes,
+        in_use=reports.ledger.under_way() | wanted,
+    )
 
 
 async def _to_be_reviewed(store: Store) -> frozenset[str]:
     """The runs with an open review: their evidence is kept."""
-    found: set[str] = set()
+    return frozenset([run async for review in _all(store, Review, {"open": "1"}) if (run := review.run_id) is not None])
+
+
+async def _under_way(store: Store) -> frozenset[str]:
+    """The runs in progress, wherever they are."""
+    return frozenset([lease.run_id async for lease in _all(store, Lease, {"live": "1"})])
+
+
+async def _all(store: Store, kind: type[T], where: Mapping[str, str]) -> AsyncIterator[T]:
     after: str | None = None
     while True:
-        page = await store.find(Review, {"open": "1"}, after=after, limit=MAX_IN_PAGE)
-        found |= {review.run_id for review in page.items if review.run_id is not None}
+        page = await store.find(kind, where, after=after, limit=MAX_IN_PAGE)
+        for each in page.items:
+            yield each
         after = page.after
         if after is None:
-            return frozenset(found)
+            return
 
 
 async def sweep_here(store: Store, config: Config) -> Swept:
@@ -147,7 +171,8 @@ async def sweep_here(store: Store, config: Config) -> Swept:
 
     Leases come first: an error of webhooks does not prevent that.
     """
-    sweeper = Sweeper(store, config, reports=LostRunReports(Path(config.browsers.data_dir)))
+    reports = LostRunReports(Path(config.browsers.data_dir), open_place(config.browsers))
+    sweeper = Sweeper(store, config, reports=reports)
     await sweeper.check_clock()
     swept = await sweeper.tick()
     try:
@@ -203,8 +228,7 @@ class Sweeper:
         fired = await fire_due(self._store, self._trouble)
         delivered = await self._reports.deliver(self._store) if self._reports is not None else 0
         if prune and self._reports is not None:
-            wanted = await _to_be_reviewed(self._store)
-            await run_in_thread(_prune_evidence, self._config.browsers, self._reports, wanted)
+            await _prune_evidence(self._store, self._config.browsers, self._reports)
         return replace(swept, paused=paused, overdue=overdue, fired=fired, reports=delivered)
 
     async def end_overdue_browsers(self) -> int:

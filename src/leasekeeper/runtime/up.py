@@ -13,6 +13,7 @@ from leasekeeper.app import App
 from leasekeeper.config import Config
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import InputError, StoreError
+from leasekeeper.evidence.places import open_place
 from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.lost_runs import LostRunReports
@@ -96,7 +97,7 @@ def background_tasks(
     store: Store, config: Config, sender: Sender | None, trouble: FailureLog, over: asyncio.Event
 ) -> tuple[Coroutine[None, None, None], ...]:
     """The background tasks of `up`: the sweeper, and the sender of webhooks or a warning that nobody sends."""
-    reports = LostRunReports(Path(config.browsers.data_dir))
+    reports = LostRunReports(Path(config.browsers.data_dir), open_place(config.browsers))
     tasks = [Sweeper(store, config, reports=reports, trouble=trouble).run(over)]
     if sender is not None:
         tasks.append(Outbox(store, config, sender, trouble).run(over))

@@ -88,6 +88,7 @@ class WarmHandOver:
         """Put the browser under the next run's lease. If that fails, it ends, and the next run opens one of its own."""
         lease = following.grant.lease
         await run_in_thread(self._ledger.pass_on, current.grant.lease, lease)
+        await run_in_thread(current.evidence.discard)
         _LOG.info(
             "run %s of %s: completed, the next is run %s", current.grant.lease.run_id, lease.profile_id, lease.run_id
         )

@@ -5,6 +5,7 @@ know whether anybody offers their task.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -20,7 +21,8 @@ from leasekeeper.core.ids import WorkerId, is_id
 from leasekeeper.core.profiles import Lane
 from leasekeeper.core.settle import Ending
 from leasekeeper.core.workers import WorkerReport
-from leasekeeper.errors import InputError, LeasekeeperError, Problem, StoreError
+from leasekeeper.errors import EvidenceUnavailable, InputError, LeasekeeperError, Problem, StoreError
+from leasekeeper.evidence.delivery import EvidenceNotDelivered
 from leasekeeper.ports import ClaimRequest, Grant, Store
 from leasekeeper.runtime.child_tasks import keep_track
 from leasekeeper.runtime.clocks import boot_time
@@ -107,7 +109,9 @@ class Worker:
             run_bytes=config.browsers.run_memory_bytes,
             playwright_bytes=config.browsers.playwright_memory_bytes,
         )
-        self._machine = Machine(self._opener.data_dir, lambda: Path(self._opener.info.program), self._report_now.set)
+        self._machine = Machine(
+            self._opener.data_dir, lambda: Path(self._opener.info.program), self._report_now.set, self._opener.place
+        )
 
     @property
     def running(self) -> int:
@@ -145,6 +149,7 @@ class Worker:
         background = [asyncio.create_task(duty) for duty in duties]
         _LOG.info("worker %s: %s %s, pool %s", self.worker_id, browser.program, browser.version, self._options.pool)
         try:
+            await self._check_evidence()
             await self._claim_until_stopped()
             await self._drain()
         finally:
@@ -185,6 +190,14 @@ class Worker:
                 self._start(grant, sent_at)
             if not grants:
                 await self._wait_for_work()
+
+    async def _check_evidence(self) -> None:
+        """A worker that could not deliver its evidence claims nothing: as with a disk that is full."""
+        try:
+            if self._opener.place is not None:
+                await self._opener.place.check()
+        except EvidenceUnavailable as error:
+            self._machine.blame(EvidenceNotDelivered(errno.EREMOTEIO, error.message))
 
     async def _until_well(self) -> None:
         """Wait for the next check of the machine, and make it. A run that ends meanwhile is no reason to hurry."""
@@ -264,7 +277,10 @@ class Worker:
 
     async def _deliver_often(self) -> None:
         """Hand in what keepers on this machine reported of workers that are gone."""
-        reports, what = LostRunReports(self._opener.data_dir), "reports of lost runs were not delivered"
+        reports, what = (
+            LostRunReports(self._opener.data_dir, self._opener.place),
+            "reports of lost runs were not delivered",
+        )
         while True:
             try:
                 await reports.deliver(self._store)

@@ -62,6 +62,16 @@ class FileSystem:
     is_store: bool
 
 
+def judge_evidence(location: str | None, problem: str | None) -> Verdict:
+    """`location` None: evidence stays on the machine of its run. `problem`: why nothing can be delivered."""
+    if problem is not None:
+        todo = "Check the setting evidence, its credentials and the network: a worker claims nothing meanwhile."
+        return fail(problem, todo, location=location)
+    if location is None:
+        return ok("it stays in the data directory of the machine of its run")
+    return ok(f"a file could be put into {location}", location=location)
+
+
 MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 

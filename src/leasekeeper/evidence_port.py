@@ -1,0 +1,80 @@
+"""The seam between runs and the place where their files are kept: a folder, a bucket, or the server.
+
+A run writes its files to a folder of its own machine first. Where evidence is to travel, each is then put into the
+place, before the commit that names it. Guarantees that hold for each operation, in every place:
+
+- Keys are names separated by `/`, each a valid id: `RUN_ID/final.png`. Nobody chooses a path.
+- An object is there whole or not at all, and never changes: `put` creates, it does not replace.
+- When `put` returns, the object can be read by others, and what is stored has the size and the hash that were given.
+- Nothing that is raised or shown contains a credential.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from leasekeeper.core.ids import ID_RULE, is_id
+from leasekeeper.core.leases import LeaseRef
+from leasekeeper.errors import InputError
+
+MAX_KEY_PARTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One object of a place, as a list shows it."""
+
+    key: str
+    size: int
+    changed_at: datetime
+
+
+class Evidence(Protocol):
+    """A place for artifacts. Implementations: a folder, an S3-compatible bucket, the server."""
+
+    @property
+    def location(self) -> str:
+        """Where it is, for records and people: without credentials."""
+        ...
+
+    @property
+    def prunes(self) -> bool:
+        """Whether those who use it delete what is old. False: whoever keeps the place does."""
+        ...
+
+    async def check(self) -> None:
+        """Try in small what a delivery needs. Raises EvidenceUnavailable."""
+        ...
+
+    async def put(
+        self, key: str, source: Path, *, size: int, sha256: str, media_type: str, under: LeaseRef | None = None
+    ) -> None:
+        """Store a file as a new object. Idempotent: the same content under the same key again changes nothing.
+
+        `under` is the lease that the file was made under; the server accepts it only while that lease is live.
+        Raises EvidenceUnavailable (a retry may help), EvidenceRefused (it will not, also if the key has another
+        content), or LeaseLost.
+        """
+        ...
+
+    def get(self, key: str) -> AsyncIterator[bytes]:
+        """The content of an object, in chunks. Raises NotFound, EvidenceUnavailable."""
+        ...
+
+    def entries(self, prefix: str = "") -> AsyncIterator[Stored]:
+        """Every object whose key begins with the parts of `prefix`, in no particular order."""
+        ...
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects. Those that are not there are no error."""
+        ...
+
+
+def key_parts(key: str) -> list[str]:
+    """The names of a key. Raises InputError for one that could lead anywhere else."""
+    parts = key.split("/")
+    if not 2 <= len(parts) <= MAX_KEY_PARTS or not all(is_id(part) for part in parts):
+        raise InputError(f"{key!r} cannot name evidence: it must be names separated by /, and {ID_RULE}")
+    return parts
