@@ -38,3 +38,14 @@ async def _click(run: Run, clicks: int) -> None:
 async def recall(run: Run) -> dict[str, Any]:
     await run.page.goto(run.payload["url"])
     return dict(await run.page.evaluate("window.recall('who')"))
+
+
+@app.task("leak", warm=False)
+async def leak(run: Run) -> dict[str, Any]:
+    """Visit a page that shows its secrets, and say one of them in an error, if asked to."""
+    await run.page.goto(run.payload["url"])
+    await run.page.evaluate("window.asked")
+    await run.safe("page_open")
+    if run.payload["fails"]:
+        raise RuntimeError(f"no login with password={await run.page.evaluate('window.password')}")
+    return {"title": await run.page.title()}
