@@ -16,6 +16,12 @@ def test_a_new_fleet_is_shown_line_by_line(empty: Workplace) -> None:
     assert text.endswith("applied 9 changes (9 added)\n")
 
 
+def test_a_file_that_is_not_there_is_told_how_to_begin(empty: Workplace) -> None:
+    told = empty.fails(2, "apply", "flet.yaml", "--yes")
+    assert "there is no file flet.yaml" in told
+    assert "leasekeeper init" in told
+
+
 def test_the_same_file_again_changes_nothing(place: Workplace) -> None:
     assert place.text("apply", place.fleet()) == "nothing to change\n"
     assert place.json("apply", place.fleet(), "--yes") == {"changes": [], "applied": True, "used_directories": []}

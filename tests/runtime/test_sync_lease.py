@@ -18,7 +18,7 @@ import leasekeeper
 from leasekeeper import Fail, Lane, LeaseLost, ProfileBusy, RunRecord, connect
 from leasekeeper.client import Client
 from leasekeeper.core.decisions import Action, Decision, Target
-from leasekeeper.errors import Conflict
+from leasekeeper.errors import Conflict, NotFound
 from tests.conformance.world import fleet, profile
 from tests.runtime import stage
 from tests.runtime.shop import Shop
@@ -47,6 +47,13 @@ def state_of(url: str) -> str:
 def url(store_url: str) -> str:
     at(store_url, furnish)
     return store_url
+
+
+def test_a_profile_that_is_not_in_the_store_names_the_store_and_what_to_check(sqlite_url: str) -> None:
+    """A cron job starts elsewhere than its author: it would look into another, empty store."""
+    path = sqlite_url.removeprefix("sqlite:///")
+    with pytest.raises(NotFound, match=f"no profile p9 in the store {re.escape(path)}.* LEASEKEEPER_STORE"):
+        leasekeeper.lease("p9", store=sqlite_url, **CALM).__enter__()
 
 
 def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(url: str) -> None:

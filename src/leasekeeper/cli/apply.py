@@ -5,6 +5,7 @@ The store computes the difference twice, to show and to apply: the output at the
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import click
@@ -76,6 +77,8 @@ def read_fleet(file: str) -> Fleet:
     """The fleet of a file, or of stdin."""
     from leasekeeper.wire import load_fleet, parse_fleet
 
+    if file != STDIN and not Path(file).exists():
+        raise InputError(f"there is no file {file}: name your fleet file; leasekeeper init writes one to begin with")
     if file != STDIN:
         return load_fleet(file)
     try:

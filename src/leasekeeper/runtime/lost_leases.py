@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from leasekeeper.config import Config
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.errors import ProfileBusy
+from leasekeeper.errors import NotFound, ProfileBusy
 from leasekeeper.ports import Grant, LeaseRequest, Resolution, Store
+from leasekeeper.wording.missing import no_profile_text
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.lost_runs import LostRunReports
@@ -31,11 +32,16 @@ class LostLeases:
     async def acquire(self, request: LeaseRequest) -> Grant:
         """Lease the profile. If a lease that is over is in the way, end and resolve that one first.
 
+        Raises NotFound, which names the store that has no such profile.
         Raises ProfileBusy if the profile is still not free: the holder is alive, the lock-delay has not passed, or the
         release policy gave the profile to a person.
         """
         try:
             return await self._store.acquire(request)
+        except NotFound as missing:
+            raise NotFound(
+                no_profile_text(request.profile_id, self._config.store), what=missing.what, id=missing.id
+            ) from None
         except ProfileBusy as busy:
             if not await self._resolve(request, busy):
                 raise
