@@ -1,13 +1,16 @@
 """The package outside of a clone: what the wheel holds, and what is said where an extra is missing."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from leasekeeper.cli.exit_codes import EXTRAS
 from leasekeeper.cli.init import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +91,22 @@ def test_without_psycopg_a_postgresql_store_is_refused_in_one_line(arguments: li
         "leasekeeper: PostgreSQL stores need psycopg, which is not installed here or lacks its libpq; "
         "run: pip install 'psycopg[binary]' (the extra leasekeeper[postgres])\n"
     )
+
+
+def test_without_the_packages_of_the_server_it_says_which_extra_to_install(tmp_path: Path) -> None:
+    done = without("starlette", arguments=["server"], folder=tmp_path)
+    told = "leasekeeper: this needs starlette, which is not installed here; install the extra leasekeeper[server]\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
+def test_every_optional_package_is_known_by_the_extra_that_brings_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in requirements:
+            module = re.split(r"[^\w-]", requirement)[0].replace("-", "_")
+            known = [name for name in EXTRAS if module == name or module.startswith(f"{name}_")]
+            assert known, f"{requirement} of the extra {extra} is not in EXTRAS"
+    assert set(EXTRAS.values()) <= set(project["optional-dependencies"])
 
 
 def test_without_playwright_init_says_what_to_install(tmp_path: Path) -> None:

@@ -52,6 +52,22 @@ def exit_code(error: LeasekeeperError) -> int:
     return next((code for kind, code in _CODE_OF if isinstance(error, kind)), 1)
 
 
+# The optional packages, as they are imported, and the extra that brings each.
+EXTRAS: Final = {
+    "psycopg": "postgres",
+    "playwright": "browser",
+    "cryptography": "secrets",
+    "httpx2": "http",
+    "starlette": "server",
+    "uvicorn": "server",
+    "httptools": "server",
+    "prometheus_client": "server",
+    "websockets": "launchers",
+    "obstore": "s3",
+    "opentelemetry": "tracing",
+}
+
+
 def fail(error: BaseException, *, as_json: bool) -> int:
     """Say on stderr what went wrong, if that helps anybody, and return the exit code."""
     match error:
@@ -62,6 +78,10 @@ def fail(error: BaseException, *, as_json: bool) -> int:
         case LeasekeeperError():
             say_error(error, as_json=as_json)
             return exit_code(error)
+        case ModuleNotFoundError(name=name) if name and (extra := EXTRAS.get(name.partition(".")[0])):
+            needs = f"this needs {name.partition('.')[0]}, which is not installed here"
+            _say("INVALID_INPUT", f"{needs}; install the extra leasekeeper[{extra}]", as_json=as_json)
+            return 2
         case click.exceptions.NoArgsIsHelpError():
             click.echo(error.format_message(), err=True)
             return 2
