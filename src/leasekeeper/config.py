@@ -170,13 +170,7 @@ SETTINGS: Final = (
     Setting("warm_runs", 20.0, "runs", "maximum runs of one browser before it is closed; 1: no hand-over", 1),
     Setting("warm_age", 600.0, "seconds", "maximum age of a browser that is handed over to another run", 0),
     Setting("warm_idle", 0.0, "seconds", "how long a completed run waits, unsettled, for the next job", 0),
-    Setting(
-        "evidence",
-        "",
-        "place",
-        "where evidence is kept: empty (in data_dir; with an https store, on the server), a folder, server, or "
-        "s3://BUCKET/PREFIX?endpoint=URL",
-    ),
+    Setting("evidence", "", "place", "where evidence is kept: a folder, or s3://BUCKET/PREFIX; empty: in data_dir"),
     Setting("keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MAX_DAYS),
     Setting("keep_evidence_mb", 10240.0, "MB", "maximum of all evidence; the oldest is deleted; 0: no limit", 0),
     Setting(
