@@ -84,7 +84,8 @@ PROFILE_RULES: Final = {
 BLOCKED: Final = {
     Blocked.PROFILE_LEASE: "the profile, or the routing key of its account, is in use",
     Blocked.ACCOUNT_PAUSE: "a person paused the account",
-    Blocked.PROXY_MISMATCH: "the job expects another proxy, or another region of it",
+    Blocked.PROXY_MISMATCH: "the job expects another proxy or region, or the proxy exits elsewhere than declared",
+    Blocked.PROXY_UNREACHABLE: "the profile's proxy cannot be reached",
     Blocked.ENVIRONMENT_MISMATCH: "the job expects another language or timezone, or the profile was last opened by "
     "a newer browser (direct leases)",
     Blocked.REVIEW_REQUIRED: "the profile is in state review_required",
@@ -169,6 +170,17 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.SCHEDULE_RUN: ("a person had a schedule run now", ("schedule_id", "at", "note")),
     EventType.SCHEDULE_PAUSED: ("a person paused a schedule", ("schedule_id", "note")),
     EventType.SCHEDULE_RESUMED: ("a person resumed a schedule", ("schedule_id", "note")),
+    EventType.PROXY_MISMATCH: (
+        "a proxy exits elsewhere than declared: its profiles' jobs wait", ("proxy_id", "region", "profiles", "detail"),
+    ),
+    EventType.PROXY_UNREACHABLE: (
+        "a proxy cannot be reached: its profiles' jobs wait", ("proxy_id", "region", "profiles", "detail"),
+    ),
+    EventType.PROXY_RECOVERED: (
+        "a proxy is as it should be again: its profiles' jobs move on",
+        ("proxy_id", "region", "profiles", "was", "asked"),
+    ),
+    EventType.PROXY_ASKED_AGAIN: ("a person had a proxy asked again at once", ("proxy_id", "note")),
     EventType.FLEET_APPLIED: (
         "a fleet changed something; how many of each",
         tuple(f"{what}_{kind}" for what in ("proxy", "account", "profile", "limit", "schedule") for kind in ChangeKind),

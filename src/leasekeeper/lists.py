@@ -139,7 +139,14 @@ LISTS: Final[Mapping[type, Listing]] = {
         filters=(_PROFILE, _PREFIX, _ACCOUNT, _LABEL, Filter("state", "in this state", ProfileState)),
     ),
     Proxy: Listing(
-        what="proxy", key="proxy_id", order=Order.KEY, filters=(Filter("proxy_id", "the one with this id"),)
+        what="proxy",
+        key="proxy_id",
+        order=Order.KEY,
+        filters=(
+            Filter("proxy_id", "the one with this id"),
+            _PREFIX,
+            Filter("trouble", "that cannot be reached or exit elsewhere than declared", bool),
+        ),
     ),
     Launcher: Listing(
         what="launcher", key="launcher_id", order=Order.KEY, filters=(Filter("launcher_id", "the one with this id"),)

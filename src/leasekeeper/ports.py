@@ -1,7 +1,7 @@
 """The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
 seam, to browsers, is in `driver_port.py`.
 
-`Store` is 40 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
+`Store` is 41 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
 that hold for each of them, on every store:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
@@ -28,6 +28,7 @@ from leasekeeper.core.jobs import Job, JobSpec, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose, Refusal
 from leasekeeper.core.policy import Retention
 from leasekeeper.core.profiles import Profile, ProfileState, ReleasePolicy
+from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.core.records import quick_init
 from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret
 from leasekeeper.core.settle import Ending, LostFacts, Settlement
@@ -400,6 +401,16 @@ class Store(Protocol):
         """Notice workers that no longer report and did not stop: event `worker_silent`, once for each silence.
 
         Safe to run many times at once. Returns those that this call noticed. If one reports again: `worker_returned`.
+        """
+        ...
+
+    async def report_proxy(self, report: ProxyReport) -> Proxy | None:
+        """Somebody asked a proxy: keep what is wrong with it, or that nothing is any more, by `core.proxies`.
+
+        While something is, the lanes of its profiles are held, however many jobs wait in them; it uses up no attempt.
+        When trouble begins, turns into another or is over there is one event, and for a mismatch one review, whoever
+        reports and however often. A proxy that is declared anew is well until somebody finds otherwise. Returns the
+        proxy as it now is, or None if the report is about another declaration of it.
         """
         ...
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from leasekeeper.core.accounts import Proxy, ProxyTrouble
 from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event, EventType, replay_job, replay_profile
@@ -34,6 +35,7 @@ class History:
     events: Sequence[Event]
     reviews: Sequence[Review]
     deliveries: Sequence[Delivery]
+    proxies: Sequence[Proxy]
 
     by_job: dict[str, list[Event]]
     by_profile: dict[str, list[Event]]
@@ -59,6 +61,7 @@ async def audit(world: World) -> None:
         events=events,
         reviews=await world.all(Review),
         deliveries=await world.all(Delivery),
+        proxies=await world.all(Proxy),
         by_job=grouped(events, "job_id"),
         by_profile=grouped(events, "profile_id"),
     )
@@ -167,8 +170,10 @@ def keys_and_profiles_are_not_shared(history: History) -> Iterator[str]:
 
 
 def reviews_are_open_where_needed(history: History) -> Iterator[str]:
-    opened = Counter((r.target, r.job_id or r.profile_id) for r in history.reviews if r.decided_at is None)
-    wanted = {
+    opened: Counter[tuple[Target, str]] = Counter(
+        (r.target, r.proxy_id or r.job_id or r.profile_id) for r in history.reviews if r.decided_at is None
+    )
+    wanted: set[tuple[Target, str]] = {
         (Target.PROFILE, lane.profile_id)
         for lane in history.lanes
         if lane.state in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED)
@@ -177,13 +182,22 @@ def reviews_are_open_where_needed(history: History) -> Iterator[str]:
         for job in history.jobs
         if job.state is JobState.REVIEW or job.blocked_reason == Blocked.APPROVAL
     }
+    troubled = {proxy.proxy_id for proxy in history.proxies if proxy.trouble is not None}
+    used = {profile.proxy_id for profile in history.profiles.values()}
+    wanted |= {
+        (Target.PROXY, proxy.proxy_id)
+        for proxy in history.proxies
+        if proxy.trouble is ProxyTrouble.MISMATCH and proxy.proxy_id in used
+    }
     present = {lane.profile_id for lane in history.lanes}
     # While a person looks inside, what they were asked stays asked.
     looked_at = {(Target.PROFILE, lane.profile_id) for lane in history.lanes if lane.drain is not None}
     for (target, subject), count in opened.items():
         if count != 1:
             yield f"{count} open reviews of {target} {subject}"
-        if (target, subject) not in wanted | looked_at and (target is Target.JOB or subject in present):
+        if target is Target.PROXY and subject in troubled:
+            continue
+        if (target, subject) not in wanted | looked_at and (target is not Target.PROFILE or subject in present):
             yield f"an open review of {target} {subject} that needs none"
     for target, subject in wanted - set(opened):
         yield f"no open review of {target} {subject}"

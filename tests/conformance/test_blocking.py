@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.core.accounts import ProxyTrouble
 from leasekeeper.core.decisions import Action
 from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import Job, Risk
@@ -16,6 +17,7 @@ from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Next
 from leasekeeper.errors import ProfileBusy
+from leasekeeper.runtime.proxy_check import report_on
 from tests.conformance.world import NewWorld, Record, World, limit, profile, proxy, seconds, spec
 
 Step = Callable[[World], Awaitable[Any]]
@@ -84,7 +86,17 @@ async def a_worker_appears(world: World) -> None:
     await world.offer("rare", worker_id="w2", incarnation="i2")
 
 
+def finds(trouble: ProxyTrouble | None) -> Step:
+    """Somebody asks the proxy, and this is what is wrong with it."""
+    return lambda world: world.store.report_proxy(report_on(US, trouble, "seen elsewhere"))
+
+
 CASES = {
+    "proxy_elsewhere": Case(Blocked.PROXY_MISMATCH, finds(None), finds(ProxyTrouble.MISMATCH)),
+    "proxy_dead": Case(Blocked.PROXY_UNREACHABLE, finds(None), finds(ProxyTrouble.UNREACHABLE)),
+    "proxy_declared_anew": Case(
+        Blocked.PROXY_UNREACHABLE, applies(replace(US, server="http://10.0.0.9:1")), finds(ProxyTrouble.UNREACHABLE)
+    ),
     "leased": Case(Blocked.PROFILE_LEASE, gives_back, takes),
     "paused": Case(Blocked.ACCOUNT_PAUSE, resumes, pauses),
     "proxy_region_of_the_proxy": Case(

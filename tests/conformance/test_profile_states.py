@@ -13,7 +13,7 @@ from leasekeeper.core.profiles import TRANSITIONS, ProfileState, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, ProfileBusy, VersionConflict
 from leasekeeper.ports import Grant
-from tests.conformance.world import URL, NewWorld, World, profile, schedule
+from tests.conformance.world import URL, NewWorld, World, profile, proxy, schedule
 
 S = ProfileState
 Step = Callable[[World], Awaitable[object]]
@@ -242,7 +242,7 @@ async def test_only_an_available_profile_is_leased(new_world: NewWorld, state: P
 
 
 async def test_a_decision_that_the_record_does_not_have_is_refused(new_world: NewWorld) -> None:
-    async with new_world(profile(), schedule()) as world:
+    async with new_world(profile(), schedule(), proxy()) as world:
         grant = await world.run()
         await world.decide_account(Action.PAUSE)
         subjects = {
@@ -253,6 +253,7 @@ async def test_a_decision_that_the_record_does_not_have_is_refused(new_world: Ne
             Target.WEBHOOK: (await world.owe("https://hook.test/")).delivery_id,
             Target.TOKEN: (await world.token("a" * 12)).token_id,
             Target.SCHEDULE: "nightly",
+            Target.PROXY: "exit_us",
         }
         before, logged = await world.everything(), await world.events()
         for target in Target:

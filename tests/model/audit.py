@@ -175,7 +175,7 @@ class Audit:
                     return (await self.store.get(Job, record_id)).version
                 case Target.ACCOUNT:
                     return (await self.store.get(Account, record_id)).version
-                case Target.LEASE | Target.WEBHOOK | Target.TOKEN | Target.SCHEDULE | Target.ENDPOINT:
+                case Target.LEASE | Target.WEBHOOK | Target.TOKEN | Target.SCHEDULE | Target.ENDPOINT | Target.PROXY:
                     return None
         except NotFound:
             return None

@@ -12,6 +12,7 @@ from typing import Any
 from leasekeeper import config as settings
 from leasekeeper.app import App
 from leasekeeper.config import Config
+from leasekeeper.core.accounts import Proxy
 from leasekeeper.core.events import Event
 from leasekeeper.core.jobs import FINAL, Job, JobState
 from leasekeeper.core.leases import RunRecord
@@ -146,7 +147,7 @@ async def house(
     app: App,
     url: str,
     folder: Path,
-    *profiles: Profile,
+    *profiles: Profile | Proxy,
     clock: Callable[[datetime], datetime] = real_time,
     **more: str | float,
 ) -> AsyncIterator[House]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasekeeper.core.accounts import Routing
+from leasekeeper.core.accounts import ProxyTrouble, Routing
 from leasekeeper.core.ids import AccountId, ProfileId
 from leasekeeper.core.jobs import Risk
 from leasekeeper.core.profiles import ProfileState
@@ -20,6 +20,7 @@ REASONS = {
     "blocked_by_profile_lease",
     "blocked_by_account_pause",
     "blocked_by_proxy_mismatch",
+    "blocked_by_proxy_unreachable",
     "blocked_by_environment_mismatch",
     "blocked_by_review_required",
     "blocked_by_profile_state",
@@ -93,6 +94,7 @@ def gate(**facts: Any) -> Blocked | None:
         "profile": a_profile(),
         "live": 0,
         "live_exclusive": 0,
+        "proxy": a_proxy(),
         "head_shared": False,
         "ending": False,
     }
@@ -117,6 +119,26 @@ def test_the_profile_s_state_holds_its_lane(state: ProfileState, expected: Block
 @pytest.mark.parametrize("state", ProfileState)
 def test_a_paused_account_holds_every_lane(state: ProfileState) -> None:
     assert gate(state=state, paused=True) is Blocked.ACCOUNT_PAUSE
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected"),
+    [(ProxyTrouble.MISMATCH, Blocked.PROXY_MISMATCH), (ProxyTrouble.UNREACHABLE, Blocked.PROXY_UNREACHABLE)],
+)
+def test_a_proxy_in_trouble_holds_what_could_run_otherwise(trouble: ProxyTrouble, expected: Blocked) -> None:
+    proxy = a_proxy(trouble=trouble)
+    shared = {"profile": THREE, "live": 1, "head_shared": True}
+    assert gate(proxy=proxy) is expected
+    assert gate(proxy=proxy, state=ProfileState.LEASED, **shared) is expected
+    assert gate(proxy=proxy, state=ProfileState.LEASED, live=1, live_exclusive=1) is Blocked.PROFILE_LEASE
+    assert gate(proxy=proxy, state=ProfileState.QUARANTINED) is Blocked.PROFILE_STATE
+    assert gate(proxy=proxy, paused=True) is Blocked.ACCOUNT_PAUSE
+
+
+@pytest.mark.parametrize(("expected", "region"), [("us", "US"), ("US", "us"), ("US", "EU")])
+def test_regions_compare_without_case(expected: str, region: str) -> None:
+    block = job_gate(a_job(expected_proxy_region=expected), a_profile(), a_proxy(region=region), task_known=True)
+    assert (block is not None) is (region == "EU")
 
 
 THREE = a_profile(max_active_runs=3)
@@ -180,6 +202,7 @@ def test_the_blocked_reasons_are_those_of_the_product_and_each_has_a_next_step()
         (Blocked.PROFILE_LEASE, "released"),
         (Blocked.ACCOUNT_PAUSE, "resume"),
         (Blocked.PROXY_MISMATCH, "fleet.yaml"),
+        (Blocked.PROXY_UNREACHABLE, "by itself"),
         (Blocked.ENVIRONMENT_MISMATCH, "fleet.yaml"),
         (Blocked.REVIEW_REQUIRED, "a person"),
         (Blocked.PROFILE_STATE, "a stale profile"),

@@ -43,8 +43,8 @@ ALL_NEEDS = sorted({*OPERATIONS.values(), *DECISIONS.values()}, key=lambda needs
 EXPECTED = """
 read     check get find why stats
 submit   submit
-work     claim wait report acquire renew checkpoint enter_section leave_section lease_secrets settle hand_over
-work     unresolved resolve record pace
+work     claim wait report report_proxy acquire renew checkpoint enter_section leave_section lease_secrets settle
+work     hand_over unresolved resolve record pace
 operate  decide expire pause_expiry promote fire heal prune take_deliveries settle_deliveries mark_silent
 admin    add_endpoint apply create_token stored_token note_token_uses put_secret remove_secret sealed_secrets
 """
@@ -53,7 +53,7 @@ SCOPE_OF = {name: line.split()[0] for line in EXPECTED.strip().splitlines() for 
 DECISION_SCOPES = """
 review   profile.clear profile.quarantine profile.review job.approve job.requeue
 operate  profile.disable profile.enable job.cancel job.retry job.drop account.pause account.resume lease.revoke
-operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping
+operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping proxy.retry
 admin    token.revoke endpoint.enable endpoint.disable endpoint.remove
 """
 DECISION_SCOPE_OF = {

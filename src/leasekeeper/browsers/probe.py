@@ -68,6 +68,16 @@ def probe(
     return Probe(result=ProbeResult.CHANGED, seen=_seen_text(seen), detail=f"expected {expected}, seen {shown}")
 
 
+def connect_fault(server: str, *, seconds: float = PROBE_SECONDS) -> str | None:
+    """Why nobody can connect to the proxy; None: one can. Says nothing of what is behind it."""
+    place = urlsplit(server)
+    try:
+        _Link((place.hostname or "", place.port or 0), time.monotonic() + seconds).close()
+    except (OSError, ValueError) as error:
+        return f"no connection to the proxy: {_error_text(error)}"
+    return None
+
+
 class _NotSupported(Exception):
     pass
 

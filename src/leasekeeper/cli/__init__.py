@@ -47,6 +47,7 @@ SECTIONS: Final = {
     "Fleet": {
         "profiles": "List profiles, show one, clear, quarantine or disable it.",
         "accounts": "List accounts, pause and resume them.",
+        "proxies": "List proxies and what is wrong with them, have one asked again.",
         "leases": "List who has which profile, until when; revoke a lease.",
         "launchers": "Programs that keep profiles for you: what each has, import it.",
         "workers": "Which processes take jobs, and when each last reported.",

@@ -59,8 +59,8 @@ def decision_command(target: Target, action: Action, text: str) -> click.Command
             raise click.UsageError("--if-version is of one record: name that one alone")
         decide_selected(target, action, selection, note, by, store, as_json=as_json, version=version, alone=True)
 
-    # A lease has no version: it is decided about once, and its id is never used again.
-    decorated = decide if target is Target.LEASE else version_option(decide)
+    # A lease has no version: it is decided about once, and its id is never used again. Nor has a proxy.
+    decorated = decide if target in (Target.LEASE, Target.PROXY) else version_option(decide)
     return click.command(action.value, help=text)(decorated)
 
 
@@ -79,7 +79,7 @@ def decide_selected(
 ) -> None:
     """Decide about the records that were chosen. With `alone`, a single id has an answer of its own."""
     kind = CHOICES[target].kind
-    what = what or f"{target}s"
+    what = what or ("proxies" if target is Target.PROXY else f"{target}s")
 
     async def decide_one(store: "Store", typed: str) -> "tuple[Decision, Decided]":
         record_id = await whole_id(store, kind, typed)
@@ -129,6 +129,8 @@ def sentence(decision: Decision, decided: "Decided") -> str:
         return f"{name} is now review_required: its last ending was not clean, so a person has to check it first"
     if decision.target is Target.ENDPOINT:
         return f"{name} is {decided.state}"
+    if decision.target is Target.PROXY:
+        return f"{name} is {decided.state}" + ("" if decided.state == "well" else ": the next worker or sweep asks it")
     if decision.target is Target.TOKEN:
         return f"{name} is now revoked: calls with it are refused"
     if decision.action is Action.REVOKE:

@@ -43,10 +43,17 @@ LISTS: Final = {
     "token": "tokens",
     "secret": "secrets",
     "schedule": "schedules",
+    "proxy": "proxies",
 }
 
 # Jobs that are dead have a noun of their own.
-_NOUNS: Final = {Target.PROFILE: "profiles", Target.JOB: "jobs", Target.ACCOUNT: "accounts", Target.LEASE: "leases"}
+_NOUNS: Final = {
+    Target.PROFILE: "profiles",
+    Target.JOB: "jobs",
+    Target.ACCOUNT: "accounts",
+    Target.LEASE: "leases",
+    Target.PROXY: "proxies",
+}
 _DEAD: Final = (Action.RETRY, Action.DROP)
 
 
@@ -87,6 +94,8 @@ def unblocking(reason: "Blocked") -> str | None:
         Blocked.REVIEW_REQUIRED: "leasekeeper reviews",
         Blocked.PROFILE_STATE: "leasekeeper why profile ID",
         Blocked.APPROVAL: "leasekeeper reviews",
+        Blocked.PROXY_MISMATCH: "leasekeeper proxies",
+        Blocked.PROXY_UNREACHABLE: "leasekeeper proxies",
     }.get(reason)
 
 

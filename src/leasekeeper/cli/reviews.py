@@ -31,6 +31,7 @@ DECISIONS: Final = (
     Action.REQUEUE,
     Action.CANCEL,
     Action.APPROVE,
+    Action.RETRY,
 )
 
 VIEW = View(
@@ -56,6 +57,8 @@ command = noun("reviews", "Reviews: profiles and jobs that wait for a person.")
 
 def record_id(review: Review) -> str:
     """What the review is about."""
+    if review.target is Target.PROXY and review.proxy_id:
+        return review.proxy_id
     return review.job_id if review.target is Target.JOB and review.job_id else review.profile_id
 
 
@@ -100,7 +103,8 @@ def _print_open(review: Review, store: str | None) -> None:
 def decide_review(selection: Selection, action: str, note: str, by: str, store: str | None, as_json: bool) -> None:
     """Decide reviews: those named, or with --all those that match the filters.
 
-    Of a profile: clear, quarantine, review or disable. Of a job: requeue, cancel or approve.
+    Of a profile: clear, quarantine, review or disable. Of a job: requeue, cancel or approve. Of a proxy: retry, which
+    has it asked at once; its review is closed when it answers as it should.
     """
     wanted = Action(action)
     if selection.one is not None:
@@ -108,7 +112,7 @@ def decide_review(selection: Selection, action: str, note: str, by: str, store: 
             *with_store(store, lambda opened: decide_in(opened, selection.ids[0], wanted, note, by)), as_json=as_json
         )
         return
-    about = next((target for target in (Target.PROFILE, Target.JOB) if wanted in ACTIONS[target]), None)
+    about = next((target for target in (Target.PROFILE, Target.JOB, Target.PROXY) if wanted in ACTIONS[target]), None)
     ids = chosen_ids(
         selection,
         Review,
@@ -141,12 +145,14 @@ async def decide_in(
             f"one can {', '.join(allowed)}"
         )
     target_id = record_id(review)
-    record = await store.get(Job, target_id) if review.target is Target.JOB else await store.get(Lane, target_id)
+    version = None
+    if review.target is Target.JOB:
+        version = (await store.get(Job, target_id)).version
+    elif review.target is Target.PROFILE:
+        version = (await store.get(Lane, target_id)).version
     # Open also after the version was read: then the version is of the very state that the review is about.
     _check_open(await store.get(Review, review_id))
-    decision = Decision(
-        target=review.target, id=target_id, action=action, note=note, actor=actor, version=record.version
-    )
+    decision = Decision(target=review.target, id=target_id, action=action, note=note, actor=actor, version=version)
     return decision, await put_through(store, decision)
 
 
@@ -155,6 +161,8 @@ async def _allowed(store: "Store", review: Review) -> list[Action]:
     if review.target is Target.JOB:
         job = await store.get(Job, record_id(review))
         return [action for action in DECISIONS if job.state in JOB_ACTIONS.get(action, ())]
+    if review.target is Target.PROXY:
+        return list(ACTIONS[Target.PROXY])
     lane = await store.get(Lane, record_id(review))
     return [action for action in DECISIONS if lane.state in PROFILE_ACTIONS.get(action, ())]
 

@@ -13,7 +13,7 @@ import click
 
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import filters, given
-from leasekeeper.core.accounts import Account
+from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS, Action, Review, Target
 from leasekeeper.core.deliveries import Delivery
@@ -53,6 +53,7 @@ CHOICES: Final[Mapping[Target, Choice]] = {
     Target.WEBHOOK: Choice(kind=Delivery, filters={"host": "host"}, always={"state": "exhausted"}),
     Target.TOKEN: Choice(kind=ApiToken),
     Target.ENDPOINT: Choice(kind=Endpoint),
+    Target.PROXY: Choice(kind=Proxy, always={"trouble": "1"}),
 }
 REVIEWS: Final = Choice(
     kind=Review,

@@ -17,6 +17,7 @@ WORDS: Final = {
     "promoted": "promoted",
     "healed": "healed",
     "fired": "jobs of schedules made",
+    "proxies": "proxies well again",
     "pruned": "pruned",
     "overdue": "overdue browsers ended",
     "silent": "silent workers noticed",

@@ -32,7 +32,7 @@ _COLOURS: Final = {
     **dict.fromkeys(("available", "running", "completed", "released", "active", "reporting", "delivered"), _GREEN),
     **dict.fromkeys(("leased", "scheduled", "queued", "blocked", "stale", "releasing", "started", "pending"), _YELLOW),
     **dict.fromkeys(("review", "review_required", "quarantined", "dead", "failed", "expired", "silent"), _RED),
-    **dict.fromkeys(("paused", "revoked", "open", "exhausted"), _RED),
+    **dict.fromkeys(("paused", "revoked", "open", "exhausted", "mismatch", "unreachable"), _RED),
     **dict.fromkeys(("disabled", "skipped", "cancelled", "stopped", "decided"), _DIM),
 }
 

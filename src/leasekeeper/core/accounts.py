@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 
 from leasekeeper.core.ids import AccountId, ProxyId
@@ -30,14 +31,30 @@ class Account:
     version: int = 1
 
 
+class ProxyTrouble(StrEnum):
+    """What is wrong with a proxy: it exits somewhere else than declared, or nobody can reach it."""
+
+    MISMATCH = "mismatch"
+    UNREACHABLE = "unreachable"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """A named network exit. `credentials` is a reference (`env:NAME`, `file:PATH`, `secret:NAME`), never the secret."""
+    """A named network exit. `credentials` is a reference (`env:NAME`, `file:PATH`, `secret:NAME`), never the secret.
+
+    The fields after it are runtime state: what is wrong with the proxy since when, how often it was asked since, and
+    when it is asked again. While something is, the lanes of its profiles are held.
+    """
 
     proxy_id: ProxyId
     server: str
     region: str | None = None
     credentials: str | None = None
+    trouble: ProxyTrouble | None = None
+    trouble_detail: str = ""
+    trouble_at: datetime | None = None
+    asked: int = 0
+    ask_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

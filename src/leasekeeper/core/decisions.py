@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from leasekeeper.core.ids import AccountId, JobId, ProfileId, ReviewId, RunId
+from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, ReviewId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import NOWHERE, Changes, LaneFacts, moved
 from leasekeeper.core.profiles import Cause, Lane, ProfileState
@@ -27,6 +27,7 @@ class Target(StrEnum):
     TOKEN = "token"  # noqa: S105 - the name of a kind of record
     SCHEDULE = "schedule"
     ENDPOINT = "endpoint"
+    PROXY = "proxy"
 
 
 class Action(StrEnum):
@@ -91,6 +92,7 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.TOKEN: (Action.REVOKE,),
     Target.SCHEDULE: (Action.PAUSE, Action.RESUME, Action.RUN),
     Target.ENDPOINT: (Action.ENABLE, Action.DISABLE, Action.PING, Action.REMOVE),
+    Target.PROXY: (Action.RETRY,),
 }
 
 
@@ -108,7 +110,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """An item in the human inbox: a profile or a job that waits for a person."""
+    """An item in the human inbox: a profile, a job or a proxy that waits for a person.
+
+    One of a proxy names the first of its profiles, and is closed by itself when the proxy is well.
+    """
 
     review_id: ReviewId
     target: Target
@@ -119,6 +124,7 @@ class Review:
     reason: str
     summary: str
     opened_at: datetime
+    proxy_id: ProxyId | None = None
     decided_at: datetime | None = None
     decision: Action | None = None
     note: str = ""

@@ -12,7 +12,9 @@ from leasekeeper.core.profiles import Profile
 from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
 from leasekeeper.errors import InputError, Problem
 
-_RUNTIME_FIELDS = frozenset({"paused", "pause_note", "version"})
+_RUNTIME_FIELDS = frozenset(
+    {"paused", "pause_note", "version", "trouble", "trouble_detail", "trouble_at", "asked", "ask_at"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,11 +101,13 @@ def key_of(facts: LaneFacts, *, task: str | None, shared: bool) -> str:
 
 
 def gate(facts: LaneFacts, *, shared: bool, even_paused: bool = False) -> Blocked | None:
-    """What keeps a run of this mode out of the profile now. A person may go where an account's jobs may not."""
+    """What keeps a run of this mode out of the profile now. A person may go where an account's jobs may not, and find
+    out themselves what is wrong with the proxy."""
     lane, live = facts.lane, facts.live if facts.open else []
     return lane_gate(
         state=lane.state,
         paused=facts.account.paused and not even_paused,
+        proxy=None if even_paused else facts.proxy,
         profile=facts.profile,
         live=len(live),
         live_exclusive=len([1 for lease in live if not can_share(facts.profile, shared=lease.shared)]) if live else 0,

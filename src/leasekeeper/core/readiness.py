@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.accounts import Proxy, ProxyTrouble
 from leasekeeper.core.jobs import Job, Risk
 from leasekeeper.core.profiles import Profile, ProfileState
 
@@ -19,6 +19,7 @@ class Blocked(StrEnum):
     PROFILE_LEASE = "blocked_by_profile_lease"
     ACCOUNT_PAUSE = "blocked_by_account_pause"
     PROXY_MISMATCH = "blocked_by_proxy_mismatch"
+    PROXY_UNREACHABLE = "blocked_by_proxy_unreachable"
     ENVIRONMENT_MISMATCH = "blocked_by_environment_mismatch"
     REVIEW_REQUIRED = "blocked_by_review_required"
     PROFILE_STATE = "blocked_by_profile_state"
@@ -79,7 +80,8 @@ def job_gate(job: Job, profile: Profile, proxy: Proxy | None, task_known: bool) 
             f"the job wants proxy {job.proxy_id}, profile {profile.profile_id} has {profile.proxy_id or 'none'}",
         )
     region = proxy.region if proxy is not None else None
-    if job.expected_proxy_region is not None and job.expected_proxy_region != region:
+    wanted_region = job.expected_proxy_region
+    if wanted_region is not None and (region is None or wanted_region.casefold() != region.casefold()):
         return Block(
             Blocked.PROXY_MISMATCH,
             f"the job expects proxy region {job.expected_proxy_region}, "
@@ -115,21 +117,33 @@ HOLD_OF_STATE: Final[Mapping[ProfileState, Blocked | None]] = {
 }
 
 
+_HOLD_OF_TROUBLE: Final[Mapping[ProxyTrouble, Blocked]] = {
+    ProxyTrouble.MISMATCH: Blocked.PROXY_MISMATCH,
+    ProxyTrouble.UNREACHABLE: Blocked.PROXY_UNREACHABLE,
+}
+
+
 def lane_gate(
     *,
     state: ProfileState,
     paused: bool,
+    proxy: Proxy | None,
     profile: Profile,
     live: int,
     live_exclusive: int,
     head_shared: bool,
     ending: bool,
 ) -> Blocked | None:
-    """What holds a whole lane. `ending`: a verdict, a drain or an unresolved ending waits for the sharers."""
+    """What holds a whole lane. `ending`: a verdict, a drain or an unresolved ending waits for the sharers.
+
+    What is wrong with the proxy comes last: it holds only what could run otherwise.
+    """
     if paused:
         return Blocked.ACCOUNT_PAUSE
     hold = HOLD_OF_STATE[state]
-    if hold is not Blocked.PROFILE_LEASE:
+    if hold is not None and hold is not Blocked.PROFILE_LEASE:
         return hold
     free = live < profile.max_active_runs and live_exclusive == 0 and not ending
-    return None if free and can_share(profile, shared=head_shared) else hold
+    if hold is not None and not (free and can_share(profile, shared=head_shared)):
+        return hold
+    return _HOLD_OF_TROUBLE[proxy.trouble] if proxy is not None and proxy.trouble is not None else None

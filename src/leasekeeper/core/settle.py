@@ -37,6 +37,9 @@ _HOLDS_UNSTARTED = {
 }
 
 
+# Not the job's failure if the proxy was asked, and it is so: whoever works next would meet the same.
+_OF_PROXY = frozenset({Reason.PROXY_UNREACHABLE, Reason.PROXY_REGION_MISMATCH})
+
 _SENTENCES: Mapping[str, str] = {
     Reason.SECURITY_PROMPT: "a security prompt appeared",
     Reason.PROXY_CHANGED: "the proxy changed during the run",
@@ -54,13 +57,17 @@ class Browser(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndFacts:
-    """What the holder saw at the end. The defaults are the doubtful ones."""
+    """What the holder saw at the end. The defaults are the doubtful ones.
+
+    `proxy_trouble`: it asked the proxy, and that is what is wrong (see `core.proxies`): the job is given back.
+    """
 
     browser: Browser = Browser.NOT_PROVEN
     failing_clause: str = ""
     final_url: str | None = None
     proxy_changed: bool = False
     evidence_saved: bool = True
+    proxy_trouble: bool = False
 
 
 @quick_init
@@ -190,6 +197,8 @@ def settle(
     if row is not None and row.reason == Reason.TASK_ERROR and ending.retry:
         row = replace(row, retry=RetryRule.YES)
     verdict = _job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff) if job else None
+    if job and row and ending.facts.proxy_trouble and row.reason in _OF_PROXY and may_have_been_done(lease) is None:
+        verdict = _returned(job, ending, now + _delay_of_return(job, jitter, backoff))
     return Settlement(
         result=RunResult.COMPLETED if row is None else RunResult.FAILED,
         stop_reason=reason,

@@ -93,6 +93,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = {
     "claim": Needs(Scope.WORK, Reach.POOL),
     "wait": Needs(Scope.WORK, Reach.POOL),
     "report": Needs(Scope.WORK, Reach.POOL),
+    "report_proxy": Needs(Scope.WORK, Reach.FLEET),
     "acquire": Needs(Scope.WORK),
     "renew": Needs(Scope.WORK, Reach.OWN_LEASES),
     "checkpoint": Needs(Scope.WORK, Reach.OWN_LEASES),
@@ -155,6 +156,7 @@ DECISIONS: Final[Mapping[tuple[Target, Action], Needs]] = {
     (Target.ENDPOINT, Action.DISABLE): _ADMIN,
     (Target.ENDPOINT, Action.PING): _OPERATE_FLEET,
     (Target.ENDPOINT, Action.REMOVE): _ADMIN,
+    (Target.PROXY, Action.RETRY): _OPERATE_FLEET,
 }
 
 

@@ -23,6 +23,7 @@ from leasekeeper.core.why_answer import (
     PoolUse,
     Possible,
     ProfileView,
+    ProxyView,
     Step,
     UnwellWorker,
     Webhook,
@@ -68,6 +69,7 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
         holders=_holders(facts),
         last_run=_last_run(facts.job_run),
         unwell=_unwell(facts) if job.state in _WAITS_FOR_WORKER else (),
+        proxy=_proxy(facts) if job.state in _WAITS_FOR_WORKER else None,
         pool=PoolUse(pool=job.pool, leases=facts.pool_leases, max_leases=limit.max_leases) if limit else None,
         webhooks=tuple(_webhook(delivery) for delivery in facts.webhooks),
         next=(*steps, *_webhook_steps(facts)),
@@ -90,6 +92,7 @@ def _explain_profile(facts: WhyFacts) -> Why:
         profile=_profile_view(facts),
         holders=_holders(facts),
         last_run=_last_run(facts.last_run),
+        proxy=_proxy(facts),
         next=tuple(steps),
         evidence=_evidence(facts),
         possible=(*actions, *_profile_actions(facts)),
@@ -227,6 +230,8 @@ def _profile_actions(facts: WhyFacts) -> list[Possible]:
     account = facts.account
     resume = Possible(target=Target.ACCOUNT, id=account.account_id, action=Action.RESUME)
     found = [resume] if account.paused else []
+    if facts.proxy is not None and facts.proxy.trouble is not None:
+        found.append(Possible(target=Target.PROXY, id=facts.proxy.proxy_id, action=Action.RETRY))
     profile_id, lane = facts.profile.profile_id, facts.lane
     # What is decided about a leased profile is where it goes at the end.
     heading = lane.drain if lane.state is ProfileState.LEASED and lane.drain else lane.state
@@ -317,6 +322,20 @@ def _last_run(run: RunRecord | None) -> LastRun | None:
         result=run.result,
         stop_reason=run.stop_reason,
         ended_at=run.ended_at,
+    )
+
+
+def _proxy(facts: WhyFacts) -> ProxyView | None:
+    proxy = facts.proxy
+    if proxy is None or proxy.trouble is None:
+        return None
+    return ProxyView(
+        proxy_id=proxy.proxy_id,
+        trouble=proxy.trouble,
+        detail=proxy.trouble_detail,
+        since_at=proxy.trouble_at,
+        asked=proxy.asked,
+        ask_at=proxy.ask_at,
     )
 
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from leasekeeper.core.accounts import ProxyTrouble
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import DeliveryState
-from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, RunId, Token, WorkerId
+from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
 from leasekeeper.core.leases import LeaseStatus, Purpose, RunResult
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Blocked
@@ -144,6 +145,18 @@ class UnwellWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyView:
+    """The profile's proxy, while something is wrong with it."""
+
+    proxy_id: ProxyId
+    trouble: ProxyTrouble
+    detail: str
+    since_at: datetime | None
+    asked: int
+    ask_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolUse:
     """How full a pool with a limit is."""
 
@@ -184,6 +197,7 @@ class Why:
     holders: tuple[Holder, ...] = ()
     last_run: LastRun | None = None
     unwell: tuple[UnwellWorker, ...] = ()
+    proxy: ProxyView | None = None
     pool: PoolUse | None = None
     webhooks: tuple[Webhook, ...] = ()
     next: tuple[Step, ...]

@@ -32,7 +32,7 @@ from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.evidence import RunEvidence, redacted
 from leasekeeper.runtime.launchers import Launchers
 from leasekeeper.runtime.lease_guard import LeaseGuard
-from leasekeeper.runtime.proxy_check import ProxyCheck
+from leasekeeper.runtime.proxy_check import ProxyCheck, ProxyNotReady
 from leasekeeper.runtime.sessions import Sessions
 from leasekeeper.runtime.task_browsers import Session
 from leasekeeper.threads import run_in_thread
@@ -296,6 +296,8 @@ def as_not_opened(error: Exception) -> NotOpened:
             return NotOpened(
                 error.reason, error.detail, give_back=error.give_back, engine=error.engine, fence=error.fence
             )
+        case ProxyNotReady():
+            return NotOpened(error.reason, error.detail, give_back=True)
         case Fail():
             # Without the key of a secret this worker cannot run the job, but another may.
             return NotOpened(error.reason, error.detail, give_back=error.reason == Reason.SECRET_UNAVAILABLE)

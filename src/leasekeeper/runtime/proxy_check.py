@@ -1,17 +1,22 @@
 """A profile's proxy before and after a run: its login, and the probe that says where it really exits."""
 
+import logging
 from dataclasses import replace
+from typing import Final
 
-from leasekeeper.browsers.probe import Probe, ProbeResult, probe
+from leasekeeper.browsers.probe import Probe, ProbeResult, connect_fault, probe
 from leasekeeper.config import SecretConfig
-from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.accounts import Proxy, ProxyTrouble
 from leasekeeper.core.browsers import Credentials
 from leasekeeper.core.failures import Reason
+from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, SecretUnusable, StoreError
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.secrets import proxy_credentials
 from leasekeeper.threads import run_in_thread
+
+_LOG = logging.getLogger(__name__)
 
 
 class ProxyCheck:
@@ -47,9 +52,58 @@ class ProxyCheck:
         return replace(found, seen=self._redactor.text(found.seen), detail=self._redactor.text(found.detail))
 
     async def probe_before_launch(self, proxy: Proxy | None, credentials: Credentials | None) -> Probe | None:
-        """The same; raises Fail unless the proxy is as it should be."""
+        """The same; raises ProxyNotReady unless the proxy is as it should be, and tells the store what is wrong."""
         found = await self.probe(proxy, credentials)
-        if found is None or found.result is ProbeResult.OK:
+        if proxy is None or found is None or found.result is ProbeResult.OK:
             return found
-        failed = found.result is ProbeResult.FAILED
-        raise Fail(Reason.PROXY_UNREACHABLE if failed else Reason.PROXY_REGION_MISMATCH, found.detail)
+        trouble = trouble_of(found)
+        await self._tell(report_on(proxy, trouble, found.detail))
+        raise ProxyNotReady(_REASONS[trouble or ProxyTrouble.UNREACHABLE], found.detail)
+
+    async def confirm_unreachable(self, proxy: Proxy | None, credentials: Credentials | None) -> str | None:
+        """Why the proxy of a run that could not get through it cannot be reached, told to the store; None: it can."""
+        if proxy is None:
+            return None
+        found = await self.probe(proxy, credentials)
+        if found is None:
+            fault = await run_in_thread(connect_fault, proxy.server)
+        else:
+            fault = found.detail if found.result is ProbeResult.FAILED else None
+        if fault is not None:
+            await self._tell(report_on(proxy, ProxyTrouble.UNREACHABLE, fault))
+        return fault
+
+    async def _tell(self, report: ProxyReport) -> None:
+        """The job is given back in any case: if the store cannot be told, the next run finds out the same."""
+        try:
+            await self._store.report_proxy(report)
+        except LeasekeeperError as error:
+            _LOG.warning("what is wrong with proxy %s could not be stored: %s", report.proxy_id, error)
+
+
+class ProxyNotReady(Fail):
+    """The proxy is not as it should be, which is no failure of the job."""
+
+
+_REASONS: Final = {
+    ProxyTrouble.MISMATCH: Reason.PROXY_REGION_MISMATCH,
+    ProxyTrouble.UNREACHABLE: Reason.PROXY_UNREACHABLE,
+}
+
+
+def trouble_of(found: Probe) -> ProxyTrouble | None:
+    """What a probe says is wrong with the proxy."""
+    match found.result:
+        case ProbeResult.OK:
+            return None
+        case ProbeResult.CHANGED:
+            return ProxyTrouble.MISMATCH
+        case ProbeResult.FAILED:
+            return ProxyTrouble.UNREACHABLE
+
+
+def report_on(proxy: Proxy, trouble: ProxyTrouble | None, detail: str = "") -> ProxyReport:
+    """What the store is told about a proxy as it was declared when it was asked."""
+    return ProxyReport(
+        proxy_id=proxy.proxy_id, server=proxy.server, region=proxy.region, trouble=trouble, detail=detail
+    )

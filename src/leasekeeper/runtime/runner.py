@@ -329,6 +329,9 @@ class Runner:
         if probed is not None and probed.result is ProbeResult.CHANGED:
             signals.append(Signal(Reason.PROXY_CHANGED, probed.detail))
             current.evidence.notes["proxy_changed"] = probed.detail
+        if outcome.reason == Reason.PROXY_UNREACHABLE:
+            fault = await self._opener.proxies.confirm_unreachable(current.grant.proxy, opened.credentials)
+            current.evidence.notes.update({"proxy_trouble": fault} if fault is not None else {})
         current.record_time("evidence", since)
         return self._redacted(strictest(outcome, signals, self._app.reasons))
 
@@ -388,6 +391,7 @@ class Runner:
             evidence_saved=current.evidence.unsaved is None,
             proxy_changed="proxy_changed" in current.evidence.notes,
         )
+        facts = replace(facts, proxy_trouble="proxy_trouble" in current.evidence.notes)
         await self._settle_ending(current, self._ending(current, outcome, facts))
 
     async def _settle_unopened(self, current: RunState, refused: NotOpened) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from leasekeeper.browsers.secrets import read_credentials, resolve_credentials
 from leasekeeper.config import Config, SecretConfig, WebhookConfig
+from leasekeeper.core.accounts import Proxy
 from leasekeeper.core.alerts import secret_of
 from leasekeeper.core.browsers import Credentials
 from leasekeeper.core.secrets import secret_name
@@ -33,6 +34,14 @@ async def proxy_credentials(store: Store, grant: Grant, config: SecretConfig) ->
     if found is None:
         raise _not_there(name)
     return read_credentials(await run_in_thread(open_lease_secret, found, config), reference)
+
+
+async def declared_credentials(store: Store, proxy: Proxy, config: SecretConfig) -> Credentials | None:
+    """User and password for a proxy, for somebody who asks how it is and has no lease. Raises a LeasekeeperError."""
+    reference = proxy.credentials
+    if reference is None or secret_name(reference) is None:
+        return await run_in_thread(resolve_credentials, reference)
+    return read_credentials(await _resolved(store, reference, config), reference)
 
 
 async def webhook_settings(store: Store, config: Config) -> WebhookConfig:

@@ -29,6 +29,7 @@ from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, check_somebody_sends, sender_of
+from leasekeeper.runtime.proxy_asking import ProxyAsker
 from leasekeeper.runtime.scheduler import fire_due
 from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
@@ -51,6 +52,7 @@ class Swept:
     healed: int = 0
     fired: int = 0
     overdue: int = 0
+    proxies: int = 0
     pruned: int = 0
     silent: int = 0
     reports: int = 0
@@ -210,6 +212,7 @@ class Sweeper:
         self._reports = reports
         self._watchman = Watchman(reports.ledger, config.policy.timing) if reports is not None else None
         self._trouble = trouble or FailureLog()
+        self._asker = ProxyAsker(store, config.browsers)
         self._last: _ClockReading | None = None
         self._prune_at = 0.0
 
@@ -229,7 +232,8 @@ class Sweeper:
         delivered = await self._reports.deliver(self._store) if self._reports is not None else 0
         if prune and self._reports is not None:
             await _prune_evidence(self._store, self._config.browsers, self._reports)
-        return replace(swept, paused=paused, overdue=overdue, fired=fired, reports=delivered)
+        freed = await self._asker.ask_due()
+        return replace(swept, paused=paused, overdue=overdue, fired=fired, reports=delivered, proxies=freed)
 
     async def end_overdue_browsers(self) -> int:
         """End browsers of this machine that outlived their leases. Returns how many."""

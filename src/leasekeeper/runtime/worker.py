@@ -32,6 +32,7 @@ from leasekeeper.runtime.lost_runs import Ledger, LostRunReports
 from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import MemoryWatch
 from leasekeeper.runtime.opening import BrowserOpener
+from leasekeeper.runtime.proxy_asking import ProxyAsker
 from leasekeeper.runtime.runner import Runner
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.watchman import Watchman
@@ -143,6 +144,7 @@ class Worker:
         duties = (
             self._report_often(),
             self._deliver_often(),
+            self._ask_proxies_often(),
             watchman.run(self._store, self._config.sweep_every, self.trouble),
             self._memory.run(self.trouble),
         )
@@ -286,6 +288,17 @@ class Worker:
                 await reports.deliver(self._store)
                 self.trouble.over(what)
             except Exception as error:  # noqa: BLE001 - nobody else would deliver them
+                self.trouble.again(what, error)
+            await asyncio.sleep(self._config.sweep_every.total_seconds())
+
+    async def _ask_proxies_often(self) -> None:
+        """Ask proxies again that something is wrong with: their jobs wait for that."""
+        asker, what = ProxyAsker(self._store, self._config.browsers), "proxies in trouble were not asked"
+        while True:
+            try:
+                await asker.ask_due()
+                self.trouble.over(what)
+            except Exception as error:  # noqa: BLE001 - it is asked again later
                 self.trouble.again(what, error)
             await asyncio.sleep(self._config.sweep_every.total_seconds())
 

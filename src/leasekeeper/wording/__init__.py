@@ -24,7 +24,8 @@ REFUSALS: Final[Mapping[Refusal, str]] = {
 UNBLOCKED_BY: Final[Mapping[Blocked, str]] = {
     Blocked.PROFILE_LEASE: "starts by itself when the present lease is released",
     Blocked.ACCOUNT_PAUSE: "starts by itself when the account is resumed",
-    Blocked.PROXY_MISMATCH: "fix the proxy in fleet.yaml and apply it, or cancel the job; it then moves by itself",
+    Blocked.PROXY_MISMATCH: "fix the proxy, or what fleet.yaml says of it, or cancel the job; it then moves by itself",
+    Blocked.PROXY_UNREACHABLE: "starts by itself when the proxy can be reached: it is asked again, less and less often",
     Blocked.ENVIRONMENT_MISMATCH: "fix language or timezone in fleet.yaml and apply it; it then moves by itself",
     Blocked.REVIEW_REQUIRED: "a person must look at the profile and decide",
     Blocked.PROFILE_STATE: "a stale profile is resolved by itself, another one by a person",

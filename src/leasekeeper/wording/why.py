@@ -78,6 +78,7 @@ def _job_facts(why: Why) -> list[tuple[str, str]]:
         lines.append(("because", profile.state_reason))
     if job.detail:
         lines.append(("detail", job.detail))
+    lines += _proxy_lines(why)
     lines += _unwell_lines(why)
     if job.losses:
         lines.append(("lost workers", str(job.losses)))
@@ -89,6 +90,16 @@ def _job_facts(why: Why) -> list[tuple[str, str]]:
     if job.finished_at and why.state in FINAL:
         lines.append(("finished", ago(job.finished_at, why.now)))
     return lines + [("webhook", _webhook_text(webhook, why.now)) for webhook in why.webhooks]
+
+
+def _proxy_lines(why: Why) -> list[tuple[str, str]]:
+    """What is wrong with the profile's proxy."""
+    proxy = why.proxy
+    if proxy is None:
+        return []
+    since = f" since {ago(proxy.since_at, why.now).removesuffix(' ago')}" if proxy.since_at else ""
+    again = f"; asked {proxy.asked} times, again {ago(proxy.ask_at, why.now)}" if proxy.ask_at else ""
+    return [("proxy", f"{proxy.proxy_id}: {proxy.trouble}{since} ({proxy.detail}){again}")]
 
 
 def _unwell_lines(why: Why) -> list[tuple[str, str]]:
@@ -110,6 +121,7 @@ def _profile_facts(why: Why) -> list[tuple[str, str]]:
     if profile.state_reason:
         lines.append(("because", profile.state_reason))
     lines.append(("waiting jobs", str(profile.waiting)))
+    lines += _proxy_lines(why)
     lines += _holder_lines(why)
     lines += _run_lines(why.last_run, why.now)
     if profile.drain:

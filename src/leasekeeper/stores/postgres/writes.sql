@@ -44,10 +44,10 @@ WHERE t.profile_id = r.profile_id AND t.token = r.token;
 -- name: insert_reviews
 INSERT INTO reviews (
     review_id, target, subject, account_id, profile_id, job_id, run_id, reason, summary, opened_at,
-    decided_at, decision, note, actor
+    proxy_id, decided_at, decision, note, actor
 ) SELECT
     review_id, target, subject, account_id, profile_id, job_id, run_id, reason, summary, opened_at,
-    decided_at, decision, note, actor
+    proxy_id, decided_at, decision, note, actor
 FROM json_populate_recordset(NULL::reviews, :rows)
 ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
@@ -110,12 +110,14 @@ ON CONFLICT (account_id) DO UPDATE SET
 
 -- name: put_proxies
 INSERT INTO proxies (
-    proxy_id, server, region, credentials
+    proxy_id, server, region, credentials, trouble, trouble_detail, trouble_at, asked, ask_at
 ) SELECT
-    proxy_id, server, region, credentials
+    proxy_id, server, region, credentials, trouble, trouble_detail, trouble_at, asked, ask_at
 FROM json_populate_recordset(NULL::proxies, :rows)
 ON CONFLICT (proxy_id) DO UPDATE SET
-    server = excluded.server, region = excluded.region, credentials = excluded.credentials;
+    server = excluded.server, region = excluded.region, credentials = excluded.credentials,
+    trouble = excluded.trouble, trouble_detail = excluded.trouble_detail, trouble_at = excluded.trouble_at,
+    asked = excluded.asked, ask_at = excluded.ask_at;
 
 -- name: put_launchers
 INSERT INTO launchers (

@@ -8,6 +8,7 @@ from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff,
 from leasekeeper.core.lanes import RetiredLane, new_lane, unparked
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.proxies import well
 from leasekeeper.core.readiness import job_gate
 from leasekeeper.core.records import evolve
 from leasekeeper.errors import Conflict, ConflictReason
@@ -15,6 +16,7 @@ from leasekeeper.stores.sql.codec import decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import lock, read_job, read_profile, refresh, save
 from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.proxy_health import close_reviews
 from leasekeeper.stores.sql.schedule_rows import read_schedule, write_schedules
 from leasekeeper.stores.sql.submitting import Placer, change_job
 
@@ -77,6 +79,7 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
         _check_nobody_holds(tx, shared_anew)
     tx.write("count_change", [{"changes": 1}])
     added = _write(tx, fleet, changes)
+    _close_proxy_reviews(tx, changes, actor)
     affected = _affected(current, merged(current, fleet, prune=prune), changes)
     if affected:
         _reconsider(tx, ctx, affected)
@@ -134,7 +137,7 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
                 account = declared_again(fleet.accounts[change.id], paused.get(change.id))
                 put.setdefault("put_accounts", []).append(_write_account(account))
             case "proxy":
-                put.setdefault("put_proxies", []).append(_write_proxy(fleet.proxies[change.id]))
+                put.setdefault("put_proxies", []).append(_write_proxy(well(fleet.proxies[change.id])))
             case "launcher":
                 put.setdefault("put_launchers", []).append(_write_launcher(fleet.launchers[change.id]))
             case _:
@@ -158,6 +161,14 @@ def _write_limits(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> None:
         tx.write("put_limits", put)
     if gone:
         tx.write("delete_limit", gone)
+
+
+def _close_proxy_reviews(tx: Tx, changes: Iterable[Change], actor: str) -> None:
+    """A proxy that is declared anew is well until somebody finds otherwise."""
+    anew = [c.id for c in changes if c.what == "proxy" and c.kind is not ChangeKind.ADD]
+    if anew:
+        now, _ = tx.clock()
+        close_reviews(tx, anew, "the proxy was declared anew, or removed", to_us(now), actor)
 
 
 def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:

@@ -61,6 +61,12 @@ AND t.proxy_id > :after
 -- name: find_proxy__order
 ORDER BY t.proxy_id LIMIT :limit
 
+-- name: find_proxy__trouble
+AND t.trouble IS NOT NULL
+
+-- name: find_proxy__well
+AND t.trouble IS NULL
+
 -- name: find_proxy__proxy_id
 AND t.proxy_id = :proxy_id
 
@@ -401,6 +407,11 @@ AND t.key_id = :key_id
 -- By the beginning of an id, as all that follow: a walk along the index of the ids, as long as the page and no longer.
 AND t.account_id IN (
     SELECT b.account_id FROM accounts b WHERE b.account_id >= :prefix_from AND b.account_id < :prefix_to ORDER BY b.account_id LIMIT :limit
+)
+
+-- name: find_proxy__prefix
+AND t.proxy_id IN (
+    SELECT b.proxy_id FROM proxies b WHERE b.proxy_id >= :prefix_from AND b.proxy_id < :prefix_to ORDER BY b.proxy_id LIMIT :limit
 )
 
 -- name: find_profile__prefix

@@ -9,7 +9,7 @@ from leasekeeper.core.conflicts import REFUSED, ConflictCause, ConflictDecision,
 from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery, host_of
 from leasekeeper.core.events import Event, EventType
-from leasekeeper.core.ids import JobId, ReviewId, RunId
+from leasekeeper.core.ids import JobId, ProxyId, ReviewId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, Refusal
 from leasekeeper.core.profiles import Lane, ProfileState
@@ -136,6 +136,9 @@ class Log:
     def review_job(self, job: Job, reason: str, summary: str) -> None:
         self._review(Target.JOB, job.job_id, job, job, job.run_id, reason, summary)
 
+    def review_proxy(self, lane: Lane, proxy_id: str, reason: str, summary: str) -> None:
+        self._review(Target.PROXY, proxy_id, lane, None, None, reason, summary)
+
     def review_approval(self, job: Job) -> None:
         self.review_job(job, "approval", f"task {job.task} waits for approval before it runs")
 
@@ -159,6 +162,7 @@ class Log:
             reason=reason,
             summary=summary,
             opened_at=self.now,
+            proxy_id=ProxyId(subject) if target is Target.PROXY else None,
         )
         self._reviews.append({**_write_review(review), "subject": subject})
 

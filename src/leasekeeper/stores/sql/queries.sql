@@ -4,11 +4,19 @@
 SELECT p.*,
        a.account_id AS a_account_id, a.routing AS a_routing, a.url AS a_url, a.labels AS a_labels, a.notes AS a_notes,
        a.paused AS a_paused, a.pause_note AS a_pause_note, a.version AS a_version,
-       x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials
+       x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials,
+       x.trouble AS x_trouble, x.trouble_detail AS x_trouble_detail, x.trouble_at AS x_trouble_at, x.asked AS x_asked,
+       x.ask_at AS x_ask_at
 FROM profiles p
 JOIN accounts a ON a.account_id = p.account_id
 LEFT JOIN proxies x ON x.proxy_id = p.proxy_id
 WHERE p.profile_id IN :ids[];
+
+-- name: one_proxy
+SELECT * FROM proxies WHERE proxy_id = :proxy_id;
+
+-- name: profiles_of_proxy
+SELECT profile_id, account_id FROM profiles WHERE proxy_id = :proxy_id ORDER BY profile_id;
 
 -- name: run_by_token
 SELECT * FROM runs WHERE profile_id = :profile_id AND token = :token;

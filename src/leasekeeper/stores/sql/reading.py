@@ -40,8 +40,8 @@ MAX_SHOWN = 3  # webhooks of one job, the newest of them, when somebody asks why
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
 # Every job has these, so they are found soon; all others have an index.
 _COMMON_EVENTS = {"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"}
-_FLAGS = {"paused", "dropped", "open", "live"}
-_OPPOSITES = {"live": "ended", "open": "decided"}
+_FLAGS = {"paused", "dropped", "open", "live", "trouble"}
+_OPPOSITES = {"live": "ended", "open": "decided", "trouble": "well"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,14 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar, assert_never
 
+from leasekeeper.core.accounts import Proxy
 from leasekeeper.core.decisions import Decision, Target
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.leases import Lease, LeaseRef
 from leasekeeper.core.policy import Policy, Retention
+from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.core.records import evolve, quick_init
 from leasekeeper.core.settle import Browser, Ending
 from leasekeeper.core.why_facts import WhyFacts
@@ -50,6 +52,7 @@ from leasekeeper.stores.sql import (
     hand_over,
     heartbeats,
     meeting,
+    proxy_health,
     pruning,
     reading,
     scheduling,
@@ -374,6 +377,8 @@ class SqlStore(AccessOperations, OutboxOperations):
                 operation = endpoints.decide
             case Target.SCHEDULE:
                 operation = scheduling.decide_schedule
+            case Target.PROXY:
+                operation = proxy_health.ask_again
             case Target.LEASE:
                 return await self._revoke(decision)
             case _:
@@ -404,6 +409,12 @@ class SqlStore(AccessOperations, OutboxOperations):
             self._engine.hint()
             if moved < MAX_IN_BATCH:
                 return freed
+
+    async def report_proxy(self, report: ProxyReport) -> Proxy | None:
+        report = evolve(report, detail=clean(report.detail))
+        proxy = await self._engine.change(lambda tx: proxy_health.report_proxy(tx, self._ctx, report))
+        self._engine.hint()
+        return proxy
 
     async def record(self, event: Event) -> None:
         checks.check_kept("the event was not recorded", [("data", event.data)])
