@@ -95,11 +95,15 @@ async def becomes_due_while_taken(world: World, job: Job) -> None:
     await world.finish(holder)
 
 
+async def sees_its_profile_taken(world: World, job: Job) -> None:
+    await world.finish(await world.acquire())
+
+
 async def loses_its_language(world: World, job: Job) -> None:
     await world.declare(profile(language="de"))
 
 
-async def is_looked_at(world: World, job: Job) -> None:
+async def is_checked(world: World, job: Job) -> None:
     assert await world.claim() == []
 
 
@@ -174,7 +178,7 @@ class Move:
     first: Into | None = None
 
 
-DUE = becomes_due_while_taken
+DUE, TAKEN = becomes_due_while_taken, sees_its_profile_taken
 IN_ENGLISH = {"expected_language": "en"}
 
 MOVES = [
@@ -185,7 +189,10 @@ MOVES = [
     Move(S.SCHEDULED, S.REVIEW, DUE, with_settings(scheduled, on_conflict=OnConflict.REVIEW)),
     Move(S.SCHEDULED, S.CANCELLED, decides(Action.CANCEL)),
     Move(S.QUEUED, S.RUNNING, is_claimed),
-    Move(S.QUEUED, S.BLOCKED, in_turn(loses_its_language, is_looked_at), with_settings(World.add, **IN_ENGLISH)),
+    Move(S.QUEUED, S.BLOCKED, in_turn(loses_its_language, is_checked), with_settings(World.add, **IN_ENGLISH)),
+    Move(S.QUEUED, S.SCHEDULED, TAKEN, with_settings(World.add, on_conflict=OnConflict.RESCHEDULE)),
+    Move(S.QUEUED, S.SKIPPED, TAKEN, with_settings(World.add, on_conflict=OnConflict.SKIP)),
+    Move(S.QUEUED, S.REVIEW, TAKEN, with_settings(World.add, on_conflict=OnConflict.REVIEW)),
     Move(S.QUEUED, S.CANCELLED, decides(Action.CANCEL)),
     Move(S.BLOCKED, S.QUEUED, gets_its_language),
     Move(
