@@ -218,7 +218,7 @@ def tell(name: str, value: float, unit: str) -> None:
 async def run() -> dict[str, float]:
     """The worker, the site and the measurements."""
     print(f"what Leasekeeper adds to a browser job; {ROUNDS} rounds in turns\n", flush=True)
-    with tempfile.TemporaryDirectory(prefix="lh-bench-", dir="/var/tmp") as folder, Shop() as shop:
+    with tempfile.TemporaryDirectory(prefix="lk-bench-", dir="/var/tmp") as folder, Shop() as shop:
         url, data = f"sqlite:///{folder}/leasekeeper.db", Path(folder) / "data"
         config = settings.load({}, store=url, data_dir=str(data), poll_every=5.0)
         store = await open_store(url, policy=config.policy)

@@ -274,7 +274,7 @@ def main() -> None:
     report = Report()
     print(f"jobs/s of claim + settle, {PROFILES:,} profiles × {JOBS_EACH} jobs, {ROUNDS} rounds of {SECONDS:g} s\n")
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lh-bench-", dir=ON_DISK)))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lk-bench-", dir=ON_DISK)))
         server = stack.enter_context(postgres_server(parent=ON_DISK))
         postgres, sqlite = PostgresBench(server, report), SqliteBench(folder, report)
         sqlite.run()

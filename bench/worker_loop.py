@@ -61,5 +61,5 @@ async def _work(url: str, concurrency: int, seconds: float, folder: str) -> None
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="lh-bench-", dir=ON_DISK) as data:
+    with tempfile.TemporaryDirectory(prefix="lk-bench-", dir=ON_DISK) as data:
         asyncio.run(_work(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), data))

@@ -87,7 +87,7 @@ def postgres_server(*, parent: Path = Path("/tmp")) -> Iterator[PostgresServer]:
     `parent` may name another place for the data: where /tmp is memory, fsync costs nothing.
     """
     programs = postgres_programs()
-    directory = Path(tempfile.mkdtemp(prefix="lh-pg-", dir=parent))
+    directory = Path(tempfile.mkdtemp(prefix="lk-pg-", dir=parent))
     try:
         if os.geteuid() == 0:
             shutil.chown(directory, "postgres", "postgres")
@@ -108,13 +108,14 @@ def postgres_server(*, parent: Path = Path("/tmp")) -> Iterator[PostgresServer]:
         shutil.rmtree(directory)
 
 
-def new_database(server: PostgresServer, *, collation: str | None = None) -> str:
-    """Create an empty database under a fresh name and return its URL.
+def new_database(server: PostgresServer, *, collation: str | None = None, like: str | None = None) -> str:
+    """Create a database under a fresh name and return its URL: empty, or a copy of the one at the URL `like`.
 
     Text sorts by code point, as in SQLite; `collation="en-US"` gives the order that many servers have.
     """
-    name = f"lh_{uuid.uuid4().hex[:12]}"
-    statement = sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name))
+    name = f"lk_{uuid.uuid4().hex[:12]}"
+    template = str(conninfo_to_dict(like)["dbname"]) if like else "template0"
+    statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
     if collation:
         statement += sql.SQL(" LOCALE_PROVIDER icu ICU_LOCALE {}").format(sql.Literal(collation))
     with psycopg.connect(server.url(), autocommit=True) as connection:

@@ -137,7 +137,7 @@ def test_an_empty_url_is_not_the_default_store(place: Workplace) -> None:
 
 
 def test_a_role_that_may_not_write_is_reported_what_it_needs(postgres_url: str) -> None:
-    role = f"lh_{uuid.uuid4().hex[:12]}"
+    role = f"lk_{uuid.uuid4().hex[:12]}"
     poor = postgres_url.replace("://postgres@", f"://{role}@")
     assert poor != postgres_url
     with psycopg.connect(postgres_url, autocommit=True) as connection:

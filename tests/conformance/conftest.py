@@ -29,7 +29,7 @@ KEPT = {"schema_version", "fleet_lock"}
 def fast_dir() -> Iterator[Path]:
     """A directory in memory, if the machine has one with room, else an ordinary one."""
     roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES
-    directory = Path(tempfile.mkdtemp(prefix="lh-conf-", dir=MEMORY if roomy else None))
+    directory = Path(tempfile.mkdtemp(prefix="lk-conf-", dir=MEMORY if roomy else None))
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import AccountId, LauncherId, ProfileId, ProxyId
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
 from leasekeeper.errors import InputError
 from leasekeeper.wire import load_fleet, parse_fleet
-from leasekeeper.wire.document import MAX_DEPTH
 from leasekeeper.wire.fleet import ACCOUNT, LAUNCHER_RECORD, PROFILE, PROXY, timezone_fault
 
 EXAMPLE = """\
