@@ -8,11 +8,11 @@ import re
 from collections.abc import Hashable
 from typing import Any, Final
 
+from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.errors import InputError
 from leasekeeper.wire.kinds import Problems
 
 MAX_NODES: Final = 5_000_000
-MAX_DEPTH: Final = 32
 
 _TAG: Final = "tag:yaml.org,2002:"
 _NULL: Final = re.compile("|~|null|Null|NULL")

@@ -24,7 +24,7 @@ class OutboxOperations:
 
     async def take_deliveries(self, look: DeliveryRequest, hold: timedelta, *, after: str = "") -> Page[Delivery]:
         if not 1 <= look.limit <= MAX_IN_BATCH or look.each < 1:
-            raise InputError(f"one takes 1 to {MAX_IN_BATCH} webhooks, at least 1 of each host")
+            raise InputError(f"`limit` must be between 1 and {MAX_IN_BATCH}, `each` at least 1")
         ids, more = await self._engine.view(lambda tx: sending.due(tx, after, look))
         taken = await self._engine.change(lambda tx: sending.take(tx, self._ctx, ids, hold)) if ids else []
         return Page(items=taken, after=more)
