@@ -31,6 +31,7 @@ from leasekeeper.core.secrets import Secret
 from leasekeeper.core.tokens import DECISIONS, OPERATIONS, ApiToken, Reach, Scope, to_acquire, to_read
 from leasekeeper.errors import ConflictReason, error_tree
 from leasekeeper.lists import LISTS, MAX_IN_PAGE, Filter
+from leasekeeper.service.metric_table import METRICS, SECONDS
 from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table, port_schema
 from leasekeeper.wording import REFUSALS, UNBLOCKED_BY
 
@@ -464,6 +465,18 @@ def alerts() -> str:
     )
 
 
+def metrics() -> str:
+    """Every metric of /metrics."""
+    rows = [(f"`{row.name}`", row.kind, code(row.labels), row.help) for row in METRICS]
+    return page(
+        "Metrics",
+        "`GET /metrics` of `leasekeeper server`, in Prometheus' text format. How to scrape it, with a dashboard and\n"
+        "alert rules: [watch a fleet with Prometheus and Grafana](../howto/watch-with-prometheus.md).",
+        table(["name", "type", "labels", "meaning"], rows),
+        f"Buckets of histograms, in seconds: {', '.join(f'{each:g}' for each in SECONDS)}.",
+    )
+
+
 def lists() -> str:
     """What can be listed, and by which filters."""
     return page(
@@ -636,6 +649,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "job.md": job_fields,
     "job.schema.json": lambda: schema(job_schema()),
     "lists.md": lists,
+    "metrics.md": metrics,
     "port.schema.json": lambda: schema(port_schema()),
     "python.md": python,
     "settings.md": settings,

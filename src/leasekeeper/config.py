@@ -188,6 +188,8 @@ SETTINGS: Final = (
         "networks that webhooks may go to besides public addresses: 10.0.0.0/8 127.0.0.1, separated by spaces",
     ),
     Setting("webhook_timeout", 15.0, "seconds", "timeout of a receiver's response to a webhook", 0.1, 300),
+    Setting("metrics_open", 0.0, _SWITCH, "callers on this machine need no token for /metrics", 0, 1),
+    Setting("log_format", "auto", "format", "of log lines: logfmt, json, or auto (logfmt on a terminal)"),
     Setting(
         "secret_key",
         "",
@@ -257,6 +259,8 @@ class Config:
     browsers: BrowserConfig
     webhooks: WebhookConfig
     secrets: SecretConfig = SecretConfig()
+    metrics_open: bool = False
+    log_format: str = "auto"
 
 
 class Source(StrEnum):
@@ -459,6 +463,8 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
             timeout=seconds("webhook_timeout"),
         ),
         secrets=_secrets(values),
+        metrics_open=bool(_number(values, "metrics_open")),
+        log_format=str(values["log_format"]),
     )
 
 

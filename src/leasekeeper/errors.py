@@ -20,7 +20,7 @@ How to do it is not said here: a command line and a page have different answers,
     ├── NotFound                NOT_FOUND
     ├── Conflict                CONFLICT: the request met another state than it expected
     │   ├── IdempotencyConflict IDEMPOTENCY_KEY_REUSED · VersionConflict VERSION_CHANGED
-    │   └── IllegalTransition ILLEGAL_TRANSITION · ProfileBusy PROFILE_NOT_AVAILABLE
+    │   └── IllegalTransition ILLEGAL_TRANSITION · ProfileBusy PROFILE_NOT_AVAILABLE · EventsGone EVENTS_GONE
     ├── LeaseLost               STALE_WORKER_WRITE_REJECTED, of that LeaseExpired LEASE_EXPIRED: not ended yet
     ├── PartlyDone              PARTLY_DONE: some of it happened, and then something stopped it
     ├── Fail RUN_FAILED · EvidenceUnavailable EVIDENCE_UNAVAILABLE, of that EvidenceRefused EVIDENCE_REFUSED
@@ -378,6 +378,13 @@ class ProfileBusy(Conflict):
     state: str | None = None
     account_id: str | None = None
     holder: str | None = None
+
+
+class EventsGone(Conflict):
+    """A stream of events cannot begin where it was asked to. `position` is where it would begin now."""
+
+    code = "EVENTS_GONE"
+    position: str | None = None
 
 
 class LeaseLost(LeasekeeperError):

@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from leasekeeper.cli.evidence import evidence_lines
+from leasekeeper.cli.log_format import Logfmt
 from leasekeeper.cli.table import Screen
-from leasekeeper.cli.worker import Plain
 from leasekeeper.evidence.recorder import Recorder
 from leasekeeper.evidence.redact import Redactor
 
@@ -27,4 +27,4 @@ def test_requests_that_failed_and_answers_that_refused_are_shown(tmp_path: Path)
 
 def test_a_log_line_cannot_move_the_cursor() -> None:
     record = logging.LogRecord("a", logging.INFO, "", 0, "Error: %s", ("\x1b[2Jdone\r\nnext",), None)
-    assert Plain("%(message)s").format(record) == "Error:  [2Jdone \nnext"
+    assert Logfmt().format(record).endswith('message="Error:  [2Jdone  next"')

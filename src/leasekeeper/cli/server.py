@@ -50,7 +50,8 @@ def command(
     from leasekeeper.service.running import run_server
     from leasekeeper.service.serving import Address
 
-    log_to_stderr(verbose=verbose)
+    config = settings(store)
+    log_to_stderr(verbose=verbose, log_format=config.log_format)
     address = Address(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, behind_tls_proxy=behind_tls_proxy)
 
     def first_token(text: str) -> None:
@@ -60,5 +61,5 @@ def command(
     def ready(url: str) -> None:
         click.echo(f"serving {url}; Ctrl-C stops it")
 
-    asyncio.run(run_server(settings(store), address, hosts=hosts, first_token=first_token, ready=ready))
+    asyncio.run(run_server(config, address, hosts=hosts, first_token=first_token, ready=ready))
     click.echo("stopped")

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from leasekeeper.cli.log_format import formatter
 from leasekeeper.cli.options import store_option
-from leasekeeper.cli.table import printable
 
 if TYPE_CHECKING:
     from leasekeeper.config import Config
 
 F = TypeVar("F", bound=Callable[..., object])
-
-
-class Plain(logging.Formatter):
-    """Log lines without anything that a terminal would obey: errors repeat what pages say."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(printable(line) for line in super().format(record).split("\n"))
 
 
 def worker_options(command: F) -> F:
@@ -42,10 +35,10 @@ def worker_options(command: F) -> F:
     return click.argument("app", metavar="MODULE:APP")(store_option(command))
 
 
-def log_to_stderr(*, verbose: bool) -> None:
-    """How programs that run for long log: one line each, on stderr."""
+def log_to_stderr(*, verbose: bool, log_format: str) -> None:
+    """How programs that run for long log: one line each, on stderr, in the format of the settings."""
     handler = logging.StreamHandler()
-    handler.setFormatter(Plain("%(asctime)s %(levelname).1s %(message)s"))
+    handler.setFormatter(formatter(log_format, handler.stream))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     if not verbose:
         for name in ("asyncio", "uvicorn"):
@@ -59,11 +52,11 @@ def start(
     import asyncio
 
     from leasekeeper.cli.app_loader import load_app
-    from leasekeeper.runtime.up import work
+    from leasekeeper.runtime.up import config_of, work
     from leasekeeper.runtime.worker import WorkerOptions
 
-    log_to_stderr(verbose=verbose)
     loaded = load_app(app)
+    log_to_stderr(verbose=verbose, log_format=config_of(loaded, store).log_format)
     options = WorkerOptions(concurrency=concurrency, pool=pool, worker_id=name)
 
     def ready(config: "Config", worker_id: str, profiles: bool) -> None:

@@ -28,6 +28,7 @@ from leasekeeper.service.auth import bearer
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.routes import ROUTES
 from leasekeeper.service.routing import JSON, Call, Route
+from leasekeeper.service.serving import is_loopback
 from leasekeeper.service.state import Service
 from leasekeeper.wire import encode
 from leasekeeper.wire.jobs import load_json
@@ -73,7 +74,7 @@ def _mounted(service: Service, path: str, rows: list[Route]) -> BaseRoute:
 async def answer(service: Service, row: Route, request: Request) -> Response:
     """Authenticate, read, authorize, do, write. Nothing of the body is read before the caller is known."""
     call = Call(request=request, service=service)
-    if row.needs is not None:
+    if row.needs is not None and not _let_in(service, row, request):
         call.token = await service.auth.identify(bearer(request.headers.get("authorization")))
         # Without the scope nothing is read for the caller.
         refuse(denial(call.token, Needs(row.needs.scope, Reach.NOTHING)))
@@ -91,6 +92,12 @@ def refuse(denied: AccessDenied | None) -> None:
     """Raise what a token is denied for, if anything."""
     if denied is not None:
         raise denied
+
+
+def _let_in(service: Service, row: Route, request: Request) -> bool:
+    """Whether the caller is on this machine, and a setting says that such callers need no token for this."""
+    local = request.client is not None and is_loopback(request.client.host)
+    return row.open_to_this_machine and service.config.metrics_open and local
 
 
 def read_parameters(row: Route, request: Request) -> dict[str, Any]:

@@ -95,5 +95,7 @@ class Route:
     status: int = 200
     media: str = JSON
     tag: str = ""
+    # With the setting `metrics_open`, callers on this machine need no token.
+    open_to_this_machine: bool = False
     # Payloads of jobs are part of the answer.
     payload: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from leasekeeper.config import Config
 from leasekeeper.ports import Store
 from leasekeeper.service.auth import Authenticator
+from leasekeeper.service.signals import Signals
 
 
 @dataclass(slots=True)
@@ -18,9 +19,11 @@ class Service:
     # Names that a browser or a proxy may call this server by, besides addresses and this machine's own names.
     hosts: tuple[str, ...] = ()
     auth: Authenticator = field(init=False)
+    signals: Signals = field(init=False)
 
     def __post_init__(self) -> None:
         self.auth = Authenticator(self.store)
+        self.signals = Signals(self.store, self.config)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -28,4 +31,5 @@ class Service:
         try:
             yield
         finally:
+            await self.signals.close()
             await self.auth.close()

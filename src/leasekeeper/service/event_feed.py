@@ -1,0 +1,173 @@
+"""The event log as it grows: one reader of the store for a process, however many listen to it.
+
+Events of two transactions may become visible in another order than their `seq` (see the reference of events). So a gap
+in the numbers is read again for a while, and `position` is a number up to which nothing can come any more: whoever
+continues from it misses nothing, and may see some events twice. A listener that does not keep up is cut off.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from leasekeeper.core.events import Event
+from leasekeeper.lists import MAX_IN_PAGE
+from leasekeeper.ports import Store
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.failure_log import FailureLog
+
+MAX_REMEMBERED: Final = 10_000
+MAX_BEHIND: Final = 1_000
+MAX_LISTENERS: Final = 1_000
+MAX_PAGES: Final = 20
+GAP_SECONDS: Final = 10.0
+MIN_PAUSE_SECONDS: Final = 0.1
+_WHAT: Final = "the event log could not be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event, and from where to continue after it."""
+
+    event: Event
+    position: int
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """One who listens. `wanted` are fields of an event and the values that it must have one of."""
+
+    wanted: Mapping[str, frozenset[str]]
+    waiting: "asyncio.Queue[Told | None]" = field(default_factory=lambda: asyncio.Queue(MAX_BEHIND))
+    cut_off: bool = False
+
+    def wants(self, event: Event) -> bool:
+        return all(getattr(event, name) in values for name, values in self.wanted.items())
+
+    def put(self, told: Told) -> bool:
+        """Give it an event. False: it is too far behind."""
+        try:
+            self.waiting.put_nowait(told)
+        except asyncio.QueueFull:
+            self.cut_off = True
+            return False
+        return True
+
+
+class EventFeed:
+    """Reads the event log of one store and hands every new event to all who listen."""
+
+    def __init__(self, store: Store, poll_every: timedelta, trouble: FailureLog | None = None) -> None:
+        self._store = store
+        self._poll_every = poll_every
+        self._trouble = trouble or FailureLog()
+        self._listeners: set[Listener] = set()
+        self._observers: list[Callable[[Event], None]] = []
+        self._recent: deque[Told] = deque(maxlen=MAX_REMEMBERED)
+        self._position: int | None = None  # everything up to here was told
+        self._above: set[int] = set()  # told as well, though a smaller number is missing
+        self._missing: dict[int, float] = {}  # number → until when to wait for it
+        self.reads = 0
+
+    @property
+    def position(self) -> int:
+        return self._position or 0
+
+    def observe(self, observer: Callable[[Event], None]) -> None:
+        """Call this with every new event."""
+        self._observers.append(observer)
+
+    def listen(self, wanted: Mapping[str, frozenset[str]], after: int | None = None) -> Listener | None:
+        """Listen from now on, or from a position on. None: that position is too old, or there are too many listeners.
+
+        What came since that position is remembered here, so that somebody who comes back costs no read.
+        """
+        listener = Listener(wanted)
+        if len(self._listeners) >= MAX_LISTENERS:
+            return None
+        if after is not None:
+            oldest = min((told.event.seq for told in self._recent), default=self.position + 1)
+            if after + 1 < min(oldest, self.position + 1):
+                return None
+            missed = [told for told in self._recent if told.event.seq > after and listener.wants(told.event)]
+            if not all(listener.put(told) for told in missed):
+                return None
+        self._listeners.add(listener)
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+
+    async def run(self) -> None:
+        """Read until cancelled. A store that is away is tried again."""
+        while True:
+            try:
+                await self.read()
+                self._trouble.over(_WHAT)
+                await self._store.wait("", self._poll_every)
+            except Exception as error:  # noqa: BLE001 - nobody else would go on
+                self._trouble.again(_WHAT, error)
+                await asyncio.sleep(self._poll_every.total_seconds())
+            await asyncio.sleep(MIN_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Nothing more comes: every listener is told."""
+        for listener in self._listeners:
+            with suppress(asyncio.QueueFull):  # it ends when it has read what waits
+                listener.waiting.put_nowait(None)
+            listener.cut_off = True
+        self._listeners.clear()
+
+    async def read(self) -> None:
+        """Read what is new and hand it on. The first call only finds out where the log ends."""
+        self.reads += 1
+        if self._position is None:
+            newest = (await self._store.find(Event, limit=1)).items
+            self._position = newest[0].seq if newest else 0
+            return
+        found: list[Event] = []
+        after: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._store.find(Event, {"since": str(self._position)}, after=after, limit=MAX_IN_PAGE)
+            found += page.items
+            after = page.after
+            if after is None:
+                break
+        new = sorted((event for event in found if event.seq not in self._above), key=lambda event: event.seq)
+        if after is not None:
+            # More than are read at once: those before the oldest that was read are left out.
+            self._position = max(self._position, new[0].seq - 1)
+            self._recent.clear()
+        self._advance([event.seq for event in new])
+        for event in new:
+            self._tell(Told(event, min(self.position, event.seq)))
+
+    def _advance(self, numbers: list[int]) -> None:
+        """Move the position on, over what was read and over gaps that were waited for."""
+        now = boot_time()
+        self._above.update(numbers)
+        position, highest = self.position, max(self._above, default=0)
+        for number in range(position + 1, highest):
+            if number not in self._above:
+                self._missing.setdefault(number, now + GAP_SECONDS)
+        while position < highest:
+            following = position + 1
+            if following not in self._above and self._missing.get(following, 0.0) > now:
+                break
+            self._above.discard(following)
+            self._missing.pop(following, None)
+            position = following
+        self._position = position
+        for number in [number for number in self._missing if number in self._above]:
+            del self._missing[number]
+
+    def _tell(self, told: Told) -> None:
+        self._recent.append(told)
+        for observer in self._observers:
+            observer(told.event)
+        late = [each for each in self._listeners if each.wants(told.event) and not each.put(told)]
+        for listener in late:
+            self._listeners.discard(listener)

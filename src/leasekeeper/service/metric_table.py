@@ -1,0 +1,74 @@
+"""Every metric in one table: name, kind, labels, one line of help. The reference, the dashboard's test and the program
+are made of it. Standard library only."""
+
+from dataclasses import dataclass
+from typing import Final
+
+PHASES: Final = ("open", "task", "evidence", "close")
+SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One metric. Gauges are counts of now; counters and histograms count from the start of the process."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: Final = (
+    MetricRow("leasekeeper_jobs", "gauge", "Open jobs by state, as lists show it.", ("state",)),
+    MetricRow("leasekeeper_jobs_blocked", "gauge", "Blocked jobs by reason.", ("reason",)),
+    MetricRow("leasekeeper_profiles", "gauge", "Profiles by state.", ("state",)),
+    MetricRow("leasekeeper_pool_leases", "gauge", "Live leases by pool.", ("pool",)),
+    MetricRow("leasekeeper_pool_limit", "gauge", "The limit of live leases of a pool that has one.", ("pool",)),
+    MetricRow("leasekeeper_reviews_open", "gauge", "Reviews that wait for a person."),
+    MetricRow("leasekeeper_review_oldest_age_seconds", "gauge", "Age of the oldest open review; 0 if there is none."),
+    MetricRow("leasekeeper_webhooks_pending", "gauge", "Webhooks that are owed."),
+    MetricRow("leasekeeper_webhooks_exhausted", "gauge", "Webhooks that were given up."),
+    MetricRow("leasekeeper_webhook_lag_seconds", "gauge", "How long the first pending webhook is overdue."),
+    MetricRow("leasekeeper_workers", "gauge", "Workers that did not stop: reporting, silent or unwell.", ("state",)),
+    MetricRow("leasekeeper_events_total", "counter", "Events of the audit log by type.", ("type",)),
+    MetricRow("leasekeeper_jobs_ended_total", "counter", "Jobs that ended, by final state.", ("state",)),
+    MetricRow(
+        "leasekeeper_runs_total",
+        "counter",
+        "Runs that were settled, by result and reason; a project's own reasons are `own`.",
+        ("result", "reason"),
+    ),
+    MetricRow(
+        "leasekeeper_browser_start_failures_total",
+        "counter",
+        "Runs whose browser could not be started, by reason.",
+        ("reason",),
+    ),
+    MetricRow("leasekeeper_conflicts_total", "counter", "Jobs whose profile was taken when they were due.", ("cause",)),
+    MetricRow("leasekeeper_leases_lost_total", "counter", "Leases that expired or were revoked.", ("how",)),
+    MetricRow(
+        "leasekeeper_late_writes_rejected_total", "counter", "Writes under a lease that was not live.", ("write",)
+    ),
+    MetricRow("leasekeeper_webhooks_total", "counter", "Webhooks that were delivered or exhausted.", ("outcome",)),
+    MetricRow(
+        "leasekeeper_profile_prompts_total",
+        "counter",
+        "Runs that a login, a security prompt or a request for a person stopped; the first 50 profiles by name.",
+        ("profile", "reason"),
+    ),
+    MetricRow(
+        "leasekeeper_profiles_quarantined_total",
+        "counter",
+        "Times that a profile was quarantined; the first 50 profiles by name.",
+        ("profile",),
+    ),
+    MetricRow(
+        "leasekeeper_job_wait_seconds", "histogram", "From when a job was due until it got its lease.", ("task",)
+    ),
+    MetricRow(
+        "leasekeeper_run_seconds",
+        "histogram",
+        "Duration of runs by phase: open, task, evidence, close, or all.",
+        ("task", "phase"),
+    ),
+)

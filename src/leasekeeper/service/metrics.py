@@ -1,0 +1,222 @@
+"""Metrics in Prometheus' format. Counts of now come from one `stats` of the store; counters and histograms count the
+events that this process has read since it started, so any server can show them and none of them asks a worker.
+
+Labels are bounded: of profiles, tasks and pools the first `MAX_LABELS` are kept by name, all others are `other`.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from leasekeeper.config import Config
+from leasekeeper.core.accounts import Limit
+from leasekeeper.core.decisions import Review
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.jobs import FINAL
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.workers import Worker, reports
+from leasekeeper.lists import MAX_IN_PAGE
+from leasekeeper.ports import Stats, Store
+from leasekeeper.service.metric_table import METRICS, PHASES, SECONDS
+
+MAX_LABELS: Final = 50
+MAX_WAITING: Final = 100_000
+MAX_SINGLE_READS: Final = 20
+MAX_PAGES: Final = 10
+OTHER: Final = "other"
+_STARTS: Final = frozenset({
+    Reason.BROWSER_LAUNCH_FAILED, Reason.PROFILE_IN_USE_ELSEWHERE, Reason.PROFILE_CORRUPT,
+    Reason.PROFILE_NEWER_THAN_BROWSER, Reason.PROFILE_DIRECTORY_EMPTY, Reason.PROXY_UNREACHABLE,
+    Reason.PROXY_REGION_MISMATCH, Reason.PROXY_CHANGED, Reason.SECRET_UNAVAILABLE,
+})  # fmt: skip
+_PROMPTS: Final = frozenset({Reason.SECURITY_PROMPT, Reason.LOGIN_REQUIRED, Reason.HUMAN_REVIEW_REQUIRED})
+# Counter, label, or the field of the event's data that is the label.
+_COUNTED: Final = {
+    EventType.PROFILE_LOCK_CONFLICT: ("leasekeeper_conflicts_total", "", "cause"),
+    EventType.LEASE_EXPIRED: ("leasekeeper_leases_lost_total", "expired", ""),
+    EventType.LEASE_REVOKED: ("leasekeeper_leases_lost_total", "revoked", ""),
+    EventType.STALE_WORKER_WRITE_REJECTED: ("leasekeeper_late_writes_rejected_total", "", "write"),
+    EventType.WEBHOOK_DELIVERED: ("leasekeeper_webhooks_total", "delivered", ""),
+    EventType.WEBHOOK_EXHAUSTED: ("leasekeeper_webhooks_total", "exhausted", ""),
+}
+_BEGINS_TO_WAIT: Final = frozenset({EventType.JOB_SUBMITTED, EventType.JOB_DUE, EventType.JOB_UNBLOCKED})
+
+
+class Names:
+    """Values of one label: the first ones by name, the rest together."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, name: str | None) -> str:
+        if name is None:
+            return ""
+        if name not in self._known and len(self._known) >= MAX_LABELS:
+            return OTHER
+        self._known.add(name)
+        return name
+
+
+class Metrics:
+    """What one process has counted, and what the store says now."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._worker_ttl = config.policy.worker_ttl
+        # Times of creation are of no use here, and double the series.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no hint for it
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for row in METRICS:
+            if row.kind == "counter":
+                self._counters[row.name] = Counter(
+                    row.name.removesuffix("_total"), row.help, row.labels, registry=self._registry
+                )
+            elif row.kind == "histogram":
+                self._histograms[row.name] = Histogram(
+                    row.name, row.help, row.labels, registry=self._registry, buckets=SECONDS
+                )
+        self._profiles, self._tasks, self._pools = Names(), Names(), Names()
+        self._waiting: dict[str, tuple[datetime, str]] = {}  # job → since when it waits, its task
+        self._ended: set[str] = set()  # runs whose times were not read yet
+
+    def seen(self, event: Event) -> None:
+        """Count one event."""
+        self._count("leasekeeper_events_total", event.type.value)
+        if event.type in _COUNTED:
+            name, label, field = _COUNTED[event.type]
+            self._count(name, label or str(event.data.get(field, "")))
+        if event.type in _BEGINS_TO_WAIT and event.job_id is not None and len(self._waiting) < MAX_WAITING:
+            self._waiting[event.job_id] = (event.at, str(event.data.get("task", "")))
+        elif event.type is EventType.LEASE_GRANTED and event.job_id is not None:
+            self._granted(event.job_id, event.at)
+        elif event.type is EventType.RUN_SETTLED:
+            self._settled(event)
+        if event.job_state in FINAL:
+            self._count("leasekeeper_jobs_ended_total", str(event.job_state))
+            self._waiting.pop(event.job_id or "", None)
+        if event.profile_state is ProfileState.QUARANTINED:
+            self._count("leasekeeper_profiles_quarantined_total", self._profiles(event.profile_id))
+
+    def _count(self, name: str, *labels: str) -> None:
+        self._counters[name].labels(*labels).inc()
+
+    def _granted(self, job_id: str, at: datetime) -> None:
+        since, task = self._waiting.pop(job_id, (None, ""))
+        if since is not None:
+            waited = max(0.0, (at - since).total_seconds())
+            self._histograms["leasekeeper_job_wait_seconds"].labels(self._tasks(task)).observe(waited)
+
+    def _settled(self, event: Event) -> None:
+        reason = str(event.data.get("stop_reason") or "")
+        result = str(event.data.get("result", ""))
+        known = reason if not reason or reason in set(Reason) else "own"
+        self._count("leasekeeper_runs_total", result, known)
+        if reason in _STARTS:
+            self._count("leasekeeper_browser_start_failures_total", reason)
+        if reason in _PROMPTS:
+            profile = self._profiles(event.profile_id)
+            self._count("leasekeeper_profile_prompts_total", profile, reason)
+        if event.run_id is not None and len(self._ended) < MAX_WAITING:
+            self._ended.add(event.run_id)
+
+    async def text(self) -> bytes:
+        """Everything, as it is scraped."""
+        await self._read_runs()
+        stats = await self._store.stats()
+        limits = (await self._store.find(Limit, limit=MAX_IN_PAGE)).items
+        workers = (await self._store.find(Worker, limit=MAX_IN_PAGE)).items
+        oldest = await self._oldest_review()
+        now = _Now(_gauges(stats, limits, workers, oldest, self._worker_ttl, self._pools))
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(now)
+        return generate_latest(registry) + generate_latest(self._registry)
+
+    async def _read_runs(self) -> None:
+        """The times of runs that ended since the last call, by phase: one page of runs."""
+        if not self._ended:
+            return
+        ended, self._ended = self._ended, set()
+        page = await self._store.find(RunRecord, {"live": "0"}, limit=MAX_IN_PAGE)
+        runs = [run for run in page.items if run.run_id in ended]
+        # Those that began long ago are not among the newest. After a burst some are left out.
+        for run_id in sorted(ended - {run.run_id for run in runs})[:MAX_SINGLE_READS]:
+            runs += (await self._store.find(RunRecord, {"run_id": run_id}, limit=1)).items
+        histogram = self._histograms["leasekeeper_run_seconds"]
+        for run in runs:
+            task = self._tasks(run.task or "")
+            if run.ended_at is not None:
+                histogram.labels(task, "all").observe((run.ended_at - run.acquired_at).total_seconds())
+            for phase in PHASES:
+                if phase in run.timings:
+                    histogram.labels(task, phase).observe(run.timings[phase])
+
+    async def _oldest_review(self) -> datetime | None:
+        """When the oldest open review was opened, of the newest 10,000."""
+        after: str | None = None
+        oldest: datetime | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._store.find(Review, {"open": "1"}, after=after, limit=MAX_IN_PAGE)
+            oldest = page.items[-1].opened_at if page.items else oldest
+            after = page.after
+            if after is None:
+                break
+        return oldest
+
+
+class _Now(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._metrics
+
+
+def _gauges(
+    stats: Stats,
+    limits: Iterable[Limit],
+    workers: Iterable[Worker],
+    oldest_review: datetime | None,
+    worker_ttl: timedelta,
+    pools: Names,
+) -> Iterator[Metric]:
+    """The gauges of the table, from what the store says now."""
+    open_jobs = ("scheduled", "queued", "blocked", "running", "review")
+    freshness: dict[str, int] = {"reporting": 0, "silent": 0, "unwell": 0}
+    for worker in workers:
+        if worker.stopped_at is None:
+            fresh = reports(worker, stats.now, worker_ttl)
+            freshness["silent" if not fresh else "unwell" if worker.unwell_reason else "reporting"] += 1
+    leases: dict[str, int] = {}
+    for pool, count in stats.leases.items():
+        leases[pools(pool)] = leases.get(pools(pool), 0) + count
+    values: dict[str, dict[tuple[str, ...], float]] = {
+        "leasekeeper_jobs": {(state,): stats.jobs.get(state, 0) for state in open_jobs},
+        "leasekeeper_jobs_blocked": {(reason,): count for reason, count in stats.blocked.items()},
+        "leasekeeper_profiles": {(state.value,): stats.profiles.get(state.value, 0) for state in ProfileState},
+        "leasekeeper_pool_leases": {(pool,): count for pool, count in leases.items()},
+        "leasekeeper_pool_limit": {(pools(each.pool),): each.max_leases for each in limits},
+        "leasekeeper_reviews_open": {(): stats.reviews},
+        "leasekeeper_review_oldest_age_seconds": {(): _age(stats.now, oldest_review)},
+        "leasekeeper_webhooks_pending": {(): stats.webhooks.get("pending", 0)},
+        "leasekeeper_webhooks_exhausted": {(): stats.webhooks.get("exhausted", 0)},
+        "leasekeeper_webhook_lag_seconds": {(): _age(stats.now, stats.webhooks_due_at)},
+        "leasekeeper_workers": {(state,): count for state, count in freshness.items()},
+    }
+    for row in METRICS:
+        if row.kind == "gauge":
+            family = GaugeMetricFamily(row.name, row.help, labels=row.labels)
+            for labels, value in values[row.name].items():
+                family.add_metric(list(labels), value)
+            yield family
+
+
+def _age(now: datetime, since: datetime | None) -> float:
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())

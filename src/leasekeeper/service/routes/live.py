@@ -1,0 +1,127 @@
+"""`GET /v1/events/stream`: the event log as server-sent events, as it grows.
+
+The `id` of a message is a position, not the number of its event: a browser sends it back as `Last-Event-ID`, and goes
+on from there without a gap. Some events may then come twice; `seq` in the data tells them apart.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Final
+
+from starlette.responses import Response, StreamingResponse
+
+from leasekeeper.core.events import EventType
+from leasekeeper.core.tokens import Needs, Scope
+from leasekeeper.errors import EventsGone
+from leasekeeper.lists import is_number
+from leasekeeper.service.event_feed import EventFeed, Listener, Told
+from leasekeeper.service.routing import Call, Parameter, Route, Subject
+from leasekeeper.wire import encode
+from leasekeeper.wire.kinds import Scalar, Wrong
+
+MEDIA: Final = "text/event-stream"
+# Proxies cut connections that are silent for a minute.
+PING_SECONDS: Final = 20.0
+RETRY_MS: Final = 2_000
+_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_IDS: Final = ("account_id", "profile_id", "job_id", "run_id", "worker_id")
+
+
+class _Words(Scalar):
+    """Text of one or several values, separated by commas."""
+
+    def __init__(self, rule: str, choices: frozenset[str] = frozenset()) -> None:
+        self.rule = rule
+        self._choices = choices
+
+    def parse(self, value: object) -> frozenset[str]:
+        words = frozenset(str(value).split(","))
+        if "" in words or (self._choices and not words <= self._choices):
+            raise Wrong(f"must be {self.rule}")
+        return words
+
+    def schema(self) -> dict[str, object]:
+        return {"type": "string"}
+
+
+class _Position(Scalar):
+    rule = "the id of a message of this stream"
+
+    def parse(self, value: object) -> int:
+        if not is_number(str(value)):
+            raise Wrong(f"must be {self.rule}")
+        return int(str(value))
+
+    def schema(self) -> dict[str, object]:
+        return {"type": "string", "pattern": "^[0-9]{1,18}$"}
+
+
+async def _about(call: Call) -> Subject:
+    """A restricted token has to name its account."""
+    accounts = call.query.get("account_id", frozenset())
+    return Subject(account=next(iter(accounts)) if len(accounts) == 1 else None)
+
+
+async def stream(call: Call) -> Response:
+    """Answer with a stream that ends when the reader is gone, too slow, or the server stops."""
+    feed = await call.service.signals.feed()
+    wanted = {name: call.query[name] for name in ("type", *_IDS) if name in call.query}
+    after = call.query.get("Last-Event-ID", call.query.get("after"))
+    listener = feed.listen(wanted, after)
+    if listener is None:
+        raise EventsGone(
+            "the stream cannot begin there: that position is no longer in memory, or too many read already; "
+            "list the events since then, and stream without a position",
+            position=str(feed.position),
+        )
+    return StreamingResponse(_messages(feed, listener), media_type=MEDIA, headers=_HEADERS)
+
+
+async def _messages(feed: EventFeed, listener: Listener) -> AsyncIterator[str]:
+    try:
+        yield f"retry: {RETRY_MS}\nid: {feed.position}\n\n"
+        while True:
+            try:
+                told = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
+            except TimeoutError:
+                yield f": ping\nid: {feed.position}\n\n"
+                continue
+            if told is None:
+                return
+            yield _message(told)
+            if listener.cut_off and listener.waiting.empty():
+                yield "event: cut_off\ndata: {}\n\n"
+                return
+    finally:
+        feed.leave(listener)
+
+
+def _message(told: Told) -> str:
+    data = json.dumps(encode(told.event), ensure_ascii=False, separators=(",", ":"))
+    return f"id: {told.position}\nevent: {told.event.type.value}\ndata: {data}\n\n"
+
+
+_TYPES: Final = _Words("types of events, separated by commas", frozenset(map(str, EventType)))
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/v1/events/stream",
+        summary="New events as they are written, as server-sent events.",
+        handler=stream,
+        needs=Needs(Scope.READ),
+        about=_about,
+        parameters=(
+            Parameter("type", "only these types, separated by commas", _TYPES),
+            *(
+                Parameter(name, "only of these, separated by commas", _Words("ids, separated by commas"))
+                for name in _IDS
+            ),
+            Parameter("after", "continue after this id of a message", _Position()),
+            Parameter("Last-Event-ID", "the same, as browsers send it", _Position(), place="header"),
+        ),
+        media=MEDIA,
+        tag="events",
+    ),
+)

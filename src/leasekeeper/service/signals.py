@@ -1,0 +1,51 @@
+"""What a service tells of its store without being asked each time: the feed of events, and the metrics made of it.
+
+Both begin when they are first wanted: a server that nobody watches reads nothing.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from leasekeeper.config import Config
+from leasekeeper.ports import Store
+from leasekeeper.service.event_feed import EventFeed
+
+if TYPE_CHECKING:
+    from leasekeeper.service.metrics import Metrics
+
+
+class Signals:
+    """The feed and the metrics of one store."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._config = config
+        self._feed = EventFeed(store, config.poll_every)
+        self._metrics: Metrics | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    async def feed(self) -> EventFeed:
+        """The feed, which is being read from now on. Raises StoreError if the store is away."""
+        async with self._starting:
+            if self._task is None:
+                await self._feed.read()
+                self._task = asyncio.create_task(self._feed.run())
+        return self._feed
+
+    async def metrics(self) -> "Metrics":
+        """The metrics, which count from now on."""
+        feed = await self.feed()
+        if self._metrics is None:
+            from leasekeeper.service.metrics import Metrics
+
+            self._metrics = Metrics(self._store, self._config)
+            feed.observe(self._metrics.seen)
+        return self._metrics
+
+    async def close(self) -> None:
+        """End every stream and stop reading."""
+        self._feed.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

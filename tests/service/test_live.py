@@ -1,0 +1,180 @@
+"""`/v1/events/stream` and `/metrics` of a real server."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.ids import AccountId, ProfileId
+from leasekeeper.core.jobs import JobSpec
+from leasekeeper.service.metric_table import METRICS
+from leasekeeper.service.metrics import MAX_LABELS, OTHER, Names
+from tests.conformance.world import START, fleet, profile
+from tests.serving import Served
+
+TIMEOUT = httpx2.Timeout(60)
+
+
+def record(served: Served, profile_id: str, account_id: str = "shop") -> None:
+    event = Event(
+        at=START,
+        type=EventType.MANUAL_USE_DETECTED,
+        profile_id=ProfileId(profile_id),
+        account_id=AccountId(account_id),
+    )
+    served.run(served.store.record(event))
+
+
+@contextmanager
+def streaming(served: Served, query: str = "", **headers: str) -> "Iterator[Iterator[dict[str, Any]]]":
+    """The messages of a stream, from after it has begun."""
+    address = f"{served.url}/v1/events/stream{query}"
+    with httpx2.stream("GET", address, headers={**served.headers, **headers}, timeout=TIMEOUT) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = response.iter_lines()
+        begun = _message(lines)
+        assert "retry" in begun
+        yield _messages(lines)
+
+
+def _messages(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    while True:
+        message = _message(lines)
+        if "data" in message:
+            yield {**message, "data": json.loads(message["data"])}
+
+
+def _message(lines: Iterator[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            return found
+        name, _, value = line.partition(": ")
+        found[name] = value
+    raise AssertionError("the stream has ended")
+
+
+def test_a_stream_brings_new_events_and_goes_on_where_it_was_cut(served: Served) -> None:
+    record(served, "before")
+    with streaming(served) as messages:
+        record(served, "p1")
+        first = next(messages)
+    assert (first["event"], first["data"]["profile_id"]) == ("manual_use_detected", "p1")
+    record(served, "p2")
+    with streaming(served, **{"Last-Event-ID": first["id"]}) as messages:
+        assert next(messages)["data"]["profile_id"] == "p2"
+
+
+def test_a_stream_brings_what_was_asked_for(served: Served) -> None:
+    with streaming(served, "?profile_id=p2,p3&type=manual_use_detected") as messages:
+        for name in ("p1", "p2", "p3"):
+            record(served, name)
+        assert [next(messages)["data"]["profile_id"] for _ in range(2)] == ["p2", "p3"]
+
+
+def test_many_streams_read_the_store_as_often_as_one(served: Served) -> None:
+    got: list[str] = []
+    begun, count = threading.Barrier(31, timeout=60), 30
+
+    def read() -> None:
+        with streaming(served) as messages:
+            begun.wait()
+            got.append(next(messages)["data"]["profile_id"])
+
+    threads = [threading.Thread(target=read) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    feed = served.service.signals._feed
+    assert len(feed._listeners) == count
+    record(served, "p1")
+    for thread in threads:
+        thread.join(60)
+    assert got == ["p1"] * count
+
+
+@pytest.mark.parametrize("query", ["?type=nonsense", "?profile_id=", "?after=x", "?color=red"])
+def test_a_stream_that_cannot_be_made_is_a_problem(served: Served, query: str) -> None:
+    answer = httpx2.get(f"{served.url}/v1/events/stream{query}", headers=served.headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_INPUT")
+
+
+def test_a_position_from_long_ago_is_gone(served: Served) -> None:
+    record(served, "p1")
+    record(served, "p2")
+    with streaming(served):
+        answer = httpx2.get(f"{served.url}/v1/events/stream?after=0", headers=served.headers)
+    assert answer.json()["code"] == "EVENTS_GONE"
+
+
+def test_a_restricted_token_streams_its_own_account_alone(served: Served) -> None:
+    headers = {"Authorization": f"Bearer {served.new_token('read', accounts=('shop',))}"}
+    for query, status in (("", 403), ("?account_id=other", 403), ("?account_id=shop,other", 403)):
+        assert httpx2.get(f"{served.url}/v1/events/stream{query}", headers=headers).status_code == status
+    with streaming(served, "?account_id=shop", **headers) as messages:
+        record(served, "p9", "other")
+        record(served, "p1", "shop")
+        assert next(messages)["data"]["profile_id"] == "p1"
+
+
+def scrape(served: Served) -> dict[str, Any]:
+    answer = httpx2.get(f"{served.url}/metrics", headers=served.headers)
+    assert answer.status_code == 200
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    assert len(families) == len(METRICS)
+    return families
+
+
+def test_metrics_say_what_the_store_says_and_count_what_happens(served: Served) -> None:
+    store = served.store
+    before = scrape(served)
+    assert set(before) == {row.name.removesuffix("_total") for row in METRICS}
+    served.run(store.apply(fleet(profile("p1")), actor="ann"))
+    served.run(store.submit([JobSpec(task="visit", profile_id=ProfileId("p1"))]))
+    served.run((served.service.signals._feed).read())
+    found = scrape(served)
+    blocked = {sample.labels["reason"]: sample.value for sample in found["leasekeeper_jobs_blocked"].samples}
+    assert blocked == {"blocked_by_no_worker": 1}
+    profiles = {sample.labels["state"]: sample.value for sample in found["leasekeeper_profiles"].samples}
+    assert profiles["available"] == 1
+    events = {s.labels["type"]: s.value for s in found["leasekeeper_events"].samples if s.name.endswith("_total")}
+    assert events["job_submitted"] == 1
+
+
+def test_metrics_need_a_token_that_may_read_the_fleet(served: Served) -> None:
+    assert httpx2.get(f"{served.url}/metrics").status_code == 401
+    for scopes, restricted, status in (
+        (("read",), {}, 200),
+        (("work",), {}, 403),
+        (("read",), {"accounts": ("a",)}, 403),
+    ):
+        headers = {"Authorization": f"Bearer {served.new_token(*scopes, **restricted)}"}
+        assert httpx2.get(f"{served.url}/metrics", headers=headers).status_code == status
+
+
+def test_labels_are_bounded() -> None:
+    names = Names()
+    assert [names(f"p{n}") for n in range(MAX_LABELS)] == [f"p{n}" for n in range(MAX_LABELS)]
+    assert (names("one more"), names("p0")) == (OTHER, "p0")
+
+
+def test_nothing_in_the_metrics_is_a_free_text(served: Served) -> None:
+    record(served, "p1")
+    served.run(served.service.signals.feed())
+    text = httpx2.get(f"{served.url}/metrics", headers=served.headers).text
+    assert re.search(r"lk_|whsec_", text) is None
+
+
+def test_with_metrics_open_this_machine_needs_no_token(served: Served) -> None:
+    served.service.config = replace(served.service.config, metrics_open=True)
+    assert httpx2.get(f"{served.url}/metrics").status_code == 200
+    assert httpx2.get(f"{served.url}/v1/events/stream").status_code == 401
