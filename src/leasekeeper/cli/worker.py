@@ -37,8 +37,11 @@ def worker_options(command: F) -> F:
 
 def log_to_stderr(*, verbose: bool, log_format: str) -> None:
     """How programs that run for long log: one line each, on stderr, in the format of the settings."""
+    from leasekeeper.runtime.log_fields import RunFields
+
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(log_format, handler.stream))
+    handler.addFilter(RunFields())
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     if not verbose:
         for name in ("asyncio", "uvicorn"):

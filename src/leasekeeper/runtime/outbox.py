@@ -74,7 +74,12 @@ class Sender:
             answer = await post(delivery.url, headers, body, seconds=seconds, networks=self.networks)
         except Exception as error:  # noqa: BLE001 - see above
             kind = error.message if isinstance(error, InputError) else type(error).__name__
-            _LOG.warning("webhook %s could not be sent: %s", delivery.delivery_id, kind)
+            _LOG.warning(
+                "webhook %s could not be sent: %s",
+                delivery.delivery_id,
+                kind,
+                extra={"delivery_id": delivery.delivery_id},
+            )
             return Attempt(delivery_id=delivery.delivery_id, number=delivery.attempts, answer=f"not sent: {kind}")
         return Attempt(
             delivery_id=delivery.delivery_id,

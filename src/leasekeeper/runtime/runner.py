@@ -21,6 +21,7 @@ from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import ClaimRequest, Grant, Store
+from leasekeeper.runtime import log_fields
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import (
     Outcome,
@@ -100,6 +101,7 @@ class Runner:
 
     async def _one(self, current: RunState) -> "RunState | None":
         """One run to its end. Returns the next one, if the browser was handed over to it."""
+        log_fields.bind(current.grant.lease)
         try:
             await self._get_ready(current)
         except NotOpened as refused:

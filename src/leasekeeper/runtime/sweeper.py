@@ -110,7 +110,12 @@ async def _sweep(
 async def _mark_silent(store: Store) -> int:
     silent = await store.mark_silent()
     for worker in silent:
-        _LOG.warning("worker %s no longer reports; its last report was at %s", worker.worker_id, worker.heartbeat_at)
+        _LOG.warning(
+            "worker %s no longer reports; its last report was at %s",
+            worker.worker_id,
+            worker.heartbeat_at,
+            extra={"worker_id": worker.worker_id},
+        )
     return len(silent)
 
 
