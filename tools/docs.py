@@ -455,7 +455,7 @@ def alerts() -> str:
     others = [(f"`{name}`", f"event `{kind}`: {EVENTS[kind][0]}", "the event") for kind, name in EVENT_ALERTS.items()]
     return page(
         "Alerts",
-        "What a registered endpoint can be told of: `leasekeeper webhooks add ID URL --event NAME`. `profile.*` is\n"
+        "What a registered endpoint can be called for: `leasekeeper webhooks add ID URL --event NAME`. `profile.*` is\n"
         "all of that group, `*` is everything. A message has `type` (the name), `timestamp` and `data`. How to\n"
         "receive them: [alerts in Slack, PagerDuty or a script](../howto/send-alerts.md).",
         table(["name", "sent when", "data"], [*jobs, *profiles, *reviews, *others]),

@@ -104,7 +104,7 @@ class LauncherDriver:
         )
 
     def _options(self, directory: Path, link: KeeperLink, seconds: float) -> dict[str, Any]:
-        """What Playwright is told. How the browser looks is the launcher's to set: nothing of that is overridden."""
+        """What Playwright is given. How the browser looks is the launcher's to set: nothing of that is overridden."""
         return {
             "user_data_dir": str(directory),
             "executable_path": str(self._wrapper()),

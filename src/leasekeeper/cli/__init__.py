@@ -41,7 +41,7 @@ SECTIONS: Final = {
         "runs": "List runs (attempts of jobs, other uses of profiles), show one.",
         "schedules": "Jobs made again and again, as by cron: list, show, pause, run now.",
         "dlq": "Dead jobs: list them, retry them, or drop them.",
-        "webhooks": "Webhooks: list, show, replay; endpoints that are told of events.",
+        "webhooks": "Webhooks: list, show, replay; endpoints that are called for events.",
         "sweep": "One pass of housekeeping: expire, resolve, promote, fire schedules, prune.",
     },
     "Fleet": {

@@ -75,7 +75,7 @@ def add(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Register an endpoint that is told of events. Prints its signing secret, once.
+    """Register an endpoint that is called for events. Prints its signing secret, once.
 
     The secret is stored encrypted: LEASEKEEPER_SECRET_KEY must be set here and where webhooks are sent.
     """

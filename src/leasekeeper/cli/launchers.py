@@ -98,7 +98,7 @@ def running(profile: str, store: str | None, as_json: bool) -> None:
 def import_profiles(launcher: str, pool: str | None, store: str | None, as_json: bool) -> None:
     """Print a fleet file with the profiles that a launcher has and the fleet does not, one account each.
 
-    Save it, look at it, then `leasekeeper apply FILE` shows the difference and asks.
+    Save it, read it, then `leasekeeper apply FILE` shows the difference and asks.
     """
     found = [each for each in with_store(store, _inventory(launcher)) if each.declared is None]
     document = fleet_of(found, launcher, pool or launcher)
@@ -114,7 +114,7 @@ def import_profiles(launcher: str, pool: str | None, store: str | None, as_json:
 
 
 def fleet_of(found: "list[Listed]", launcher: str, pool: str) -> dict[str, dict[str, Any]]:
-    """A fleet file's accounts and profiles. Ids are made of the launcher's names, and are told apart by a number."""
+    """A fleet file's accounts and profiles. Ids are made of the launcher's names, and are made unique by a number."""
     accounts: dict[str, Any] = {}
     profiles: dict[str, Any] = {}
     for each in found:

@@ -1,4 +1,4 @@
-"""Alerts: what registered webhook endpoints may ask to be told of. Pure: names and tables.
+"""Alerts: the events that registered webhook endpoints may subscribe to. Pure: names and tables.
 
 `ALERTS` is the one table of names, each with where it comes from: an event of a type, an event that leaves a profile in
 a state, a job in a state, or a review. An endpoint filters by name, by `profile.*`, or takes all with `*`.

@@ -166,7 +166,7 @@ class Lease:
 class LeaseRef:
     """What every write under a lease must carry: which lease, and the token that proves it.
 
-    The run tells two grants apart of which one was forgotten: a store that was restored gives a token again.
+    The run distinguishes two grants of which one was forgotten: a store that was restored gives a token again.
     """
 
     lease_id: LeaseId

@@ -53,7 +53,7 @@ async def declared_profiles(store: Store, launcher: Launcher) -> dict[str, str]:
 
 
 async def is_running(store: Store, launcher: Launcher, launcher_profile: str) -> bool | None:
-    """Whether the launcher says that the profile runs now; None if it has no way to tell."""
+    """Whether the launcher says that the profile runs now; None if it cannot say."""
     calls = LauncherCalls(await _described(launcher, launcher_profile))
     if not calls.has("status"):
         return None

@@ -67,7 +67,7 @@ def _mounted(service: Service, path: str, rows: list[Route]) -> BaseRoute:
         except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets a problem and the log the reason
             return bug_response(error)
 
-    # Starlette answers a method that it was not told of by itself, and not with a problem.
+    # Starlette answers a method that it does not know by itself, and not with a problem.
     return Mounted(path, endpoint, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 
 

@@ -1,4 +1,4 @@
-"""What a program is told that asks for a profile that its store does not have: which store that is, and what to check.
+"""The error for a program that asks for a profile that its store does not have: which store that is, and what to check.
 
 A script that is started elsewhere, by cron for one, finds another store than its author does: an empty one.
 """

@@ -123,7 +123,7 @@ class LauncherEnd:
         )
 
     def stop(self, seconds: float) -> bool:
-        """Tell the launcher to stop the profile. False if it did not confirm that."""
+        """Ask the launcher to stop the profile. False if it did not confirm that."""
         if not self.stopped:
             try:
                 self._calls.stop(seconds)
@@ -182,7 +182,7 @@ class AttachedBrowser(ReachedBrowser):
         self._endpoint_gone = False
 
     def break_off(self) -> bytes:
-        """Cut the connection, so that the rest of the command is never sent, and speak through a new one."""
+        """Cut the connection, so that the rest of the command is never sent, and open a new one."""
         self._connection.close()
         try:
             self._connection = _reach(self._orders, self._endpoint, PROBE_SECONDS, again=True)

@@ -101,7 +101,7 @@ class LauncherCalls:
         return bool(self._steps[step])
 
     def running(self, seconds: float = DEFAULT_SECONDS) -> bool | None:
-        """Whether the launcher says that the profile runs; None if it has no way to tell. Raises CallFailed."""
+        """Whether the launcher says that the profile runs; None if it cannot say. Raises CallFailed."""
         if not self.has("status"):
             return None
         answer = self.call("status", seconds)

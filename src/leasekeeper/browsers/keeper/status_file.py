@@ -1,5 +1,5 @@
 """The status file of a running browser, in its run's folder: whose browser it is, and until when it may live. If the
-keeper is stopped or hangs, other programs of this machine can still tell that its browser is overdue.
+keeper is stopped or hangs, other programs of this machine can still see that its browser is overdue.
 
 It is a hint and proves nothing. Whoever acts on it asks the store, and identifies processes by the directory's lock.
 """

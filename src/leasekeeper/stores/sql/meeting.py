@@ -20,7 +20,7 @@ from leasekeeper.stores.sql.lanes import Work, heads_by_profile, lock, read_job,
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.submitting import change_job, read_key_holders
 
-PAGE: Final = 200  # lanes that a sweep looks at in one commit
+PAGE: Final = 200  # lanes that a sweep reads in one commit
 
 
 def meet_grants(tx: Tx, ctx: Context, log: Log, works: Iterable[Work]) -> None:

@@ -17,7 +17,7 @@ from leasekeeper.wire.jobs import web_address_fault
 
 
 class OutboxOperations:
-    """What is told to others, and who is told. A part of `SqlStore`."""
+    """Webhook messages and the endpoints that get them. A part of `SqlStore`."""
 
     _engine: Engine
     _ctx: Context

@@ -78,7 +78,7 @@ def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: s
     """A page, put together from whole named pieces of SQL."""
     spec = _TABLES[kind]
     LISTS[kind].check(where, limit)
-    # One more than asked for tells whether the page can be continued; one of ids that begin alike cannot.
+    # One more than asked for shows whether the page can be continued; one of ids that begin alike cannot.
     params: dict[str, Any] = {"limit": limit if PREFIX in where else limit + 1}
     pieces = [spec.prefix]
     if kind is Event and "run_id" in where:
