@@ -66,13 +66,7 @@ SETTINGS: Final = (
     ),
     Setting("lease_ttl", 60.0, "seconds", "a lease without a heartbeat expires after this", 1),
     Setting("renew_every", 15.0, "seconds", "how often a holder renews its lease", 0.05),
-    Setting(
-        "renew_at_least_every",
-        60.0,
-        "seconds",
-        "a lease with a long TTL is renewed at least this often, so that a silent holder shows long before it expires",
-        0.05,
-    ),
+    Setting("renew_at_least_every", 60.0, "seconds", "a lease with a long TTL is renewed at least this often", 0.05),
     Setting(
         "holder_stops_after",
         40.0,
@@ -140,6 +134,9 @@ SETTINGS: Final = (
         "maximum that a worker starts at the same time; 0: as many as cores",
         0,
         1000,
+    ),
+    Setting(
+        "headless_without_display", 0.0, _SWITCH, "run jobs with run_mode visible headless without a display", 0, 1
     ),
     Setting("task_timeout", 1800.0, "seconds", "timeout of a task that has none of its own; 0: no timeout", 0),
     Setting("stop_grace", 30.0, "seconds", "how long running tasks may continue after a worker was asked to stop", 0),
@@ -221,6 +218,7 @@ class BrowserConfig:
     browser: str | None
     browser_args: tuple[str, ...]
     launch_together: int
+    headless_without_display: bool
     task_timeout: timedelta | None
     stop_grace: timedelta
     close_after: timedelta
@@ -478,6 +476,7 @@ def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
         browser=str(values["browser"]) or None,
         browser_args=tuple(str(values["browser_args"]).split()),
         launch_together=int(_number(values, "launch_together")) or os.cpu_count() or 1,
+        headless_without_display=bool(_number(values, "headless_without_display")),
         task_timeout=seconds("task_timeout") or None,
         stop_grace=seconds("stop_grace"),
         close_after=seconds("close_after"),

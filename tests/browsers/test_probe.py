@@ -31,12 +31,13 @@ async def test_an_exit_where_it_should_be_is_ok() -> None:
         for expected in (None, "DE", "de", "192.0.2.7", "Berlin"):
             found = await probed(server, expected=expected)
             assert (found.result, found.seen) == (ProbeResult.OK, "ip 192.0.2.7, country DE, city Berlin")
+            assert found.region == {"192.0.2.7": "192.0.2.7", "Berlin": "Berlin"}.get(expected or "", "DE")
 
 
 async def test_an_exit_elsewhere_has_changed() -> None:
     async with serving(answer(BERLIN, headers=JSON)) as port:
         found = await probed(f"http://127.0.0.1:{port}", expected="US")
-    assert found.result is ProbeResult.CHANGED
+    assert (found.result, found.region) == (ProbeResult.CHANGED, "DE")
     assert found.detail == "expected US, seen ip 192.0.2.7, country DE, city Berlin"
 
 

@@ -42,6 +42,7 @@ TABLE = {
     "PROFILE_NEWER_THAN_BROWSER": ("profile", "review", "available"),
     "ACTION_NOT_ALLOWED": ("workflow", "review", "available"),
     "TASK_ERROR": ("code", "review", "available"),
+    "VISIBLE_NEEDS_DISPLAY": ("worker", "scheduled", "available"),
     "MACHINE_UNWELL": ("worker", "scheduled", "available"),
     "MEMORY_EXCEEDED": ("page", "scheduled", "available"),
     "EVIDENCE_NOT_SAVED": ("worker", "review", "review_required"),

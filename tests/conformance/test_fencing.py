@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from leasekeeper.core.events import EventType
-from leasekeeper.core.ids import LeaseId, ProfileId, Token
+from leasekeeper.core.ids import LeaseId, ProfileId, RunId, Token
 from leasekeeper.core.leases import LeaseRef, LeaseStatus, Refusal
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.settle import Browser, EndFacts
@@ -187,7 +187,7 @@ async def test_a_lease_that_is_over_or_wrong_writes_nothing(new_world: NewWorld,
             assert await world.everything() == before, f"{name} changed something"
             (event,) = (await world.events())[len(logged) :]
             assert event.type is EventType.STALE_WORKER_WRITE_REJECTED
-            assert event.profile_id == ref.profile_id
+            assert (event.profile_id, event.run_id) == (ref.profile_id, ref.run_id)
             assert event.job_state is None
             assert event.profile_state is None
             assert event.data["token"] == ref.token
@@ -335,3 +335,17 @@ async def test_a_lease_is_named_by_its_profile_and_token(new_world: NewWorld) ->
         grant = await world.acquire("shop.eu-1")
         assert grant.lease.lease_id == "shop.eu-1:1"
         assert (await world.lease(grant)).run_id == grant.lease.run_id
+
+
+async def test_the_event_of_a_late_write_names_who_wrote_and_for_which_job(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        late = await world.run()
+        await world.lose(late)
+        await world.finish(late)
+        (event,) = await world.events(type=EventType.STALE_WORKER_WRITE_REJECTED)
+        assert (event.worker_id, event.run_id, event.job_id) == ("w1", late.lease.run_id, late.lease.job_id)
+        assert (event.account_id, event.job_state) == ("shop", None)
+        other = replace(late.lease.ref, run_id=RunId("of-a-store-that-was-restored"))
+        await world.store.settle([end(other)])
+        event = (await world.events(type=EventType.STALE_WORKER_WRITE_REJECTED))[-1]
+        assert (event.worker_id, event.run_id, event.job_id) == (None, other.run_id, None)

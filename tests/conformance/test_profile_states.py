@@ -254,6 +254,7 @@ async def test_a_decision_that_the_record_does_not_have_is_refused(new_world: Ne
             Target.TOKEN: (await world.token("a" * 12)).token_id,
             Target.SCHEDULE: "nightly",
             Target.PROXY: "exit_us",
+            Target.ENDPOINT: "ops",
         }
         before, logged = await world.everything(), await world.events()
         for target in Target:

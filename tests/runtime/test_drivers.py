@@ -335,3 +335,28 @@ async def test_one_worker_serves_profiles_of_several_drivers(sqlite_url: str, tm
         jobs = [await home.submit("count", driver) for driver in DRIVERS]
         done = await home.do(*jobs, concurrency=2)
         assert [job.state for job in done] == ["completed"] * len(DRIVERS)
+
+
+async def test_a_job_that_wants_to_be_seen_waits_for_a_display_unless_the_settings_allow_headless(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    async with house(new_app(), sqlite_url, tmp_path, record(NULL), **settings(NULL)) as home:
+        job = await home.submit("count", run_mode="visible", max_attempts=1)
+        (waits,) = await home.do(job)
+        assert (waits.state, waits.attempt, waits.stop_reason) == ("scheduled", 0, "VISIBLE_NEEDS_DISPLAY")
+        assert "LEASEKEEPER_HEADLESS_WITHOUT_DISPLAY=1" in waits.detail
+        assert (await home.lane()).state == "available"
+        (seen,) = await home.do(await home.submit("count"))
+        assert seen.state == "completed"
+    allowed = {**settings(NULL), "headless_without_display": 1.0}
+    async with house(new_app(), sqlite_url, tmp_path, record(NULL), **allowed) as home:
+        job = await home.submit("count", run_mode="visible")
+        (done,) = await home.do(job)
+        assert (done.state, (await home.run_of(job)).actual["run_mode"]) == ("completed", "headless")
+    monkeypatch.setenv("DISPLAY", ":99")
+    async with house(new_app(), sqlite_url, tmp_path, record(NULL), **settings(NULL)) as home:
+        job = await home.submit("count", run_mode="visible")
+        (done,) = await home.do(job)
+        assert (done.state, (await home.run_of(job)).actual["run_mode"]) == ("completed", "visible")

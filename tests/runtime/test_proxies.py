@@ -70,6 +70,7 @@ async def test_an_exit_elsewhere_blocks_the_lane_and_heals_by_itself(sqlite_url:
             place.country = "de"
             done = await home.settled(*jobs)
         assert [(job.state, job.attempt) for job in done] == [("completed", 1)] * 3
+        assert (await home.run_of(jobs[0])).actual["proxy_region"] == "de"
         told = [event.type for event in await home.events() if event.type.value.startswith("proxy_")]
         assert told == [EventType.PROXY_MISMATCH, EventType.PROXY_RECOVERED]
         assert (await home.store.find(Review, {"open": "1"})).items == []

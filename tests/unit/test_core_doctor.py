@@ -233,7 +233,7 @@ ROWS: Mapping[str, Row] = {
     "display answers": (lambda: judge_display(display(":0", True, 3)), OK, ":0 answers"),
     "display is dead": (lambda: judge_display(display(":0", False, 0)), WARN, "does not answer"),
     "display is dead and needed": (lambda: judge_display(display(":0", False, 3)), FAIL, "3 recent jobs"),
-    "display is missing": (lambda: judge_display(display("", False, 1)), WARN, "run headless here"),
+    "display is missing": (lambda: judge_display(display("", False, 1)), WARN, "cannot run here"),
     "display is not needed": (lambda: judge_display(display("", False, 0)), SKIP, "no recent job wants one"),
 }
 

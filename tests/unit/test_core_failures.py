@@ -31,6 +31,7 @@ PROXY_UNREACHABLE          proxy    yes available
 LAUNCHER_UNAVAILABLE       browser  yes available
 SECRET_UNAVAILABLE         worker   yes available
 PROFILE_IN_USE_ELSEWHERE   profile  no  review_required
+VISIBLE_NEEDS_DISPLAY      worker   yes available
 MACHINE_UNWELL             worker   yes available
 MEMORY_EXCEEDED            page     yes available
 WORKER_STOPPED             worker   yes available

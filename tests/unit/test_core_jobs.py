@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, Backoff, JobState
+from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, Backoff, JobState, attempt_text
 from leasekeeper.core.leases import Mode
 from tests.unit.records import a_job, seconds
 
@@ -77,3 +77,8 @@ def test_with_the_same_luck_a_later_attempt_never_waits_less(attempt: int, jitte
 def test_a_job_is_shared_if_its_mode_says_so() -> None:
     assert a_job(mode=Mode.SHARED).shared
     assert not a_job(mode=Mode.EXCLUSIVE).shared
+
+
+def test_an_attempt_beyond_the_last_says_that_a_person_reopened_the_job() -> None:
+    assert [attempt_text(n, 2) for n in (1, 2)] == ["attempt 1 of 2", "attempt 2 of 2"]
+    assert attempt_text(3, 2) == "attempt 3, 1 more than 2 because a person reopened the job"

@@ -105,6 +105,7 @@ LAUNCHER_UNAVAILABLE       scheduled available
 SECRET_UNAVAILABLE         scheduled available
 PROFILE_IN_USE_ELSEWHERE   review    review_required
 MANUAL_USE_DETECTED        review    review_required
+VISIBLE_NEEDS_DISPLAY      scheduled available
 MACHINE_UNWELL             scheduled available
 MEMORY_EXCEEDED            scheduled available
 WORKER_STOPPED             scheduled available

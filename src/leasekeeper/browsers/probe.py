@@ -24,6 +24,8 @@ PROBE_SECONDS: Final = 5.0
 MAX_BYTES: Final = 64 * 1024
 # Names under which "what is my address" services report the exit.
 _FIELDS: Final = ("ip", "query", "origin", "country", "countryCode", "country_code", "region", "regionName", "city")
+# Of these, those that say where it is; plain text may be a region or an address.
+_REGIONS: Final = ("country", "countryCode", "country_code", "region", "regionName", "text")
 
 
 class ProbeResult(StrEnum):
@@ -34,10 +36,12 @@ class ProbeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """The result of one probe. `seen` is what the address reported of the exit; `detail` is for a person."""
+    """The result of one probe. `seen` is what the address reported of the exit, `region` the part of it that says where
+    that is; `detail` is for a person."""
 
     result: ProbeResult
     seen: str = ""
+    region: str = ""
     detail: str = ""
 
 
@@ -62,10 +66,13 @@ def probe(
     if status != 200:
         return Probe(result=ProbeResult.FAILED, detail=f"the probed address answered with status {status}")
     seen = _seen(body)
-    if expected is None or any(value.casefold() == expected.casefold() for value in seen.values()):
-        return Probe(result=ProbeResult.OK, seen=_seen_text(seen))
+    named = next((value for value in seen.values() if expected and value.casefold() == expected.casefold()), None)
+    region = named or next((seen[name] for name in _REGIONS if name in seen), "")
+    if expected is None or named is not None:
+        return Probe(result=ProbeResult.OK, seen=_seen_text(seen), region=region)
     shown = _seen_text(seen) or "nothing that says where it exits"
-    return Probe(result=ProbeResult.CHANGED, seen=_seen_text(seen), detail=f"expected {expected}, seen {shown}")
+    detail = f"expected {expected}, seen {shown}"
+    return Probe(result=ProbeResult.CHANGED, seen=_seen_text(seen), region=region, detail=detail)
 
 
 def connect_fault(server: str, *, seconds: float = PROBE_SECONDS) -> str | None:

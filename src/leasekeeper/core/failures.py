@@ -47,6 +47,7 @@ class Reason(StrEnum):
     ACTION_NOT_ALLOWED = "ACTION_NOT_ALLOWED"
     TASK_ERROR = "TASK_ERROR"
     EVIDENCE_NOT_SAVED = "EVIDENCE_NOT_SAVED"
+    VISIBLE_NEEDS_DISPLAY = "VISIBLE_NEEDS_DISPLAY"
     MACHINE_UNWELL = "MACHINE_UNWELL"
     WORKER_STOPPED = "WORKER_STOPPED"
     WORKER_LOST = "WORKER_LOST"
@@ -103,6 +104,7 @@ _ROWS: Final = (
     Failure(Reason.ACTION_NOT_ALLOWED, BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure(Reason.TASK_ERROR, BelongsTo.CODE, RetryRule.NO, ProfileRule.AVAILABLE),
     Failure(Reason.EVIDENCE_NOT_SAVED, BelongsTo.WORKER, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
+    Failure(Reason.VISIBLE_NEEDS_DISPLAY, BelongsTo.WORKER, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure(Reason.MACHINE_UNWELL, BelongsTo.WORKER, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure(Reason.WORKER_STOPPED, BelongsTo.WORKER, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure(Reason.WORKER_LOST, BelongsTo.WORKER, RetryRule.YES, ProfileRule.STALE),

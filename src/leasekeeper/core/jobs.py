@@ -79,6 +79,12 @@ class OnConflict(StrEnum):
     REVIEW = "review"
 
 
+def attempt_text(attempt: int, most: int) -> str:
+    """'attempt 2 of 3'. Beyond that a person had the job tried again."""
+    beyond = f", {attempt - most} more than {most} because a person reopened the job"
+    return f"attempt {attempt} of {most}" if attempt <= most else f"attempt {attempt}{beyond}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """Delay before attempt n+1: first × factor^(n-1), at most `limit`, with jitter on its upper half."""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from leasekeeper.core.failures import BelongsTo, Failure, ProfileRule, Reason, RetryRule, failure
-from leasekeeper.core.jobs import FINAL, Backoff, Job, JobState
+from leasekeeper.core.jobs import FINAL, Backoff, Job, JobState, attempt_text
 from leasekeeper.core.leases import (
     Lease,
     LeaseRef,
@@ -356,7 +356,7 @@ def _job_verdict(
     if not _may_retry(job, row):
         return JobVerdict(state=JobState.REVIEW, detail=detail, lost=lost)
     if job.attempt >= job.max_attempts:
-        spent = f"{detail}; attempt {job.attempt} of {job.max_attempts} was the last"
+        spent = f"{detail}; {attempt_text(job.attempt, job.max_attempts)} was the last"
         return JobVerdict(state=JobState.REVIEW if lost else JobState.DEAD, detail=spent, lost=lost)
     delay = ((job.retry and job.retry.backoff) or backoff).delay(job.attempt, jitter)
     return JobVerdict(state=JobState.SCHEDULED, detail=detail, run_at=now + delay, lost=lost)

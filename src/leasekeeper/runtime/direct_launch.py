@@ -34,6 +34,7 @@ class DirectLaunch:
     browser: Found
     credentials: Credentials | None
     proxy_seen: str
+    proxy_region: str
     args: tuple[str, ...]
 
     def options(self, directory: Path, *, headless: bool) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class DirectLaunch:
     def actual(self, *, headless: bool) -> dict[str, str]:
         """What the run's record says of the environment that it was given."""
         mode = RunMode.HEADLESS if headless else RunMode.VISIBLE
-        seen = {"proxy": self.proxy_seen} if self.proxy_seen else {}
+        seen = {"proxy": self.proxy_seen, "proxy_region": self.proxy_region} if self.proxy_seen else {}
         return {"browser": self.browser.version, "run_mode": mode.value, **seen}
 
 
@@ -81,5 +82,6 @@ async def prepare_launch(
         browser=browser,
         credentials=credentials,
         proxy_seen=probed.seen if probed is not None else "",
+        proxy_region=probed.region if probed is not None else "",
         args=(*config.browser_args, *args),
     )

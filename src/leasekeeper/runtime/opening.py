@@ -149,6 +149,7 @@ class BrowserOpener:
 
         `by_person`: somebody who opens a profile by hand is not kept out because somebody used it by hand.
         """
+        check_display(grant, headless_allowed=self.config.headless_without_display)
         credentials = await self.proxies.credentials(grant)
         probed = await self.proxies.probe_before_launch(grant.proxy, credentials)
         driver = self._driver(grant.profile.driver)
@@ -279,10 +280,23 @@ def terms_of(guard: LeaseGuard, folder: Path) -> LeaseTerms:
 
 
 def run_mode(grant: Grant) -> RunMode:
-    """Visible only where there is a display."""
+    """Visible only where there is a display. See `check_display` for jobs that want one."""
     wanted = grant.job.run_mode if grant.job else RunMode.VISIBLE
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return wanted if screen else RunMode.HEADLESS
+
+
+def check_display(grant: Grant, *, headless_allowed: bool) -> None:
+    """Raise NotOpened for a job with run_mode visible on a machine without a display, unless the settings say that it
+    may run headless. It is given back: a worker with a display takes it."""
+    if grant.job is None or headless_allowed or run_mode(grant) is grant.job.run_mode:
+        return
+    raise NotOpened(
+        Reason.VISIBLE_NEEDS_DISPLAY,
+        "run_mode is visible, and this worker's machine has no display: set DISPLAY (for instance to an Xvfb), start a "
+        "worker where there is one, or allow it with LEASEKEEPER_HEADLESS_WITHOUT_DISPLAY=1",
+        give_back=True,
+    )
 
 
 def as_not_opened(error: Exception) -> NotOpened:

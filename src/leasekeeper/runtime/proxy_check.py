@@ -49,7 +49,8 @@ class ProxyCheck:
         found = await run_in_thread(
             probe, proxy.server, self._probe_url, credentials=credentials, expected=proxy.region
         )
-        return replace(found, seen=self._redactor.text(found.seen), detail=self._redactor.text(found.detail))
+        redact = self._redactor.text
+        return replace(found, seen=redact(found.seen), region=redact(found.region), detail=redact(found.detail))
 
     async def probe_before_launch(self, proxy: Proxy | None, credentials: Credentials | None) -> Probe | None:
         """The same; raises ProxyNotReady unless the proxy is as it should be, and tells the store what is wrong."""

@@ -185,6 +185,7 @@ class Runner:
         current.actual = {**seen, "browser": opened.browser.info.version, "run_mode": mode}
         if opened.probed is not None and opened.probed.seen:
             current.actual["proxy"] = opened.probed.seen
+            current.actual["proxy_region"] = opened.probed.region
 
     async def _perform(
         self, current: RunState, opened: Opened, budget: Budget

@@ -198,7 +198,11 @@ JOB: Final = Record(
         _expectation("expected_language", "the job waits unless the profile has this language"),
         _expectation("expected_timezone", "the job waits unless the profile has this timezone"),
         Field(name="proxy_id", kind=ID, doc="the job waits unless the profile has this proxy"),
-        Field(name="run_mode", kind=Choice(RunMode), doc="whether the browser has a window"),
+        Field(
+            name="run_mode",
+            kind=Choice(RunMode),
+            doc="whether the browser has a window; visible waits for a worker whose machine has a display",
+        ),
         Field(name="risk_level", kind=Choice(Risk), doc="review_required waits for a person's approval"),
         Field(
             name="lock_timeout_seconds",

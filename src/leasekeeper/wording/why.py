@@ -7,7 +7,7 @@ from typing import Final, assert_never
 
 from leasekeeper.core.decisions import Target
 from leasekeeper.core.deliveries import DeliveryState
-from leasekeeper.core.jobs import FINAL, JobState
+from leasekeeper.core.jobs import FINAL, JobState, attempt_text
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.why_answer import Holder, LastRun, Next, Step, Webhook, Why
@@ -71,7 +71,7 @@ def _job_facts(why: Why) -> list[tuple[str, str]]:
     if job is None:
         return []
     lines = [
-        ("task", f"{job.task}, attempt {job.attempt} of {job.max_attempts}, priority {job.priority}"),
+        ("task", f"{job.task}, {attempt_text(job.attempt, job.max_attempts)}, priority {job.priority}"),
         ("profile", f"{profile.profile_id} of account {profile.account_id}: {profile.state}"),
     ]
     if profile.state_reason and profile.state is not ProfileState.AVAILABLE:

@@ -274,10 +274,10 @@ def judge_display(facts: DisplayFacts) -> Verdict:
         return ok(f"display {facts.display} answers", **data)
     if facts.display:
         found = f"display {facts.display} does not answer"
-        todo = "Start it (Xvfb, a desktop), or unset DISPLAY and WAYLAND_DISPLAY: then visible runs are headless."
+        todo = "Start it (Xvfb, a desktop), or unset DISPLAY and WAYLAND_DISPLAY: then visible jobs wait for a worker."
         return (
             fail(f"{found}: {wanted} cannot start", todo, **data) if facts.visible_jobs else warn(found, todo, **data)
         )
     if facts.visible_jobs:
-        return warn(f"there is no display: {wanted} run headless here", "Set DISPLAY, for instance to an Xvfb.", **data)
+        return warn(f"there is no display: {wanted} cannot run here", "Set DISPLAY, for instance to an Xvfb.", **data)
     return skip("there is no display, and no recent job wants one", **data)

@@ -12,7 +12,7 @@ from leasekeeper.errors import Conflict, ConflictReason, LeaseExpired, LeaseLost
 from leasekeeper.ports import Renewal, Renewed
 from leasekeeper.stores.sql.codec import encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
-from leasekeeper.stores.sql.lanes import leases, refused
+from leasekeeper.stores.sql.lanes import leases, refused, writer_of
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.wording import REFUSALS
 
@@ -44,7 +44,7 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
         why = refused(tx, lease, renewal.ref, now)
         if lease is None or why is not None:
             why = why or Refusal.NO_SUCH_LEASE
-            log.refused(renewal.ref, "renew", why)
+            log.refused(renewal.ref, "renew", why, lease or writer_of(tx, renewal.ref))
             answers.append(Renewed(lease_id=renewal.ref.lease_id, refused=why))
             continue
         status = LeaseStatus.RELEASING if LeaseStatus.RELEASING in (lease.status, renewal.status) else lease.status
@@ -148,7 +148,7 @@ def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None,
     log = Log(ctx, now)
     why = refused(tx, lease, ref, now)
     if why is not None:
-        log.refused(ref, what, why)
+        log.refused(ref, what, why, lease or writer_of(tx, ref))
     return lease, log, why
 
 

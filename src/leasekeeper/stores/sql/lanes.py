@@ -172,10 +172,13 @@ def leases(tx: Tx, refs: Iterable[LeaseRef]) -> tuple[datetime, dict[LeaseId, Le
 
 def refused(tx: Tx, lease: Lease | None, ref: LeaseRef, now: datetime) -> Refusal | None:
     """Why a write under `ref` must be refused. A lease that is not open is looked up, to say how it ended."""
-    if lease is None:
-        (rows,) = tx.read(("run_by_token", {"profile_id": ref.profile_id, "token": ref.token}))
-        lease = read_lease(rows[0]) if rows else None
-    return refusal(lease, ref, now, lenient=tx.lenient)
+    return refusal(lease or writer_of(tx, ref), ref, now, lenient=tx.lenient)
+
+
+def writer_of(tx: Tx, ref: LeaseRef) -> Lease | None:
+    """The lease that was granted with the token of `ref`, whether it is open or not."""
+    (rows,) = tx.read(("run_by_token", {"profile_id": ref.profile_id, "token": ref.token}))
+    return read_lease(rows[0]) if rows else None
 
 
 def save(tx: Tx, works: Iterable[Work]) -> None:

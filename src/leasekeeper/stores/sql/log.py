@@ -79,11 +79,13 @@ class Log:
         del row["seq"]
         self._events.append(row)
 
-    def refused(self, ref: LeaseRef, what: str, why: Refusal) -> None:
-        """A late write: recorded, and nothing else."""
+    def refused(self, ref: LeaseRef, what: str, why: Refusal, writer: Lease | None) -> None:
+        """A late write: recorded, and nothing else. `writer`: the lease with this token, maybe of another run."""
         self.event(
             EventType.STALE_WORKER_WRITE_REJECTED,
+            lease=writer if writer is not None and writer.run_id == ref.run_id else None,
             profile_id=ref.profile_id,
+            run_id=ref.run_id,
             data={"lease_id": ref.lease_id, "token": ref.token, "write": what, "why": why},
         )
 

@@ -27,6 +27,7 @@ from leasekeeper.stores.sql.lanes import (
     refresh,
     refused,
     save,
+    writer_of,
 )
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.submitting import change_job
@@ -108,7 +109,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
     why = refused(batch.tx, lease, ref, batch.now)
     if why is not None or lease is None or work is None:
         why = why or Refusal.NO_SUCH_LEASE
-        batch.log.refused(ref, "settle", why)
+        batch.log.refused(ref, "settle", why, lease or writer_of(batch.tx, ref))
         return Settled(lease_id=ref.lease_id, refused=why)
     job = batch.jobs.get(lease.run_id)
     ending = _kept(ending)
