@@ -50,10 +50,11 @@ def test_a_task_that_a_stopped_worker_offered_is_no_typing_mistake(place: Workpl
     assert place.cli("submit", "look", "--profile", "shop_us_main").stderr == ""
 
 
-def test_before_the_first_worker_of_a_pool_there_is_nothing_to_compare_with(empty: Workplace) -> None:
+def test_before_the_first_worker_of_a_pool_it_says_how_to_start_one(empty: Workplace) -> None:
     empty.apply()
     result = empty.cli(*SUBMIT)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.exit_code == 0
+    assert result.stderr == "leasekeeper: no worker has run yet; start one: leasekeeper up MODULE:APP, e.g. tasks:app\n"
     assert "blocked_by_no_worker" in result.stdout
 
 

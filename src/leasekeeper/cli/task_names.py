@@ -14,17 +14,16 @@ MAX_WARNINGS = 20
 
 
 async def warnings(store: "Store", answers: Sequence[Submitted]) -> list[str]:
-    """One sentence for each task that no worker of its pool has offered, if that pool has had workers at all.
-
-    Before the first worker of a pool every task is unknown, and the job's own state says so.
-    """
+    """One sentence for each task that no worker of its pool has offered, and for each pool that never had a worker:
+    there every task is unknown."""
     wanted = {(str(a.job.pool), a.job.task) for a in answers if not a.already_handled and _may_be_unknown(a)}
     if not wanted:
         return []
     offered = await _offered(store)
     strange = [(pool, task) for pool, task in sorted(wanted) if pool in offered and task not in offered[pool]]
     said = [_sentence(pool, task, offered[pool]) for pool, task in strange[:MAX_WARNINGS]]
-    more = len(strange) - len(said)
+    said += [_no_worker_yet(pool) for pool in sorted({pool for pool, _ in wanted} - offered.keys())[:MAX_WARNINGS]]
+    more = len(strange) - MAX_WARNINGS
     return said + ([f"and {more:,} more tasks that no worker offers"] if more > 0 else [])
 
 
@@ -54,6 +53,12 @@ async def _offered(store: "Store") -> dict[str, set[str]]:
     for worker in (await store.find(Worker, limit=MAX_IN_PAGE)).items:
         offered.setdefault(worker.pool, set()).update(worker.tasks)
     return offered
+
+
+def _no_worker_yet(pool: str) -> str:
+    where = "no worker has" if pool == "default" else f"no worker of pool {pool} has"
+    option = "" if pool == "default" else f" --pool {pool}"
+    return f"{where} run yet; start one: leasekeeper up MODULE:APP{option}, e.g. tasks:app"
 
 
 def _sentence(pool: str, task: str, offered: Iterable[str]) -> str:
