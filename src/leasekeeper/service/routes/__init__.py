@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from leasekeeper.service.routes import health, live, metrics
+from leasekeeper.service.routes import evidence, health, live, metrics
 from leasekeeper.service.routing import Route
 
-ROUTES: Final[tuple[Route, ...]] = (*health.ROUTES, *live.ROUTES, *metrics.ROUTES)
+ROUTES: Final[tuple[Route, ...]] = (*evidence.ROUTES, *health.ROUTES, *live.ROUTES, *metrics.ROUTES)

@@ -1,0 +1,208 @@
+"""Evidence over HTTP: a worker uploads under its own live lease, whoever may read the run downloads.
+
+Where a file goes is made of the lease's record; nothing of a path comes from the caller but a name that is an id. What
+is served is an attachment in a sandbox: it was made by pages that nobody trusts.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.ids import ID_RULE, RunId, Token, is_id
+from leasekeeper.core.leases import MAX_TOKEN_DIGITS, Lease, LeaseRef, LeaseStatus, RunRecord
+from leasekeeper.core.tokens import OPERATIONS, Needs, Scope, denial
+from leasekeeper.errors import BodyTooLarge, EvidenceRefused, InputError, LeaseLost, NotAuthenticated, Problem
+from leasekeeper.evidence.files import MAX_ARTIFACTS, MAX_BYTES
+from leasekeeper.evidence.reading import artifacts_of, own_place, place_of
+from leasekeeper.service.routing import Call, Parameter, Route, Subject
+from leasekeeper.threads import run_in_thread
+from leasekeeper.wire.kinds import ID, Text
+
+# What a lost run's keeper leaves; its lease is over by then.
+KEEPER_FILES: Final = frozenset({"last.png"})
+_LOST: Final = (LeaseStatus.EXPIRED, LeaseStatus.REVOKED)
+# Everything else is served as bytes: a browser must not find a page in it.
+SAFE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "text/plain", "application/json"})
+BYTES: Final = "application/octet-stream"
+MAX_TYPE: Final = 100
+_HASH: Final = Text("a SHA-256 as 64 hexadecimal digits", maximum=64, pattern="[0-9a-f]{64}")
+_TOKEN: Final = Text("a fencing token", maximum=MAX_TOKEN_DIGITS, pattern="[0-9]+")
+_KEY: Final = Text("a routing key", maximum=1_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploaded:
+    """A file that the server has, with the hash that it found."""
+
+    run_id: str
+    name: str
+    size: int
+    sha256: str
+
+
+async def upload(call: Call) -> Uploaded:
+    """Keep one file of a run, if its lease is live and the hash is right."""
+    name, lease = _name(call.path["name"]), call.record
+    ref = _ref(call, lease)
+    _check_holder(call, lease)
+    await _check_live(call, ref, name)
+    place = own_place(call.service.config.browsers)
+    kept = [entry async for entry in place.entries(ref.run_id)]
+    if len(kept) >= MAX_ARTIFACTS:
+        raise InputError(f"run {ref.run_id} already has {MAX_ARTIFACTS} evidence files, which is the maximum")
+    incoming = Path(call.service.config.browsers.data_dir) / "incoming"
+    part = incoming / uuid4().hex
+    try:
+        size, digest = await _receive(call.request, incoming, part)
+        if digest != call.query["sha256"]:
+            raise EvidenceRefused(f"evidence {name} did not arrive whole: its hash is another", name=name)
+        # A lease that ended while the file was on its way.
+        await _check_live(call, ref, name)
+        media_type = call.request.headers.get("content-type", BYTES)[:MAX_TYPE]
+        await place.put(f"{ref.run_id}/{name}", part, size=size, sha256=digest, media_type=media_type)
+    finally:
+        await run_in_thread(lambda: part.unlink(missing_ok=True))
+    call.status = 201
+    return Uploaded(run_id=ref.run_id, name=name, size=size, sha256=digest)
+
+
+async def download(call: Call) -> StreamingResponse:
+    """One file that the run's record names."""
+    run: RunRecord = call.record
+    name = _name(call.path["name"])
+    (artifact,) = artifacts_of(run.evidence, [name])
+    chunks = place_of(run.evidence, call.service.config.browsers).get(f"{run.run_id}/{name}")
+    # A file that is gone is a 404 before the answer has begun.
+    first = await anext(chunks, b"")
+
+    async def content() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in chunks:
+            yield chunk
+
+    headers = {
+        "Content-Disposition": f'attachment; filename="{run.run_id}_{name}"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "private, no-store",
+        "Content-Length": str(artifact.size),
+        "ETag": f'"{artifact.sha256}"',
+    }
+    media_type = artifact.media_type if artifact.media_type in SAFE_TYPES else BYTES
+    return StreamingResponse(content(), headers=headers, media_type=media_type)
+
+
+def _name(text: str) -> str:
+    if not is_id(text):
+        raise InputError("the call is not acceptable", [Problem("name", f"must be {ID_RULE}")])
+    return text
+
+
+def _ref(call: Call, lease: Lease) -> LeaseRef:
+    """The lease as the caller claims to hold it."""
+    missing = [name for name in ("run_id", "token", "routing_key", "sha256") if name not in call.query]
+    if missing:
+        raise InputError("the call is not acceptable", [Problem(name, "is needed") for name in missing])
+    return LeaseRef(
+        lease_id=lease.lease_id,
+        profile_id=lease.profile_id,
+        run_id=RunId(call.query["run_id"]),
+        token=Token(int(call.query["token"])),
+        routing_key=call.query["routing_key"],
+    )
+
+
+def _check_holder(call: Call, lease: Lease) -> None:
+    """A worker touches its own leases only."""
+    if call.token is None:
+        raise NotAuthenticated("the call has no token")
+    denied = denial(call.token, OPERATIONS["settle"], incarnation=lease.incarnation)
+    if denied is not None:
+        raise denied
+
+
+async def _check_live(call: Call, ref: LeaseRef, name: str) -> None:
+    """Raise LeaseLost, and record the late write, unless the lease is live and the token its own.
+
+    Of a run that was lost, its keeper's file is accepted late: nobody else has it, and its key is that run's alone.
+    """
+    lease: Lease = call.record
+    if name in KEEPER_FILES and lease.status in _LOST and lease.ref == ref:
+        return
+    store = call.service.store
+    try:
+        await store.lease_secrets(ref)
+    except LeaseLost as lost:
+        await store.record(
+            Event(
+                at=lease.acquired_at,
+                type=EventType.STALE_WORKER_WRITE_REJECTED,
+                profile_id=ref.profile_id,
+                data={"lease_id": ref.lease_id, "token": ref.token, "write": "evidence", "why": lost.refusal},
+            )
+        )
+        raise
+
+
+async def _receive(request: Request, folder: Path, part: Path) -> tuple[int, str]:
+    """The body into a file, as it arrives: its size and hash."""
+    await run_in_thread(lambda: folder.mkdir(mode=0o700, parents=True, exist_ok=True))
+    size, digest = 0, hashlib.sha256()
+    file: BinaryIO = await run_in_thread(lambda: part.open("xb"))
+    with file:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > MAX_BYTES:
+                raise BodyTooLarge(f"evidence is larger than {MAX_BYTES:,} bytes", max_bytes=MAX_BYTES)
+            digest.update(chunk)
+            await run_in_thread(file.write, chunk)
+    return size, digest.hexdigest()
+
+
+async def _about_lease(call: Call) -> Subject:
+    lease = await call.service.store.get(Lease, call.path["lease_id"])
+    return Subject(account=lease.account_id, pool=lease.pool, record=lease)
+
+
+async def _about_run(call: Call) -> Subject:
+    run = await call.service.store.get(RunRecord, call.path["run_id"])
+    return Subject(account=run.account_id, record=run)
+
+
+ROUTES: Final = (
+    Route(
+        method="PUT",
+        path="/v1/leases/{lease_id}/evidence/{name}",
+        summary="Upload one file of a run, before the settle that names it. The body is the file.",
+        handler=upload,
+        needs=Needs(Scope.WORK),
+        about=_about_lease,
+        parameters=(
+            Parameter("run_id", "the run of the lease", ID),
+            Parameter("token", "the fencing token of the lease", _TOKEN),
+            Parameter("routing_key", "the routing key of the lease", _KEY),
+            Parameter("sha256", "the hash of the file", _HASH),
+        ),
+        answers=Uploaded,
+        status=201,
+        tag="evidence",
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run_id}/evidence/{name}",
+        summary="Download one file that a run left, as an attachment.",
+        handler=download,
+        needs=Needs(Scope.READ),
+        about=_about_run,
+        media=BYTES,
+        tag="evidence",
+    ),
+)
