@@ -225,7 +225,11 @@ LISTS: Final[Mapping[type, Listing]] = {
         what="endpoint",
         key="endpoint_id",
         order=Order.KEY,
-        filters=(Filter("endpoint_id", "the one with this id"), Filter("state", "in this state", EndpointState)),
+        filters=(
+            Filter("endpoint_id", "the one with this id"),
+            _PREFIX,
+            Filter("state", "in this state", EndpointState),
+        ),
     ),
     ApiToken: Listing(
         what="token",

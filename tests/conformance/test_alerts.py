@@ -1,10 +1,8 @@
 """Registered endpoints: who is told of what, in the same commit, and who is not."""
 
-from typing import Any
-
 import pytest
 
-from leasekeeper.core.alerts import Endpoint, EndpointState, NewEndpoint, secret_of
+from leasekeeper.core.alerts import Endpoint, EndpointState, NewEndpoint
 from leasekeeper.core.decisions import Action, Review, Target
 from leasekeeper.core.deliveries import CLOSED, Delivery, DeliveryState
 from leasekeeper.core.ids import WorkerId
@@ -18,10 +16,8 @@ TTL = seconds(60)
 BRISK = Policy(worker_ttl=TTL)
 
 
-async def add(world: World, endpoint_id: str, *events: str, **more: Any) -> Endpoint:
-    new = NewEndpoint(endpoint_id=endpoint_id, url=f"https://{endpoint_id}.test/in", events=events, **more)
-    sealed = SealedSecret(name=secret_of(endpoint_id), key_id="k1", sealed="c2VhbGVk")
-    return await world.store.add_endpoint(new, sealed, actor="ann")
+async def add(world: World, endpoint_id: str, *events: str) -> Endpoint:
+    return await world.endpoint(endpoint_id, *events)
 
 
 async def told(world: World, endpoint_id: str) -> list[str]:

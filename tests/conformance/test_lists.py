@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
+from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import Action, Review, Target
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event, EventType
@@ -39,6 +40,7 @@ async def some_of_everything(world: World) -> dict[str, str]:
     for n in (1, 2):
         await world.token(f"{n}" * 12, name=f"t{n}")
         await world.secret(f"s{n}", key_id=f"k{n}")
+        await world.endpoint(f"e{n}")
     await world.offer("visit", "report", worker_id="w2", incarnation="i2", pool="eu")
     await world.decide_account(Action.PAUSE, "beta")
     await world.decide(Target.SCHEDULE, "s2", Action.PAUSE)
@@ -119,6 +121,10 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Worker, "prefix", ("i", "i2", "x"), lambda r, v: r.incarnation.startswith(v)),
     (Delivery, "prefix", ("0", "x"), lambda r, v: r.delivery_id.startswith(v)),
     (ApiToken, "prefix", ("1", "111", "x"), lambda r, v: r.token_id.startswith(v)),
+    (Endpoint, "prefix", ("e", "e1", "x"), lambda r, v: r.endpoint_id.startswith(v)),
+    (Endpoint, "endpoint_id", ("e1", "nobody"), lambda r, v: r.endpoint_id == v),
+    (Endpoint, "state", ("active", "disabled"), lambda r, v: r.state == v),
+    (Delivery, "endpoint_id", ("e1", "nobody"), lambda r, v: r.endpoint_id == v),
     (Schedule, "prefix", ("s", "s1", "x"), lambda r, v: r.schedule_id.startswith(v)),
     (ScheduleState, "prefix", ("s", "s1", "x"), lambda r, v: r.schedule_id.startswith(v)),
     (RunRecord, "stop_reason", ("TIMEOUT", "LOGIN_REQUIRED", "NEVER"), lambda r, v: r.stop_reason == v),
@@ -341,6 +347,7 @@ async def test_one_record_is_got_by_its_id(new_world: NewWorld) -> None:
             (Worker, "incarnation"),
             (Delivery, "delivery_id"),
             (ApiToken, "token_id"),
+            (Endpoint, "endpoint_id"),
             (Secret, "name"),
         ):
             for record in await world.all(kind):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
-from leasekeeper.core.alerts import Endpoint
+from leasekeeper.core.alerts import Endpoint, NewEndpoint, secret_of
 from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
@@ -222,6 +222,12 @@ class World:
 
     async def secret(self, name: str, sealed: str = "c2VhbGVk", key_id: str = "k1", **more: Any) -> Secret:
         return await self.store.put_secret(SealedSecret(name=name, key_id=key_id, sealed=sealed), actor="ann", **more)
+
+    async def endpoint(self, endpoint_id: str, *events: str) -> Endpoint:
+        """Register a receiver of alerts."""
+        new = NewEndpoint(endpoint_id=endpoint_id, url=f"https://{endpoint_id}.test/in", events=events or ("fleet.*",))
+        sealed = SealedSecret(name=secret_of(endpoint_id), key_id="k1", sealed="c2VhbGVk")
+        return await self.store.add_endpoint(new, sealed, actor="ann")
 
     async def decide(
         self,

@@ -449,6 +449,11 @@ AND t.delivery_id IN (
     SELECT b.delivery_id FROM deliveries b WHERE b.delivery_id >= :prefix_from AND b.delivery_id < :prefix_to ORDER BY b.delivery_id LIMIT :limit
 )
 
+-- name: find_endpoint__prefix
+AND t.endpoint_id IN (
+    SELECT b.endpoint_id FROM endpoints b WHERE b.endpoint_id >= :prefix_from AND b.endpoint_id < :prefix_to ORDER BY b.endpoint_id LIMIT :limit
+)
+
 -- name: find_token__prefix
 AND t.token_id IN (
     SELECT b.token_id FROM tokens b WHERE b.token_id >= :prefix_from AND b.token_id < :prefix_to ORDER BY b.token_id LIMIT :limit
