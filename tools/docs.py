@@ -85,6 +85,7 @@ PROFILE_RULES: Final = {
 BLOCKED: Final = {
     Blocked.PROFILE_LEASE: "the profile, or the routing key of its account, is in use",
     Blocked.ACCOUNT_PAUSE: "a person paused the account",
+    Blocked.PAUSE: "a person paused its pool, or everything",
     Blocked.PROXY_MISMATCH: "the job expects another proxy or region, or the proxy exits elsewhere than declared",
     Blocked.PROXY_UNREACHABLE: "the profile's proxy cannot be reached",
     Blocked.ENVIRONMENT_MISMATCH: "the job expects another language or timezone, or the profile was last opened by "
@@ -154,7 +155,12 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "a person adopted a used profile that was made outside of Leasekeeper", ("directory", "engine"),
     ),
     EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain")),
-    EventType.ACCOUNT_PAUSED: ("a person paused an account", ("note",)),
+    EventType.PAUSED: (
+        "a person paused everything, a pool or a worker",
+        ("scope", "name", "note", "until, if it ends by itself"),
+    ),
+    EventType.RESUMED: ("a person resumed what was paused, or the pause ended by itself", ("scope", "name", "note")),
+    EventType.ACCOUNT_PAUSED: ("a person paused an account", ("note", "until, if it ends by itself")),
     EventType.ACCOUNT_RESUMED: ("a person resumed an account", ("note",)),
     EventType.SCHEDULE_FIRED: (
         "jobs of one time of a schedule were made; not `done`: more follow",

@@ -16,6 +16,7 @@ from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.schedules import Schedule, ScheduleState
@@ -242,6 +243,9 @@ LISTS: Final[Mapping[type, Listing]] = {
         key="name",
         order=Order.KEY,
         filters=(Filter("name", "the one with this name"), Filter("key_id", "encrypted with this key")),
+    ),
+    Pause: Listing(
+        what="pause", key="pause_id", order=Order.KEY, filters=(Filter("pause_id", "the one with this id"),)
     ),
     Schedule: Listing(what="schedule", key="schedule_id", order=Order.KEY, filters=(_SCHEDULE, _PREFIX)),
     ScheduleState: Listing(

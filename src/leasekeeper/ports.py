@@ -354,7 +354,8 @@ class Store(Protocol):
         ...
 
     async def heal(self, limit: int = MAX_IN_BATCH) -> int:
-        """Wake lanes that wait for a routing key which is free: for a wake-up that was lost. Returns how many.
+        """Wake lanes that wait for a routing key which is free: for a wake-up that was lost. End pauses that are over,
+        so that accounts resume. Returns how many.
 
         All keys are checked, `limit` at a time.
         """
@@ -362,6 +363,10 @@ class Store(Protocol):
 
     async def decide(self, decision: Decision) -> Decided:
         """A person's decision, version-checked, with a note; closes the record's open review.
+
+        Target `pause`: with `all`, `pool:NAME` or `worker:NAME`, neither `claim` nor `hand_over` nor `acquire` (but for
+        a person) grants there until it is resumed or `until` has come by the store's clock; what runs goes on. With
+        `account:ID` the account is paused, and resumed by `heal` after `until`.
 
         Raises NotFound, VersionConflict, IllegalTransition, or Conflict (the lease was revoked already). Touches a
         constant number of rows, however many jobs wait behind the record.

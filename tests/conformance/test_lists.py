@@ -13,6 +13,7 @@ from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job, OnConflict
 from leasekeeper.core.leases import Lease, Mode, RunRecord
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.schedules import Schedule, ScheduleState
 from leasekeeper.core.secrets import Secret
@@ -63,6 +64,8 @@ async def some_of_everything(world: World) -> dict[str, str]:
     await world.decide(Target.SCHEDULE, "s1", Action.RUN)
     await world.store.fire()
     assert skipped.state == "skipped"
+    await world.pause("pool:us")
+    await world.pause("worker:w2", until=world.now + timedelta(days=1))
     return {
         "done": str(done.lease.job_id),
         "dead": str(dead.lease.job_id),
@@ -186,6 +189,7 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Worker, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
     (ApiToken, "token_id", ("1" * 12, "nobody"), lambda r, v: r.token_id == v),
     (ApiToken, "name", ("t2", "nobody"), lambda r, v: r.name == v),
+    (Pause, "pause_id", ("pool:us", "all"), lambda r, v: r.pause_id == v),
     (Secret, "name", ("s1", "nobody"), lambda r, v: r.name == v),
     (Secret, "key_id", ("k2", "nobody"), lambda r, v: r.key_id == v),
     (Delivery, "job_id", ("{done}", "nobody"), lambda r, v: r.job_id == v),
@@ -349,6 +353,7 @@ async def test_one_record_is_got_by_its_id(new_world: NewWorld) -> None:
             (ApiToken, "token_id"),
             (Endpoint, "endpoint_id"),
             (Secret, "name"),
+            (Pause, "pause_id"),
         ):
             for record in await world.all(kind):
                 assert await world.store.get(kind, getattr(record, key)) == record
@@ -382,7 +387,7 @@ async def test_the_counts_agree_with_the_lists(new_world: NewWorld) -> None:
         await some_of_everything(world)
         stats = await world.store.stats()
         jobs, lanes, leases = await world.all(Job), await world.all(Lane), await world.all(Lease)
-        assert stats.jobs == counted(job.state for job in jobs)
+        assert stats.jobs == counted("dropped" if job.dropped else job.state for job in jobs)
         assert stats.blocked == counted(job.blocked_reason for job in jobs if job.state == "blocked")
         assert stats.profiles == counted(lane.state for lane in lanes)
         assert stats.leases == counted(lease.pool for lease in leases if lease.ended_at is None)

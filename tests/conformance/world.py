@@ -19,6 +19,7 @@ from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, ScheduleId, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec
 from leasekeeper.core.leases import Lease, LeaseRef, Mode, RunRecord
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.policy import Policy
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.schedules import Schedule, ScheduleState, Selection
@@ -35,7 +36,7 @@ Record = Account | Profile | Proxy | Limit | Schedule
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 KINDS: tuple[type[Any], ...] = (
     Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery, ApiToken, Secret, Schedule,
-    ScheduleState, Endpoint,
+    ScheduleState, Endpoint, Pause,
 )  # fmt: skip
 URL = "https://site.test/done"
 HOLD = timedelta(seconds=60)
@@ -237,10 +238,17 @@ class World:
         *,
         version: int | None = None,
         note: str = "looked at it",
+        until: datetime | None = None,
     ) -> Decided:
         return await self.store.decide(
-            Decision(target=target, id=record_id, action=action, note=note, actor="ann", version=version)
+            Decision(target=target, id=record_id, action=action, note=note, actor="ann", version=version, until=until)
         )
+
+    async def pause(self, pause_id: str = "all", until: datetime | None = None) -> Decided:
+        return await self.decide(Target.PAUSE, pause_id, Action.PAUSE, note="night", until=until)
+
+    async def resume(self, pause_id: str = "all") -> Decided:
+        return await self.decide(Target.PAUSE, pause_id, Action.RESUME)
 
     async def decide_profile(self, action: Action, profile_id: str = "p1", **more: Any) -> Decided:
         return await self.decide(Target.PROFILE, profile_id, action, **more)

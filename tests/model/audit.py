@@ -108,7 +108,7 @@ class Audit:
 
     async def _compare_stats(self, shown: Sequence[Job]) -> None:
         stats = await self.store.stats()
-        assert stats.jobs == Counter(str(job.state) for job in shown)
+        assert stats.jobs == Counter("dropped" if job.dropped else str(job.state) for job in shown)
         assert stats.blocked == Counter(str(job.blocked_reason) for job in shown if job.state == "blocked")
         assert stats.leases == Counter(held.pool for held in self.model.leases if held.ended is None)
         assert stats.profiles == Counter(side.state for side in self.model.sides.values())
@@ -175,7 +175,9 @@ class Audit:
                     return (await self.store.get(Job, record_id)).version
                 case Target.ACCOUNT:
                     return (await self.store.get(Account, record_id)).version
-                case Target.LEASE | Target.WEBHOOK | Target.TOKEN | Target.SCHEDULE | Target.ENDPOINT | Target.PROXY:
+                case Target.LEASE | Target.WEBHOOK | Target.TOKEN | Target.SCHEDULE | Target.ENDPOINT:
+                    return None
+                case Target.PROXY | Target.PAUSE:
                     return None
         except NotFound:
             return None

@@ -19,6 +19,7 @@ from tests.unit.records import a_job, a_profile, a_proxy
 REASONS = {
     "blocked_by_profile_lease",
     "blocked_by_account_pause",
+    "blocked_by_pause",
     "blocked_by_proxy_mismatch",
     "blocked_by_proxy_unreachable",
     "blocked_by_environment_mismatch",
@@ -201,6 +202,7 @@ def test_the_blocked_reasons_are_those_of_the_product_and_each_has_a_next_step()
     [
         (Blocked.PROFILE_LEASE, "released"),
         (Blocked.ACCOUNT_PAUSE, "resume"),
+        (Blocked.PAUSE, "resumes it"),
         (Blocked.PROXY_MISMATCH, "fleet.yaml"),
         (Blocked.PROXY_UNREACHABLE, "by itself"),
         (Blocked.ENVIRONMENT_MISMATCH, "fleet.yaml"),

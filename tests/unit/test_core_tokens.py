@@ -53,7 +53,7 @@ SCOPE_OF = {name: line.split()[0] for line in EXPECTED.strip().splitlines() for 
 DECISION_SCOPES = """
 review   profile.clear profile.quarantine profile.review job.approve job.requeue
 operate  profile.disable profile.enable job.cancel job.retry job.drop account.pause account.resume lease.revoke
-operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping proxy.retry
+operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping proxy.retry pause.pause pause.resume
 admin    token.revoke endpoint.enable endpoint.disable endpoint.remove
 """
 DECISION_SCOPE_OF = {

@@ -50,7 +50,9 @@ SECTIONS: Final = {
         "proxies": "List proxies and what is wrong with them, have one asked again.",
         "leases": "List who has which profile, until when; revoke a lease.",
         "launchers": "Programs that keep profiles for you: what each has, import it.",
-        "workers": "Which processes take jobs, and when each last reported.",
+        "workers": "Which processes take jobs, and when each last reported; drain one.",
+        "pause": "Let nothing new begin: everywhere, in a pool, for an account, on a worker.",
+        "resume": "End what `pause` began.",
     },
     "Understand": {
         "why": "Why a job does not run or a profile is not available.",

@@ -91,6 +91,7 @@ def unblocking(reason: "Blocked") -> str | None:
 
     return {
         Blocked.ACCOUNT_PAUSE: "leasekeeper accounts resume ID",
+        Blocked.PAUSE: "leasekeeper resume",
         Blocked.REVIEW_REQUIRED: "leasekeeper reviews",
         Blocked.PROFILE_STATE: "leasekeeper why profile ID",
         Blocked.APPROVAL: "leasekeeper reviews",
@@ -101,6 +102,7 @@ def unblocking(reason: "Blocked") -> str | None:
 
 def commands_for(why: "Why") -> list[str]:
     """Commands for a job or profile: first those that show the evidence, then the possible decisions."""
+    from leasekeeper.core.readiness import Blocked
     from leasekeeper.core.why_answer import Next
 
     shows = [f"leasekeeper runs show {run_id}" for run_id in why.evidence]
@@ -111,6 +113,8 @@ def commands_for(why: "Why") -> list[str]:
                 extra.append("leasekeeper sweep  # every few seconds, or start 'leasekeeper up', which does it")
             case Next.WEBHOOK_SENT_BY_NOBODY:
                 extra.append("leasekeeper sweep  # or 'leasekeeper up', where LEASEKEEPER_WEBHOOK_SECRET is set")
+            case Next.UNBLOCKED if step.reason is Blocked.PAUSE:
+                extra.append("leasekeeper resume --all --note …  # or what `leasekeeper pause` lists")
             case Next.NEXT_JOB_UNBLOCKED:
                 extra.append(f"leasekeeper why job {step.job_id}")
             case _:

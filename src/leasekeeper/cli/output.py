@@ -79,11 +79,23 @@ def print_page(view: View[T], page: Page[T], now: datetime, *, narrowed: bool) -
     screen = Screen.now()
     if not page.items:
         click.echo(f"no {view.plural} match" if narrowed else f"no {view.plural}: {view.empty}")
+        print_what_is_paused(view.kind, screen)
         return
     for line in render_table(view.columns, page.items, now, screen):
         click.echo(line)
     if page.after is not None:
         click.echo(screen.dim(f"showing {len(page.items)}, more: --after {page.after}"))
+    print_what_is_paused(view.kind, screen)
+
+
+def print_what_is_paused(kind: type | None, screen: Screen) -> None:
+    """While something is paused every list says so."""
+    from leasekeeper.cli.pauses import active, print_paused
+    from leasekeeper.core.pauses import Pause
+
+    if kind is not Pause:
+        pauses, _ = with_store(click.get_current_context().params.get("store"), active)
+        print_paused(pauses, screen)
 
 
 def answer_records(

@@ -10,7 +10,7 @@ import click
 
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import output
-from leasekeeper.cli.output import answer_json, encoded
+from leasekeeper.cli.output import answer_json, encoded, print_what_is_paused
 from leasekeeper.cli.table import Screen
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def command(store: str | None, as_json: bool) -> None:
         return
     for line in lay_out(stats, Screen.now()):
         click.echo(line)
+    print_what_is_paused(None, Screen.now())
 
 
 def lay_out(stats: "Stats", screen: Screen) -> list[str]:

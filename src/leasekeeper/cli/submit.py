@@ -21,6 +21,8 @@ from leasekeeper.errors import InputError, LeasekeeperError, PartlyDone, Problem
 from leasekeeper.ports import MAX_IN_BATCH, Submitted
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from leasekeeper.ports import Store
 
 MAX_CHARACTERS_OF_FILE: Final = 512 * 1024 * 1024
@@ -123,7 +125,7 @@ def _labels(pairs: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in split}
 
 
-def due(text: str) -> str:
+def due(text: str, option: str = "--run-at", now: "datetime | None" = None) -> str:
     """A time as it was given, or `+10m` from now."""
     if not text.startswith("+"):
         return text
@@ -132,11 +134,11 @@ def due(text: str) -> str:
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     number, unit = text[1:-1], units.get(text[-1])
     if unit is None or not number.isascii() or not number.isdigit():
-        raise InputError("the time is wrong", [Problem("--run-at", "from now is written as +90s, +10m, +2h or +1d")])
+        raise InputError("the time is wrong", [Problem(option, "from now is written as +90s, +10m, +2h or +1d")])
     try:
-        return (datetime.now(UTC) + timedelta(**{unit: int(number)})).isoformat()
+        return ((now or datetime.now(UTC)) + timedelta(**{unit: int(number)})).isoformat()
     except OverflowError:
-        raise InputError("the time is wrong", [Problem("--run-at", "is too far away")]) from None
+        raise InputError("the time is wrong", [Problem(option, "is too far away")]) from None
 
 
 def _many(file: IO[str]) -> list[JobSpec]:

@@ -6,13 +6,43 @@ A worker that neither reports nor said goodbye is shown as silent; one whose mac
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import click
+
 from leasekeeper.cli.connection import settings
-from leasekeeper.cli.options import filters, given, is_quiet, noun, output, paging
+from leasekeeper.cli.options import actor, filters, given, is_quiet, note, noun, output, paging
 from leasekeeper.cli.output import View, answer_json, encoded, print_ids, print_page, read_page
+from leasekeeper.cli.pauses import decide
 from leasekeeper.cli.table import Column
+from leasekeeper.core.decisions import Action
+from leasekeeper.core.pauses import Scope, pause_id_of
 from leasekeeper.core.workers import Worker, reports
 
 command = noun("workers", "Workers: the processes that take jobs.")
+
+
+@command.command("drain")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--until", metavar="TIME", help="It ends by itself then: 2026-05-01T09:30:00Z, or from now: +90s, +2h, +1d."
+)
+@note
+@actor
+@output
+def drain(names: tuple[str, ...], until: str | None, note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Let workers take nothing new: what they run goes on. The same as `leasekeeper pause --worker NAME`."""
+    ids = [pause_id_of(Scope.WORKER, name) for name in names]
+    decide(ids, Action.PAUSE, note, by, store, until=until, as_json=as_json)
+
+
+@command.command("resume")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@note
+@actor
+@output
+def resume(names: tuple[str, ...], note: str, by: str, store: str | None, as_json: bool) -> None:
+    """Let drained workers take jobs again."""
+    ids = [pause_id_of(Scope.WORKER, name) for name in names]
+    decide(ids, Action.RESUME, note, by, store, until=None, as_json=as_json)
 
 
 @command.command("list")

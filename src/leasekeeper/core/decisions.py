@@ -28,6 +28,7 @@ class Target(StrEnum):
     SCHEDULE = "schedule"
     ENDPOINT = "endpoint"
     PROXY = "proxy"
+    PAUSE = "pause"
 
 
 class Action(StrEnum):
@@ -93,12 +94,16 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.SCHEDULE: (Action.PAUSE, Action.RESUME, Action.RUN),
     Target.ENDPOINT: (Action.ENABLE, Action.DISABLE, Action.PING, Action.REMOVE),
     Target.PROXY: (Action.RETRY,),
+    Target.PAUSE: (Action.PAUSE, Action.RESUME),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A person's word about one record. `version` is the one they saw; None skips that check."""
+    """A person's word about one record. `version` is the one they saw; None skips that check.
+
+    `until` is of a pause: when it ends by itself, by the store's clock.
+    """
 
     target: Target
     id: str
@@ -106,6 +111,7 @@ class Decision:
     note: str
     actor: str
     version: int | None = None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

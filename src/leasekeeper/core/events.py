@@ -37,6 +37,8 @@ class EventType(StrEnum):
     PROFILE_ADDED = "profile_added"
     PROFILE_ADOPTED = "profile_adopted"
     PROFILE_DECIDED = "profile_decided"
+    PAUSED = "paused"
+    RESUMED = "resumed"
     ACCOUNT_PAUSED = "account_paused"
     ACCOUNT_RESUMED = "account_resumed"
     SCHEDULE_FIRED = "schedule_fired"

@@ -46,18 +46,18 @@ def judge_head(facts: LaneFacts, job: Job, held: Mapping[str, int]) -> HeadVerdi
 
 
 def direct_gate(
-    facts: LaneFacts, *, shared: bool, purpose: Purpose, key: str, held: Mapping[str, int]
+    facts: LaneFacts, *, shared: bool, purpose: Purpose, key: str, held: Mapping[str, int], resumed: bool = False
 ) -> Blocked | None:
     """What keeps somebody without a job out of the profile now; the pool's limit apart.
 
     A person may go where an account's jobs may not, and with `inspect` also where nobody else goes: but only once the
-    endings of all earlier leases are explained.
+    endings of all earlier leases are explained. `resumed`: the account's pause is over, though nobody has swept yet.
     """
     lane = facts.lane
     if purpose is Purpose.INSPECT and lane.state in INSPECTABLE:
         closed = HOLD_OF_STATE[lane.state] if facts.open else None
     else:
-        closed = gate(facts, shared=shared, even_paused=purpose in BY_PERSON)
+        closed = gate(facts, shared=shared, even_paused=resumed or purpose in BY_PERSON)
     if closed is not None:
         return closed
     if is_taken(key, held):

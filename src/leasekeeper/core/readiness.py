@@ -18,6 +18,7 @@ from leasekeeper.core.profiles import Profile, ProfileState
 class Blocked(StrEnum):
     PROFILE_LEASE = "blocked_by_profile_lease"
     ACCOUNT_PAUSE = "blocked_by_account_pause"
+    PAUSE = "blocked_by_pause"
     PROXY_MISMATCH = "blocked_by_proxy_mismatch"
     PROXY_UNREACHABLE = "blocked_by_proxy_unreachable"
     ENVIRONMENT_MISMATCH = "blocked_by_environment_mismatch"
@@ -44,18 +45,22 @@ class Block:
 class WaitFacts:
     """What keeps a queued job waiting that nothing of its own blocks; in `waits_as`, None means either way.
 
-    `hold` is its lane's reason. `full`: its pool has no room. `unserved`: no live worker can run it.
+    `hold` is its lane's reason. `paused`: a person paused its pool, or everything. `full`: its pool has no room.
+    `unserved`: no live worker can run it.
     """
 
     hold: str | None = None
+    paused: bool | None = False
     full: bool | None = False
     unserved: bool | None = False
 
 
 def shown_reason(facts: WaitFacts) -> str | None:
-    """Why a queued job is shown as blocked: the lane first, then the pool, then the workers. None: it may run now."""
+    """Why a queued job is shown as blocked: lane, then pause, pool, workers. None: it may run now."""
     if facts.hold is not None:
         return facts.hold
+    if facts.paused:
+        return Blocked.PAUSE
     if facts.full:
         return Blocked.CAPACITY
     return Blocked.NO_WORKER if facts.unserved else None
@@ -63,11 +68,13 @@ def shown_reason(facts: WaitFacts) -> str | None:
 
 def waits_as(reason: str) -> WaitFacts:
     """The facts for which `shown_reason` gives this reason: for a store that has to find such jobs."""
+    if reason == Blocked.PAUSE:
+        return WaitFacts(paused=True, full=None, unserved=None)
     if reason == Blocked.CAPACITY:
         return WaitFacts(full=True, unserved=None)
     if reason == Blocked.NO_WORKER:
         return WaitFacts(full=False, unserved=True)
-    return WaitFacts(hold=reason, full=None, unserved=None)
+    return WaitFacts(hold=reason, paused=None, full=None, unserved=None)
 
 
 def job_gate(job: Job, profile: Profile, proxy: Proxy | None, task_known: bool) -> Block | None:

@@ -152,6 +152,8 @@ DECISIONS: Final[Mapping[tuple[Target, Action], Needs]] = {
     (Target.SCHEDULE, Action.PAUSE): _OPERATE_FLEET,
     (Target.SCHEDULE, Action.RESUME): _OPERATE_FLEET,
     (Target.SCHEDULE, Action.RUN): _OPERATE_FLEET,
+    (Target.PAUSE, Action.PAUSE): _OPERATE_FLEET,
+    (Target.PAUSE, Action.RESUME): _OPERATE_FLEET,
     (Target.ENDPOINT, Action.ENABLE): _ADMIN,
     (Target.ENDPOINT, Action.DISABLE): _ADMIN,
     (Target.ENDPOINT, Action.PING): _OPERATE_FLEET,

@@ -70,6 +70,7 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
         last_run=_last_run(facts.job_run),
         unwell=_unwell(facts) if job.state in _WAITS_FOR_WORKER else (),
         proxy=_proxy(facts) if job.state in _WAITS_FOR_WORKER else None,
+        pauses=facts.pauses if job.state in _WAITS_FOR_WORKER else (),
         pool=PoolUse(pool=job.pool, leases=facts.pool_leases, max_leases=limit.max_leases) if limit else None,
         webhooks=tuple(_webhook(delivery) for delivery in facts.webhooks),
         next=(*steps, *_webhook_steps(facts)),
@@ -91,6 +92,7 @@ def _explain_profile(facts: WhyFacts) -> Why:
         state=facts.lane.state,
         profile=_profile_view(facts),
         holders=_holders(facts),
+        pauses=facts.pauses,
         last_run=_last_run(facts.last_run),
         proxy=_proxy(facts),
         next=tuple(steps),
@@ -125,7 +127,8 @@ def _job_next(facts: WhyFacts, job: Job) -> tuple[list[Step], list[Possible]]:
                 taken = _revoked(facts.holders)
                 silent = _silent((*facts.holders, *facts.key_holders), facts)
             approve = [_of_job(job, Action.APPROVE)] if reason is Blocked.APPROVAL else []
-            return taken or [Step(code=Next.UNBLOCKED, reason=reason), *silent], [*approve, cancel]
+            ends = facts.pauses[0].until if facts.pauses and reason is Blocked.PAUSE else None
+            return taken or [Step(code=Next.UNBLOCKED, reason=reason, at=ends), *silent], [*approve, cancel]
         case JobState.REVIEW:
             section = facts.job_run.open_section if facts.job_run else None
             requeue = Possible(target=Target.JOB, id=job.job_id, action=Action.REQUEUE, section=section)

@@ -9,6 +9,7 @@ from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import DeliveryState
 from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
 from leasekeeper.core.leases import LeaseStatus, Purpose, RunResult
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Blocked
 
@@ -196,6 +197,7 @@ class Why:
     profile: ProfileView
     holders: tuple[Holder, ...] = ()
     last_run: LastRun | None = None
+    pauses: tuple[Pause, ...] = ()
     unwell: tuple[UnwellWorker, ...] = ()
     proxy: ProxyView | None = None
     pool: PoolUse | None = None

@@ -8,6 +8,7 @@ from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.workers import Worker
 
@@ -32,6 +33,7 @@ class WhyFacts:
     last_run: RunRecord | None
     reviews: tuple[Review, ...]
     outdated: bool = False  # every live worker's browser is too old for it
+    pauses: tuple[Pause, ...] = ()  # those that keep jobs of its pool from being started, the longest first
     unwell: tuple[Worker, ...] = ()  # live workers of its pool whose machine cannot run jobs
     job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's
     webhooks: tuple[Delivery, ...] = ()  # the newest that are owed to the job's callback_url

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from leasekeeper.core.leases import Refusal
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.readiness import Blocked
 
 REFUSALS: Final[Mapping[Refusal, str]] = {
@@ -24,6 +25,7 @@ REFUSALS: Final[Mapping[Refusal, str]] = {
 UNBLOCKED_BY: Final[Mapping[Blocked, str]] = {
     Blocked.PROFILE_LEASE: "starts by itself when the present lease is released",
     Blocked.ACCOUNT_PAUSE: "starts by itself when the account is resumed",
+    Blocked.PAUSE: "starts by itself when the pause ends or a person resumes it",
     Blocked.PROXY_MISMATCH: "fix the proxy, or what fleet.yaml says of it, or cancel the job; it then moves by itself",
     Blocked.PROXY_UNREACHABLE: "starts by itself when the proxy can be reached: it is asked again, less and less often",
     Blocked.ENVIRONMENT_MISMATCH: "fix language or timezone in fleet.yaml and apply it; it then moves by itself",
@@ -34,6 +36,13 @@ UNBLOCKED_BY: Final[Mapping[Blocked, str]] = {
     Blocked.NO_WORKER: "start a worker that offers this task in this pool",
     Blocked.DUPLICATE: "nothing: the first job with this key was accepted, see that one",
 }
+
+
+def pause_text(pause: Pause) -> str:
+    """What is paused, until when, by whom and why."""
+    what = "everything" if pause.scope == "all" else f"{pause.scope} {pause.name}"
+    until = f" until {pause.until:%Y-%m-%d %H:%M:%S} UTC" if pause.until else ""
+    return f"{what} is paused{until} by {pause.actor} ({pause.note})"
 
 
 def too_old(profile_id: str, engine: int) -> str:

@@ -4,8 +4,9 @@ from datetime import datetime
 
 from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.leases import Lease
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.wording import UNBLOCKED_BY
+from leasekeeper.wording import UNBLOCKED_BY, pause_text
 
 _HOLDER_ENDS = "it is free when the holder releases it; if the holder is dead, the first request after that resolves it"
 
@@ -30,3 +31,9 @@ def busy_text(facts: LaneFacts, gate: Blocked, until: datetime | None, holder: L
         if lost:
             step = f"the first request or sweep after {at} resolves it by its release policy ({lost[0].release_policy})"
     return f"profile {lane.profile_id} is {lane.state}{about}: {gate}; {step}"
+
+
+def paused_text(profile_id: str, pause: Pause) -> str:
+    """The message of `ProfileBusy` while a person has paused the pool, or everything."""
+    step = UNBLOCKED_BY[Blocked.PAUSE]
+    return f"profile {profile_id} is not given to anybody: {pause_text(pause)}: {Blocked.PAUSE}; {step}"

@@ -11,7 +11,7 @@ from leasekeeper.core.jobs import FINAL, JobState, attempt_text
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.why_answer import Holder, LastRun, Next, Step, Webhook, Why
-from leasekeeper.wording import UNBLOCKED_BY, ago, silent_text, too_old
+from leasekeeper.wording import UNBLOCKED_BY, ago, pause_text, silent_text, too_old
 
 MAX_UNWELL: Final = 3
 _NOBODY_SWEEPS: Final = "If this stays so, nothing sweeps"
@@ -79,6 +79,7 @@ def _job_facts(why: Why) -> list[tuple[str, str]]:
     if job.detail:
         lines.append(("detail", job.detail))
     lines += _proxy_lines(why)
+    lines += [("paused", pause_text(pause)) for pause in why.pauses]
     lines += _unwell_lines(why)
     if job.losses:
         lines.append(("lost workers", str(job.losses)))
@@ -117,6 +118,7 @@ def _profile_facts(why: Why) -> list[tuple[str, str]]:
     lines = [("account", f"{profile.account_id}{' (paused)' if profile.paused else ''}")]
     if profile.pause_note:
         lines.append(("paused because", profile.pause_note))
+    lines += [("paused", pause_text(pause)) for pause in why.pauses]
     lines.append(("since", ago(profile.since_at, why.now)))
     if profile.state_reason:
         lines.append(("because", profile.state_reason))
@@ -199,7 +201,8 @@ def next_text(step: Step, why: Why) -> str:
                 "" if about_job else f": a person {'took it out' if taken_out else 'decides'}"
             )
         case Next.UNBLOCKED if step.reason is not None:
-            return UNBLOCKED_BY[step.reason]
+            at = f" ({ago(step.at, why.now)})" if step.at else ""
+            return f"{UNBLOCKED_BY[step.reason]}{at}"
         case Next.NEXT_JOB_UNBLOCKED if step.reason is not None:
             waits = UNBLOCKED_BY[step.reason]
             return f"its next job ({step.task} in pool {step.pool}) is {step.reason}: {waits}"

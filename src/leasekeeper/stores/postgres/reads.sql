@@ -12,7 +12,10 @@ SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UP
 
 -- name: lock_ready
 WITH locked AS (
-    SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit FROM lanes l
+    SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit,
+       (SELECT max(coalesce(p.until, 9223372036854775807)) FROM pauses p
+        WHERE p.pause_id IN ('all', 'pool:' || CAST(:pool AS text), 'worker:' || CAST(:worker AS text))) AS paused_until
+    FROM lanes l
     WHERE l.head_pool = :pool AND l.head_task = :task AND l.hold IS NULL AND l.head_job_id IS NOT NULL
       AND (l.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR l.engine <= CAST(:engine AS bigint))
     ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
@@ -25,7 +28,10 @@ FROM locked;
 
 -- name: lock_ready_among
 WITH locked AS (
-    SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit FROM lanes l
+    SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit,
+       (SELECT max(coalesce(p.until, 9223372036854775807)) FROM pauses p
+        WHERE p.pause_id IN ('all', 'pool:' || CAST(:pool AS text), 'worker:' || CAST(:worker AS text))) AS paused_until
+    FROM lanes l
     WHERE l.profile_id IN (
         SELECT best.profile_id
         FROM unnest(CAST(:tasks AS text[])) AS offered (task)

@@ -301,3 +301,12 @@ ON CONFLICT (endpoint_id) DO UPDATE SET
 
 -- name: delete_endpoint
 DELETE FROM endpoints t USING json_to_recordset(:rows) AS r (id text) WHERE t.endpoint_id = r.id;
+
+-- name: put_pauses
+INSERT INTO pauses (pause_id, scope, name, note, actor, since, until)
+SELECT pause_id, scope, name, note, actor, since, until FROM json_populate_recordset(NULL::pauses, :rows)
+ON CONFLICT (pause_id) DO UPDATE SET
+    note = excluded.note, actor = excluded.actor, since = excluded.since, until = excluded.until;
+
+-- name: delete_pauses
+DELETE FROM pauses t USING json_populate_recordset(NULL::pauses, :rows) r WHERE t.pause_id = r.pause_id;

@@ -28,14 +28,15 @@ from leasekeeper.core.granting import (
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import Head, key_of, next_head, parked
-from leasekeeper.core.leases import Lease, Mode
+from leasekeeper.core.leases import BY_PERSON, Lease, Mode
+from leasekeeper.core.pauses import Scope
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Block, Blocked
 from leasekeeper.core.records import evolve
 from leasekeeper.core.routing import Holding, held_keys
 from leasekeeper.errors import NotFound, ProfileBusy
 from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest, Grant, LeaseRequest
-from leasekeeper.stores.sql.codec import Row, dump, encoder
+from leasekeeper.stores.sql.codec import Row, dump, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.lanes import (
     Work,
@@ -51,8 +52,9 @@ from leasekeeper.stores.sql.lanes import (
 )
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.meeting import meet_grants
+from leasekeeper.stores.sql.pause_rows import account_pause_is_over, paused
 from leasekeeper.stores.sql.submitting import change_job, read_key_holders
-from leasekeeper.wording.busy import busy_text
+from leasekeeper.wording.busy import busy_text, paused_text
 
 MAX_ROUNDS = 64
 WIDEST_ROUND = 128
@@ -163,6 +165,8 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, limit
     now, answers = tx.clock(("heads", {"ids": ids}), *open_runs, *configs)
     if configs:
         remember(tx, answers[-1])
+    if lanes[0]["paused_until"] is not None and lanes[0]["paused_until"] > to_us(now):
+        return [], 0
     heads, runs = answers[0], answers[1] if open_runs else []
     works = list(works_from(tx, lanes, map(read_lease, runs)).values())
     if lanes[0]["pool_limit"] is not None:
@@ -193,6 +197,8 @@ def claim_lane(
         return None
     if work.lane.head_shared or (best and best[0]["head_priority"] > work.lane.head_priority):
         return None
+    if paused(tx, now, Scope.ALL, pool=request.pool, worker=request.worker_id):
+        return None
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
     if work.account.routing is not Routing.PROFILE:
         key = key_of(work, task=work.lane.head_task, shared=False)
@@ -216,7 +222,7 @@ def _ready(request: ClaimRequest, limit: int) -> tuple[str, Params]:
     Lanes of each task are in an order of their own, so a worker of several tasks reads the first few of each: some
     more than it wants, as others may hold them.
     """
-    common = {"pool": request.pool, "limit": limit, "engine": request.engine}
+    common = {"pool": request.pool, "worker": request.worker_id, "limit": limit, "engine": request.engine}
     if len(request.tasks) == 1:
         return "lock_ready", {**common, "task": request.tasks[0]}
     return "lock_ready_among", {**common, "tasks": list(request.tasks), "window": limit * WINDOW + WINDOW}
@@ -399,8 +405,14 @@ def _refused(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseRequ
     """Why the profile cannot be leased now; None: it can. If another run is why, the log says so."""
     lane, engine = work.lane, request.engine
     about: dict[str, Any] = {"profile_id": lane.profile_id, "account_id": lane.account_id, "state": lane.state}
+    now = round_.log.now
+    resumed = work.account.paused and account_pause_is_over(tx, lane.account_id, now)
     shared = request.mode is Mode.SHARED
-    gate = direct_gate(work, shared=shared, purpose=request.purpose, key=key, held=round_.keys)
+    gate = direct_gate(work, shared=shared, purpose=request.purpose, key=key, held=round_.keys, resumed=resumed)
+    if gate is None and request.purpose not in BY_PERSON:
+        for pause in paused(tx, now, Scope.ALL, pool=work.profile.pool):
+            text = paused_text(lane.profile_id, pause)
+            return ProfileBusy(text, reason=Blocked.PAUSE, until_at=pause.until, **about)
     if gate is None and engine is not None and lane.engine is not None and lane.engine > engine:
         return ProfileBusy(
             f"profile {lane.profile_id} was last opened by browser version {lane.engine}, this one is {engine}: "

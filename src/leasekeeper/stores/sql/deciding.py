@@ -16,6 +16,7 @@ from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import next_head
+from leasekeeper.core.pauses import Scope, pause_id_of
 from leasekeeper.core.records import evolve
 from leasekeeper.core.workers import Worker, WorkerReport
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem, VersionConflict
@@ -33,6 +34,7 @@ from leasekeeper.stores.sql.lanes import (
 )
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.submitting import Placer, change_job
+from leasekeeper.wire.encoding import encode_time
 
 _write_worker = encoder(Worker)
 _read_worker = decoder(Worker)
@@ -153,6 +155,8 @@ def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     check_version("account", decision, rows[0]["version"])
     paused = decision.action is Action.PAUSE
     tx.write("count_change", [{"changes": 1}])
+    # A decision without an end forgets one that was set before.
+    tx.write("delete_pauses", [{"pause_id": pause_id_of(Scope.ACCOUNT, decision.id)}])
     tx.write(
         "pause_accounts",
         [{"account_id": decision.id, "paused": paused, "pause_note": decision.note if paused else ""}],
@@ -167,7 +171,7 @@ def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         EventType.ACCOUNT_PAUSED if paused else EventType.ACCOUNT_RESUMED,
         account_id=decision.id,
         actor=decision.actor,
-        data={"note": decision.note},
+        data={"note": decision.note} | ({"until": encode_time(decision.until)} if decision.until else {}),
     )
     log.save(tx)
     return Decided(state="paused" if paused else "active", version=rows[0]["version"] + 1)

@@ -98,6 +98,7 @@ AND t.pool = :pool
 SELECT * FROM (
     SELECT j.*,
            l.hold,
+           CASE WHEN CAST(:all_paused AS integer) = 1 OR j.pool IN :paused[] THEN 1 ELSE 0 END AS pool_paused,
            CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
            CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker,
            CASE WHEN j.profile_id IN :newer[] THEN l.engine END AS newer_engine
@@ -152,6 +153,7 @@ AND t.state = 'running' AND t.job_id IN (SELECT r.job_id FROM runs r WHERE r.ope
 AND t.state IN ('queued', 'blocked') AND t.state <> 'blocked'
 AND NOT (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
 AND NOT t.pool IN :full[]
+AND NOT (CAST(:all_paused AS integer) = 1 OR t.pool IN :paused[])
 AND NOT t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
 
 -- name: find_job__state_blocked
@@ -159,6 +161,7 @@ AND t.state IN ('queued', 'blocked') AND (
     t.state = 'blocked'
     OR (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
     OR t.pool IN :full[]
+    OR CAST(:all_paused AS integer) = 1 OR t.pool IN :paused[]
     OR t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
 )
 
@@ -168,6 +171,7 @@ AND (
     OR (
         t.state = 'queued'
         AND coalesce(t.hold, '') = :want_hold
+        AND CAST(:want_paused AS integer) IN (t.pool_paused, -1)
         AND CAST(:want_full AS integer) IN (t.pool_full, -1)
         AND CAST(:want_unserved AS integer) IN (t.no_worker, -1)
     )
@@ -477,3 +481,15 @@ AND t.run_id IN (
       AND CAST(b.token AS TEXT) LIKE CAST(:token_prefix AS TEXT)
     ORDER BY b.profile_id, b.token LIMIT :limit
 )
+
+-- name: find_pause
+SELECT * FROM pauses t WHERE TRUE
+
+-- name: find_pause__after
+AND t.pause_id > :after
+
+-- name: find_pause__order
+ORDER BY t.pause_id LIMIT :limit
+
+-- name: find_pause__pause_id
+AND t.pause_id = :pause_id

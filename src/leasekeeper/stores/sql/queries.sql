@@ -44,6 +44,19 @@ JOIN runs r ON r.profile_id = p.profile_id AND r.open AND r.ended_at IS NULL
 WHERE p.account_id IN :accounts[]
 ORDER BY r.acquired_at;
 
+-- name: all_pauses
+SELECT * FROM pauses ORDER BY pause_id;
+
+-- name: pauses_among
+SELECT * FROM pauses WHERE pause_id IN :ids[];
+
+-- name: pool_known
+SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM profiles WHERE pool = :name)
+    OR EXISTS (SELECT 1 FROM limits WHERE pool = :name) OR EXISTS (SELECT 1 FROM tasks WHERE pool = :name);
+
+-- name: worker_known
+SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM workers WHERE worker_id = :name);
+
 -- name: known_tasks
 SELECT pool, task FROM tasks;
 
@@ -165,7 +178,11 @@ WHERE (SELECT count(*) FROM runs r WHERE r.pool = l.pool AND r.ended_at IS NULL)
 
 -- name: count_jobs
 SELECT state, count(*) AS jobs FROM jobs
-WHERE state <> 'queued' AND state <> 'blocked' AND state <> 'running' GROUP BY state
+WHERE state <> 'queued' AND state <> 'blocked' AND state <> 'running' AND state <> 'dead' GROUP BY state
+UNION ALL
+SELECT CASE WHEN dropped THEN 'dropped' ELSE state END AS state, count(*) AS jobs FROM jobs
+WHERE state = 'dead' AND state <> 'queued' AND state <> 'blocked' AND state <> 'running'
+GROUP BY CASE WHEN dropped THEN 'dropped' ELSE state END
 UNION ALL
 SELECT 'running' AS state, count(*) AS jobs FROM jobs
 WHERE state = 'running' AND job_id IN (SELECT r.job_id FROM runs r WHERE r.open);
@@ -175,11 +192,12 @@ SELECT profile_id, engine, head_pool, head_task FROM lanes WHERE engine > :engin
 
 -- name: count_waiting
 SELECT j.state, j.blocked_reason, l.hold, count(*) AS jobs,
+       CASE WHEN CAST(:all_paused AS integer) = 1 OR j.pool IN :paused[] THEN 1 ELSE 0 END AS pool_paused,
        CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
        CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker
 FROM jobs j JOIN lanes l ON l.profile_id = j.profile_id
 WHERE j.state IN ('queued', 'blocked')
-GROUP BY j.state, j.blocked_reason, l.hold, pool_full, no_worker;
+GROUP BY j.state, j.blocked_reason, l.hold, pool_paused, pool_full, no_worker;
 
 -- name: count_profiles
 SELECT state, count(*) AS profiles FROM lanes GROUP BY state;

@@ -1,6 +1,6 @@
 """Reads for people: one record, a page of them, counts, and the facts behind `why`. Never on the writers' path."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
@@ -14,6 +14,7 @@ from leasekeeper.core.events import Event
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, RunRecord, lease_key
+from leasekeeper.core.pauses import Pause, Scope, bearing_on
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.readiness import WaitFacts, shown_reason, waits_as
 from leasekeeper.core.routing import routing_key
@@ -28,6 +29,7 @@ from leasekeeper.ports import Page, Stats
 from leasekeeper.stores.sql.codec import Row, decoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.lanes import read_account, read_job, read_lane, read_lease, read_profile, read_proxy
+from leasekeeper.stores.sql.pause_rows import active_pauses
 from leasekeeper.stores.sql.schedule_rows import read_schedule
 from leasekeeper.wording import too_old
 
@@ -67,6 +69,7 @@ _TABLES: Mapping[type, _Table] = {
     Worker: _Table("find_worker", "incarnation"),
     Delivery: _Table("find_delivery", "seq"),
     Endpoint: _Table("find_endpoint", "endpoint_id"),
+    Pause: _Table("find_pause", "pause_id"),
     ApiToken: _Table("find_token", "token_id"),
     Secret: _Table("find_secret", "name"),
     Schedule: _Table("find_schedule", "schedule_id"),
@@ -115,7 +118,11 @@ def _piece(spec: _Table, kind: type, name: str, value: str, params: dict[str, An
     elif name == "blocked_reason":
         facts = waits_as(value)
         params |= {name: value, "want_hold": facts.hold or ""}
-        params |= {"want_full": _wanted(facts.full), "want_unserved": _wanted(facts.unserved)}
+        params |= {
+            "want_paused": _wanted(facts.paused),
+            "want_full": _wanted(facts.full),
+            "want_unserved": _wanted(facts.unserved),
+        }
     elif name == "schedule":
         params["schedule_from"], params["schedule_to"] = keys_of(value)
     elif name == "since":
@@ -184,22 +191,25 @@ def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
     A task that nobody ever offered is not searched for: its jobs are not queued but blocked.
     """
     now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
-    offered = _offered(tx, ctx, now)
+    pauses = active_pauses(tx, now)
+    offered = _offered(tx, ctx, now, {pause.name for pause in pauses if pause.scope is Scope.WORKER})
     gone = {(row["pool"], row["task"]) for row in known} - offered.keys()
     newer = _newer(tx, offered)
     return {
         "full": [row["pool"] for row in full],
+        "paused": [pause.name for pause in pauses if pause.scope is Scope.POOL],
+        "all_paused": int(any(pause.scope is Scope.ALL for pause in pauses)),
         "gone": sorted(f"{pool}/{task}" for pool, task in gone),
         "newer": newer,
         "unserved": 1 if gone or newer else 0,
     }
 
 
-def _offered(tx: Tx, ctx: Context, now: datetime) -> dict[tuple[str, str], float]:
-    """What live workers offer, by pool and task, each with the newest browser among them."""
+def _offered(tx: Tx, ctx: Context, now: datetime, paused: Collection[str]) -> dict[tuple[str, str], float]:
+    """What live workers that are not `paused` offer, by pool and task, each with the newest browser among them."""
     (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
     offered: dict[tuple[str, str], float] = {}
-    for worker in map(decoder(Worker), rows):
+    for worker in (each for each in map(decoder(Worker), rows) if each.worker_id not in paused):
         engine = inf if worker.engine is None else worker.engine
         for task in worker.tasks:
             offered[worker.pool, task] = max(engine, offered.get((worker.pool, task), 0))
@@ -234,7 +244,12 @@ def shown_job(row: Row) -> Job:
 
 
 def _wait_facts(row: Row) -> WaitFacts:
-    return WaitFacts(hold=row["hold"], full=bool(row["pool_full"]), unserved=bool(row["no_worker"]))
+    return WaitFacts(
+        hold=row["hold"],
+        paused=bool(row["pool_paused"]),
+        full=bool(row["pool_full"]),
+        unserved=bool(row["no_worker"]),
+    )
 
 
 def shown_jobs(tx: Tx, ctx: Context, ids: Sequence[str]) -> dict[str, Job]:
@@ -350,6 +365,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         limit=Limit(pool=pool, max_leases=limits[0]["max_leases"]) if limits else None,
         pool_leases=taken[0]["leases"],
         outdated=wanted in _job_facts(tx, ctx)["newer"],
+        pauses=bearing_on(active_pauses(tx, now), pool, now),
         unwell=_unwell(tx, ctx, now, pool, job.task if job else None),
         last_run=decoder(RunRecord)(last[0]) if last else None,
         job_run=ran[0] if ran else None,

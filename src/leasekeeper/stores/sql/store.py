@@ -52,6 +52,7 @@ from leasekeeper.stores.sql import (
     hand_over,
     heartbeats,
     meeting,
+    pausing,
     proxy_health,
     pruning,
     reading,
@@ -354,6 +355,9 @@ class SqlStore(AccessOperations, OutboxOperations):
             if more is None:
                 break
             last = more
+        if await self._engine.view(pausing.any_over):
+            healed += await self._engine.change(lambda tx: pausing.end_pauses(tx, self._ctx, limit))
+            self._engine.hint()
         (tasks,) = await self._engine.view(lambda tx: tx.read(("tasks_that_wait", {"limit": limit})))
         for row in tasks:
             healed += await self._unblock(row["pool"], [row["task"]])
@@ -375,6 +379,8 @@ class SqlStore(AccessOperations, OutboxOperations):
                 operation = tokens.revoke
             case Target.ENDPOINT:
                 operation = endpoints.decide
+            case Target.PAUSE:
+                operation = pausing.decide_pause
             case Target.SCHEDULE:
                 operation = scheduling.decide_schedule
             case Target.PROXY:

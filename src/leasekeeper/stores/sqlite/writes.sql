@@ -310,3 +310,12 @@ ON CONFLICT (endpoint_id) DO UPDATE SET
 
 -- name: delete_endpoint
 DELETE FROM endpoints WHERE endpoint_id = :id;
+
+-- name: put_pauses
+INSERT INTO pauses (pause_id, scope, name, note, actor, since, until)
+VALUES (:pause_id, :scope, :name, :note, :actor, :since, :until)
+ON CONFLICT (pause_id) DO UPDATE SET
+    note = excluded.note, actor = excluded.actor, since = excluded.since, until = excluded.until;
+
+-- name: delete_pauses
+DELETE FROM pauses WHERE pause_id = :pause_id;

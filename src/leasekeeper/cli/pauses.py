@@ -1,0 +1,111 @@
+"""What is paused: chosen by options, listed, and said in one line below every list while it is."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from leasekeeper.cli.connection import with_store
+from leasekeeper.cli.output import View, answer_json, encoded
+from leasekeeper.cli.table import Column, Screen, wrapped
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.pauses import Pause, Scope, is_active, pause_id_of
+from leasekeeper.errors import InputError, Problem
+from leasekeeper.wording import pause_text
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Decided, Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_SHOWN: Final = 1_000
+
+VIEW = View(
+    kind=Pause,
+    plural="pauses",
+    columns=(
+        Column[Pause]("PAUSED", "pause_id"),
+        Column[Pause]("SINCE", "since"),
+        Column[Pause]("ENDS", "until"),
+        Column[Pause]("BY", "actor", spare=1),
+        Column[Pause]("NOTE", "note", spare=2, least=20),
+    ),
+    empty="nothing is paused",
+)
+
+
+def chosen(command: F) -> F:
+    """--all, --pool, --account and --worker, each of the last three several times. The command gets `pause_ids`."""
+    for scope, text in (
+        (Scope.WORKER, "The worker with this name takes nothing new (drains)."),
+        (Scope.ACCOUNT, "This account."),
+        (Scope.POOL, "This pool."),
+    ):
+        name = "NAME" if scope is Scope.WORKER else "ID" if scope is Scope.ACCOUNT else "POOL"
+        command = click.option(
+            f"--{scope}", f"{scope}s", metavar=name, multiple=True, help=f"{text} May be given several times."
+        )(command)
+    return click.option("--all", "everything", is_flag=True, help="Everything.")(command)
+
+
+def ids_of(*, everything: bool, pools: Sequence[str], accounts: Sequence[str], workers: Sequence[str]) -> list[str]:
+    """What the options name."""
+    named = ((Scope.POOL, pools), (Scope.ACCOUNT, accounts), (Scope.WORKER, workers))
+    whole = [pause_id_of(Scope.ALL)] if everything else []
+    return whole + [pause_id_of(scope, name) for scope, names in named for name in names]
+
+
+async def active(store: "Store") -> tuple[list[Pause], datetime]:
+    """What is paused now."""
+    now = (await store.check()).now
+    found = (await store.find(Pause, limit=MAX_SHOWN)).items
+    return [pause for pause in found if is_active(pause, now)], now
+
+
+def print_paused(pauses: Sequence[Pause], screen: Screen) -> None:
+    """One line that says what is paused, for below a list; nothing if nothing is."""
+    if not pauses:
+        return
+    first = pause_text(pauses[0])
+    more = f", and {len(pauses) - 1:,} more: leasekeeper pause" if len(pauses) > 1 else ""
+    for line in wrapped(f"{first}{more}", screen, indent=""):
+        click.echo(screen.paint(line, "33"))
+
+
+def decide(
+    pause_ids: Sequence[str], action: Action, note: str, by: str, url: str | None, *, until: str | None, as_json: bool
+) -> None:
+    """Pause or resume what the ids name, each a commit of its own."""
+
+    async def work(store: "Store") -> "list[tuple[Decision, Decided]]":
+        ends = end_of(until, (await store.check()).now) if until else None
+        done = []
+        for pause_id in pause_ids:
+            decision = Decision(target=Target.PAUSE, id=pause_id, action=action, note=note, actor=by, until=ends)
+            done.append((decision, await store.decide(decision)))
+        return done
+
+    done = with_store(url, work)
+    if as_json:
+        items = [{"id": d.id, "action": str(d.action), "state": s.state, "until": encoded(d.until)} for d, s in done]
+        answer_json({"items": items})
+        return
+    for decision, decided in done:
+        what = "everything" if decision.id == "all" else decision.id.replace(":", " ", 1)
+        ends = f" until {decision.until:%Y-%m-%d %H:%M:%S} UTC" if decision.until else ""
+        goes_on = "; what runs goes on" if action is Action.PAUSE else ""
+        click.echo(f"{what} is now {decided.state}{ends}{goes_on}")
+
+
+def end_of(text: str, now: datetime) -> datetime:
+    """When a pause ends: a time, or `+2h` from the store's now."""
+    from leasekeeper.cli.submit import due
+
+    found = due(text, "--until", now)
+    try:
+        at = datetime.fromisoformat(found)
+    except ValueError:
+        raise InputError(
+            "nothing was paused", [Problem("--until", "is written as 2026-05-01T09:30:00Z or +2h")]
+        ) from None
+    return at if at.tzinfo is not None else at.astimezone()

@@ -1,0 +1,64 @@
+"""Pauses: nothing new begins in the whole fleet, in one pool, for one account, or on one worker. What runs goes on.
+
+Pure. A pause with an end is over when the store's clock says so, whether anybody has swept since or not.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+ALL: Final = "all"
+
+
+class Scope(StrEnum):
+    """What is paused."""
+
+    ALL = "all"
+    POOL = "pool"
+    ACCOUNT = "account"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """One pause. `pause_id` is `all`, or the scope and a name: `pool:eu`, `account:shop_us`, `worker:w1`.
+
+    An account that is paused without an end has none: its own record says so.
+    """
+
+    pause_id: str
+    scope: Scope
+    name: str
+    note: str
+    actor: str
+    since: datetime
+    until: datetime | None = None
+
+
+def pause_id_of(scope: Scope, name: str = "") -> str:
+    """The id of a pause."""
+    return ALL if scope is Scope.ALL else f"{scope}:{name}"
+
+
+def scope_of(pause_id: str) -> tuple[Scope, str] | None:
+    """What a pause with this id is about; None if it is no such id. Ids hold no colon."""
+    if pause_id == ALL:
+        return Scope.ALL, ""
+    scope, _, name = pause_id.partition(":")
+    known = scope in (Scope.POOL, Scope.ACCOUNT, Scope.WORKER)
+    return (Scope(scope), name) if known and name else None
+
+
+def is_active(pause: Pause, now: datetime) -> bool:
+    """Whether it still holds."""
+    return pause.until is None or pause.until > now
+
+
+def bearing_on(pauses: Iterable[Pause], pool: str, now: datetime) -> tuple[Pause, ...]:
+    """Those that keep the jobs of a pool from being started now, the one that ends last first."""
+    found = [
+        each for each in pauses if is_active(each, now) and (each.scope is Scope.ALL or each.pause_id == f"pool:{pool}")
+    ]
+    return tuple(sorted(found, key=lambda pause: (pause.until is not None, -(pause.until or pause.since).timestamp())))

@@ -1,0 +1,101 @@
+"""Pauses: nothing new begins in the fleet, a pool, an account or on a worker, until a person resumes or it ends."""
+
+from contextlib import suppress
+from datetime import datetime
+
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.events import EventType
+from leasekeeper.core.pauses import Pause, Scope, is_active, scope_of
+from leasekeeper.core.records import evolve
+from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem
+from leasekeeper.ports import Decided
+from leasekeeper.stores.sql.codec import encoder
+from leasekeeper.stores.sql.deciding import decide_account
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.pause_rows import read_pause
+from leasekeeper.wire.encoding import encode_time
+
+_write_pause = encoder(Pause)
+_KNOWN = {Scope.POOL: "pool_known", Scope.WORKER: "worker_known"}
+_TARGET = Target.PAUSE
+_BY_ITSELF = "it was paused until then"
+
+
+def decide_pause(tx: Tx, ctx: Context, decision: Decision) -> Decided:
+    """Pause or resume everything, a pool, an account or a worker."""
+    about = scope_of(decision.id)
+    if about is None:
+        raise InputError("nothing was paused", [Problem("id", "must be all, pool:NAME, account:ID or worker:NAME")])
+    scope, name = about
+    now, (rows,) = tx.clock(("pauses_among", {"ids": [decision.id]}))
+    if decision.until is not None and decision.until <= now:
+        raise InputError("nothing was paused", [Problem("until", "is not in the future, by the store's clock")])
+    if scope is Scope.ACCOUNT:
+        decided = decide_account(tx, ctx, evolve(decision, id=name))
+        if decision.until is not None and decision.action is Action.PAUSE:
+            _put(tx, decision, scope, name, now)
+        return decided
+    if decision.action is Action.PAUSE:
+        _check_known(tx, scope, name)
+        _put(tx, decision, scope, name, now)
+    elif not rows or not is_active(read_pause(rows[0]), now):
+        raise IllegalTransition(f"{decision.id} is not paused", state="active", allowed=(Action.PAUSE.value,))
+    else:
+        tx.write("delete_pauses", [{"pause_id": decision.id}])
+    _log(tx, ctx, decision, scope, name, now)
+    return Decided(state="paused" if decision.action is Action.PAUSE else "active", version=0)
+
+
+def any_over(tx: Tx) -> bool:
+    """Whether a pause is over that nobody has ended yet."""
+    now, (rows,) = tx.clock(("all_pauses", {}))
+    return any(not is_active(read_pause(row), now) for row in rows)
+
+
+def end_pauses(tx: Tx, ctx: Context, limit: int) -> int:
+    """Pauses that are over end for good, with an event; an account's jobs move on. Returns how many."""
+    now, (rows,) = tx.clock(("all_pauses", {}))
+    over = [pause for pause in map(read_pause, rows) if not is_active(pause, now)][:limit]
+    for pause in over:
+        decision = Decision(
+            target=_TARGET, id=pause.pause_id, action=Action.RESUME, note=_BY_ITSELF, actor="leasekeeper"
+        )
+        if pause.scope is Scope.ACCOUNT:
+            with suppress(NotFound):  # it was removed from the fleet meanwhile
+                decide_account(tx, ctx, evolve(decision, id=pause.name))
+        else:
+            _log(tx, ctx, decision, pause.scope, pause.name, now)
+        tx.write("delete_pauses", [{"pause_id": pause.pause_id}])
+    return len(over)
+
+
+def _put(tx: Tx, decision: Decision, scope: Scope, name: str, now: datetime) -> None:
+    pause = Pause(
+        pause_id=decision.id,
+        scope=scope,
+        name=name,
+        note=decision.note,
+        actor=decision.actor,
+        since=now,
+        until=decision.until,
+    )
+    tx.write("put_pauses", [_write_pause(pause)])
+
+
+def _check_known(tx: Tx, scope: Scope, name: str) -> None:
+    """A mistyped name must not look like a pause."""
+    if scope in _KNOWN:
+        (rows,) = tx.read((_KNOWN[scope], {"name": name}))
+        if not rows:
+            raise NotFound(f"there is no {scope} {name}", what=str(scope), id=name)
+
+
+def _log(tx: Tx, ctx: Context, decision: Decision, scope: Scope, name: str, now: datetime) -> None:
+    log = Log(ctx, now)
+    data = {"scope": scope.value, "name": name, "note": decision.note}
+    if decision.until is not None:
+        data["until"] = encode_time(decision.until)
+    kind = EventType.PAUSED if decision.action is Action.PAUSE else EventType.RESUMED
+    log.event(kind, actor=decision.actor, data=data)
+    log.save(tx)

@@ -1,0 +1,51 @@
+"""`leasekeeper pause`, `resume` and `workers drain`."""
+
+from tests.cli.workplace import Workplace
+
+
+def test_everything_is_paused_and_every_list_says_so(place: Workplace) -> None:
+    assert place.text("pause") == "no pauses: nothing is paused\n"
+    said = place.text("pause", "--all", "--note", "the shop is down", "--by", "ann")
+    assert said == "everything is now paused; what runs goes on\n"
+    line = "everything is paused by ann (the shop is down)\n"
+    for noun in ("jobs", "profiles", "leases", "runs", "reviews", "workers", "events", "accounts", "dlq", "schedules"):
+        assert place.text(noun).endswith(line), noun
+    assert place.text("stats").endswith(line)
+    job_id = place.submit()
+    assert place.json("jobs", "show", job_id)["blocked_reason"] == "blocked_by_pause"
+    why = place.text("why", "job", job_id)
+    assert "everything is paused by ann" in why
+    assert "leasekeeper resume" in why
+    assert place.text("resume", "--all", "--note", "it is back") == "everything is now active\n"
+    assert line not in place.text("jobs")
+    assert place.json("jobs", "show", job_id)["state"] == "queued"
+
+
+def test_pools_accounts_and_workers_are_paused_by_name(place: Workplace) -> None:
+    answer = place.json("pause", "--pool", "default", "--account", "twins", "--until", "+2h", "--note", "x")
+    assert [(item["id"], item["state"]) for item in answer["items"]] == [
+        ("pool:default", "paused"),
+        ("account:twins", "paused"),
+    ]
+    assert all(item["until"] for item in answer["items"])
+    place.text("workers", "drain", "w1", "--note", "new kernel")
+    assert [pause["pause_id"] for pause in place.json("pause")["items"]] == [
+        "account:twins",
+        "pool:default",
+        "worker:w1",
+    ]
+    assert "and 2 more: leasekeeper pause" in place.text("jobs")
+    place.text("resume", "--pool", "default", "--account", "twins", "--note", "x")
+    place.text("workers", "resume", "w1", "--note", "x")
+    assert place.json("pause")["items"] == []
+    assert "paused" not in place.text("accounts")
+
+
+def test_a_pause_is_explained_and_names_what_there_is(place: Workplace) -> None:
+    assert "--note" in place.fails(2, "pause", "--all")
+    assert "there is no pool nowhere" in place.fails(3, "pause", "--pool", "nowhere", "--note", "x")
+    assert "--until" in place.fails(2, "pause", "--all", "--note", "x", "--until", "soon")
+    assert "future" in place.fails(2, "pause", "--all", "--note", "x", "--until", "2020-01-01T00:00:00Z")
+    assert "name what to pause" in place.fails(2, "pause", "--note", "x")
+    assert "name what to resume" in place.fails(2, "resume", "--note", "x")
+    assert "not paused" in place.fails(4, "resume", "--all", "--note", "x")
