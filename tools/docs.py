@@ -544,7 +544,6 @@ def job_fields() -> str:
         job_table(),
         "A job that a [schedule](../howto/run-on-a-schedule.md) made has two more labels: `schedule` (its id) and\n"
         "`schedule_time`; its `idempotency_key` is `schedule:ID:TIME:PROFILE`.",
-        "Not acted on by this version: `callback_url` (messages are written to the outbox, nothing sends them yet).",
     )
 
 

@@ -24,6 +24,12 @@ from leasekeeper.errors import Fail
 from leasekeeper.ports import Grant
 
 
+def works_in_copy(grant: Grant) -> bool:
+    """Whether a run shares its profile with others, asked for a session of its own, or its profile is worth nothing."""
+    isolated = grant.job is not None and grant.job.isolated
+    return isolated or grant.lease.shared or grant.profile.disposable
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
     """A run that needs a browser: its grant, whether somebody watches, the login of its proxy.
@@ -39,8 +45,8 @@ class OpenRequest:
 
     @property
     def throwaway(self) -> bool:
-        """Whether the run shares its profile with others, and so may not change it."""
-        return self.grant.lease.shared or self.grant.profile.disposable
+        """Whether the run may not change its profile, and so works in a copy."""
+        return works_in_copy(self.grant)
 
 
 class CannotOpen(Fail):

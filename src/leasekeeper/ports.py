@@ -55,11 +55,12 @@ class StoreInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """The answer to one submitted job. `already_handled`: the key was known, and this is the first job."""
+    """The answer to one job. `already_handled`: the key was known, this is the first job; `asked_id` was wanted."""
 
     job: Job
     already_handled: bool = False
     decision: str | None = None
+    asked_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,8 +355,7 @@ class Store(Protocol):
         ...
 
     async def heal(self, limit: int = MAX_IN_BATCH) -> int:
-        """Wake lanes that wait for a routing key which is free: for a wake-up that was lost. End pauses that are over,
-        so that accounts resume. Returns how many.
+        """Wake lanes that wait for a free routing key (a wake-up was lost), end pauses that are over. Returns how many.
 
         All keys are checked, `limit` at a time.
         """
@@ -364,9 +364,8 @@ class Store(Protocol):
     async def decide(self, decision: Decision) -> Decided:
         """A person's decision, version-checked, with a note; closes the record's open review.
 
-        Target `pause`: with `all`, `pool:NAME` or `worker:NAME`, neither `claim` nor `hand_over` nor `acquire` (but for
-        a person) grants there until it is resumed or `until` has come by the store's clock; what runs goes on. With
-        `account:ID` the account is paused, and resumed by `heal` after `until`.
+        A `pause` of `all`, `pool:NAME` or `worker:NAME`: nothing is granted there but to a person, until it is resumed
+        or `until` has come by the store's clock. Of `account:ID`: the account is paused, and `heal` resumes it.
 
         Raises NotFound, VersionConflict, IllegalTransition, or Conflict (the lease was revoked already). Touches a
         constant number of rows, however many jobs wait behind the record.

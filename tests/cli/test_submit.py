@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.workers import WorkerReport
 from leasekeeper.ports import MAX_IN_BATCH
 from tests.cli.workplace import Workplace, in_terminal
 
@@ -144,7 +146,7 @@ def test_a_wrong_job_is_refused_and_nothing_is_written(
         ("{", "not JSON"),
         ("[1]", "object"),
         ('{"task": "buy", "task": "look"}', "twice"),
-        ('{"task": "buy"}\n\n{"task": "buy", "task": "look"}', "one key twice, in what begins on line 3"),
+        ('{"task": "buy"}\n\n{"task": "buy", "task": "look"}', "line 3: an object has one key twice"),
         ('{"task": "buy"}\n{"task": "buy", "priority": }', "line 2 column 29"),
         ('{"task": "buy", "profile_id": "twin_a", "priority": NaN}', "NaN"),
         ('{"task": "buy", "profile_id": "twin_a", "colour": 1}', "colour"),
@@ -193,3 +195,66 @@ def test_a_payload_appears_only_when_asked_for(place: Workplace) -> None:
 
 def test_a_file_name_is_not_read_as_a_payload(place: Workplace, tmp_path: Path) -> None:
     assert "is not JSON" in place.fails(2, "submit", "buy", "--account", "shop_us", "--payload", str(tmp_path))
+
+
+def test_faults_of_json_lines_name_their_lines_all_at_once(place: Workplace) -> None:
+    good = json.dumps({"task": "buy", "profile_id": "twin_a"})
+    lines = [
+        good,
+        '{"task": "buy", oops}',
+        good,
+        json.dumps({"task": "buy", "profile_id": "p", "priority": "x"}),
+        "",
+        '{"a"',
+    ]
+    said = place.fails(2, "submit", "--file", "-", stdin="\n".join([*lines, good]))
+    assert "line 2 column 17: " in said
+    assert "line 4, jobs[2].priority: " in said
+    assert "line 6 column 1: " in said
+    assert place.json("jobs")["items"] == []
+
+
+def test_a_file_may_stand_where_the_task_stands(place: Workplace) -> None:
+    path = place.directory / "orders.jsonl"
+    path.write_text(json.dumps({"task": "buy", "profile_id": "twin_a"}))
+    assert place.json("submit", str(path))["submitted"] == 1
+    assert "cannot be read" in place.fails(2, "submit", "missing.json")
+    assert "--file has whole jobs" in place.fails(2, "submit", str(path), "--priority", "1")
+
+
+def test_what_people_set_of_a_job_has_an_option(place: Workplace) -> None:
+    options = {
+        "--max-attempts": ("max_attempts", "7"),
+        "--on-conflict": ("on_conflict", "skip"),
+        "--conflict-delay": ("conflict_delay_seconds", "60"),
+        "--risk": ("risk_level", "medium"),
+        "--expect-region": ("expected_proxy_region", "US"),
+        "--expect-language": ("expected_language", "en-US"),
+        "--expect-timezone": ("expected_timezone", "UTC"),
+        "--proxy": ("proxy_id", "us-1"),
+        "--run-mode": ("run_mode", "visible"),
+        "--session-mode": ("session_mode", "isolated"),
+        "--release-policy": ("release_policy", "quarantine"),
+        "--lock-timeout": ("lock_timeout_seconds", "900"),
+        "--notes": ("notes", "by hand"),
+        "--job-id": ("job_id", "mine"),
+    }
+    given = [text for option, (_, value) in options.items() for text in (option, value)]
+    job_id = place.submit(*given, "--allow", "read", "--allow", "write")
+    job = place.json("jobs", "show", job_id)
+    assert {option: str(job[name]) for option, (name, _) in options.items()} == {o: v for o, (_, v) in options.items()}
+    assert job["allowed_actions"] == ["read", "write"]
+
+
+def test_a_duplicate_keeps_the_id_that_it_was_submitted_with(place: Workplace) -> None:
+    first = place.submit("--key", "k")
+    answer = place.json("submit", "buy", "--profile", "shop_us_main", "--key", "k", "--job-id", "second")["items"][0]
+    assert (answer["job_id"], answer["asked_id"], answer["already_handled"]) == (first, "second", True)
+    said = place.text("submit", "buy", "--profile", "shop_us_main", "--key", "k", "--job-id", "second")
+    assert said == f"job second was already handled: key k is job {first}, queued\n"
+
+
+def test_while_all_workers_are_stopped_a_new_job_says_so_at_once(place: Workplace) -> None:
+    report = WorkerReport(worker_id=WorkerId("w1"), incarnation="w1-1", pool="default", tasks=("buy",), stopping=True)
+    place.do(lambda store: store.report(report))
+    assert "blocked_by_no_worker" in place.text("submit", "buy", "--profile", "shop_us_main")

@@ -24,6 +24,9 @@ async def look(run):
 """
 
 
+COST = ": a profile whose task is inside a mutating section is then quarantined, and its job goes to review"
+
+
 def tasks(place: Workplace, more: str = "") -> str:
     (place.directory / "tasks.py").write_text(TASKS + more)
     return "tasks:app"
@@ -106,8 +109,8 @@ def test_a_file_that_cannot_be_imported_is_reported_with_the_line(
     ("runs", "reported"),
     [
         (0, "stopping: no task is running"),
-        (1, "stopping: 1 task may run up to 30 s more; Ctrl-C again ends it now"),
-        (3, "stopping: 3 tasks may run up to 30 s more; Ctrl-C again ends them now"),
+        (1, f"stopping: 1 task may run up to 30 s more; Ctrl-C again ends it now{COST}"),
+        (3, f"stopping: 3 tasks may run up to 30 s more; Ctrl-C again ends them now{COST}"),
     ],
 )
 def test_the_first_request_to_stop_is_answered(runs: int, reported: str) -> None:

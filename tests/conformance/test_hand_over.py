@@ -9,6 +9,7 @@ from leasekeeper.core.accounts import Routing
 from leasekeeper.core.decisions import Action
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.jobs import SessionMode
 from leasekeeper.core.leases import LeaseStatus, Refusal
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.ports import ClaimRequest, Grant, HandedOver
@@ -167,3 +168,15 @@ async def test_two_hand_overs_of_one_run_give_one_lease(new_world: NewWorld) -> 
         assert len(grants) == 1
         refused = [a.settled.refused for a in answers if isinstance(a, HandedOver) and a.grant is None]
         assert refused == [Refusal.RELEASED]
+
+
+async def test_a_job_that_wants_a_copy_gets_no_browser_that_is_open_in_the_profile(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        first = await world.run()
+        alone = await world.add(session_mode=SessionMode.ISOLATED)
+        assert (await world.job(alone)).session_mode is SessionMode.ISOLATED
+        assert await hand(world, first) is None
+        await world.finish(first)
+        grant = await world.take()
+        assert grant.job is not None
+        assert grant.job.isolated

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import hashlib
+import logging
 import os
 import signal
 import threading
@@ -355,6 +356,31 @@ async def test_runs_that_share_a_profile_have_copies_and_leave_it_as_it_was(sqli
             again = await home.submit("recall", payload={"url": shop.url})
             await home.do(again)
             assert (await home.run_of(again)).output == {"cookie": "ann", "local": "ann", "indexed": "ann"}
+
+
+async def test_an_isolated_job_works_in_a_copy_and_leaves_the_profile_as_it_was(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "leasekeeper")
+    with Shop() as shop:
+        async with house(new_app(), sqlite_url, tmp_path, profile("p1")) as home:
+            await home.do(await home.submit("remember", payload={"url": shop.url, "value": "ann"}))
+            alone = await home.submit("remember", payload={"url": shop.url, "value": "eve"}, session_mode="isolated")
+            again = await home.submit("recall", payload={"url": shop.url})
+            done = await home.do(alone, again)
+            assert [job.state for job in done] == ["completed"] * 2
+            assert (await home.lane()).state == "available"
+            assert (await home.run_of(again)).output == {"cookie": "ann", "local": "ann", "indexed": "ann"}
+            run = await home.run_of(alone)
+            assert not (home.evidence(run) / "profile").exists()
+    said = [record.getMessage() for record in caplog.records if run.run_id in record.getMessage()]
+    for line, begins in (
+        (said[0], f"run {run.run_id} started: "),
+        (said[-1], f"run {run.run_id} ended: completed after "),
+    ):
+        assert line.startswith(begins)
+        for part in ("task remember", f"job {alone.job_id}", "profile p1", f"lease {run.lease_id}", run.worker_id):
+            assert part in line, (part, line)
 
 
 @pytest.mark.parametrize("policy", [ManualUse.REVIEW, ManualUse.ACCEPT])

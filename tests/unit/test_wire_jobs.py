@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from hashlib import sha256
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId
-from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode
+from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode, SessionMode
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.errors import InputError
@@ -48,6 +49,7 @@ FULL: dict[str, Any] = {
     "expected_timezone": "America/Chicago",
     "proxy_id": "proxy_us_dallas_01",
     "run_mode": "visible",
+    "session_mode": "isolated",
     "risk_level": "medium",
     "lock_timeout_seconds": 900,
     "release_policy": "review",
@@ -77,6 +79,7 @@ SPEC = JobSpec(
     expected_timezone="America/Chicago",
     proxy_id=ProxyId("proxy_us_dallas_01"),
     run_mode=RunMode.VISIBLE,
+    session_mode=SessionMode.ISOLATED,
     risk_level=Risk.MEDIUM,
     lock_timeout_seconds=900,
     release_policy="review",
@@ -100,6 +103,22 @@ def faults(data: object, parse: Callable[[Any], object] = parse_job) -> dict[str
 def test_a_job_needs_a_task_and_an_owner_and_nothing_else() -> None:
     assert parse_job(LEAST) == JobSpec(task="sync_orders", account_id=AccountId("store_us_018"))
     assert parse_job({"task": "t", "profile_id": "p"}).profile_id == "p"
+
+
+def test_a_manifest_without_a_task_says_what_its_task_id_was_read_as() -> None:
+    for name in ("task_id", "taskId"):
+        said = faults({name: "sync_orders", "account_id": "store_us_018"})["task"]
+        assert said == f"{name} was read as job_id, the name of this job, and not as the task to run"
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("persistent", "persistent"), ("isolated", "isolated"), ("temporary", "isolated")],
+)
+def test_a_session_is_the_profile_or_a_throwaway_copy(text: str, mode: str) -> None:
+    for name in ("sessionMode", "session_mode"):
+        assert parse_job({**LEAST, name: text}).session_mode == mode
+    assert "one of persistent, isolated, temporary" in faults({**LEAST, "session_mode": "new"})["session_mode"]
 
 
 def test_every_field_of_a_job_is_read() -> None:
@@ -272,6 +291,7 @@ WRONG: list[tuple[str, object, str, str]] = [
     ("created_at", "", "created_at", TIME_RULE),
     ("mode", "exclusiv", "mode", "must be one of exclusive, shared"),
     ("mode", True, "mode", "must be one of exclusive, shared, not a boolean"),
+    ("session_mode", "new", "session_mode", "must be one of persistent, isolated, temporary"),
     ("run_mode", "headed", "run_mode", "must be one of headless, visible"),
     ("risk_level", "high", "risk_level", "must be one of low, medium, review_required"),
     ("release_policy", "free", "release_policy", "must be one of recover, review, quarantine"),
@@ -591,7 +611,8 @@ def test_a_body_is_what_a_client_would_send() -> None:
 def test_the_fingerprint_of_a_body_never_changes() -> None:
     """It is stored with the key: another value here breaks the retried submits of running systems."""
     assert fingerprint(parse_job(LEAST)) == sha256(b'{"account_id":"store_us_018","task":"sync_orders"}').hexdigest()
-    assert fingerprint(SPEC) == "73b88f351329196bbe298301eb0d62b2eb9595b17821e6e0fbd356158a516e94"
+    without = replace(SPEC, session_mode=SessionMode.PERSISTENT)
+    assert fingerprint(without) == "73b88f351329196bbe298301eb0d62b2eb9595b17821e6e0fbd356158a516e94"
 
 
 SAME = [

@@ -4,10 +4,10 @@ Every job is checked before the first is sent; then they go in batches, each bat
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -15,8 +15,9 @@ from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import output
 from leasekeeper.cli.output import answer_json
 from leasekeeper.cli.progress import Progress
-from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.jobs import JobSpec, OnConflict, Risk, RunMode, SessionMode
 from leasekeeper.core.leases import Mode
+from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.errors import InputError, LeasekeeperError, PartlyDone, Problem, UnknownTask
 from leasekeeper.ports import MAX_IN_BATCH, Submitted
 
@@ -27,11 +28,22 @@ if TYPE_CHECKING:
 
 MAX_CHARACTERS_OF_FILE: Final = 512 * 1024 * 1024
 MAX_SHOWN: Final = 20
+JOB_FILES: Final = (".json", ".jsonl", ".ndjson")
 _WHITESPACE: Final = " \t\r\n"
 
 
+class Found(NamedTuple):
+    """One job of a file, and the line that it begins on; None: it is an element of an array."""
+
+    document: object
+    line: int | None
+
+    def named(self, problem: Problem) -> Problem:
+        return problem if self.line is None else Problem(f"line {self.line}, {problem.where}", problem.message)
+
+
 @click.command("submit")
-@click.argument("task", required=False)
+@click.argument("task", metavar="TASK|FILE.json", required=False)
 @click.option("--account", "account_id", metavar="ID", help="Whose job it is. Enough if the account has one profile.")
 @click.option("--profile", "profile_id", metavar="ID", help="In which profile it runs.")
 @click.option("--payload", metavar="JSON|@FILE", help="The task's payload: a JSON object, or a file with one.")
@@ -45,6 +57,40 @@ _WHITESPACE: Final = " \t\r\n"
 )
 @click.option("--pool", metavar="POOL", help="Which workers may take it.  [default: the profile's pool]")
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="shared: read-only, beside others.")
+@click.option("--job-id", "job_id", metavar="ID", help="The job's name.  [default: a UUID]")
+@click.option("--max-attempts", metavar="N", type=int, help="Runs before the job is dead.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([str(each) for each in OnConflict]),
+    help="While its profile is leased to another run.",
+)
+@click.option("--conflict-delay", "conflict_delay_seconds", metavar="SECONDS", type=int, help="For reschedule.")
+@click.option(
+    "--risk",
+    "risk_level",
+    type=click.Choice([str(each) for each in Risk]),
+    help="review_required waits for a person's approval.",
+)
+@click.option("--expect-region", "expected_proxy_region", metavar="REGION", help="Wait unless the proxy is there.")
+@click.option("--expect-language", "expected_language", metavar="LANGUAGE", help="Wait unless the profile has it.")
+@click.option("--expect-timezone", "expected_timezone", metavar="ZONE", help="Wait unless the profile has it.")
+@click.option("--proxy", "proxy_id", metavar="ID", help="Wait unless the profile has this proxy.")
+@click.option(
+    "--run-mode", type=click.Choice([str(each) for each in RunMode]), help="Whether the browser has a window."
+)
+@click.option(
+    "--session-mode",
+    type=click.Choice([str(each) for each in SessionMode]),
+    help="isolated: in a throwaway copy of the profile.",
+)
+@click.option(
+    "--release-policy",
+    type=click.Choice([str(each) for each in ReleasePolicy]),
+    help="What becomes of the profile if the worker vanishes; can only be stricter than the profile's.",
+)
+@click.option("--lock-timeout", "lock_timeout_seconds", metavar="SECONDS", type=int, help="Lease without a heartbeat.")
+@click.option("--allow", "allowed_actions", metavar="ACTION", multiple=True, help="What the task may do, and no more.")
+@click.option("--notes", metavar="TEXT", help="For people.")
 @click.option("--callback", "callback_url", metavar="URL", help="URL of the webhook that is sent when the job ends.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label; may be given several times.")
 @click.option(
@@ -57,12 +103,14 @@ _WHITESPACE: Final = " \t\r\n"
 def command(
     task: str | None, file: IO[str] | None, strict: bool, store: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Submit one job for TASK, or the jobs of a file.
+    """Submit one job for TASK, or the jobs of a file (FILE.json, FILE.jsonl, or --file).
 
     A job is accepted when this returns: it waits in its profile's queue, for its time, or for what blocks
     it. A task that no worker offers is warned about, and refused with --strict.
     """
     given = {name: value for name, value in options.items() if value not in (None, ())}
+    if file is None and task is not None and task.endswith(JOB_FILES):
+        file, task = _opened(task), None
     if file is None:
         if task is None:
             raise click.UsageError("name the task, or give --file")
@@ -78,6 +126,14 @@ def command(
     _tell(answers)
     for warning in warned:
         click.echo(f"leasekeeper: {warning}", err=True)
+
+
+def _opened(name: str) -> IO[str]:
+    """A file of jobs that stands where a task may stand: no task's name ends so."""
+    try:
+        return click.get_current_context().with_resource(Path(name).open(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
 async def _send_and_check(store: "Store", specs: Sequence[JobSpec]) -> tuple[list[Submitted], list[str]]:
@@ -96,6 +152,8 @@ def _one(task: str, given: dict[str, Any]) -> JobSpec:
     document: dict[str, Any] = {"task": task, **given}
     if "payload" in given:
         document["payload"] = _payload(given["payload"])
+    if "allowed_actions" in given:
+        document["allowed_actions"] = list(given["allowed_actions"])
     if "labels" in given:
         document["labels"] = _labels(given["labels"])
     if "run_at" in given:
@@ -149,28 +207,62 @@ def _many(file: IO[str]) -> list[JobSpec]:
         raise InputError(f"{name} cannot be read: {error}") from None
     if len(text) > MAX_CHARACTERS_OF_FILE:
         raise InputError(f"{name} is longer than {MAX_CHARACTERS_OF_FILE:,} characters: split it")
-    documents = list(_documents(text, name))
-    if not documents:
+    documents, faults = _documents(text, name)
+    if not documents and not faults:
         raise InputError(f"{name} has no jobs in it")
-    return _parsed(documents)
+    return _parsed(documents, faults)
 
 
-def _documents(text: str, name: str) -> Iterator[object]:
-    """The jobs of a file: the elements of an array, or one object after the other."""
+def _documents(text: str, name: str) -> tuple[list[Found], list[Problem]]:
+    """The jobs of a file: the elements of an array, or one object after the other. Of JSON lines, each that is not JSON
+    is named, and the next one goes on."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-    position = _skip(text, 0)
-    while position < len(text):
+    found: list[Found] = []
+    faults: list[Problem] = []
+    position, lines = _skip(text, 0), _LineCounter(text)
+    while position < len(text) and len(faults) <= MAX_SHOWN:
+        line = lines.at(position)
         try:
             document, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            has_position = isinstance(error, json.JSONDecodeError)  # which says where
-            where = "" if has_position else f", in what begins on line {text.count(chr(10), 0, position) + 1}"
-            raise InputError(f"{name} is not JSON: {error}{where}") from None
-        if isinstance(document, list):
-            yield from document
+            where = error.lineno if isinstance(error, json.JSONDecodeError) else line
+            end = text.find("\n", position)
+            one_line = end >= 0 and (_is_job_line(text, end) or (where == line and bool(found or faults)))
+            if not one_line:
+                problem = _not_json(name, error, where)
+                if not faults:
+                    raise InputError(problem.message) from None
+                return found, [*faults, problem]
+            faults.append(_not_json(name, error, line))
         else:
-            yield document
+            several = isinstance(document, list)
+            found += [Found(each, None if several else line) for each in (document if several else [document])]
         position = _skip(text, end)
+    return found, faults
+
+
+def _is_job_line(text: str, end: int) -> bool:
+    """Whether what follows a line is a job of its own: then the file is JSON lines."""
+    after = _skip(text, end)
+    return text[after : after + 1] == "{"
+
+
+def _not_json(name: str, error: Exception, line: int) -> Problem:
+    said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    column = f" column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+    return Problem("", f"{name} is not JSON: line {line}{column}: {said}")
+
+
+class _LineCounter:
+    """The line of a place in a text, for places that only grow."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._place, self._line = text, 0, 1
+
+    def at(self, place: int) -> int:
+        self._line += self._text.count("\n", self._place, place)
+        self._place = place
+        return self._line
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -184,21 +276,21 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _parsed(documents: Sequence[object]) -> list[JobSpec]:
-    """Every job checked, and every fault named, before the first is sent."""
+def _parsed(documents: Sequence[Found], faults: Sequence[Problem]) -> list[JobSpec]:
+    """Every job checked, and every fault named with its line, before the first is sent."""
     from leasekeeper.wire import parse_job
     from leasekeeper.wire.jobs import same_ids
 
-    if len(documents) == 1:
-        return [parse_job(documents[0])]
+    if len(documents) == 1 and not faults:
+        return [parse_job(documents[0].document)]
     specs: list[JobSpec] = []
-    problems: list[Problem] = []
+    problems: list[Problem] = list(faults)
     ids: list[tuple[int, str | None, str | None]] = []
-    for number, document in enumerate(documents):
+    for number, found in enumerate(documents):
         try:
-            spec = parse_job(document, f"jobs[{number}]")
+            spec = parse_job(found.document, f"jobs[{number}]")
         except InputError as error:
-            problems += error.problems
+            problems += [found.named(problem) for problem in error.problems]
         else:
             specs.append(spec)
             ids.append((number, spec.job_id, spec.idempotency_key))
@@ -252,6 +344,7 @@ def _document(answers: Sequence[Submitted]) -> dict[str, object]:
     items = [
         {
             "job_id": answer.job.job_id,
+            "asked_id": answer.asked_id,
             "profile_id": answer.job.profile_id,
             "state": str(answer.job.state),
             "blocked_reason": answer.job.blocked_reason,
@@ -280,7 +373,8 @@ def sentence(answer: Submitted) -> str:
     """What became of one job."""
     job = answer.job
     if answer.already_handled:
-        return f"already handled: key {job.idempotency_key} is job {job.job_id}, {job.state}"
+        asked = f"job {answer.asked_id} was " if answer.asked_id and answer.asked_id != job.job_id else ""
+        return f"{asked}already handled: key {job.idempotency_key} is job {job.job_id}, {job.state}"
     parts = [f"job {job.job_id} is {job.state}", f"profile {job.profile_id}"]
     if job.blocked_reason:
         parts.append(job.blocked_reason)

@@ -102,7 +102,8 @@ def _stopping(runs: int, grace: float) -> str:
     if not runs:
         return "stopping: no task is running"
     tasks, them = ("1 task", "it") if runs == 1 else (f"{runs} tasks", "them")
-    return f"stopping: {tasks} may run up to {grace:g} s more; Ctrl-C again ends {them} now"
+    cost = "a profile whose task is inside a mutating section is then quarantined, and its job goes to review"
+    return f"stopping: {tasks} may run up to {grace:g} s more; Ctrl-C again ends {them} now: {cost}"
 
 
 async def _leave_deaf_tasks() -> None:

@@ -72,6 +72,13 @@ class Risk(StrEnum):
     REVIEW_REQUIRED = "review_required"
 
 
+class SessionMode(StrEnum):
+    """Where a run works: in the profile itself, or in a copy of it that is thrown away."""
+
+    PERSISTENT = "persistent"
+    ISOLATED = "isolated"
+
+
 class OnConflict(StrEnum):
     WAIT = "wait"
     RESCHEDULE = "reschedule"
@@ -130,6 +137,7 @@ class JobSpec:
     expected_timezone: str | None = None
     proxy_id: ProxyId | None = None
     run_mode: RunMode = RunMode.HEADLESS
+    session_mode: SessionMode = SessionMode.PERSISTENT
     risk_level: Risk = Risk.LOW
     lock_timeout_seconds: int | None = None
     release_policy: str | None = None
@@ -168,6 +176,7 @@ class Job:
     expected_timezone: str | None = None
     proxy_id: ProxyId | None = None
     run_mode: RunMode = RunMode.HEADLESS
+    session_mode: SessionMode = SessionMode.PERSISTENT
     risk_level: Risk = Risk.LOW
     lock_timeout_seconds: int | None = None
     release_policy: str | None = None
@@ -193,3 +202,7 @@ class Job:
     @property
     def shared(self) -> bool:
         return self.mode is Mode.SHARED
+
+    @property
+    def isolated(self) -> bool:
+        return self.session_mode is SessionMode.ISOLATED

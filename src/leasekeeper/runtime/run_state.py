@@ -25,6 +25,7 @@ class RunState:
     final_url: str | None = None
     report: BrowserReport | None = None
     unproven: str = ""
+    began: float = field(default_factory=boot_time)
 
     def inherit(self, report: BrowserReport | None) -> None:
         """The browser that this run was to get has ended instead. If that was not clean, it is this run's to say so."""

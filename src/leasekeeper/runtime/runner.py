@@ -17,6 +17,7 @@ from leasekeeper.core.classify import Facts, kind_of, says_closed
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.driver_port import works_in_copy
 from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.redact import MAX_MESSAGE
@@ -102,6 +103,7 @@ class Runner:
     async def _one(self, current: RunState) -> "RunState | None":
         """One run to its end. Returns the next one, if the browser was handed over to it."""
         log_fields.bind(current.grant.lease)
+        self._log_start(current)
         try:
             await self._get_ready(current)
         except NotOpened as refused:
@@ -111,6 +113,20 @@ class Runner:
             raise RuntimeError("a task needs a browser")
         with self._memory.watch(current.opened.browser) as budget:
             return await self._work(current, current.opened, budget)
+
+    @staticmethod
+    def _log_start(current: RunState) -> None:
+        lease, job = current.grant.lease, current.grant.job
+        _LOG.info(
+            "run %s started: task %s, job %s, attempt %s, profile %s, worker %s, lease %s",
+            lease.run_id,
+            lease.task,
+            lease.job_id,
+            f"{job.attempt} of {job.max_attempts}" if job else 1,
+            lease.profile_id,
+            lease.worker_id,
+            lease.lease_id,
+        )
 
     async def _work(self, current: RunState, opened: Opened, budget: Budget) -> "RunState | None":
         """The task, its evidence, and what becomes of the browser."""
@@ -408,7 +424,7 @@ class Runner:
             current.report or refused.report,
             begun=refused.begun or current.opened is not None or bool(current.unproven),
             final_url=current.final_url,
-            throwaway=current.grant.lease.shared or current.grant.profile.disposable,
+            throwaway=works_in_copy(current.grant),
             evidence_saved=saved,
         )
         ending = self._ending(current, outcome, facts)
@@ -448,10 +464,15 @@ class Runner:
                 self._ledger.strike(lease.run_id)
                 await run_in_thread(current.evidence.discard)
                 _LOG.info(
-                    "run %s of %s: %s, job %s, profile %s",
+                    "run %s ended: %s after %.1f s; task %s, job %s is %s, profile %s is %s, worker %s, lease %s",
                     lease.run_id,
-                    lease.profile_id,
                     ending.reason or "completed",
+                    boot_time() - current.began,
+                    lease.task,
+                    lease.job_id,
                     settled.job_state,
+                    lease.profile_id,
                     settled.profile_state,
+                    lease.worker_id,
+                    lease.lease_id,
                 )

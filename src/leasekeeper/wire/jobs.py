@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.core.ids import ID_RULE
-from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode
+from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode, SessionMode
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.errors import InputError, Problem
@@ -203,6 +203,11 @@ JOB: Final = Record(
             kind=Choice(RunMode),
             doc="whether the browser has a window; visible waits for a worker whose machine has a display",
         ),
+        Field(
+            name="session_mode",
+            kind=Choice(SessionMode, {"temporary": SessionMode.ISOLATED}),
+            doc="isolated, or temporary: in a throwaway copy of the profile, where what it changes is lost",
+        ),
         Field(name="risk_level", kind=Choice(Risk), doc="review_required waits for a person's approval"),
         Field(
             name="lock_timeout_seconds",
@@ -325,10 +330,17 @@ def _read_job(data: object, where: str, problems: Problems) -> dict[str, Any]:
     if isinstance(data, Mapping) and not _is_known_version(data, where, problems):
         return {}
     values = JOB.read(data, where, problems)
+    if isinstance(data, Mapping) and "task" not in values and (read := _id_names(data)):
+        problems.add(at(where, "task"), f"{read} was read as job_id, the name of this job, and not as the task to run")
     if isinstance(data, Mapping) and "account_id" not in values and "profile_id" not in values:
         problems.add(at(where, "account_id"), "account_id or profile_id is required: whose job is it?")
     check_backoff(values, where, problems)
     return values
+
+
+def _id_names(data: Mapping[str, object]) -> str:
+    """What the manifest calls its id, if it is a name that sounds like a task's."""
+    return next((name for name in ("task_id", "taskId") if name in data), "")
 
 
 def check_backoff(values: Mapping[str, Any], where: str, problems: Problems) -> None:

@@ -222,19 +222,22 @@ class Flag(Scalar):
 class Choice(Scalar):
     """One of the values of an enum."""
 
-    def __init__(self, enum: type[StrEnum]) -> None:
-        self.rule = f"one of {', '.join(enum)}"
+    def __init__(self, enum: type[StrEnum], synonyms: Mapping[str, StrEnum] | None = None) -> None:
+        self.synonyms = dict(synonyms or {})
+        self.rule = f"one of {', '.join([*enum, *self.synonyms])}"
         self.enum = enum
 
     def parse(self, value: object) -> StrEnum:
         if not isinstance(value, str):
             raise mistyped(self.rule, value)
+        if value in self.synonyms:
+            return self.synonyms[value]
         if value not in set(self.enum):
             raise Wrong(f"must be {self.rule}")
         return self.enum(value)
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "string", "enum": [member.value for member in self.enum]}
+        return {"type": "string", "enum": [*(member.value for member in self.enum), *self.synonyms]}
 
 
 class Time(Scalar):

@@ -6,13 +6,13 @@ INSERT INTO jobs (
     job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
-    on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
+    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
     blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 ) SELECT
     job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
-    on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
+    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
     blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 FROM json_populate_recordset(NULL::jobs, :rows);
 

@@ -199,6 +199,8 @@ def claim_lane(
         return None
     if paused(tx, now, Scope.ALL, pool=request.pool, worker=request.worker_id):
         return None
+    if any(read_job(row).isolated for _, row in heads_by_profile(heads).values()):
+        return None  # it works in a copy, and this browser is open in the profile itself
     round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
     if work.account.routing is not Routing.PROFILE:
         key = key_of(work, task=work.lane.head_task, shared=False)

@@ -67,7 +67,9 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]
         handled = _already_handled(spec, body, first, index)
         if handled is not None:
             placer.log.event(EventType.JOB_ALREADY_HANDLED, job=handled, data={"reason": Blocked.DUPLICATE.value})
-            answers.append(Submitted(job=handled, already_handled=True, decision=Blocked.DUPLICATE))
+            answers.append(
+                Submitted(job=handled, already_handled=True, decision=Blocked.DUPLICATE, asked_id=spec.job_id)
+            )
             continue
         work = works.get(profile_id) if profile_id is not None else None
         if work is None:
