@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.app import App, Run, SyncRun
-from leasekeeper.core.browsers import DRIVERS, NULL
+from leasekeeper.core.browsers import DRIVERS, LAUNCHER, NULL
 from leasekeeper.core.profiles import Profile, ReleasePolicy
 from leasekeeper.errors import Fail, StoreUnavailable
 from leasekeeper.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
@@ -20,7 +20,8 @@ from tests.conformance.world import profile
 from tests.runtime.browsing import house
 
 
-@pytest.fixture(params=sorted(DRIVERS))
+# A launcher has to be declared and to run: `tests/launchers` has its suite, over every vendor.
+@pytest.fixture(params=sorted(set(DRIVERS) - {LAUNCHER}))
 def driver(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
