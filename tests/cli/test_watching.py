@@ -264,9 +264,8 @@ def test_why_a_profile_is_not_available(place: Workplace) -> None:
     text = place.text("why", "profile", "shop_us_main")
     assert text.startswith("profile shop_us_main is review_required\n")
     (run,) = place.json("runs")["items"]
-    assert (
-        f"what you can do\n  leasekeeper runs show {run['run_id']}\n  leasekeeper profiles clear shop_us_main" in text
-    )
+    assert f"what you can do\n  leasekeeper runs show {run['run_id']}\n  leasekeeper open shop_us_main" in text
+    assert "\n  leasekeeper profiles clear shop_us_main" in text
     assert place.json("why", "profile", "twin_a")["text"]["headline"] == "profile twin_a is available"
 
 

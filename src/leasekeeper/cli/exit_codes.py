@@ -19,6 +19,7 @@ from leasekeeper.errors import (
     LeaseLost,
     NotFound,
     PartlyDone,
+    RequestRefused,
     StoreError,
 )
 
@@ -37,6 +38,7 @@ EXIT_CODES: Final = {
 
 _CODE_OF: Final[tuple[tuple[type[LeasekeeperError], int], ...]] = (
     (InputError, 2),
+    (RequestRefused, 2),
     (NotFound, 3),
     (Conflict, 4),
     (LeaseLost, 5),
