@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeVar
 
@@ -17,10 +17,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leasekeeper import config
 from leasekeeper.core.policy import Policy
+from leasekeeper.core.tokens import ID_LENGTH, ApiToken
 from leasekeeper.core.tokens import Scope as TokenScope
+from leasekeeper.errors import NotAuthenticated
 from leasekeeper.ports import Store
 from leasekeeper.service.app import make_app
-from leasekeeper.service.auth import create_token
+from leasekeeper.service.auth import Authenticator, create_token
 from leasekeeper.service.serving import Address, serving
 from leasekeeper.service.state import Service
 from leasekeeper.stores import open_store
@@ -55,13 +57,29 @@ class Served:
         return text
 
 
+class OneToken(Authenticator):
+    """Knows one admin's token, and asks no store for it: what a test finds in its store is its own."""
+
+    def __init__(self, store: Store, text: str) -> None:
+        super().__init__(store)
+        self._text = text
+
+    async def identify(self, text: str) -> ApiToken:
+        if text != self._text:
+            raise NotAuthenticated("that is another token")
+        at = datetime(2031, 1, 1, tzinfo=UTC)
+        return ApiToken(
+            token_id="t" * ID_LENGTH, name="tests", scopes=(TokenScope.ADMIN,), created_at=at, created_by="ann"
+        )
+
+
 class ServerThread:
     """The server. `serve` opens a store in its thread and mounts it."""
 
     def __init__(self) -> None:
         self._apps: dict[str, ASGIApp] = {}
         self._numbers = count(1)
-        self._url = ""
+        self.url = ""
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
         self._up = threading.Event()
@@ -79,40 +97,51 @@ class ServerThread:
         """Do something in the server's loop, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
 
+    def serves(self, path: str) -> bool:
+        """Whether a store is served under this path."""
+        return path in self._apps
+
     def serve(
         self,
         store_url: str,
         *,
         policy: Policy | None = None,
         clock: Callable[[datetime], datetime] | None = None,
+        path: str | None = None,
+        token: str | None = None,
         **settings: str | float,
     ) -> Served:
-        """Serve the store at this URL until `close` of the answer is called."""
-        return self.run(self._serve(store_url, policy, clock, settings))
+        """Serve the store at this URL until `close` of the answer is called.
+
+        With `token`, that text is an admin's, and the store knows no token at all.
+        """
+        path = path or f"/s/{next(self._numbers)}"
+        return self.run(self._serve(store_url, policy, clock, path, token, settings))
 
     async def _serve(
         self,
         store_url: str,
         policy: Policy | None,
         clock: Callable[[datetime], datetime] | None,
+        path: str,
+        token: str | None,
         settings: dict[str, str | float],
     ) -> Served:
         loaded = config.load({}, store=store_url, **settings)
-        clocked = {} if clock is None else {"clock": clock}
-        store = await open_store(store_url, policy=policy or loaded.policy, **clocked)
+        store = await open_store(store_url, policy=policy or loaded.policy, clock=clock or (lambda real: real))
         stack = AsyncExitStack()
         stack.push_async_callback(store.close)
-        service = Service(store, loaded)
+        service = Service(store, loaded, auth=None if token is None else OneToken(store, token))
         await stack.enter_async_context(service.running())
-        text = (await create_token(store, "tests", [TokenScope.ADMIN], actor="ann")).text
-        path = f"/s/{next(self._numbers)}"
+        text = token or (await create_token(store, "tests", [TokenScope.ADMIN], actor="ann")).text
+        assert path not in self._apps
         self._apps[path] = make_app(service)
 
         def close() -> None:
             if self._apps.pop(path, None) is not None:
                 self.run(stack.aclose())
 
-        return Served(url=self._url + path, token=text, service=service, close=close, run=self.run)
+        return Served(url=self.url + path, token=text, service=service, close=close, run=self.run)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = "/".join(scope["path"].split("/")[:3])
@@ -125,7 +154,7 @@ class ServerThread:
 
     async def _until_over(self) -> None:
         async with serving(self._answer, Address(port=0)) as url:
-            self._url = url
+            self.url = url
             self._up.set()
             await self._over.wait()
 

@@ -62,7 +62,7 @@ async def connect(store: str | None = None, **overrides: str | float) -> AsyncIt
         overrides["store"] = store
     loaded = settings.load(**overrides)
     config = replace(loaded, store=absolute(loaded.store))
-    opened = await open_store(config.store, policy=config.policy)
+    opened = await open_store(config.store, policy=config.policy, token=config.token)
     client = Client(opened, config)
     try:
         yield client
@@ -79,7 +79,8 @@ class Client:
         self.worker_id = WorkerId(f"{socket.gethostname()}-{os.getpid()}"[:128])
         self._incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"
         self._heartbeat = Heartbeat(
-            lambda: open_store(self.config.store, policy=self.config.policy), config.policy.timing
+            lambda: open_store(self.config.store, policy=self.config.policy, token=self.config.token),
+            config.policy.timing,
         )
         self._lost_leases = LostLeases(store, config)
 

@@ -55,13 +55,15 @@ SETTINGS: Final = (
         "store",
         "sqlite:///leasekeeper.db",
         "URL",
-        "the database of leases and jobs: sqlite:///FILE or postgresql://…",
+        "the database of leases and jobs: sqlite:///FILE or postgresql://…; or the https://… of a server",
     ),
+    Setting("token", "", "lk_…", "the token for a store that is a server", secret=True),
     Setting(
         "store_timeout",
         15.0,
         "seconds",
-        "timeout of a PostgreSQL response, then the connection is replaced; keep it under half of holder_stops_after",
+        "timeout of a response of PostgreSQL or of a server, then it is asked again; keep it under half of "
+        "holder_stops_after",
         0.1,
     ),
     Setting("lease_ttl", 60.0, "seconds", "a lease without a heartbeat expires after this", 1),
@@ -259,6 +261,7 @@ class Config:
     secrets: SecretConfig = SecretConfig()
     metrics_open: bool = False
     log_format: str = "auto"
+    token: str = field(default="", repr=False)
 
 
 class Source(StrEnum):
@@ -463,6 +466,7 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
         secrets=_secrets(values),
         metrics_open=bool(_number(values, "metrics_open")),
         log_format=str(values["log_format"]),
+        token=str(values["token"]),
     )
 
 

@@ -219,7 +219,7 @@ class Stats:
 
 
 class Store(Protocol):
-    """The store. Implementations: SQLite (embedded), PostgreSQL (fleet)."""
+    """The store. Implementations: SQLite (embedded), PostgreSQL (fleet), HTTP (either of them, behind a server)."""
 
     async def check(self) -> StoreInfo:
         """What the store is, its schema and its clock. Raises StoreError if it cannot be used."""

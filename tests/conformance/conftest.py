@@ -17,6 +17,7 @@ from psycopg import sql
 
 from leasekeeper.stores import migrate
 from tests.conformance.audit import audit
+from tests.conformance.places import Place, ServedPlace
 from tests.conformance.world import NewWorld, new_world
 from tests.servers import new_database, postgres_server
 
@@ -61,21 +62,48 @@ def empty(url: str) -> None:
         connection.execute("UPDATE leasekeeper.fleet_lock SET expiry_resumes_at = 0")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, fast_dir: Path) -> Iterator[str]:
-    """The URL of an empty store. The only place of the suite that knows which stores there are."""
-    if request.param == "postgres":
-        url: str = request.getfixturevalue("postgres_database")
-        empty(url)
-        yield url
-        return
-    template: Path = request.getfixturevalue("sqlite_template")
+@pytest.fixture
+def sqlite_file_url(sqlite_template: Path, fast_dir: Path) -> Iterator[str]:
+    """The URL of an empty SQLite store."""
     with tempfile.TemporaryDirectory(dir=fast_dir) as directory:
-        file = shutil.copyfile(template, Path(directory, "leasekeeper.db"))
+        file = shutil.copyfile(sqlite_template, Path(directory, "leasekeeper.db"))
         yield f"sqlite:///{file}"
 
 
+@pytest.fixture
+def emptied_postgres_url(postgres_database: str) -> str:
+    """The URL of an empty PostgreSQL store."""
+    empty(postgres_database)
+    return postgres_database
+
+
+# Behind the server PostgreSQL is the same store as without it: that HTTP carries every operation, SQLite shows daily.
+STORES = [
+    "sqlite",
+    "postgres",
+    "http-sqlite",
+    pytest.param("http-postgres", marks=pytest.mark.release),
+]
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    """An empty store, and how it is opened. The only place of the suite that knows which stores there are."""
+    through, _, kind = request.param.rpartition("-")
+    fixture = "sqlite_file_url" if kind == "sqlite" else "emptied_postgres_url"
+    url: str = request.getfixturevalue(fixture)
+    if not through:
+        return Place(url=url)
+    return ServedPlace.of(request.getfixturevalue("server"), url)
+
+
+@pytest.fixture
+def store_url(place: Place) -> str:
+    """The URL of an empty store."""
+    return place.url
+
+
 @pytest.fixture(name="new_world")
-def new_world_fixture(store_url: str) -> NewWorld:
+def new_world_fixture(place: Place) -> NewWorld:
     """Opens a world on this store; at its end the whole history is audited."""
-    return new_world(store_url, audit)
+    return new_world(place, audit)

@@ -22,7 +22,7 @@ class Touched:
 @asynccontextmanager
 async def touching(world: World) -> AsyncIterator[Touched]:
     """Count the rows that are inserted, updated, deleted or locked inside."""
-    kind, place = split(world.url)
+    kind, place = split(world.place.behind)
     touched = Touched()
     if kind == "sqlite":
         before = await total_changes(world)
@@ -39,10 +39,13 @@ async def touching(world: World) -> AsyncIterator[Touched]:
 
 async def total_changes(world: World) -> int:
     """SQLite counts what a connection changed since it was opened; the store has two that write."""
-    engine: Any = getattr(world.store, "_engine")  # noqa: B009 - the port rightly has no such thing
-    result = await engine.change(lambda tx: tx._cursor.connection.total_changes)
-    brief = engine._inline._connection
-    return int(result) + (brief.total_changes if brief is not None else 0)
+
+    async def count_changes(engine: Any) -> int:
+        result = await engine.change(lambda tx: tx._cursor.connection.total_changes)
+        brief = engine._inline._connection
+        return int(result) + (brief.total_changes if brief is not None else 0)
+
+    return int(await world.place.on_engine(world.store, count_changes))
 
 
 def count(connection: psycopg.Connection[Any], since: int, *, inserted: bool = False) -> int:

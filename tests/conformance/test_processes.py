@@ -33,7 +33,7 @@ async def test_a_store_says_what_it_is(new_world: NewWorld) -> None:
         assert info.schema == info.newest_schema >= 1
         assert info.now == world.now
         assert info.detail
-        seen = await inspect(world.url)
+        seen = await inspect(world.url, token=world.place.token)
         assert (seen.kind, seen.location, seen.schema) == (info.kind, info.location, info.schema)
 
 
@@ -119,7 +119,7 @@ async def test_a_lease_that_another_process_took_away_is_refused(new_world: NewW
     async with new_world() as world:
         other = await world.another()
         grant = await world.run()
-        elsewhere = World(world.url, other, world.clock, world.policy)
+        elsewhere = World(world.url, other, world.clock, world.policy, world.place)
         await elsewhere.revoke(grant, over=False)
         assert (await world.finish(grant)).refused is Refusal.REVOKED
 
@@ -140,7 +140,7 @@ async def test_a_pause_by_another_process_is_seen_at_once(new_world: NewWorld) -
         other = await world.another()
         await world.finish(await world.run())
         await world.add()
-        elsewhere = World(world.url, other, world.clock, world.policy)
+        elsewhere = World(world.url, other, world.clock, world.policy, world.place)
         await elsewhere.decide_account(Action.PAUSE)
         assert await world.claim() == []
         with pytest.raises(ProfileBusy) as refused:
@@ -209,7 +209,7 @@ async def test_one_account_is_never_used_twice_at_once_by_many_workers(new_world
 
 async def test_direct_leases_that_are_asked_for_at_once_are_granted_once(new_world: NewWorld) -> None:
     async with new_world() as world:
-        other = World(world.url, await world.another(), world.clock, world.policy)
+        other = World(world.url, await world.another(), world.clock, world.policy, world.place)
         answers = await asyncio.gather(*((world, other)[n % 2].acquire() for n in range(20)), return_exceptions=True)
         assert sum(isinstance(answer, Grant) for answer in answers) == 1
         assert all(isinstance(answer, Grant | ProfileBusy) for answer in answers)

@@ -28,7 +28,7 @@ from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
 from leasekeeper.core.tokens import ApiToken, NewToken, Scope
 from leasekeeper.core.workers import Worker, WorkerReport
 from leasekeeper.ports import ClaimRequest, Decided, DeliveryRequest, Grant, LeaseRequest, Resolution, Settled, Store
-from leasekeeper.stores import open_store
+from tests.conformance.places import Place
 
 T = TypeVar("T")
 Record = Account | Profile | Proxy | Limit | Schedule
@@ -117,6 +117,7 @@ class World:
     store: Store
     clock: Clock
     policy: Policy
+    place: Place
     incarnations: int = 0
     extra: list[Store] = field(default_factory=list)
 
@@ -132,11 +133,11 @@ class World:
         """Close the store and open it again, as another process would."""
         await self.store.close()
         self.policy = policy or self.policy
-        self.store = await open_store(self.url, policy=self.policy, clock=self.clock)
+        self.store = await self.place.open(self.policy, self.clock)
 
     async def another(self) -> Store:
         """A second handle on the same store, closed with the world."""
-        store = await open_store(self.url, policy=self.policy, clock=self.clock)
+        store = await self.place.open(self.policy, self.clock)
         self.extra.append(store)
         return store
 
@@ -334,11 +335,13 @@ class NewWorld(Protocol):
     def __call__(self, *records: Record, policy: Policy = POLICY) -> AbstractAsyncContextManager[World]: ...
 
 
-def new_world(url: str, audit: Callable[[World], Any]) -> NewWorld:
+def new_world(where: Place | str, audit: Callable[[World], Any]) -> NewWorld:
+    place = Place(url=where) if isinstance(where, str) else where
+
     @asynccontextmanager
     async def opened(*records: Record, policy: Policy = POLICY) -> AsyncIterator[World]:
         clock = Clock()
-        world = World(url, await open_store(url, policy=policy, clock=clock), clock, policy)
+        world = World(place.url, await place.open(policy, clock), clock, policy, place)
         try:
             await world.declare(*(records or (profile(),)))
             await world.offer("visit")

@@ -19,6 +19,7 @@ from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasekeeper.stores import migrate, open_store
 from leasekeeper.stores.postgres import connections, engine
 from leasekeeper.stores.sql.store import SqlStore
+from tests.conformance.places import Place
 from tests.conformance.world import (
     POLICY,
     START,
@@ -62,7 +63,7 @@ class Both:
 async def both(url: str, door: Cutter) -> Both:
     await migrate(url)
     clock = Clock()
-    world = World(url, await open_store(url, policy=POLICY, clock=clock), clock, POLICY)
+    world = World(url, await open_store(url, policy=POLICY, clock=clock), clock, POLICY, Place(url=url))
     await world.declare(profile("p1"), profile("p2"))
     await world.offer("visit")
     database = str(conninfo_to_dict(url)["dbname"])

@@ -16,6 +16,7 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
 from leasekeeper.ports import ClaimRequest, Renewal, Store
 from leasekeeper.stores import migrate, open_store
+from tests.conformance.places import Place
 from tests.conformance.world import POLICY, Clock, World, end, profile, seconds, spec
 from tests.servers import PostgresServer
 from tests.stores.cutter import Cutter, Frozen, cutter
@@ -39,7 +40,7 @@ async def through(door: Cutter, url: str) -> AsyncIterator[tuple[World, Store]]:
     """A world on the database itself, and a store that reaches it through the door."""
     await migrate(url)
     clock = Clock()
-    world = World(url, await open_store(url, policy=POLICY, clock=clock), clock, POLICY)
+    world = World(url, await open_store(url, policy=POLICY, clock=clock), clock, POLICY, Place(url=url))
     await world.declare(profile("p1"), profile("p2"))
     await world.offer("visit")
     store = await open_store(door.url(str(conninfo_to_dict(url)["dbname"])), policy=PATIENT, clock=clock)

@@ -19,6 +19,7 @@ from leasekeeper.stores.sql.store import SqlStore
 from leasekeeper.stores.sqlite import engine, file_watch, waiters
 from leasekeeper.stores.sqlite.inline_writes import InlineWrites
 from leasekeeper.stores.sqlite.waiters import Waiters
+from tests.conformance.places import Place
 from tests.conformance.world import POLICY, Clock, World, account, end, fleet, profile, spec
 
 _LISTENERS = (
@@ -31,7 +32,7 @@ async def forget_a_wake_up(url: str) -> None:
     clock = Clock()
     store = await open_store(url, policy=POLICY, clock=clock)
     assert isinstance(store, SqlStore)
-    world = World(url, store, clock, POLICY)
+    world = World(url, store, clock, POLICY, Place(url=url))
     try:
         await world.declare(account(routing=Routing.ACCOUNT), *(profile(f"p{n}") for n in range(3)))
         await world.offer("visit")

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from leasekeeper.cli.config_option import config_option
+from leasekeeper.cli.config_option import config_option, token_option
 from leasekeeper.cli.exit_codes import EXIT_CODES, fail
 from leasekeeper.errors import nearest
 
@@ -137,9 +137,11 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 @click.option(
     "--store",
     metavar="URL",
-    help="Where leases and jobs live: sqlite:///FILE or postgresql://…  [default: $LEASEKEEPER_STORE, "
+    help="Where leases and jobs live: sqlite:///FILE, postgresql://… or the https://… of a server  "
+    "[default: $LEASEKEEPER_STORE, "
     "the settings file, sqlite:///leasekeeper.db]",
 )
+@token_option
 @config_option
 @click.option(
     "--version",

@@ -1,6 +1,6 @@
-"""`--config FILE`: which settings file counts for one command, its child processes included.
+"""`--config FILE` and `--token TEXT`: the settings file and the token of one command, its child processes included.
 
-Stands apart from the other shared options because the top of the tree has it too, and must stay light.
+Stand apart from the other shared options because the top of the tree has them too, and must stay light.
 """
 
 import os
@@ -13,6 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # As in settings_file.py, which `--help` must not import.
 VARIABLE = "LEASEKEEPER_CONFIG"
+TOKEN_VARIABLE = "LEASEKEEPER_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def config_option(command: F) -> F:
@@ -21,21 +22,37 @@ def config_option(command: F) -> F:
         "--config",
         metavar="FILE",
         expose_value=False,
-        callback=_use,
+        callback=_setting(VARIABLE),
         help="The settings file.  [default: $LEASEKEEPER_CONFIG, leasekeeper.toml beside the SQLite file or here]",
     )(command)
 
 
-def _use(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is None or ctx.resilient_parsing:
-        return
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = value
+def token_option(command: F) -> F:
+    """--token, here or before the command, for a store behind a server."""
+    return click.option(
+        "--token",
+        metavar="TEXT",
+        expose_value=False,
+        callback=_setting(TOKEN_VARIABLE),
+        help="The token for a server's store; others on this machine may see it: prefer $LEASEKEEPER_TOKEN.",
+    )(command)
 
-    def restore() -> None:
-        if before is None:
-            os.environ.pop(VARIABLE, None)
-        else:
-            os.environ[VARIABLE] = before
 
-    ctx.call_on_close(restore)
+def _setting(variable: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    """A callback that sets an environment variable for as long as the command runs."""
+
+    def use(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value is None or ctx.resilient_parsing:
+            return
+        before = os.environ.get(variable)
+        os.environ[variable] = value
+
+        def restore() -> None:
+            if before is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = before
+
+        ctx.call_on_close(restore)
+
+    return use

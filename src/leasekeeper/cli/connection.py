@@ -39,7 +39,7 @@ def with_store(
     policy = replace(config.policy, strict_tasks=strict_tasks or config.policy.strict_tasks)
 
     async def run() -> T:
-        store = await open_store(config.store, policy=policy)
+        store = await open_store(config.store, policy=policy, token=config.token)
         try:
             return await work(store)
         finally:

@@ -57,7 +57,9 @@ async def visit(store: "Store", config: "Config", profile: str, url: str | None)
     purpose = await _announce(store, profile)
     stop = Shutdown(config.browsers.stop_grace)
     stop.listen()
-    heartbeat = Heartbeat(lambda: open_store(config.store, policy=config.policy), config.policy.timing)
+    heartbeat = Heartbeat(
+        lambda: open_store(config.store, policy=config.policy, token=config.token), config.policy.timing
+    )
     try:
         run = await run_manually(
             store,

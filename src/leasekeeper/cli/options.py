@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from leasekeeper.cli.config_option import config_option
+from leasekeeper.cli.config_option import config_option, token_option
 from leasekeeper.lists import LISTS, MAX_IN_PAGE
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,13 +47,13 @@ def noun(name: str, text: str) -> Noun:
 
 
 def store_option(command: F) -> F:
-    """--store and --config, here or before the command."""
+    """--store, --token and --config, here or before the command."""
     return click.option(
         "--store",
         metavar="URL",
         callback=lambda ctx, _, value: value if value is not None else ctx.find_root().obj,
         help="Where leases and jobs live; may also stand before the command.",
-    )(config_option(command))
+    )(token_option(config_option(command)))
 
 
 def output(command: F) -> F:

@@ -85,9 +85,10 @@ class Installation:
             if kind == "sqlite" and not exists(Path(place)):
                 todo = "Make it: 'leasekeeper apply FLEET_FILE' or 'leasekeeper up TASKS'."
                 return warn(f"there is no store at {place} yet", todo, kind=kind, location=place)
-            self._info = info = await inspect(self.config.store)
+            self._info = info = await inspect(self.config.store, token=self.config.token)
             if info.schema == info.newest_schema:
-                self._store = await self.opening(self.config.store, policy=self.config.policy)
+                token = {"token": self.config.token} if kind == "http" else {}
+                self._store = await self.opening(self.config.store, policy=self.config.policy, **token)
         except LeasekeeperError as error:
             return fail(error.message, _STORE_ADVICE, code=error.code)
         return ok(f"{info.detail}, at {info.location}", kind=info.kind, location=info.location, detail=info.detail)

@@ -53,7 +53,7 @@ async def work(
     """
     config = config_of(app, store)
     stop = stop or Shutdown(config.browsers.stop_grace)
-    opened = await open_store(config.store, policy=config.policy)
+    opened = await open_store(config.store, policy=config.policy, token=config.token)
     try:
         sender = await sender_of(opened, config) if sweep else None
         worker = Worker(
@@ -61,7 +61,7 @@ async def work(
             opened,
             config,
             options,
-            open_store=lambda: open_store(config.store, policy=config.policy),
+            open_store=lambda: open_store(config.store, policy=config.policy, token=config.token),
             stop=stop,
         )
         stop.listen()

@@ -4,6 +4,7 @@ problems. Knows no noun: those are in `routes/`.
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -14,9 +15,8 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as Mounted
 from starlette.types import ASGIApp
 
-from leasekeeper.core.tokens import Needs, Reach, denial
+from leasekeeper.core.tokens import Needs, Reach, denial, has_scope
 from leasekeeper.errors import (
-    AccessDenied,
     BodyTooLarge,
     InputError,
     LeasekeeperError,
@@ -25,6 +25,8 @@ from leasekeeper.errors import (
     Problem,
 )
 from leasekeeper.service.auth import bearer
+from leasekeeper.service.guards import Guards
+from leasekeeper.service.permissions import refuse
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.routes import ROUTES
 from leasekeeper.service.routing import JSON, Call, Route
@@ -40,10 +42,11 @@ MAX_BODY_BYTES: Final = 64 * 1024**2
 def make_app(service: Service, routes: Iterable[Route] = ROUTES) -> ASGIApp:
     """The application over one service. Run `service.running()` around it."""
     table = tuple(routes)
-    return Starlette(
+    app = Starlette(
         routes=[_mounted(service, path, [row for row in table if row.path == path]) for path in _paths(table)],
         exception_handlers={HTTPException: _no_such_path},
     )
+    return Guards(app, service.hosts)
 
 
 def _paths(table: Iterable[Route]) -> list[str]:
@@ -77,21 +80,17 @@ async def answer(service: Service, row: Route, request: Request) -> Response:
     if row.needs is not None and not _let_in(service, row, request):
         call.token = await service.auth.identify(bearer(request.headers.get("authorization")))
         # Without the scope nothing is read for the caller.
-        refuse(denial(call.token, Needs(row.needs.scope, Reach.NOTHING)))
+        if not any(has_scope(call.token, scope) for scope in row.also):
+            refuse(denial(call.token, Needs(row.needs.scope, Reach.NOTHING)))
     call.query = read_parameters(row, request)
     call.body = await _read_body(row, request)
     if row.needs is not None and call.token is not None:
         subject = await row.about(call)
         call.record = subject.record
-        refuse(denial(call.token, row.needs, account=subject.account, pool=subject.pool))
+        needs = replace(row.needs, scope=call.token.scopes[0]) if row.also else row.needs
+        refuse(denial(call.token, needs, account=subject.account, pool=subject.pool))
     value = await row.handler(call)
     return value if isinstance(value, Response) else write(row, call, value)
-
-
-def refuse(denied: AccessDenied | None) -> None:
-    """Raise what a token is denied for, if anything."""
-    if denied is not None:
-        raise denied
 
 
 def _let_in(service: Service, row: Route, request: Request) -> bool:
@@ -147,7 +146,8 @@ def write(row: Route, call: Call, value: object) -> Response:
     status = call.status or row.status
     if row.answers is None:
         return Response(None, 204 if status == 200 else status, call.headers)
-    text = json.dumps(encode(value, payload=row.payload), ensure_ascii=False, separators=(",", ":"))
+    # Escaped: half of a surrogate pair, which a payload may hold, has no form in UTF-8.
+    text = json.dumps(encode(value, payload=row.payload), separators=(",", ":"))
     return Response(text, status, call.headers, JSON)
 
 

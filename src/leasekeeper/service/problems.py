@@ -3,11 +3,12 @@
 `code`, `problems` and `data` are those of `wire.errors`: a program in any language gets what `except` gets.
 """
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from leasekeeper.errors import (
     AccessDenied,
@@ -79,7 +80,7 @@ def problem(error: LeasekeeperError) -> dict[str, object]:
     }
 
 
-def problem_response(error: LeasekeeperError) -> JSONResponse:
+def problem_response(error: LeasekeeperError) -> Response:
     """The answer to a call that failed."""
     headers: dict[str, str] = {}
     if isinstance(error, NotAuthenticated):
@@ -90,10 +91,10 @@ def problem_response(error: LeasekeeperError) -> JSONResponse:
         headers["Allow"] = ", ".join(error.allowed or ())
     if isinstance(error, StoreUnavailable):
         headers["Retry-After"] = "1"
-    return JSONResponse(problem(error), status_of(error), headers, MEDIA)
+    return Response(json.dumps(problem(error)), status_of(error), headers, MEDIA)
 
 
-def bug_response(error: Exception) -> JSONResponse:
+def bug_response(error: Exception) -> Response:
     """The answer when the service itself is at fault. What happened goes to the log, not to the caller."""
     _LOG.error("a request failed: this is a bug in Leasekeeper, please report it", exc_info=error)
     body = {
@@ -103,7 +104,7 @@ def bug_response(error: Exception) -> JSONResponse:
         "detail": "this is a bug in Leasekeeper; the log of the server says where",
         "code": BUG,
     }
-    return JSONResponse(body, 500, None, MEDIA)
+    return Response(json.dumps(body), 500, None, MEDIA)
 
 
 def error_of(answer: Mapping[str, Any]) -> LeasekeeperError:

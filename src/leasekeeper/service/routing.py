@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
-from leasekeeper.core.tokens import ApiToken, Needs
+from leasekeeper.core.tokens import ApiToken, Needs, Scope
 from leasekeeper.wire.kinds import Kind
 
 if TYPE_CHECKING:
@@ -97,5 +97,7 @@ class Route:
     tag: str = ""
     # With the setting `metrics_open`, callers on this machine need no token.
     open_to_this_machine: bool = False
+    # Scopes that are enough instead for some of the calls: which one is needed is in the body, and checked with it.
+    also: tuple[Scope, ...] = ()
     # Payloads of jobs are part of the answer.
     payload: bool = False

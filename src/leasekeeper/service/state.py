@@ -2,28 +2,29 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from leasekeeper.config import Config
 from leasekeeper.ports import Store
 from leasekeeper.service.auth import Authenticator
+from leasekeeper.service.permissions import Permissions
 from leasekeeper.service.signals import Signals
 
 
-@dataclass(slots=True)
 class Service:
-    """The service around one open store. Whoever opened the store closes it."""
+    """The service around one open store. Whoever opened the store closes it.
 
-    store: Store
-    config: Config
-    # Names that a browser or a proxy may call this server by, besides addresses and this machine's own names.
-    hosts: tuple[str, ...] = ()
-    auth: Authenticator = field(init=False)
-    signals: Signals = field(init=False)
+    `hosts` are names that a browser or a proxy may call this server by, besides addresses and this machine's own names.
+    """
 
-    def __post_init__(self) -> None:
-        self.auth = Authenticator(self.store)
-        self.signals = Signals(self.store, self.config)
+    def __init__(
+        self, store: Store, config: Config, *, hosts: tuple[str, ...] = (), auth: Authenticator | None = None
+    ) -> None:
+        self.store = store
+        self.config = config
+        self.hosts = hosts
+        self.auth = auth or Authenticator(store)
+        self.permissions = Permissions(store)
+        self.signals = Signals(store, config)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

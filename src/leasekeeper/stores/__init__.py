@@ -1,4 +1,7 @@
-"""Stores by URL: `sqlite:///FILE` or `postgresql://…`. Each store is imported when its URL is opened."""
+"""Stores by URL: `sqlite:///FILE`, `postgresql://…` or the `https://…` of a server.
+
+Each store is imported when its URL is opened.
+"""
 
 import re
 from collections.abc import Callable
@@ -19,11 +22,18 @@ def _same(real: datetime) -> datetime:
     return real
 
 
-async def open_store(url: str, *, policy: Policy | None = None, clock: Callable[[datetime], datetime] = _same) -> Store:
+async def open_store(
+    url: str,
+    *,
+    policy: Policy | None = None,
+    clock: Callable[[datetime], datetime] = _same,
+    token: str = "",
+) -> Store:
     """Open the store behind a URL and check its schema.
 
-    An SQLite file is created and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. `clock`
-    maps the store's real time to the time it acts on: for tests that move time.
+    An SQLite file is created and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. A server
+    (`https://…`) is called with `token`; its clock and its policy are its own. `clock` maps the store's real time to
+    the time it acts on: for tests that move time.
     """
     kind, place = split(url)
     policy = policy or Policy()
@@ -38,6 +48,10 @@ async def open_store(url: str, *, policy: Policy | None = None, clock: Callable[
             await engine.close()
             raise
         return SqlStore(engine, policy)
+    if kind == "http":
+        from leasekeeper.stores.http import open_http
+
+        return await open_http(place, token, policy)
     return await _open_postgres(place, policy, clock)
 
 
@@ -63,14 +77,24 @@ async def migrate(url: str) -> StoreInfo:
             return await store.check()
         finally:
             await store.close()
+    if kind == "http":
+        raise InputError(
+            "nothing was migrated", [Problem("store", "a server's store is migrated where the server runs, by its URL")]
+        )
     from leasekeeper.stores.postgres.schema import migrate_url
 
     return await migrate_url(place)
 
 
-async def inspect(url: str) -> StoreInfo:
+async def inspect(url: str, *, token: str = "") -> StoreInfo:
     """Kind, location, schema and clock of the store, whatever its schema."""
     kind, place = split(url)
+    if kind == "http":
+        store = await open_store(url, token=token)
+        try:
+            return await store.check()
+        finally:
+            await store.close()
     if kind == "sqlite":
         from leasekeeper.stores.sqlite.inspect import inspect_file
 
@@ -99,13 +123,39 @@ def split(url: str) -> tuple[str, str]:
                 [Problem("store", "a password has to be written with %40 for @, %2F for /, %3F for ?, %23 for #")],
             )
         return "postgres", url
+    if separator and scheme in ("http", "https") and rest:
+        return "http", _checked(url)
     shown = f"{scheme}://…" if separator else "it"
     raise InputError(
         "the store's URL is not usable",
         [
             Problem(
                 "store",
-                f"{shown} must be sqlite:///relative.db, sqlite:////absolute/path.db or postgresql://…",
+                f"{shown} must be sqlite:///relative.db, sqlite:////absolute/path.db, postgresql://… or https://…",
             )
         ],
     )
+
+
+def _checked(url: str) -> str:
+    """The URL of a server. Its token would travel readable over plain HTTP, and a password in it is not used."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    problem = None
+    if parts.username or parts.password or parts.query or parts.fragment:
+        problem = "a server's URL has no user, password, query or fragment: give the token apart"
+    elif parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+        problem = "a server of another machine needs https://: its token would be readable on the way"
+    if problem:
+        raise InputError("the store's URL is not usable", [Problem("store", problem)])
+    return url.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    import ipaddress
+
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -23,6 +23,7 @@ from leasekeeper.wire.records import DRAFT, at
 
 T = TypeVar("T")
 VERSION: Final = 1
+_MAX_INTEGER: Final = 2**63 - 1
 _MAX_SECONDS: Final = timedelta.max.total_seconds()
 
 
@@ -39,11 +40,13 @@ class _Text(Scalar):
 
 
 class _Integer(Scalar):
-    rule = "a whole number"
+    rule = "a whole number of at most 64 bits"
 
     def parse(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise mistyped(self.rule, value)
+        if not -_MAX_INTEGER - 1 <= value <= _MAX_INTEGER:
+            raise Wrong(f"must be {self.rule}")
         return value
 
     def schema(self) -> dict[str, Any]:

@@ -2,7 +2,17 @@
 
 from typing import Final
 
-from leasekeeper.service.routes import evidence, health, live, metrics
+from leasekeeper.service.routes import deciding, evidence, health, live, metrics, records, reference, store, work
 from leasekeeper.service.routing import Route
 
-ROUTES: Final[tuple[Route, ...]] = (*evidence.ROUTES, *health.ROUTES, *live.ROUTES, *metrics.ROUTES)
+ROUTES: Final[tuple[Route, ...]] = (
+    *health.ROUTES,
+    *reference.ROUTES,
+    *live.ROUTES,
+    *metrics.ROUTES,
+    *work.ROUTES,
+    *records.ROUTES,
+    *evidence.ROUTES,
+    *deciding.ROUTES,
+    *store.ROUTES,
+)

@@ -1,0 +1,121 @@
+"""What is checked of every request before it is routed: its host, where a browser sent it from, the size of its
+headers, and how often its sender failed to authenticate. Pure ASGI, so that streams pass through untouched.
+"""
+
+import ipaddress
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from leasekeeper.errors import CrossSiteRequest, HostNotAllowed, LeasekeeperError, RequestRefused, TooManyRequests
+from leasekeeper.service.problems import problem_response
+
+MAX_HEADERS: Final = 100
+MAX_HEADER_BYTES: Final = 32 * 1024
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+MAX_FAILURES: Final = 20
+FAILURE_SECONDS: Final = 60.0
+MAX_SENDERS: Final = 10_000
+
+# A page of ours loads nothing from elsewhere, and is shown in no frame.
+SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+class FailureCount:
+    """How often each address failed to authenticate lately. Forgets the oldest when there are too many."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._failures: dict[str, tuple[float, int]] = {}
+
+    def wait_seconds(self, sender: str) -> int | None:
+        """How long the sender has to wait; None: it may call."""
+        since, failed = self._failures.get(sender, (0.0, 0))
+        left = since + FAILURE_SECONDS - self._now()
+        if left <= 0:
+            self._failures.pop(sender, None)
+            return None
+        return int(left) + 1 if failed >= MAX_FAILURES else None
+
+    def failed(self, sender: str) -> None:
+        since, failed = self._failures.get(sender, (self._now(), 0))
+        if len(self._failures) >= MAX_SENDERS:
+            self._failures.pop(next(iter(self._failures)))
+        self._failures[sender] = (since, failed + 1)
+
+
+class Guards:
+    """The application behind its guards."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+        self._failures = FailureCount()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sender = scope["client"][0] if scope.get("client") else ""
+
+        async def guarded_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if message["status"] == 401:
+                    self._failures.failed(sender)
+                given = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *((name, value) for name, value in SECURITY_HEADERS if name not in given),
+                ]
+            await send(message)
+
+        refused = self._refusal(scope, sender)
+        if refused is not None:
+            await problem_response(refused)(scope, receive, guarded_send)
+            return
+        await self._app(scope, receive, guarded_send)
+
+    def _refusal(self, scope: Scope, sender: str) -> LeasekeeperError | None:
+        raw = scope["headers"]
+        if len(raw) > MAX_HEADERS or sum(len(name) + len(value) for name, value in raw) > MAX_HEADER_BYTES:
+            return RequestRefused(f"the headers are more than {MAX_HEADERS}, or than {MAX_HEADER_BYTES:,} bytes")
+        headers = Headers(scope=scope)
+        if not self._knows(headers.get("host", "")):
+            return HostNotAllowed("this server does not go by that name: allow it where the server is started")
+        if scope["method"] not in SAFE and not self._is_own(headers):
+            return CrossSiteRequest("a page of another site sent this request; nothing was done")
+        if headers.get("authorization") is not None:
+            wait = self._failures.wait_seconds(sender)
+            if wait is not None:
+                return TooManyRequests(
+                    f"too many calls with a wrong token came from here: wait {wait} s", retry_after_seconds=wait
+                )
+        return None
+
+    def _knows(self, host: str) -> bool:
+        """Whether the server goes by this name. An address cannot be made to mean another machine, a name can."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            ipaddress.ip_address(name)
+        except ValueError:
+            return host.partition(":")[0].lower() in self._hosts
+        return True
+
+    def _is_own(self, headers: Headers) -> bool:
+        """Whether no browser sent this, or one that shows a page of this server."""
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return False
+        origin = headers.get("origin")
+        return origin is None or urlsplit(origin).netloc == headers.get("host", "")

@@ -1,0 +1,105 @@
+"""The store itself over HTTP: one route for each operation of the port, for remote workers (`stores/http`).
+
+Leases of a caller are granted to `TOKEN_ID/INCARNATION`: so a call under a lease is known to come from its holder. The
+caller sees its own incarnations as it sent them.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.secrets import LeaseSecret
+from leasekeeper.core.tokens import OPERATIONS, ApiToken, Needs, Reach, Scope, bound_incarnation
+from leasekeeper.encryption import open_lease_secret
+from leasekeeper.errors import NotAuthenticated, SecretKeyMissing
+from leasekeeper.ports import Grant, HandedOver, StoreInfo
+from leasekeeper.service.permissions import bind, is_housekeeper
+from leasekeeper.service.routing import JSON, Body, Call, Route
+from leasekeeper.threads import run_in_thread
+from leasekeeper.wire.operations import Operation, StoreCall, operations, read_call
+from leasekeeper.wire.shapes import to_document
+
+# A long poll ends by itself before proxies on the way give up on it.
+LONGEST_WAIT: Final = timedelta(seconds=25)
+
+
+async def perform(operation: Operation, call: Call) -> Response:
+    """Check, call the store, write the answer."""
+    asked: StoreCall = call.body
+    token = call.token
+    if token is None:
+        raise NotAuthenticated("the call has no token")
+    await call.service.permissions.check(token, operation.name, asked.arguments)
+    arguments = bind(token, asked.arguments)
+    if operation.name == "wait":
+        arguments["timeout"] = min(arguments["timeout"], LONGEST_WAIT)
+    value = await getattr(call.service.store, operation.name)(**arguments)
+    value = await _for_caller(call, token, operation.name, value)
+    text = json.dumps(to_document(value), separators=(",", ":"))
+    own = bound_incarnation(token, "")
+    return Response(text.replace(f'"incarnation":"{own}', '"incarnation":"'), 200, None, JSON)
+
+
+async def _for_caller(call: Call, token: ApiToken, name: str, value: Any) -> Any:
+    """The answer as this caller may see it."""
+    for grant in _grants(value):
+        call.service.permissions.remember(grant.lease.lease_id, grant.lease.incarnation)
+    match name:
+        case "unresolved" if not is_housekeeper(token):
+            own = bound_incarnation(token, "")
+            return [lease for lease in value if isinstance(lease, Lease) and lease.incarnation.startswith(own)]
+        case "lease_secrets":
+            return [await _opened(call, secret) for secret in value]
+        case "check":
+            info: StoreInfo = value
+            return replace(info, location="", detail=f"{info.kind} behind the server; {info.detail}")
+        case _:
+            return value
+
+
+def _grants(value: Any) -> Iterable[Grant]:
+    match value:
+        case Grant():
+            return [value]
+        case HandedOver(grant=Grant() as grant):
+            return [grant]
+        case [Grant(), *_]:
+            grants: list[Grant] = value
+            return grants
+        case _:
+            return []
+
+
+async def _opened(call: Call, secret: LeaseSecret) -> LeaseSecret:
+    """A secret in plain, if this server has a key. Without one the caller gets what its own key may open."""
+    if secret.sealed is None:
+        return secret
+    try:
+        value = await run_in_thread(open_lease_secret, secret, call.service.config.secrets)
+    except SecretKeyMissing:
+        return secret
+    return LeaseSecret(name=secret.name, value=value)
+
+
+def _route(operation: Operation) -> Route:
+    # What the call is about is checked by `perform`, which knows each operation's arguments.
+    return Route(
+        method="POST",
+        path=f"/v1/store/{operation.name}",
+        summary=operation.doc,
+        handler=partial(perform, operation),
+        needs=Needs(OPERATIONS[operation.name].scope, Reach.NOTHING),
+        also=(Scope.REVIEW,) if operation.name in ("decide", "acquire") else (),
+        body=Body(partial(read_call, operation), operation.schema),
+        answers={"type": "object", "required": ["version", "value"]},
+        tag="store",
+    )
+
+
+ROUTES: Final = tuple(_route(operation) for operation in operations().values())

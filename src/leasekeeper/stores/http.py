@@ -1,0 +1,223 @@
+"""The store behind a server, over HTTP: the same operations with a URL and a token, and no database password.
+
+Every operation is one POST. A call whose answer did not come is sent again with its request id, and the server answers
+as it did the first time. A timeout is shorter than a holder's deadline, so that silence costs no lease.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from inspect import signature
+from typing import Any, Final, cast
+
+import httpx2
+
+from leasekeeper.core.policy import Policy
+from leasekeeper.core.settle import Ending
+from leasekeeper.errors import InputError, LeasekeeperError, NotAuthenticated, Problem, StoreError, StoreUnavailable
+from leasekeeper.ports import Grant, HandedOver, Store, StoreInfo
+from leasekeeper.stores.sql.codec import check_structure
+from leasekeeper.wire import error_from_json
+from leasekeeper.wire.operations import Operation, operations
+from leasekeeper.wire.shapes import VERSION
+
+MAX_CONNECTIONS: Final = 100
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+# Statuses of a server, or of a proxy before it, that cannot answer now.
+AWAY: Final = frozenset({502, 503, 504})
+# Whoever is granted something by these has to give it back if the answer does not reach the caller.
+_GRANTING: Final = frozenset({"claim", "acquire", "hand_over"})
+
+
+class HttpStore:
+    """One client of a server. The operations of the port are made from its signatures: see `open_http`."""
+
+    def __init__(self, url: str, token: str, policy: Policy) -> None:
+        self._url = url.rstrip("/")
+        self._timeout = policy.store_timeout.total_seconds()
+        self._client = httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_CONNECTIONS),
+            timeout=self._timeout,
+            verify=self._url.startswith("https:"),  # certificates take long to load, and plain HTTP has none
+            trust_env=self._url.startswith("https:"),
+        )
+        self._prefix = os.urandom(8).hex()
+        self._calls = 0
+        self._undo: set[asyncio.Task[None]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        operation = operations().get(name)
+        if operation is None:
+            raise AttributeError(f"a store has no operation {name}")
+        return partial(self._perform, operation, _SIGNATURES[name])
+
+    async def close(self) -> None:
+        """Finish giving back, and close the connections. Leases stay live until they are released or expire."""
+        if self._undo:
+            await asyncio.wait(self._undo, timeout=self._timeout)
+        await self._client.aclose()
+
+    async def _perform(self, operation: Operation, form: Any, *positional: Any, **named: Any) -> Any:
+        arguments = form.bind(*positional, **named).arguments
+        if operation.name not in _GRANTING:
+            return await self._call(operation, arguments)
+        asking = asyncio.ensure_future(self._call(operation, arguments))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            undo = asyncio.ensure_future(self._give_back(asking))
+            self._undo.add(undo)
+            undo.add_done_callback(self._undo.discard)
+            raise
+
+    async def _give_back(self, asking: "asyncio.Future[Any]") -> None:
+        """The caller is gone, and does not know what it was granted: its jobs take their places again."""
+        with suppress(LeasekeeperError):
+            answer = await asking
+            refs = [grant.lease.ref for grant in _granted(answer)]
+            if refs:
+                endings = [Ending(ref=ref, not_started=True) for ref in refs]
+                await self._call(operations()["settle"], {"endings": endings})
+
+    async def _call(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
+        self._calls += 1
+        content = _content(operation, f"{self._prefix}-{self._calls}", arguments)
+        document = await self._until_answered(operation.name, content, _longer(operation.name, arguments))
+        value = operation.read_answer(arguments, document)
+        return replace(value, kind="http", location=self._url) if isinstance(value, StoreInfo) else value
+
+    async def _until_answered(self, name: str, content: bytes, waits: float) -> object:
+        """Send the call until it is answered, at most for twice the timeout: a holder's deadline is later than that."""
+        give_up_at = time.monotonic() + waits + 2 * self._timeout
+        pause, again = FIRST_PAUSE, False
+        while True:
+            left = give_up_at - time.monotonic()
+            timeout = min(self._timeout + waits, max(left, 0.001))
+            try:
+                answer = await self._client.post(
+                    f"{self._url}/v1/store/{name}",
+                    content=content,
+                    headers={"Leasekeeper-Retry": "1"} if again else {},
+                    timeout=timeout,
+                )
+            except (httpx2.TransportError, OSError) as error:
+                fault: LeasekeeperError = self._away(error)
+            except RuntimeError:
+                raise StoreUnavailable("the store is closed") from None
+            else:
+                if answer.status_code not in AWAY:
+                    return self._document(answer)
+                fault = self._error(answer)
+            if time.monotonic() + pause >= give_up_at:
+                raise fault
+            await asyncio.sleep(pause)
+            pause, again = min(pause * 2, LONGEST_PAUSE), True
+
+    def _away(self, error: Exception) -> StoreUnavailable:
+        return StoreUnavailable(f"no response from {self._url}: {type(error).__name__} {error}".rstrip())
+
+    def _document(self, answer: httpx2.Response) -> object:
+        if answer.status_code != 200:
+            raise self._error(answer)
+        try:
+            return json.loads(answer.content)
+        except ValueError:
+            raise StoreError(f"{self._url} does not answer as a Leasekeeper server does") from None
+
+    def _error(self, answer: httpx2.Response) -> LeasekeeperError:
+        """The error in an answer; of an answer that is no problem of ours, what can be said of it."""
+        try:
+            problem = json.loads(answer.content)
+            if isinstance(problem, dict) and isinstance(problem.get("code"), str):
+                return error_from_json({**problem, "message": problem.get("detail", "")})
+        except (ValueError, LeasekeeperError):
+            pass
+        message = f"{self._url} answers with HTTP {answer.status_code}, and not as a Leasekeeper server does"
+        if answer.status_code in AWAY:
+            return StoreUnavailable(message)
+        return NotAuthenticated(message) if answer.status_code == 401 else StoreError(message)
+
+
+_SIGNATURES: Final = {
+    name: each.replace(parameters=list(each.parameters.values())[1:])
+    for name, each in ((name, signature(getattr(Store, name))) for name in operations())
+}
+
+
+def _check_structures(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise InputError for what other stores refuse too, and what would look different after its way."""
+    problems = []
+    for where, value in _structures(name, arguments):
+        try:
+            check_structure(value)
+        except (TypeError, ValueError) as error:
+            problems.append(Problem(where, f"cannot be kept as JSON: {error}"))
+    if problems:
+        raise InputError(f"{name} was not called", problems)
+
+
+def _structures(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """The parts of a call that may hold any JSON."""
+    match name:
+        case "settle" | "hand_over":
+            endings = arguments["endings"] if name == "settle" else [arguments["ending"]]
+            for number, ending in enumerate(endings):
+                for part in ("output", "evidence", "actual", "timings"):
+                    yield f"endings[{number}].{part}", getattr(ending, part)
+        case "submit":
+            for number, spec in enumerate(arguments["specs"]):
+                yield f"jobs[{number}].payload", spec.payload
+        case "resolve":
+            for number, each in enumerate(arguments["resolutions"]):
+                yield f"resolutions[{number}].facts.evidence", each.facts.evidence
+        case "record":
+            yield "data", arguments["event"].data
+
+
+def _content(operation: Operation, request_id: str, arguments: Mapping[str, Any]) -> bytes:
+    """The call as JSON. Raises InputError if an argument has no form there."""
+    _check_structures(operation.name, arguments)
+    try:
+        body = {"version": VERSION, "request_id": request_id, "arguments": operation.write(arguments)}
+        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = Problem("arguments", f"cannot be kept as JSON: {error}")
+        raise InputError(f"{operation.name} was not called", [problem]) from None
+
+
+def _granted(answer: Any) -> list[Grant]:
+    match answer:
+        case Grant():
+            return [answer]
+        case HandedOver(grant=Grant() as grant):
+            return [grant]
+        case list():
+            return [each for each in answer if isinstance(each, Grant)]
+        case _:
+            return []
+
+
+def _longer(name: str, arguments: Mapping[str, Any]) -> float:
+    """How long the server may take on purpose."""
+    timeout: timedelta = arguments.get("timeout", timedelta(0)) if name == "wait" else timedelta(0)
+    return max(0.0, timeout.total_seconds())
+
+
+async def open_http(url: str, token: str, policy: Policy) -> Store:
+    """Connect to a server, and check that it answers and knows the token."""
+    opened = HttpStore(url, token, policy)
+    store = cast(Store, opened)
+    try:
+        await store.check()
+    except BaseException:
+        await opened.close()
+        raise
+    return store

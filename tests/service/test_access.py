@@ -1,0 +1,155 @@
+"""Every route against every kind of token that must not pass, generated from the route table; and the guards."""
+
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import pytest
+
+from leasekeeper.core.tokens import Reach, Scope, token_text
+from leasekeeper.service import guards
+from leasekeeper.service.guards import FailureCount
+from leasekeeper.service.routes import ROUTES
+from leasekeeper.service.routing import Route
+from tests.serving import Served, ServerThread
+
+GUARDED = [row for row in ROUTES if row.needs is not None]
+FLEET = {"accounts": {"shop": {}, "other": {}}, "profiles": {"p1": {"account": "shop"}, "p2": {"account": "other"}}}
+
+
+def name(row: Route) -> str:
+    return f"{row.method} {row.path}"
+
+
+def call(served: Served, row: Route, token: str | None, **more: Any) -> httpx2.Response:
+    """The call with this token, on a record that need not be there."""
+    path = row.path.replace("{id}", "p2")
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    body: dict[str, Any] = {} if row.body is None else {"json": {}}
+    with httpx2.Client() as client:
+        return client.request(row.method, served.url + path, headers={**headers, **more}, **body)
+
+
+@pytest.fixture(scope="module")
+def shop(server: ServerThread, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One served store for all calls that are refused."""
+    served = server.serve(f"sqlite:///{tmp_path_factory.mktemp('access')}/leasekeeper.db")
+    applied = httpx2.put(f"{served.url}/v1/fleet", headers=served.headers, json=FLEET)
+    assert applied.status_code == 200, applied.text
+    yield served
+    served.close()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "MAX_FAILURES", 1_000_000)
+
+
+@pytest.fixture(scope="module")
+def tokens(shop: Served) -> dict[str, str]:
+    """Tokens of every kind."""
+    made = {scope.value: shop.new_token(scope.value) for scope in Scope}
+    made["expired"] = shop.new_token("admin", expires_after=timedelta(microseconds=1))
+    made["restricted"] = shop.new_token("admin", accounts=["shop"])
+    return made
+
+
+@pytest.mark.parametrize("row", GUARDED, ids=name)
+def test_no_route_is_open_without_a_valid_token(shop: Served, tokens: dict[str, str], row: Route) -> None:
+    unknown = token_text("nobodynobody", bytes(32))
+    for token in (None, "nonsense", unknown, tokens["read"][:-1] + "x", tokens["expired"]):
+        answer = call(shop, row, token)
+        assert answer.status_code == 401, (token, answer.text)
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("row", GUARDED, ids=name)
+def test_no_route_takes_a_token_without_its_scope(shop: Served, tokens: dict[str, str], row: Route) -> None:
+    assert row.needs is not None
+    for scope in Scope:
+        if scope in (row.needs.scope, Scope.ADMIN, *row.also):
+            continue
+        answer = call(shop, row, tokens[scope.value])
+        assert answer.status_code == 403, (scope, answer.text)
+        assert answer.json()["code"] == "SCOPE_MISSING"
+
+
+# What these touch is in their body, which is checked there: see the tests of the store's routes and of submitting.
+BY_BODY = [row for row in GUARDED if row.needs is not None and row.needs.reach is Reach.NOTHING]
+
+
+@pytest.mark.parametrize("row", [row for row in GUARDED if row not in BY_BODY], ids=name)
+def test_no_route_lets_a_token_of_another_account_in(shop: Served, tokens: dict[str, str], row: Route) -> None:
+    """`p2` is a profile of the other account, or no record at all."""
+    answer = call(shop, row, tokens["restricted"])
+    if row.method == "GET":
+        assert answer.status_code in (403, 404), answer.text
+    else:
+        assert answer.status_code in (400, 403), answer.text
+        if row.body is not None and answer.status_code == 400:
+            fixed = {"name": "x", "scopes": ["read"]} if row.path == "/v1/tokens" else {"note": "why"}
+            body = FLEET if row.path == "/v1/fleet" else fixed
+            headers = {"Authorization": f"Bearer {tokens['restricted']}"}
+            path = row.path.replace("{id}", "p2")
+            again = httpx2.request(row.method, shop.url + path, headers=headers, json=body)
+            assert again.status_code == 403, again.text
+
+
+def test_a_restricted_token_submits_for_its_own_account_alone(shop: Served, tokens: dict[str, str]) -> None:
+    headers = {"Authorization": f"Bearer {tokens['restricted']}"}
+    own = httpx2.post(f"{shop.url}/v1/jobs", headers=headers, json={"task": "visit", "account_id": "shop"})
+    assert own.status_code == 201, own.text
+    for job in ({"task": "visit", "account_id": "other"}, {"task": "visit", "profile_id": "p2"}):
+        other = httpx2.post(f"{shop.url}/v1/jobs", headers=headers, json=job)
+        assert other.status_code == 403, other.text
+        assert other.json()["code"] == "ACCOUNT_NOT_ALLOWED"
+    listed = httpx2.get(f"{shop.url}/v1/jobs?account_id=shop", headers=headers)
+    assert listed.status_code == 200
+    assert httpx2.get(f"{shop.url}/v1/jobs", headers=headers).status_code == 403
+
+
+def test_another_host_and_another_site_are_refused(shop: Served) -> None:
+    row = next(row for row in ROUTES if row.method == "POST" and row.path == "/v1/jobs")
+    assert call(shop, row, shop.token, Host="evil.example").json()["code"] == "HOST_NOT_ALLOWED"
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        answer = call(shop, row, shop.token, **headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "CROSS_SITE_REQUEST")
+    same = call(shop, row, shop.token, **{"Sec-Fetch-Site": "same-origin"})
+    assert same.json()["code"] == "INVALID_INPUT"
+
+
+def test_too_many_headers_are_refused(shop: Served) -> None:
+    headers = {f"X-{number}": "x" for number in range(guards.MAX_HEADERS)}
+    answer = httpx2.get(f"{shop.url}/healthz", headers=headers)
+    assert answer.json()["code"] == "REQUEST_REFUSED"
+
+
+def test_every_answer_has_the_security_headers(shop: Served) -> None:
+    for path in ("/healthz", "/docs", "/nowhere", "/v1/jobs"):
+        headers = httpx2.get(shop.url + path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_whoever_fails_to_authenticate_too_often_has_to_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "MAX_FAILURES", 3)
+    url = f"{served.url}/v1/stats"
+    codes = [httpx2.get(url, headers={"Authorization": "Bearer wrong"}).status_code for _ in range(5)]
+    assert codes == [401, 401, 401, 429, 429]
+    answer = httpx2.get(url, headers=served.headers)
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) >= 1
+    assert httpx2.get(f"{served.url}/healthz").status_code == 200
+
+
+def test_failures_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "MAX_FAILURES", 20)
+    now = [0.0]
+    count = FailureCount(lambda: now[0])
+    for _ in range(20):
+        count.failed("192.0.2.1")
+    assert count.wait_seconds("192.0.2.1") is not None
+    assert count.wait_seconds("192.0.2.2") is None
+    now[0] += guards.FAILURE_SECONDS
+    assert count.wait_seconds("192.0.2.1") is None
