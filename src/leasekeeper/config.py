@@ -27,8 +27,6 @@ _OWN: Final = frozenset({settings_file.VARIABLE, PREFIX + "KEEPER", PREFIX + "DE
 _SWITCH: Final = "0 or 1"
 _LOG = logging.getLogger(__name__)
 _warned: set[str] = set()
-
-
 MAX_DAYS: Final = 36_500.0
 
 
@@ -55,15 +53,14 @@ SETTINGS: Final = (
         "store",
         "sqlite:///leasekeeper.db",
         "URL",
-        "the database of leases and jobs: sqlite:///FILE or postgresql://…; or the https://… of a server",
+        "the database of leases and jobs: sqlite:///FILE, postgresql://… or the https://… of a server",
     ),
     Setting("token", "", "lk_…", "the token for a store that is a server", secret=True),
     Setting(
         "store_timeout",
         15.0,
         "seconds",
-        "timeout of a response of PostgreSQL or of a server, then it is asked again; keep it under half of "
-        "holder_stops_after",
+        "timeout of PostgreSQL or of a server, then it is asked again; keep it under half of holder_stops_after",
         0.1,
     ),
     Setting("lease_ttl", 60.0, "seconds", "a lease without a heartbeat expires after this", 1),

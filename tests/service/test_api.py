@@ -117,7 +117,11 @@ def test_openapi_describes_every_route(api: httpx2.Client) -> None:
     assert "POST /v1/jobs" in api.get("/docs").text
 
 
-@pytest.mark.parametrize("row", [row for row in ROUTES if row.method == "GET" and "{" not in row.path])
+# A stream of events does not end by itself.
+READ = [row for row in ROUTES if row.method == "GET" and "{" not in row.path and row.media != "text/event-stream"]
+
+
+@pytest.mark.parametrize("row", READ, ids=lambda row: row.path)
 def test_every_list_and_read_answers(api: httpx2.Client, row: Any) -> None:
     submit(api)
     assert api.get(row.path).status_code == 200

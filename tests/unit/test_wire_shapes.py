@@ -23,11 +23,13 @@ from tests.unit.records import a_grant, a_job
 
 TYPES = [*port_types(), Why]
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
-LEAF = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXT)
+LEAF = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), TEXT
+)
 JSON = st.recursive(LEAF, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
-    int: st.integers(),
+    int: st.integers(-(2**63), 2**63 - 1),
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     datetime: st.datetimes(timezones=st.just(UTC)),

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from leasekeeper.config import Config
 from leasekeeper.ports import Store
+from leasekeeper.service.answers import Answers
 from leasekeeper.service.auth import Authenticator
 from leasekeeper.service.permissions import Permissions
 from leasekeeper.service.signals import Signals
@@ -25,6 +26,7 @@ class Service:
         self.auth = auth or Authenticator(store)
         self.permissions = Permissions(store)
         self.signals = Signals(store, config)
+        self.answers = Answers()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

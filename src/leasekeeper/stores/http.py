@@ -1,7 +1,8 @@
 """The store behind a server, over HTTP: the same operations with a URL and a token, and no database password.
 
 Every operation is one POST. A call whose answer did not come is sent again with its request id, and the server answers
-as it did the first time. A timeout is shorter than a holder's deadline, so that silence costs no lease.
+as it did the first time. A server that was restarted in between has forgotten that: what it granted then expires. A
+timeout is shorter than a holder's deadline, so that silence costs no lease.
 """
 
 import asyncio
@@ -97,7 +98,7 @@ class HttpStore:
     async def _until_answered(self, name: str, content: bytes, waits: float) -> object:
         """Send the call until it is answered, at most for twice the timeout: a holder's deadline is later than that."""
         give_up_at = time.monotonic() + waits + 2 * self._timeout
-        pause, again = FIRST_PAUSE, False
+        pause = FIRST_PAUSE
         while True:
             left = give_up_at - time.monotonic()
             timeout = min(self._timeout + waits, max(left, 0.001))
@@ -105,7 +106,6 @@ class HttpStore:
                 answer = await self._client.post(
                     f"{self._url}/v1/store/{name}",
                     content=content,
-                    headers={"Leasekeeper-Retry": "1"} if again else {},
                     timeout=timeout,
                 )
             except (httpx2.TransportError, OSError) as error:
@@ -119,7 +119,7 @@ class HttpStore:
             if time.monotonic() + pause >= give_up_at:
                 raise fault
             await asyncio.sleep(pause)
-            pause, again = min(pause * 2, LONGEST_PAUSE), True
+            pause = min(pause * 2, LONGEST_PAUSE)
 
     def _away(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(f"no response from {self._url}: {type(error).__name__} {error}".rstrip())

@@ -1,6 +1,5 @@
 """Decisions of people over HTTP: one route for each in `core.tokens.DECISIONS`, with a note, version-checked."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -14,16 +13,6 @@ from leasekeeper.wire.records import Field, Record
 
 MAX_NOTE: Final = 2_000
 MAX_VERSION: Final = 2**53
-_NOUNS: Final[Mapping[Target, str]] = {
-    Target.PROFILE: "profiles",
-    Target.JOB: "jobs",
-    Target.ACCOUNT: "accounts",
-    Target.LEASE: "leases",
-    Target.WEBHOOK: "webhooks",
-    Target.TOKEN: "tokens",
-    Target.SCHEDULE: "schedules",
-    Target.ENDPOINT: "endpoints",
-}
 _BODY: Final = Record(
     [
         Field(
@@ -80,10 +69,15 @@ async def about(target: Target, action: Action, call: Call) -> Subject:
     return Subject(account=place.account, pool=place.pool)
 
 
+def _noun(target: Target) -> str:
+    """The path of a kind of record."""
+    return "proxies" if target is Target.PROXY else f"{target}s"
+
+
 def _route(target: Target, action: Action, needs: Needs) -> Route:
     return Route(
         method="POST",
-        path=f"/v1/{_NOUNS[target]}/{{id}}/{action}",
+        path=f"/v1/{_noun(target)}/{{id}}/{action}",
         summary=f"Decide about a {target}: {action}.",
         handler=partial(decide, target, action),
         needs=needs,
@@ -91,7 +85,7 @@ def _route(target: Target, action: Action, needs: Needs) -> Route:
         parameters=(_IF_MATCH,),
         body=Body(_read, _BODY.schema),
         answers=Decided,
-        tag=_NOUNS[target],
+        tag=_noun(target),
     )
 
 

@@ -19,6 +19,7 @@ from leasekeeper.core.tokens import OPERATIONS, ApiToken, Needs, Reach, Scope, b
 from leasekeeper.encryption import open_lease_secret
 from leasekeeper.errors import NotAuthenticated, SecretKeyMissing
 from leasekeeper.ports import Grant, HandedOver, StoreInfo
+from leasekeeper.service.answers import REPEATABLE
 from leasekeeper.service.permissions import bind, is_housekeeper
 from leasekeeper.service.routing import JSON, Body, Call, Route
 from leasekeeper.threads import run_in_thread
@@ -36,6 +37,15 @@ async def perform(operation: Operation, call: Call) -> Response:
     if token is None:
         raise NotAuthenticated("the call has no token")
     await call.service.permissions.check(token, operation.name, asked.arguments)
+    work = partial(_answer, operation, call, token, asked)
+    if asked.request_id is None or operation.name in REPEATABLE:
+        return Response(await work(), 200, None, JSON)
+    key = f"{token.token_id}/{operation.name}/{asked.request_id}"
+    return Response(await call.service.answers.once(key, work), 200, None, JSON)
+
+
+async def _answer(operation: Operation, call: Call, token: ApiToken, asked: StoreCall) -> bytes:
+    """Call the store, and write its answer as this caller sees it."""
     arguments = bind(token, asked.arguments)
     if operation.name == "wait":
         arguments["timeout"] = min(arguments["timeout"], LONGEST_WAIT)
@@ -43,7 +53,7 @@ async def perform(operation: Operation, call: Call) -> Response:
     value = await _for_caller(call, token, operation.name, value)
     text = json.dumps(to_document(value), separators=(",", ":"))
     own = bound_incarnation(token, "")
-    return Response(text.replace(f'"incarnation":"{own}', '"incarnation":"'), 200, None, JSON)
+    return text.replace(f'"incarnation":"{own}', '"incarnation":"').encode()
 
 
 async def _for_caller(call: Call, token: ApiToken, name: str, value: Any) -> Any:
