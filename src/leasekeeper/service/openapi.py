@@ -102,7 +102,8 @@ def _parameter(each: Parameter) -> dict[str, Any]:
 
 
 def _responses(row: Route) -> dict[str, Any]:
-    status = str(204 if row.answers is None and row.status == 200 else row.status)
+    silent = row.answers is None and row.media == JSON and row.status == 200
+    status = str(204 if silent else row.status)
     answer: dict[str, Any] = {"description": "Done."}
     if row.media != JSON:
         answer["content"] = {row.media: {"schema": {"type": "string"}}}
@@ -113,7 +114,7 @@ def _responses(row: Route) -> dict[str, Any]:
         responses["200"] = {**answer, "description": "All of them were submitted before."}
     for problem in sorted(_problems(row)):
         responses[str(problem)] = {
-            "description": _TITLES[problem],
+            "description": _TITLES.get(problem, "Refused; nothing was done."),
             "content": {MEDIA: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}},
         }
     return responses
