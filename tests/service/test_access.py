@@ -57,7 +57,7 @@ def tokens(shop: Served) -> dict[str, str]:
 @pytest.mark.parametrize("row", GUARDED, ids=name)
 def test_no_route_is_open_without_a_valid_token(shop: Served, tokens: dict[str, str], row: Route) -> None:
     unknown = token_text("nobodynobody", bytes(32))
-    for token in (None, "nonsense", unknown, tokens["read"][:-1] + "x", tokens["expired"]):
+    for token in (None, "nonsense", unknown, tokens["read"][:-1], tokens["expired"]):
         answer = call(shop, row, token)
         assert answer.status_code == 401, (token, answer.text)
         assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -86,7 +86,9 @@ def test_no_route_lets_a_token_of_another_account_in(shop: Served, tokens: dict[
     if row.method == "GET":
         assert answer.status_code in (403, 404), answer.text
     else:
-        assert answer.status_code in (400, 403), answer.text
+        # A lease that is not there is nobody's: 404 says nothing of another account.
+        expected = (403, 404) if "{lease_id}" in row.path else (400, 403)
+        assert answer.status_code in expected, answer.text
         if row.body is not None and answer.status_code == 400:
             fixed = {"name": "x", "scopes": ["read"]} if row.path == "/v1/tokens" else {"note": "why"}
             body = FLEET if row.path == "/v1/fleet" else fixed
