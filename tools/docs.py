@@ -160,8 +160,14 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("scope", "name", "note", "until, if it ends by itself"),
     ),
     EventType.RESUMED: ("a person resumed what was paused, or the pause ended by itself", ("scope", "name", "note")),
-    EventType.ACCOUNT_PAUSED: ("a person paused an account", ("note", "until, if it ends by itself")),
+    EventType.ACCOUNT_PAUSED: (
+        "an account was paused: by a person, or because it is banned",
+        ("note", "until, if it ends by itself"),
+    ),
     EventType.ACCOUNT_RESUMED: ("a person resumed an account", ("note",)),
+    EventType.ACCOUNT_BAN_CHANGED: (
+        "a run found an account banned, or a person said what is known of a ban", ("ban_status", "from", "note"),
+    ),
     EventType.SCHEDULE_FIRED: (
         "jobs of one time of a schedule were made; not `done`: more follow",
         ("schedule_id", "at", "jobs", "skipped", "done"),

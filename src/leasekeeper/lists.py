@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from leasekeeper.core.accounts import Account, Limit, Proxy
+from leasekeeper.core.accounts import Account, BanStatus, Limit, Proxy
 from leasekeeper.core.alerts import Endpoint, EndpointState
 from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
@@ -100,6 +100,8 @@ _RUN: Final = Filter("run_id", "of this run")
 _WORKER: Final = Filter("worker_id", "of the worker with this name")
 _POOL: Final = Filter("pool", "of this pool")
 _LABEL: Final = Filter("label", "with this label, as `NAME=VALUE`")
+_TIER: Final = Filter("tier", "of this tier")
+_BAN: Final = Filter("ban_status", "with this ban status", BanStatus)
 _TASK: Final = Filter("task", "of this task")
 _LEASE: Final = Filter("lease_id", "of this lease")
 _PREFIX: Final = Filter(PREFIX, "whose id begins with this text: one page, the first by id")
@@ -128,16 +130,16 @@ LISTS: Final[Mapping[type, Listing]] = {
         what="account",
         key="account_id",
         order=Order.KEY,
-        filters=(_ACCOUNT, _PREFIX, Filter("paused", "that a person paused", bool)),
+        filters=(_ACCOUNT, _PREFIX, Filter("paused", "that a person paused", bool), _BAN),
     ),
     Profile: Listing(
-        what="profile", key="profile_id", order=Order.KEY, filters=(_PROFILE, _PREFIX, _ACCOUNT, _POOL, _LABEL)
+        what="profile", key="profile_id", order=Order.KEY, filters=(_PROFILE, _PREFIX, _ACCOUNT, _POOL, _TIER, _LABEL)
     ),
     Lane: Listing(
         what="profile",
         key="profile_id",
         order=Order.KEY,
-        filters=(_PROFILE, _PREFIX, _ACCOUNT, _LABEL, Filter("state", "in this state", ProfileState)),
+        filters=(_PROFILE, _PREFIX, _ACCOUNT, _TIER, _LABEL, Filter("state", "in this state", ProfileState), _BAN),
     ),
     Proxy: Listing(
         what="proxy",

@@ -257,3 +257,22 @@ def test_a_login_without_a_display_opens_nothing_and_says_what_to_do(
     assert (result.exit_code, result.stdout) == (4, "")
     assert "ssh -X" in result.stderr
     assert place.json("leases") == {"items": [], "after": None}
+
+
+def test_bans_are_marked_listed_and_explained(place: Workplace) -> None:
+    text = place.text("accounts", "ban", "twins", "--note", "the site says so")
+    assert text == "account twins has ban status banned; the account is paused\n"
+    assert place.text("profiles", "suspect", "twin_a", "--note", "odd") == "profile twin_a has ban status suspected\n"
+    assert [each["account_id"] for each in place.json("accounts", "--ban-status", "banned")["items"]] == ["twins"]
+    assert [each["profile_id"] for each in place.json("profiles", "--ban-status", "suspected")["items"]] == ["twin_a"]
+    assert "account banned, profile suspected" in place.text("why", "profile", "twin_a")
+    assert "suspected" in place.text("profiles")
+    assert "banned" in place.text("accounts")
+    place.text("accounts", "unban", "twins", "--note", "a mistake")
+    assert place.json("accounts", "--ban-status", "banned")["items"] == []
+
+
+def test_profiles_are_listed_by_tier(place: Workplace) -> None:
+    place.text("apply", "-", "--yes", stdin="profiles: {twin_a: {account: twins, tier: gold}}")
+    assert [each["profile_id"] for each in place.json("profiles", "--tier", "gold")["items"]] == ["twin_a"]
+    assert "gold" in place.text("profiles")

@@ -30,6 +30,7 @@ TABLE = {
     "PROFILE_DIRECTORY_EMPTY": ("profile", "review", "review_required"),
     "HUMAN_REVIEW_REQUIRED": ("workflow", "review", "review_required"),
     "SECURITY_PROMPT": ("account", "review", "quarantined"),
+    "ACCOUNT_BANNED": ("account", "review", "review_required"),
     "PROXY_REGION_MISMATCH": ("proxy", "review", "available"),
     "PROXY_CHANGED": ("proxy", "review", "quarantined"),
     "PROXY_UNREACHABLE": ("proxy", "scheduled", "available"),

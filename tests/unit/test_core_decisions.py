@@ -6,6 +6,7 @@ import pytest
 
 from leasekeeper.core.decisions import (
     ACTIONS,
+    BAN_ACTIONS,
     JOB_ACTIONS,
     PROFILE_ACTIONS,
     Action,
@@ -140,8 +141,9 @@ def test_what_people_decide_about_jobs_is_a_legal_move() -> None:
 
 
 def test_every_action_is_about_one_kind_of_record() -> None:
-    """But for revoke (leases and tokens), pauses (accounts and schedules) and disabling (profiles and endpoints)."""
+    """But for revoke (leases, tokens), pauses (accounts, schedules), disabling (profiles, endpoints), retry (jobs,
+    proxies) and bans (accounts, profiles)."""
     listed = [action for actions in ACTIONS.values() for action in actions]
-    twice = [Action.REVOKE, Action.PAUSE, Action.RESUME, Action.ENABLE, Action.DISABLE]
+    twice = [Action.REVOKE, Action.PAUSE, Action.RESUME, Action.ENABLE, Action.DISABLE, Action.RETRY, *BAN_ACTIONS]
     assert sorted(listed) == sorted([*Action, *twice])
     assert set(ACTIONS) == set(Target)

@@ -25,6 +25,7 @@ PROFILE_MISMATCH           profile  no  review_required
 PROFILE_DIRECTORY_EMPTY    profile  no  review_required
 HUMAN_REVIEW_REQUIRED      workflow no  review_required
 SECURITY_PROMPT            account  no  quarantined
+ACCOUNT_BANNED             account  no  review_required
 PROXY_REGION_MISMATCH      proxy    no  available
 PROXY_CHANGED              proxy    no  quarantined
 PROXY_UNREACHABLE          proxy    yes available
@@ -49,7 +50,8 @@ OF_OUR_OWN = {"PROFILE_NEWER_THAN_BROWSER", "EVIDENCE_NOT_SAVED"}
 
 @pytest.mark.parametrize(("reason", "belongs_to", "retry", "profile"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_reason_is_treated_as_the_product_says(reason: str, belongs_to: str, retry: str, profile: str) -> None:
-    assert failure(reason) == Failure(reason, BelongsTo(belongs_to), RetryRule(retry), ProfileRule(profile))
+    row = failure(reason)
+    assert (row.reason, row.belongs_to, row.retry, row.profile) == (reason, belongs_to, retry, profile)
 
 
 def test_there_are_no_other_reasons_than_the_documented_ones() -> None:
@@ -113,3 +115,7 @@ def test_a_keeper_gives_reasons_that_the_table_has() -> None:
 
 def test_every_built_in_reason_has_a_row() -> None:
     assert set(FAILURES) == set(Reason)
+
+
+def test_only_one_built_in_reason_bans_the_account() -> None:
+    assert [reason for reason, row in FAILURES.items() if row.bans] == ["ACCOUNT_BANNED"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper.core.accounts import Account, Routing
+from leasekeeper.core.accounts import Account, BanStatus, Routing
 from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, RunId, Token, WorkerId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import (
@@ -336,11 +336,17 @@ def test_a_profile_is_stale_once_the_last_of_its_holders_is_lost() -> None:
 def test_a_profile_that_was_removed_goes_on_where_it_was() -> None:
     profile = Profile(profile_id=ProfileId("p1"), account_id=AccountId("shop"))
     before = RetiredLane(
-        token=Token(7), state=S.QUARANTINED, state_reason="a prompt", clean=False, engine=120, revision=9
+        token=Token(7),
+        state=S.QUARANTINED,
+        state_reason="a prompt",
+        clean=False,
+        engine=120,
+        ban_status=BanStatus.BANNED,
+        revision=9,
     )
     again = new_lane(profile, before, NOW)
     assert (again.token, again.state, again.state_reason, again.clean) == (7, S.QUARANTINED, "a prompt", False)
-    assert (again.engine, again.revision) == (120, 10)
+    assert (again.engine, again.revision, again.ban_status) == (120, 10, BanStatus.BANNED)
     fine = new_lane(profile, replace(before, state=S.AVAILABLE), NOW)
     assert (fine.token, fine.state, fine.state_reason, fine.clean) == (7, S.AVAILABLE, "added to the fleet", True)
     fresh = new_lane(profile, None, NOW)

@@ -98,6 +98,7 @@ PROFILE_MISMATCH           review    review_required
 PROFILE_DIRECTORY_EMPTY    review    review_required
 HUMAN_REVIEW_REQUIRED      review    review_required
 SECURITY_PROMPT            review    quarantined
+ACCOUNT_BANNED             review    review_required
 PROXY_REGION_MISMATCH      review    available
 PROXY_CHANGED              review    quarantined
 PROXY_UNREACHABLE          scheduled available

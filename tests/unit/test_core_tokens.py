@@ -52,6 +52,7 @@ SCOPE_OF = {name: line.split()[0] for line in EXPECTED.strip().splitlines() for 
 
 DECISION_SCOPES = """
 review   profile.clear profile.quarantine profile.review job.approve job.requeue
+review   profile.ban profile.suspect profile.unban account.ban account.suspect account.unban
 operate  profile.disable profile.enable job.cancel job.retry job.drop account.pause account.resume lease.revoke
 operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping proxy.retry pause.pause pause.resume
 admin    token.revoke endpoint.enable endpoint.disable endpoint.remove

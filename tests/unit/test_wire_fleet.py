@@ -36,6 +36,7 @@ profiles:
   profile_018:
     account: store_us_018
     pool: multilogin
+    tier: gold
     driver: "null"
     user_data_dir: profiles/018
     proxy: dallas
@@ -106,6 +107,7 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
                 profile_id=ProfileId("profile_018"),
                 account_id=AccountId("store_us_018"),
                 pool="multilogin",
+                tier="gold",
                 driver="null",
                 user_data_dir=str(tmp_path / "profiles/018"),
                 proxy_id=ProxyId("dallas"),

@@ -1,14 +1,21 @@
 """`leasekeeper accounts`: list, pause, resume.
 
-What an account is, the fleet file says; here it is only stopped and started.
+What an account is, the fleet file says; here it is stopped and started, and marked as banned.
 """
 
 from leasekeeper.cli.decisions import decision_command
-from leasekeeper.cli.options import noun, output, paging
+from leasekeeper.cli.options import filters, given, noun, output, paging
 from leasekeeper.cli.output import View, answer_page
 from leasekeeper.cli.table import Column
-from leasekeeper.core.accounts import Account
+from leasekeeper.core.accounts import Account, BanStatus
 from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.profiles import Lane
+
+
+def ban_text(record: "Account | Lane") -> str:
+    """Only what is known is worth its room."""
+    return "" if record.ban_status is BanStatus.NONE else record.ban_status.value
+
 
 VIEW = View(
     kind=Account,
@@ -17,6 +24,7 @@ VIEW = View(
         Column[Account]("ACCOUNT", "account_id"),
         Column[Account]("STATE", lambda account: "paused" if account.paused else "active", state=True),
         Column[Account]("ROUTING", "routing"),
+        Column[Account]("BAN", ban_text, spare=4),
         Column[Account]("PAUSED BECAUSE", "pause_note", spare=1, least=20),
         Column[Account]("NOTES", "notes", spare=2, least=16),
     ),
@@ -27,14 +35,21 @@ command = noun("accounts", "Accounts: the identities being operated. Each owns p
 
 
 @command.command("list")
+@filters(Account, **{"ban-status": "ban_status"})
 @paging
 @output
-def list_accounts(store: str | None, limit: int, after: str | None, as_json: bool) -> None:
+def list_accounts(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
     """List accounts."""
-    answer_page(VIEW, {}, url=store, limit=limit, after=after, as_json=as_json)
+    answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json)
 
 
 command.add_command(
     decision_command(Target.ACCOUNT, Action.PAUSE, "Pause an account: its jobs wait, what runs now ends normally.")
 )
 command.add_command(decision_command(Target.ACCOUNT, Action.RESUME, "Resume a paused account: its jobs move on."))
+for action, text in (
+    (Action.BAN, "Mark an account as banned, and pause it."),
+    (Action.SUSPECT, "Mark an account as suspected to be banned. It goes on running."),
+    (Action.UNBAN, "An account is not banned, or no longer. If it is paused, resume it yourself."),
+):
+    command.add_command(decision_command(Target.ACCOUNT, action, text))

@@ -17,7 +17,7 @@ from leasekeeper.cli.output import answer_json
 from leasekeeper.cli.progress import Progress
 from leasekeeper.cli.record_ids import whole_id
 from leasekeeper.cli.selection import CHOICES, MAX_AT_ONCE, Selection, chosen_ids, possible, selecting
-from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.decisions import BAN_ACTIONS, Action, Decision, Target
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.errors import Conflict, InputError, LeasekeeperError, NotFound
@@ -123,6 +123,9 @@ def decided_json(decision: Decision, decided: "Decided") -> dict[str, object]:
 def sentence(decision: Decision, decided: "Decided") -> str:
     """The outcome as a sentence, with a hint where it is not what the command's name suggests."""
     name = f"{decision.target} {decision.id}"
+    if decision.action in BAN_ACTIONS:
+        paused = "; the account is paused" if decision.target is Target.ACCOUNT and decided.state == "paused" else ""
+        return f"{name} has ban status {BAN_ACTIONS[decision.action]}{paused}"
     if decision.target is Target.PROFILE and decided.state == ProfileState.LEASED:
         return f"{name} is in use: {_WHEN_IT_ENDS[decision.action]} when its present lease ends"
     if decision.action is Action.ENABLE and decided.state == ProfileState.REVIEW_REQUIRED:

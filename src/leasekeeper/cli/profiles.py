@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from leasekeeper.cli.accounts import ban_text
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.leases import LIVE
@@ -47,6 +48,8 @@ def view(holders: "Mapping[str, str]") -> View[Lane]:
             Column[Lane]("PROFILE", "profile_id"),
             Column[Lane]("ACCOUNT", "account_id", spare=2),
             Column[Lane]("STATE", "state", state=True),
+            Column[Lane]("TIER", "tier", spare=7),
+            Column[Lane]("BAN", ban_text, spare=7),
             Column[Lane]("SINCE", "state_at"),
             Column[Lane]("HELD BY", lambda lane: holders.get(lane.profile_id), spare=4, least=12),
             Column[Lane]("NEXT TASK", "head_task", spare=5),
@@ -72,7 +75,7 @@ command = noun("profiles", "Profiles: the browser environments, each of one acco
 
 
 @command.command("list")
-@filters(Lane, state="state", account="account_id", label="label")
+@filters(Lane, state="state", account="account_id", tier="tier", label="label", **{"ban-status": "ban_status"})
 @paging
 @output
 def list_profiles(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
@@ -152,6 +155,8 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
         ("blocked by", lane.hold),
         ("waits on", lane.waits_on),
         ("drains", f"will be {lane.drain} when its present lease ends: {lane.drain_reason}" if lane.drain else None),
+        ("tier", lane.tier),
+        ("ban status", lane.ban_status),
         ("last ending", "clean" if lane.clean else "not clean"),
         ("fencing token", lane.token),
         ("engine", lane.engine),
@@ -164,6 +169,9 @@ for action, text in (
     (Action.QUARANTINE, "Quarantine a profile: unsafe until cleared. A leased one drains: when its lease ends."),
     (Action.REVIEW, "Send a profile to review: a person has to check it. A leased one drains: when its lease ends."),
     (Action.DISABLE, "Take a profile out of rotation. A leased one drains: out when its lease ends."),
+    (Action.BAN, "Mark a profile as banned. Its state stays; disable it to take it out."),
+    (Action.SUSPECT, "Mark a profile as suspected to be banned."),
+    (Action.UNBAN, "A profile is not banned, or no longer."),
     (Action.ENABLE, "Put a disabled profile back; to review first if its last ending was not clean."),
 ):
     command.add_command(decision_command(Target.PROFILE, action, text))

@@ -16,10 +16,18 @@ class Routing(StrEnum):
     ACCOUNT_TASK = "account_task"
 
 
+class BanStatus(StrEnum):
+    """What is known of a ban by the site that the account is on."""
+
+    NONE = "none"
+    SUSPECTED = "suspected"
+    BANNED = "banned"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The identity being operated. `url` is where a person logs in. `paused` is runtime state: a fleet file cannot
-    change it."""
+    """The identity being operated. `url` is where a person logs in. `paused` and `ban_status` are runtime state: a
+    fleet file cannot change them."""
 
     account_id: AccountId
     routing: Routing = Routing.PROFILE
@@ -28,6 +36,7 @@ class Account:
     notes: str = ""
     paused: bool = False
     pause_note: str = ""
+    ban_status: BanStatus = BanStatus.NONE
     version: int = 1
 
 
@@ -67,10 +76,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredAccount:
-    """What must outlive an account that was removed: a person's pause."""
+    """What must outlive an account that was removed: a pause, and a ban."""
 
     paused: bool
     pause_note: str
+    ban_status: BanStatus
     version: int
 
 
@@ -78,4 +88,18 @@ def declared_again(account: Account, before: RetiredAccount | None) -> Account:
     """An account that is declared. One that was removed while it was paused is paused still."""
     if before is None:
         return account
-    return replace(account, paused=before.paused, pause_note=before.pause_note, version=before.version + 1)
+    return replace(
+        account,
+        paused=before.paused,
+        pause_note=before.pause_note,
+        ban_status=before.ban_status,
+        version=before.version + 1,
+    )
+
+
+def with_ban(account: Account, status: BanStatus, reason: str) -> Account:
+    """The account with this status. A banned one is paused; to resume it after the ban is left to a person."""
+    changed = replace(account, ban_status=status, version=account.version + 1)
+    if status is not BanStatus.BANNED or account.paused:
+        return changed
+    return replace(changed, paused=True, pause_note=reason)

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from leasekeeper.core.accounts import Account, BanStatus, with_ban
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, ReviewId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import NOWHERE, Changes, LaneFacts, moved
@@ -49,6 +50,9 @@ class Action(StrEnum):
     RUN = "run"
     PING = "ping"
     REMOVE = "remove"
+    BAN = "ban"
+    SUSPECT = "suspect"
+    UNBAN = "unban"
 
 
 _P = ProfileState
@@ -74,6 +78,13 @@ PROFILE_ACTIONS: Final[Mapping[Action, Mapping[ProfileState, ProfileState]]] = {
     Action.ENABLE: {_P.DISABLED: _P.AVAILABLE},
 }
 
+# What a person knows of a ban, of an account or of one profile. It says nothing about the profile's state.
+BAN_ACTIONS: Final[Mapping[Action, BanStatus]] = {
+    Action.BAN: BanStatus.BANNED,
+    Action.SUSPECT: BanStatus.SUSPECTED,
+    Action.UNBAN: BanStatus.NONE,
+}
+
 _J = JobState
 
 JOB_ACTIONS: Final[Mapping[Action, frozenset[JobState]]] = {
@@ -85,9 +96,9 @@ JOB_ACTIONS: Final[Mapping[Action, frozenset[JobState]]] = {
 }
 
 ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
-    Target.PROFILE: tuple(PROFILE_ACTIONS),
+    Target.PROFILE: (*PROFILE_ACTIONS, *BAN_ACTIONS),
     Target.JOB: tuple(JOB_ACTIONS),
-    Target.ACCOUNT: (Action.PAUSE, Action.RESUME),
+    Target.ACCOUNT: (Action.PAUSE, Action.RESUME, *BAN_ACTIONS),
     Target.LEASE: (Action.REVOKE,),
     Target.WEBHOOK: (Action.REPLAY,),
     Target.TOKEN: (Action.REVOKE,),
@@ -184,6 +195,8 @@ def profile_decided(
     `about_empty_directory`: what the person was asked is whether the profile's directory may be empty.
     """
     lane, action = facts.lane, decision.action
+    if action in BAN_ACTIONS:
+        return ProfileDecided({"ban_status": BAN_ACTIONS[action]})
     reason = f"{action} by {decision.actor}: {decision.note}"
     if lane.state is ProfileState.LEASED:
         return ProfileDecided(_drained(lane, decision, reason), drains=True)
@@ -224,6 +237,15 @@ def _drained(lane: Lane, decision: Decision, reason: str) -> Changes:
     if after is ProfileState.AVAILABLE:
         return {"drain": None, "drain_reason": ""}
     return {"drain": after, "drain_reason": reason}
+
+
+def account_decided(account: Account, decision: Decision) -> Account:
+    """The account as a decision leaves it."""
+    if decision.action in BAN_ACTIONS:
+        return with_ban(account, BAN_ACTIONS[decision.action], f"banned, says {decision.actor}: {decision.note}")
+    paused = decision.action is Action.PAUSE
+    note = decision.note if paused else ""
+    return evolve(account, paused=paused, pause_note=note, version=account.version + 1)
 
 
 def job_decided(job: Job, decision: Decision, now: datetime) -> Job:

@@ -41,6 +41,7 @@ class EventType(StrEnum):
     RESUMED = "resumed"
     ACCOUNT_PAUSED = "account_paused"
     ACCOUNT_RESUMED = "account_resumed"
+    ACCOUNT_BAN_CHANGED = "account_ban_changed"
     SCHEDULE_FIRED = "schedule_fired"
     SCHEDULE_SKIPPED = "schedule_skipped"
     SCHEDULE_MISSED = "schedule_missed"

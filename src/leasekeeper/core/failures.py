@@ -35,6 +35,7 @@ class Reason(StrEnum):
     PROFILE_DIRECTORY_EMPTY = "PROFILE_DIRECTORY_EMPTY"
     HUMAN_REVIEW_REQUIRED = "HUMAN_REVIEW_REQUIRED"
     SECURITY_PROMPT = "SECURITY_PROMPT"
+    ACCOUNT_BANNED = "ACCOUNT_BANNED"
     PROXY_REGION_MISMATCH = "PROXY_REGION_MISMATCH"
     PROXY_CHANGED = "PROXY_CHANGED"
     PROXY_UNREACHABLE = "PROXY_UNREACHABLE"
@@ -72,12 +73,13 @@ class ProfileRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One row: how a run that stopped for this reason is treated."""
+    """One row: how a run that stopped for this reason is treated. `bans`: the account is banned, and so paused."""
 
     reason: str
     belongs_to: BelongsTo
     retry: RetryRule
     profile: ProfileRule
+    bans: bool = False
 
 
 _ROWS: Final = (
@@ -91,6 +93,7 @@ _ROWS: Final = (
     Failure(Reason.PROFILE_DIRECTORY_EMPTY, BelongsTo.PROFILE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure(Reason.HUMAN_REVIEW_REQUIRED, BelongsTo.WORKFLOW, RetryRule.NO, ProfileRule.REVIEW_REQUIRED),
     Failure(Reason.SECURITY_PROMPT, BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.QUARANTINED),
+    Failure(Reason.ACCOUNT_BANNED, BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.REVIEW_REQUIRED, bans=True),
     Failure(Reason.PROXY_REGION_MISMATCH, BelongsTo.PROXY, RetryRule.NO, ProfileRule.AVAILABLE),
     # Whoever stops a run for this says that it did: the reason is the fact.
     Failure(Reason.PROXY_CHANGED, BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED),

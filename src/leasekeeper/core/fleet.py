@@ -13,7 +13,7 @@ from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
 from leasekeeper.errors import InputError, Problem
 
 _RUNTIME_FIELDS = frozenset(
-    {"paused", "pause_note", "version", "trouble", "trouble_detail", "trouble_at", "asked", "ask_at"}
+    {"paused", "pause_note", "ban_status", "version", "trouble", "trouble_detail", "trouble_at", "asked", "ask_at"}
 )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from leasekeeper.core.accounts import Account, Proxy
+from leasekeeper.core.accounts import Account, BanStatus, Proxy
 from leasekeeper.core.ids import JobId, Token
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
@@ -30,7 +30,7 @@ Changes = Mapping[str, object]
 NOTHING: Final[Changes] = {}
 
 # What a person decides on: a lane has a new version when one of these changed. Jobs that come and go change none.
-DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict")
+DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict", "ban_status")
 
 # Nothing waits for the end of a lease any more.
 NOWHERE: Final[Changes] = {"verdict": None, "verdict_reason": "", "drain": None, "drain_reason": ""}
@@ -79,6 +79,7 @@ class RetiredLane:
     state_reason: str
     clean: bool
     engine: int | None
+    ban_status: BanStatus
     revision: int
 
 
@@ -240,6 +241,8 @@ def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lan
         waiting_at=now,
         token=before.token if before else Token(0),
         engine=before.engine if before else None,
+        tier=profile.tier,
+        ban_status=before.ban_status if before else BanStatus.NONE,
         state=before.state if before and again else ProfileState.AVAILABLE,
         state_reason=before.state_reason if before and again else "added to the fleet",
         clean=before.clean if before and again else True,

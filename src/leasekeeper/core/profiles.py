@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from leasekeeper.core.accounts import BanStatus
 from leasekeeper.core.browsers import LOCAL
 from leasekeeper.core.ids import AccountId, JobId, LauncherId, ProfileId, ProxyId, Token
 from leasekeeper.errors import IllegalTransition
@@ -117,6 +118,7 @@ class Profile:
     profile_id: ProfileId
     account_id: AccountId
     pool: str = "default"
+    tier: str | None = None
     driver: str = LOCAL
     user_data_dir: str | None = None
     proxy_id: ProxyId | None = None
@@ -143,7 +145,7 @@ class Lane:
     its last lease ends (None: nowhere), with `drain_reason`. While a person looks inside a profile that is out of
     rotation, `drain` is the state that it was in. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
-    set.
+    set. `tier` is the profile's own, for lists.
     """
 
     profile_id: ProfileId
@@ -156,6 +158,8 @@ class Lane:
     clean: bool = True
     drain: ProfileState | None = None
     drain_reason: str = ""
+    tier: str | None = None
+    ban_status: BanStatus = BanStatus.NONE
     verdict: ProfileState | None = None
     verdict_reason: str = ""
     engine: int | None = None

@@ -208,6 +208,13 @@ def settle(
     )
 
 
+def ban_of(ending: Ending) -> str | None:
+    """Why the run's account and profile are banned, going by how it ended; None: they are not."""
+    if ending.reason is None or not failure(ending.reason, ending.registered).bans:
+        return None
+    return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
+
+
 def used_proxy(ending: Ending) -> bool:
     """Whether the run's record names the profile's proxy: only if a browser was opened, and behind it.
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from leasekeeper.core.alerts import Endpoint
-from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.decisions import BAN_ACTIONS, Action, Target
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.secrets import Secret
 from leasekeeper.errors import (
@@ -145,6 +145,7 @@ DECISIONS: Final[Mapping[tuple[Target, Action], Needs]] = {
     (Target.JOB, Action.DROP): _OPERATE,
     (Target.ACCOUNT, Action.PAUSE): _OPERATE,
     (Target.ACCOUNT, Action.RESUME): _OPERATE,
+    **{(target, action): _REVIEW for target in (Target.ACCOUNT, Target.PROFILE) for action in BAN_ACTIONS},
     (Target.LEASE, Action.REVOKE): _OPERATE,
     (Target.WEBHOOK, Action.REPLAY): _OPERATE,
     (Target.TOKEN, Action.REVOKE): _ADMIN,

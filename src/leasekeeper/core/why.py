@@ -289,6 +289,9 @@ def _profile_view(facts: WhyFacts) -> ProfileView:
         waiting=facts.waiting,
         drain=facts.lane.drain,
         drain_reason=facts.lane.drain_reason,
+        tier=facts.lane.tier,
+        ban_status=facts.lane.ban_status,
+        account_ban_status=facts.account.ban_status,
         paused=facts.account.paused,
         pause_note=facts.account.pause_note if facts.account.paused else "",
     )

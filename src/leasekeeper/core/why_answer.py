@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from leasekeeper.core.accounts import ProxyTrouble
+from leasekeeper.core.accounts import BanStatus, ProxyTrouble
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import DeliveryState
 from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
@@ -98,8 +98,11 @@ class ProfileView:
     waiting: int
     drain: ProfileState | None
     drain_reason: str
+    tier: str | None
+    ban_status: BanStatus
     paused: bool
     pause_note: str
+    account_ban_status: BanStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,6 +181,7 @@ PROFILE: Final = Record(
             into="account_id",
         ),
         Field(name="pool", kind=ID, doc="the workers and the limit it falls under"),
+        Field(name="tier", kind=ID, doc="how good it is, in your own words: to filter by"),
         Field(name="driver", kind=_DRIVER, doc="what opens its browser"),
         Field(
             name="user_data_dir",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, assert_never
 
+from leasekeeper.core.accounts import BanStatus
 from leasekeeper.core.decisions import Target
 from leasekeeper.core.deliveries import DeliveryState
 from leasekeeper.core.jobs import FINAL, JobState, attempt_text
@@ -119,6 +120,10 @@ def _profile_facts(why: Why) -> list[tuple[str, str]]:
     if profile.pause_note:
         lines.append(("paused because", profile.pause_note))
     lines += [("paused", pause_text(pause)) for pause in why.pauses]
+    bans = [("account", profile.account_ban_status), ("profile", profile.ban_status)]
+    known = [f"{what} {status}" for what, status in bans if status is not BanStatus.NONE]
+    if known:
+        lines.append(("ban", ", ".join(known)))
     lines.append(("since", ago(profile.since_at, why.now)))
     if profile.state_reason:
         lines.append(("because", profile.state_reason))

@@ -141,7 +141,7 @@ WHERE l.profile_id IN :ids[];
 SELECT max_leases FROM limits WHERE pool = :pool FOR NO KEY UPDATE;
 
 -- name: lock_accounts
-SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY account_id FOR NO KEY UPDATE;
+SELECT * FROM accounts WHERE account_id IN :ids[] ORDER BY account_id FOR NO KEY UPDATE;
 
 -- name: lock_accounts_free
 SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY account_id FOR NO KEY UPDATE SKIP LOCKED;

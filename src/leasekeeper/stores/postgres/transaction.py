@@ -59,7 +59,7 @@ class _CombinedStatements(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "schedules.sql"),
+    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "find_prefixes.sql", "schedules.sql"),
     **load("leasekeeper.stores.postgres", "reads.sql", "writes.sql", "schedules.sql"),
 }
 STATEMENTS = _Statements()

@@ -18,11 +18,11 @@ FROM json_populate_recordset(NULL::jobs, :rows);
 
 -- name: insert_lanes
 INSERT INTO lanes (
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, verdict,
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     hold, waits_on, revision
 ) SELECT
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, verdict,
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     hold, waits_on, revision
 FROM json_populate_recordset(NULL::lanes, :rows);
@@ -101,9 +101,9 @@ ON CONFLICT (pool, task) DO NOTHING;
 
 -- name: put_accounts
 INSERT INTO accounts (
-    account_id, routing, url, labels, notes, paused, pause_note, version
+    account_id, routing, url, labels, notes, paused, pause_note, ban_status, version
 ) SELECT
-    account_id, routing, url, labels, notes, paused, pause_note, version
+    account_id, routing, url, labels, notes, paused, pause_note, ban_status, version
 FROM json_populate_recordset(NULL::accounts, :rows)
 ON CONFLICT (account_id) DO UPDATE SET
     routing = excluded.routing, url = excluded.url, labels = excluded.labels, notes = excluded.notes;
@@ -132,14 +132,14 @@ ON CONFLICT (launcher_id) DO UPDATE SET
 
 -- name: put_profiles
 INSERT INTO profiles (
-    profile_id, account_id, pool, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
+    profile_id, account_id, pool, tier, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
     max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) SELECT
-    profile_id, account_id, pool, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
+    profile_id, account_id, pool, tier, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
     max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 FROM json_populate_recordset(NULL::profiles, :rows)
 ON CONFLICT (profile_id) DO UPDATE SET
-    account_id = excluded.account_id, pool = excluded.pool, driver = excluded.driver,
+    account_id = excluded.account_id, pool = excluded.pool, tier = excluded.tier, driver = excluded.driver,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id,
     launcher_id = excluded.launcher_id, launcher_profile = excluded.launcher_profile, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
@@ -197,7 +197,7 @@ FROM json_to_recordset(:rows) AS r (now bigint)
 WHERE t.ended_at IS NULL;
 
 -- name: pause_accounts
-UPDATE accounts t SET paused = r.paused, pause_note = r.pause_note, version = t.version + 1
+UPDATE accounts t SET paused = r.paused, pause_note = r.pause_note, ban_status = r.ban_status, version = t.version + 1
 FROM json_populate_recordset(NULL::accounts, :rows) r
 WHERE t.account_id = r.account_id;
 
@@ -205,11 +205,12 @@ WHERE t.account_id = r.account_id;
 DELETE FROM limits t USING json_to_recordset(:rows) AS r (id text) WHERE t.pool = r.id;
 
 -- name: retire_accounts
-INSERT INTO retired_accounts (account_id, paused, pause_note, version)
-SELECT t.account_id, t.paused, t.pause_note, t.version
+INSERT INTO retired_accounts (account_id, paused, pause_note, ban_status, version)
+SELECT t.account_id, t.paused, t.pause_note, t.ban_status, t.version
 FROM accounts t JOIN json_to_recordset(:rows) AS r (id text) ON t.account_id = r.id
 ON CONFLICT (account_id) DO UPDATE SET
-    paused = excluded.paused, pause_note = excluded.pause_note, version = excluded.version;
+    paused = excluded.paused, pause_note = excluded.pause_note, ban_status = excluded.ban_status,
+    version = excluded.version;
 
 -- name: delete_account
 DELETE FROM accounts t USING json_to_recordset(:rows) AS r (id text) WHERE t.account_id = r.id;
@@ -229,13 +230,13 @@ DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.prox
 DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, revision)
-SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.revision
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision)
+SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.ban_status, t.revision
 FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
     state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
-    revision = excluded.revision;
+    ban_status = excluded.ban_status, revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;

@@ -16,14 +16,15 @@ WHERE t.seq = r.seq;
 -- name: update_lanes
 UPDATE lanes t SET
     state = r.state, state_reason = r.state_reason, state_at = r.state_at, token = r.token,
-    version = r.version, clean = r.clean, drain = r.drain, drain_reason = r.drain_reason, verdict = r.verdict,
+    version = r.version, clean = r.clean, drain = r.drain, drain_reason = r.drain_reason, tier = r.tier,
+    ban_status = r.ban_status, verdict = r.verdict,
     verdict_reason = r.verdict_reason, engine = r.engine, head_job_id = r.head_job_id,
     head_pool = r.head_pool, head_task = r.head_task, head_priority = r.head_priority,
     head_shared = r.head_shared, waiting_at = r.waiting_at, hold = r.hold, waits_on = r.waits_on,
     revision = r.revision
 FROM :rows (
     profile_id text, state text, state_reason text, state_at bigint, token bigint, version bigint, clean boolean,
-    drain text, drain_reason text, verdict text, verdict_reason text, engine bigint, head_job_id text, head_pool text,
+    drain text, drain_reason text, tier text, ban_status text, verdict text, verdict_reason text, engine bigint, head_job_id text, head_pool text,
     head_task text, head_priority bigint, head_shared boolean, waiting_at bigint, hold text, waits_on text, revision bigint
 )
 WHERE t.profile_id = r.profile_id;

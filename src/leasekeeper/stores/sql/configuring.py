@@ -214,6 +214,7 @@ def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str]) -> None:
         changed.append(change_job(placed))
     for work in works.values():
         work.change(unparked(work.lane))
+        work.change({"tier": work.profile.tier})
         refresh(work, now)
     save(tx, works.values())
     if changed:

@@ -2,11 +2,14 @@
 
 from datetime import datetime
 
+from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import (
     ACTIONS,
+    BAN_ACTIONS,
     Action,
     Decision,
     Target,
+    account_decided,
     check_job_action,
     job_decided,
     placed_again,
@@ -21,6 +24,7 @@ from leasekeeper.core.records import evolve
 from leasekeeper.core.workers import Worker, WorkerReport
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem, VersionConflict
 from leasekeeper.ports import Decided
+from leasekeeper.stores.sql.banning import account_row
 from leasekeeper.stores.sql.codec import decoder, encoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import (
@@ -34,11 +38,11 @@ from leasekeeper.stores.sql.lanes import (
 )
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.submitting import Placer, change_job
-from leasekeeper.wire.encoding import encode_time
 
 _write_worker = encoder(Worker)
 _read_worker = decoder(Worker)
 _silent_row = encoder(Worker, ("incarnation", "silent_since"))
+_read_account = decoder(Account)
 
 
 def check(decision: Decision) -> None:
@@ -67,7 +71,8 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     before = work.lane.state
     decided = profile_decided(work, decision, now, about_empty_directory=_about_empty_directory(tx, decision.id))
     work.change(decided.changes)
-    _close_review(tx, decision, now)
+    if decision.action not in BAN_ACTIONS:
+        _close_review(tx, decision, now)
     if decided.review is not None:
         log.review_profile(work.lane, None, decision.action.value, decided.review)
     refresh(work, now)
@@ -147,34 +152,30 @@ def _decided_job(placer: Placer, work: Work | None, job: Job, decision: Decision
 
 
 def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Pause or resume: the account's lanes are held or freed, however many jobs wait in them."""
+    """Pause or resume, or what is known of a ban: lanes are held or freed, however many jobs wait in them."""
     tx.read(("lock_fleet", {}))
     (rows,) = tx.read(("lock_accounts", {"ids": [decision.id]}))
     if not rows:
         raise NotFound(f"there is no account {decision.id}", what="account", id=decision.id)
     check_version("account", decision, rows[0]["version"])
-    paused = decision.action is Action.PAUSE
+    before = _read_account(rows[0])
+    account = account_decided(before, decision)
     tx.write("count_change", [{"changes": 1}])
-    # A decision without an end forgets one that was set before.
-    tx.write("delete_pauses", [{"pause_id": pause_id_of(Scope.ACCOUNT, decision.id)}])
-    tx.write(
-        "pause_accounts",
-        [{"account_id": decision.id, "paused": paused, "pause_note": decision.note if paused else ""}],
-    )
+    if decision.action not in (Action.SUSPECT, Action.UNBAN):
+        # A decision without an end forgets one that was set before: a banned account must not resume by itself.
+        tx.write("delete_pauses", [{"pause_id": pause_id_of(Scope.ACCOUNT, decision.id)}])
+    tx.write("pause_accounts", [account_row(account)])
     (profiles,) = tx.read(("profiles_among", {"profiles": [], "accounts": [decision.id]}))
     now, works, _ = lock(tx, [row["profile_id"] for row in profiles])
     for work in works.values():
         refresh(work, now)
     save(tx, works.values())
     log = Log(ctx, now)
-    log.event(
-        EventType.ACCOUNT_PAUSED if paused else EventType.ACCOUNT_RESUMED,
-        account_id=decision.id,
-        actor=decision.actor,
-        data={"note": decision.note} | ({"until": encode_time(decision.until)} if decision.until else {}),
+    log.account(
+        before, account, actor=decision.actor, note=decision.note, decided=decision.action, until=decision.until
     )
     log.save(tx)
-    return Decided(state="paused" if paused else "active", version=rows[0]["version"] + 1)
+    return Decided(state="paused" if account.paused else "active", version=account.version)
 
 
 def check_version(what: str, decision: Decision, version: int) -> None:

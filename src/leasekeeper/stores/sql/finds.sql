@@ -16,6 +16,9 @@ AND t.account_id = :account_id
 -- name: find_account__paused
 AND t.paused = :paused
 
+-- name: find_account__ban_status
+AND t.ban_status = :ban_status
+
 -- name: find_profile
 SELECT * FROM profiles t WHERE TRUE
 
@@ -34,6 +37,9 @@ AND t.account_id = :account_id
 -- name: find_profile__pool
 AND t.pool = :pool
 
+-- name: find_profile__tier
+AND t.tier = :tier
+
 -- name: find_lane
 SELECT * FROM lanes t WHERE TRUE
 
@@ -48,6 +54,12 @@ AND t.profile_id = :profile_id
 
 -- name: find_lane__account_id
 AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id)
+
+-- name: find_lane__tier
+AND t.tier = :tier
+
+-- name: find_lane__ban_status
+AND t.ban_status = :ban_status
 
 -- name: find_lane__state
 AND t.state = :state
@@ -406,81 +418,6 @@ AND t.name = :name
 
 -- name: find_secret__key_id
 AND t.key_id = :key_id
-
--- name: find_account__prefix
--- By the beginning of an id, as all that follow: a walk along the index of the ids, as long as the page and no longer.
-AND t.account_id IN (
-    SELECT b.account_id FROM accounts b WHERE b.account_id >= :prefix_from AND b.account_id < :prefix_to ORDER BY b.account_id LIMIT :limit
-)
-
--- name: find_proxy__prefix
-AND t.proxy_id IN (
-    SELECT b.proxy_id FROM proxies b WHERE b.proxy_id >= :prefix_from AND b.proxy_id < :prefix_to ORDER BY b.proxy_id LIMIT :limit
-)
-
--- name: find_profile__prefix
-AND t.profile_id IN (
-    SELECT b.profile_id FROM profiles b WHERE b.profile_id >= :prefix_from AND b.profile_id < :prefix_to ORDER BY b.profile_id LIMIT :limit
-)
-
--- name: find_lane__prefix
-AND t.profile_id IN (
-    SELECT b.profile_id FROM lanes b WHERE b.profile_id >= :prefix_from AND b.profile_id < :prefix_to ORDER BY b.profile_id LIMIT :limit
-)
-
--- name: find_job__prefix
-AND t.job_id IN (
-    SELECT b.job_id FROM jobs b WHERE b.job_id >= :prefix_from AND b.job_id < :prefix_to ORDER BY b.job_id LIMIT :limit
-)
-
--- name: find_lease__prefix
-AND t.run_id IN (
-    SELECT b.run_id FROM runs b WHERE b.run_id >= :prefix_from AND b.run_id < :prefix_to ORDER BY b.run_id LIMIT :limit
-)
-
--- name: find_review__prefix
-AND t.review_id IN (
-    SELECT b.review_id FROM reviews b WHERE b.review_id >= :prefix_from AND b.review_id < :prefix_to ORDER BY b.review_id LIMIT :limit
-)
-
--- name: find_worker__prefix
-AND t.incarnation IN (
-    SELECT b.incarnation FROM workers b WHERE b.incarnation >= :prefix_from AND b.incarnation < :prefix_to ORDER BY b.incarnation LIMIT :limit
-)
-
--- name: find_delivery__prefix
-AND t.delivery_id IN (
-    SELECT b.delivery_id FROM deliveries b WHERE b.delivery_id >= :prefix_from AND b.delivery_id < :prefix_to ORDER BY b.delivery_id LIMIT :limit
-)
-
--- name: find_endpoint__prefix
-AND t.endpoint_id IN (
-    SELECT b.endpoint_id FROM endpoints b WHERE b.endpoint_id >= :prefix_from AND b.endpoint_id < :prefix_to ORDER BY b.endpoint_id LIMIT :limit
-)
-
--- name: find_token__prefix
-AND t.token_id IN (
-    SELECT b.token_id FROM tokens b WHERE b.token_id >= :prefix_from AND b.token_id < :prefix_to ORDER BY b.token_id LIMIT :limit
-)
-
--- name: find_schedule__prefix
-AND t.schedule_id IN (
-    SELECT b.schedule_id FROM schedules b WHERE b.schedule_id >= :prefix_from AND b.schedule_id < :prefix_to ORDER BY b.schedule_id LIMIT :limit
-)
-
--- name: find_schedule_state__prefix
-AND t.schedule_id IN (
-    SELECT b.schedule_id FROM schedules b WHERE b.schedule_id >= :prefix_from AND b.schedule_id < :prefix_to ORDER BY b.schedule_id LIMIT :limit
-)
-
--- name: find_lease__lease_prefix
-AND t.run_id IN (
-    SELECT b.run_id FROM runs b
-    WHERE b.open AND b.profile_id >= :prefix_from AND b.profile_id < :prefix_to
-      AND (CAST(:of_profile AS integer) = 0 OR b.profile_id = :prefix_from)
-      AND CAST(b.token AS TEXT) LIKE CAST(:token_prefix AS TEXT)
-    ORDER BY b.profile_id, b.token LIMIT :limit
-)
 
 -- name: find_pause
 SELECT * FROM pauses t WHERE TRUE

@@ -125,13 +125,15 @@ def lock(
     return now, works_from(tx, lanes, map(read_lease, runs)), rest
 
 
-def lock_runs(tx: Tx, lease_ids: Iterable[tuple[ProfileId, str]]) -> tuple[datetime, dict[ProfileId, Work], Jobs]:
-    """Lock the profiles of these leases, and read them with their running jobs.
+def lock_runs(
+    tx: Tx, lease_ids: Iterable[tuple[ProfileId, str]], also: Sequence[str] = ()
+) -> tuple[datetime, dict[ProfileId, Work], Jobs]:
+    """Lock the profiles of these leases, and others `also`; read them with their running jobs.
 
     Of leases that this process granted, only what can have changed since is read: the rest, and a job whose version is
     still the same, is as it remembers.
     """
-    wanted = {"ids": sorted({profile_id for profile_id, _ in lease_ids})}
+    wanted = {"ids": sorted({profile_id for profile_id, _ in lease_ids}.union(also))}
     full = (("open_runs", wanted), ("running_jobs", wanted))
     if all(lease_id in tx.held for _, lease_id in lease_ids):
         now, (lanes, rows) = tx.clock(("lock_lanes", wanted), ("moving_runs", wanted))

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from leasekeeper.core.accounts import Account
 from leasekeeper.core.alerts import JOB_ALERTS, REVIEW_OPENED, Endpoint, names_of
 from leasekeeper.core.conflicts import REFUSED, ConflictCause, ConflictDecision, seconds_left
-from leasekeeper.core.decisions import Review, Target
+from leasekeeper.core.decisions import BAN_ACTIONS, Action, Review, Target
 from leasekeeper.core.deliveries import Delivery, host_of
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.ids import JobId, ProxyId, ReviewId, RunId
@@ -18,6 +19,7 @@ from leasekeeper.stores.sql import alerts
 from leasekeeper.stores.sql.alerts import Alert
 from leasekeeper.stores.sql.codec import dump, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.wire.encoding import encode_time
 
 _write_event = encoder(Event)
 _write_review = encoder(Review)
@@ -78,6 +80,27 @@ class Log:
         row = _write_event(event)
         del row["seq"]
         self._events.append(row)
+
+    def account(
+        self,
+        before: Account,
+        after: Account,
+        *,
+        note: str,
+        actor: str = "",
+        run: Lease | None = None,
+        decided: Action | None = None,
+        until: datetime | None = None,
+    ) -> None:
+        """What became of an account: paused or resumed (also if it was already), and its ban status."""
+        about: dict[str, Any] = {"lease": run, "account_id": after.account_id, "actor": actor}
+        if after.ban_status is not before.ban_status or decided in BAN_ACTIONS:
+            data = {"ban_status": after.ban_status.value, "from": before.ban_status.value, "note": note}
+            self.event(EventType.ACCOUNT_BAN_CHANGED, **about, data=data)
+        if after.paused is not before.paused or decided in (Action.PAUSE, Action.RESUME):
+            kind = EventType.ACCOUNT_PAUSED if after.paused else EventType.ACCOUNT_RESUMED
+            data = {"note": after.pause_note if after.paused and run else note}
+            self.event(kind, **about, data=data | ({"until": encode_time(until)} if until else {}))
 
     def refused(self, ref: LeaseRef, what: str, why: Refusal, writer: Lease | None) -> None:
         """A late write: recorded, and nothing else. `writer`: the lease with this token, maybe of another run."""

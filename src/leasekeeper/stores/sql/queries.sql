@@ -3,7 +3,7 @@
 -- name: configs
 SELECT p.*,
        a.account_id AS a_account_id, a.routing AS a_routing, a.url AS a_url, a.labels AS a_labels, a.notes AS a_notes,
-       a.paused AS a_paused, a.pause_note AS a_pause_note, a.version AS a_version,
+       a.paused AS a_paused, a.pause_note AS a_pause_note, a.ban_status AS a_ban_status, a.version AS a_version,
        x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials,
        x.trouble AS x_trouble, x.trouble_detail AS x_trouble_detail, x.trouble_at AS x_trouble_at, x.asked AS x_asked,
        x.ask_at AS x_ask_at
@@ -142,11 +142,11 @@ SELECT profile_id, waits_on, head_priority FROM (
 WHERE place = 1;
 
 -- name: retired_lanes_of
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, revision
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision
 FROM retired_lanes WHERE profile_id IN :ids[];
 
 -- name: retired_accounts_of
-SELECT account_id, paused, pause_note, version FROM retired_accounts WHERE account_id IN :ids[];
+SELECT account_id, paused, pause_note, ban_status, version FROM retired_accounts WHERE account_id IN :ids[];
 
 -- name: worker
 SELECT unwell_reason, unwell_since, silent_since FROM workers WHERE incarnation = :incarnation;

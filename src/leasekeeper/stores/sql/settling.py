@@ -10,11 +10,12 @@ from leasekeeper.core.lanes import profile_ended, profile_expired, unparked
 from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, RunRecord, RunResult, lease_key, raised, silence
 from leasekeeper.core.records import changer, evolve
 from leasekeeper.core.routing import account_of, freed_keys
-from leasekeeper.core.settle import Ending, LostFacts, Settlement, ended_job, used_proxy
+from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, used_proxy
 from leasekeeper.core.settle import resolve as decide_lost
 from leasekeeper.core.settle import settle as decide_ending
 from leasekeeper.errors import Conflict, ConflictReason
 from leasekeeper.ports import Resolution, Settled
+from leasekeeper.stores.sql.banning import ban_accounts, lock_banned
 from leasekeeper.stores.sql.claiming import read_held_keys
 from leasekeeper.stores.sql.codec import clean, decoder, dump, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
@@ -47,6 +48,7 @@ class _Ending:
         self.runs: list[dict[str, object]] = []
         self.changed_jobs: list[dict[str, object]] = []
         self.returned: set[ProfileId] = set()
+        self.bans: dict[str, tuple[Lease, str]] = {}
 
     def save(self) -> None:
         if self.runs:
@@ -89,9 +91,12 @@ class _Ending:
 
 def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settled], list[str]]:
     """Apply reported endings. The second answer: account keys that are free now, for whoever waits on them."""
-    now, works, jobs = lock_runs(tx, [(ending.ref.profile_id, ending.ref.lease_id) for ending in endings])
+    also = lock_banned(tx, endings)
+    now, works, jobs = lock_runs(tx, [(ending.ref.profile_id, ending.ref.lease_id) for ending in endings], also)
     batch = _Ending(tx, ctx, now, works, jobs)
     answers = [_settle_one(batch, ending) for ending in endings]
+    if batch.bans:
+        ban_accounts(tx, batch.log, works.values(), batch.bans)
     batch.save()
     freed = [
         key
@@ -141,6 +146,8 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
     if (token := raised(work.lane.token, ending.fence)) != work.lane.token:
         work.change({"token": token})
         fence["fence"] = token
+    if (ban := ban_of(ending)) is not None:
+        batch.bans[lease.account_id] = (lease, ban)
     ended = batch.end_job(job, settlement)
     batch.end_profile(work, lease, settlement)
     batch.log.event(

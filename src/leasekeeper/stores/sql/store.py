@@ -22,7 +22,7 @@ from leasekeeper.core.leases import Lease, LeaseRef
 from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.core.records import evolve, quick_init
-from leasekeeper.core.settle import Browser, Ending
+from leasekeeper.core.settle import Browser, Ending, ban_of
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import InputError, NotFound, Problem, ProfileBusy, StoreError
@@ -198,7 +198,9 @@ class SqlStore(AccessOperations, OutboxOperations):
         brief = few and not any(call.thorough for call in calls)
 
         def operation(tx: Tx) -> _Changed:
-            if endings and requests:
+            # Whoever claims after a ban looks in the next commit: this one holds lanes that it has not read.
+            banned = any(ban_of(ending) is not None for ending in endings)
+            if endings and requests and not banned:
                 claiming.expect(tx, requests)
             settled, freed = settling.settle(tx, self._ctx, endings) if endings else ([], [])
             if endings and requests:
@@ -206,7 +208,7 @@ class SqlStore(AccessOperations, OutboxOperations):
             granted: list[list[Grant] | None] = [None] * len(requests)
             patience = claiming.Patience(MAX_BRIEF_BLOCKED if brief else MAX_IN_BATCH)
             # Lanes that waited for a key are woken after this commit: a claim in it would pass them over.
-            now = [n for n, (_, again) in enumerate(claims) if again or not freed]
+            now = [n for n, (_, again) in enumerate(claims) if not banned and (again or not freed)]
             asked = [requests[n] for n in now]
             for n, grants in zip(now, self._grant(tx, asked, patience, again=bool(settled)), strict=True):
                 granted[n] = grants

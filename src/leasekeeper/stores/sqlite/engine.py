@@ -87,7 +87,7 @@ class _Statements(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "schedules.sql"),
+    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "find_prefixes.sql", "schedules.sql"),
     **load("leasekeeper.stores.sqlite", "reads.sql", "writes.sql", "schedules.sql"),
 }
 _STATEMENTS = _Statements()

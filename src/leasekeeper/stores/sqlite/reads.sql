@@ -77,7 +77,7 @@ WHERE r.profile_id IN :ids[] AND r.open;
 SELECT max_leases FROM limits WHERE pool = :pool;
 
 -- name: lock_accounts
-SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY account_id;
+SELECT * FROM accounts WHERE account_id IN :ids[] ORDER BY account_id;
 
 -- name: lock_accounts_free
 SELECT account_id, version FROM accounts WHERE account_id IN :ids[] ORDER BY account_id;

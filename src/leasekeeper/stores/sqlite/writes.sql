@@ -10,7 +10,7 @@ WHERE seq = :seq;
 -- name: update_lanes
 UPDATE lanes SET
     state = :state, state_reason = :state_reason, state_at = :state_at, token = :token,
-    version = :version, clean = :clean, drain = :drain, drain_reason = :drain_reason, verdict = :verdict,
+    version = :version, clean = :clean, drain = :drain, drain_reason = :drain_reason, tier = :tier, ban_status = :ban_status, verdict = :verdict,
     verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
     head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
     head_shared = :head_shared, waiting_at = :waiting_at, hold = :hold, waits_on = :waits_on, revision = :revision
@@ -61,11 +61,11 @@ INSERT INTO jobs (
 
 -- name: insert_lanes
 INSERT INTO lanes (
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, verdict,
+    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     hold, waits_on, revision
 ) VALUES (
-    :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain, :drain_reason,
+    :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain, :drain_reason, :tier, :ban_status,
     :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
     :head_shared, :waiting_at, :hold, :waits_on, :revision
 );
@@ -137,9 +137,9 @@ ON CONFLICT (pool, task) DO NOTHING;
 
 -- name: put_accounts
 INSERT INTO accounts (
-    account_id, routing, url, labels, notes, paused, pause_note, version
+    account_id, routing, url, labels, notes, paused, pause_note, ban_status, version
 ) VALUES (
-    :account_id, :routing, :url, :labels, :notes, :paused, :pause_note, :version
+    :account_id, :routing, :url, :labels, :notes, :paused, :pause_note, :ban_status, :version
 )
 ON CONFLICT (account_id) DO UPDATE SET
     routing = excluded.routing, url = excluded.url, labels = excluded.labels, notes = excluded.notes;
@@ -168,14 +168,14 @@ ON CONFLICT (launcher_id) DO UPDATE SET
 
 -- name: put_profiles
 INSERT INTO profiles (
-    profile_id, account_id, pool, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
+    profile_id, account_id, pool, tier, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
     max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
 ) VALUES (
-    :profile_id, :account_id, :pool, :driver, :user_data_dir, :proxy_id, :launcher_id, :launcher_profile, :language, :timezone, :window,
+    :profile_id, :account_id, :pool, :tier, :driver, :user_data_dir, :proxy_id, :launcher_id, :launcher_profile, :language, :timezone, :window,
     :max_active_runs, :disposable, :warm, :release_policy, :manual_use, :labels, :notes
 )
 ON CONFLICT (profile_id) DO UPDATE SET
-    account_id = excluded.account_id, pool = excluded.pool, driver = excluded.driver,
+    account_id = excluded.account_id, pool = excluded.pool, tier = excluded.tier, driver = excluded.driver,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id,
     launcher_id = excluded.launcher_id, launcher_profile = excluded.launcher_profile, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
@@ -223,16 +223,17 @@ UPDATE fleet_lock SET expiry_resumes_at = max(CASE WHEN :back THEN 0 ELSE expiry
 UPDATE runs SET expires_at = :now + ttl_ms * 1000 WHERE ended_at IS NULL;
 
 -- name: pause_accounts
-UPDATE accounts SET paused = :paused, pause_note = :pause_note, version = version + 1 WHERE account_id = :account_id;
+UPDATE accounts SET paused = :paused, pause_note = :pause_note, ban_status = :ban_status, version = version + 1 WHERE account_id = :account_id;
 
 -- name: delete_limit
 DELETE FROM limits WHERE pool = :id;
 
 -- name: retire_accounts
-INSERT INTO retired_accounts (account_id, paused, pause_note, version)
-SELECT account_id, paused, pause_note, version FROM accounts WHERE account_id = :id
+INSERT INTO retired_accounts (account_id, paused, pause_note, ban_status, version)
+SELECT account_id, paused, pause_note, ban_status, version FROM accounts WHERE account_id = :id
 ON CONFLICT (account_id) DO UPDATE SET
-    paused = excluded.paused, pause_note = excluded.pause_note, version = excluded.version;
+    paused = excluded.paused, pause_note = excluded.pause_note, ban_status = excluded.ban_status,
+    version = excluded.version;
 
 -- name: delete_account
 DELETE FROM accounts WHERE account_id = :id;
@@ -251,12 +252,12 @@ DELETE FROM proxies WHERE proxy_id = :id;
 DELETE FROM profiles WHERE profile_id = :id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, revision)
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, revision FROM lanes WHERE profile_id = :id
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision)
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision FROM lanes WHERE profile_id = :id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
     state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
-    revision = excluded.revision;
+    ban_status = excluded.ban_status, revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes WHERE profile_id = :id;
