@@ -24,11 +24,13 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
-        ready = plan(connection, "lock_ready", pool="default", task="visit", engine=None, limit=1)
+        ready = plan(connection, "lock_ready", pool="default", worker="w", task="visit", engine=None, limit=1)
         assert "lanes USING INDEX lanes_ready (head_pool=? AND head_task=?)" in ready
         assert "TEMP B-TREE" not in ready
         assert "SCAN lanes" not in ready
-        among = plan(connection, "lock_ready_among", pool="default", tasks=["visit", "pay"], engine=None, limit=2)
+        among = plan(
+            connection, "lock_ready_among", pool="default", worker="w", tasks=["visit", "pay"], engine=None, limit=2
+        )
         assert "USING INDEX lanes_ready (head_pool=? AND head_task=?)" in among
         assert "SCAN l " not in among + " "
         heads = plan(connection, "heads", ids=["p1", "p2"])
@@ -64,7 +66,15 @@ def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     values = dict.fromkeys(("state", "account_id", "run_id", "run_profile", "type", "result", "status"), "x")
-    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "limit": 100}
+    facts = {
+        "full": [],
+        "gone": ["default/pay"],
+        "unserved": 1,
+        "newer": [],
+        "paused": [],
+        "all_paused": 0,
+        "limit": 100,
+    }
     try:
         prefix = list_.split("+", maxsplit=1)[0]
         assert index in plan(connection, f"{list_}+{prefix}__order", **values, **facts)
@@ -135,7 +145,15 @@ def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(tmp_pa
 def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
-    facts = {"full": [], "gone": ["default/pay"], "unserved": 1, "newer": [], "limit": 100}
+    facts = {
+        "full": [],
+        "gone": ["default/pay"],
+        "unserved": 1,
+        "newer": [],
+        "paused": [],
+        "all_paused": 0,
+        "limit": 100,
+    }
     try:
         for state in ("queued", "blocked"):
             waiting = plan(connection, f"find_job+find_job__state_{state}+find_job__order", **facts)
@@ -150,7 +168,7 @@ def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
 def test_ids_that_begin_alike_are_found_along_their_index(tmp_path: Path) -> None:
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
-    facts = {"full": [], "gone": [], "unserved": 0, "newer": [], "limit": 9}
+    facts = {"full": [], "gone": [], "unserved": 0, "newer": [], "paused": [], "all_paused": 0, "limit": 9}
     facts |= {"prefix_from": "a", "prefix_to": "b", "of_profile": 0, "token_prefix": "%"}
     try:
         for name, piece, walk in (
