@@ -46,7 +46,7 @@ class Clock:
         return self.now
 
 
-NOT_MODELLED = (Target.WEBHOOK, Target.TOKEN, Target.SCHEDULE, Target.PROXY, Target.ENDPOINT)
+NOT_MODELLED = (Target.WEBHOOK, Target.TOKEN, Target.SCHEDULE, Target.PROXY, Target.ENDPOINT, Target.PAUSE)
 
 
 class Machine(RuleBasedStateMachine):
