@@ -19,26 +19,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leasekeeper import config as settings
 from leasekeeper.core.events import manual_use
-from leasekeeper.core.failures import ProfileRule, Reason, handed_in, unknown
+from leasekeeper.core.failures import Reason, handed_in, unknown
+from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import BY_PERSON, Lease, LeaseStatus, Mode, Purpose
 from leasekeeper.core.profiles import ManualUse, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Why
-from leasekeeper.errors import (
-    Conflict,
-    ConflictReason,
-    Fail,
-    InputError,
-    LeasekeeperError,
-    LeaseLost,
-    Problem,
-    ProfileBusy,
-)
+from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeasekeeperError, LeaseLost, ProfileBusy
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
+from leasekeeper.runtime.any_profile import acquire_any
 from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.direct_input import choice_of, frees_profile, span_of
 from leasekeeper.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, enter_held, leave_held, settle_held
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.stores import absolute, open_store
@@ -118,8 +112,10 @@ class Client:
 
     def lease(
         self,
-        profile: str,
+        profile: str | None = None,
         *,
+        pool: str | None = None,
+        labels: Mapping[str, str] | None = None,
         purpose: Purpose | str = Purpose.API,
         mode: Mode | str = Mode.EXCLUSIVE,
         ttl: timedelta | float | None = None,
@@ -130,17 +126,19 @@ class Client:
         """A lease of one profile, as a context manager. With `wait`, asks again until it is free, at most so long.
 
         `ttl` and `wait` are seconds or a timedelta. A lease of the profile that is over is ended and resolved first.
+        With `pool` or `labels` instead of a profile: any free one that matches, the one that rested longest.
         """
+        choice = choice_of(profile, pool, labels)
         request = LeaseRequest(
-            profile_id=ProfileId(profile),
+            profile_id=ProfileId(profile or ""),
             worker_id=WorkerId(worker_id) if worker_id else self.worker_id,
             incarnation=self._incarnation,
             purpose=Purpose(purpose),
             mode=Mode(mode),
-            ttl=None if ttl is None else _span("ttl", ttl),
+            ttl=None if ttl is None else span_of("ttl", ttl),
             release_policy=ReleasePolicy(release_policy) if release_policy else None,
         )
-        return HeldLease(self, self._heartbeat, self._lost_leases, request, _span("wait", wait or 0))
+        return HeldLease(self, self._heartbeat, self._lost_leases, request, span_of("wait", wait or 0), choice)
 
     async def why(self, *, job: str | None = None, profile: str | None = None) -> Why:
         """Why a job does not run, or a profile is not available, in codes, ids and times. `why_text` makes it text."""
@@ -165,8 +163,15 @@ class HeldLease:
     """
 
     def __init__(
-        self, client: Client, heartbeat: Heartbeat, lost_leases: LostLeases, request: LeaseRequest, wait: timedelta
+        self,
+        client: Client,
+        heartbeat: Heartbeat,
+        lost_leases: LostLeases,
+        request: LeaseRequest,
+        wait: timedelta,
+        choice: ProfileChoice | None = None,
     ) -> None:
+        self._choice = choice
         self._store = client.store
         self._lost_leases = lost_leases
         self._secrets = client.config.secrets
@@ -243,9 +248,16 @@ class HeldLease:
 
         self._hold = self._heartbeat.hold(self._grant.lease, sent_at, lease_lost)
 
+    async def _ask(self) -> Grant:
+        if self._choice is None:
+            return await self._lost_leases.acquire(self._request)
+        grant = await acquire_any(self._store, self._lost_leases, self._choice, self._request)
+        self._request = replace(self._request, profile_id=grant.lease.profile_id)
+        return grant
+
     async def _acquire(self) -> Grant:
         """Ask for the lease. If we are cancelled while the answer is under way, the lease is given back."""
-        asking = asyncio.ensure_future(self._lost_leases.acquire(self._request))
+        asking = asyncio.ensure_future(self._ask())
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
@@ -419,7 +431,7 @@ class HeldLease:
         hold = self._held()
         hold.status = LeaseStatus.RELEASING
         self._ending = True
-        if self._refused is not None and _frees(reason):
+        if self._refused is not None and frees_profile(reason):
             # The program was refused its directory, and goes on as if nothing were: a person has to look all the same.
             reason, message = self._refused.reason, self._refused.detail
         row = None if reason is None else handed_in(reason, {})
@@ -476,23 +488,6 @@ class HeldLease:
         return facts, await run_in_thread(lambda: directory.engine)
 
 
-def _span(name: str, length: timedelta | float) -> timedelta:
-    """A duration as it was given: in seconds, or as a timedelta."""
-    try:
-        span = length if isinstance(length, timedelta) else timedelta(seconds=length)
-    except (TypeError, ValueError, OverflowError):
-        span = timedelta(-1)
-    if span < timedelta(0):
-        raise InputError("nothing was leased", [Problem(name, f"must be seconds or a timedelta, not {length!r}")])
-    return span
-
-
 def _unwanted(taking: "asyncio.Future[DirectDirectory]") -> None:
     if not taking.cancelled() and taking.exception() is None:
         taking.result().release()
-
-
-def _frees(reason: str | None) -> bool:
-    """Whether a run that ends for this reason may leave its profile to the next one."""
-    rule = ProfileRule.AVAILABLE if reason is None else handed_in(reason, {}).profile
-    return rule not in (ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)

@@ -1,7 +1,7 @@
 """The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
 seam, to browsers, is in `driver_port.py`.
 
-`Store` is 41 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
+`Store` is 42 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
 that hold for each of them, on every store:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
@@ -23,6 +23,7 @@ from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
+from leasekeeper.core.free_profiles import FreeProfiles, ProfileChoice
 from leasekeeper.core.ids import LeaseId, ProfileId, RunId, ScheduleId, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose, Refusal
@@ -223,11 +224,9 @@ class Store(Protocol):
 
     async def check(self) -> StoreInfo:
         """What the store is, its schema and its clock. Raises StoreError if it cannot be used."""
-        ...
 
     async def close(self) -> None:
         """Give everything back. Leases that are live stay live until they are released or expire."""
-        ...
 
     async def apply(self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False) -> list[Change]:
         """Put configuration and return the difference. Idempotent; never touches runtime state.
@@ -235,7 +234,6 @@ class Store(Protocol):
         Jobs that were blocked by what changed move on in the same commit. With `prune`, records that the fleet
         does not name are removed; refused if a profile to remove is leased or has open jobs.
         """
-        ...
 
     async def submit(self, specs: Sequence[JobSpec]) -> list[Submitted]:
         """Accept jobs, all or none. Idempotent by key: same key and body gives the first job back (I8).
@@ -244,7 +242,6 @@ class Store(Protocol):
         taken follows its `on_conflict`, with an event. The answer has the state that lists show: a job in a lane that
         cannot run now (account paused, profile quarantined …) is blocked, with its reason, and has an event of it.
         """
-        ...
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Up to `limit` jobs, each with the lease of its profile, token, routing key and limits: one commit.
@@ -255,26 +252,25 @@ class Store(Protocol):
         are blocked on the way; many of them are commits before the one that grants. Jobs of a granted lane whose
         `on_conflict` is not `wait` follow it in the same commit, a few; `promote` takes the rest.
         """
-        ...
 
     async def acquire(self, request: LeaseRequest) -> Grant:
         """Lease one profile without a job, under the same limits. Raises ProfileBusy with the reason and holder.
 
         A refusal because another run has the profile, or its account's key, is a conflict, with an event.
-
-        With purpose `inspect` also a profile that is review_required, quarantined or disabled, once the endings of all
-        its earlier leases are explained. It is in that state again when the lease ends, unless a person decides
-        meanwhile, or the ending asks for something stricter. An inspect lease is exclusive.
+        With purpose `inspect` also one that is review_required, quarantined or disabled, once its earlier endings are
+        explained: in that state again at the end, unless a person decides or the ending is worse. Exclusive.
         """
-        ...
+
+    async def free_profiles(
+        self, choice: ProfileChoice, *, after: str | None = None, limit: int = 100, counted: bool = False
+    ) -> FreeProfiles:
+        """Free ones, the one that rested longest first, or only counts. Locks nothing: `acquire` decides."""
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
         """Heartbeats: each live lease now ends one TTL from the store's now. A refusal is a value."""
-        ...
 
     async def checkpoint(self, ref: LeaseRef, step: str, *, url: str | None = None) -> None:
         """Record the last safe step (and the URL it was reached at). Raises LeaseLost if refused."""
-        ...
 
     async def enter_section(self, ref: LeaseRef, name: str, *, idempotent: bool = False) -> None:
         """Open a mutating section. A holder that vanishes inside it quarantines the profile.
@@ -282,11 +278,9 @@ class Store(Protocol):
         While it is open, and after it was left until the next safe step, the run is not repeated by itself, unless the
         section is declared idempotent.
         """
-        ...
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
         """Close the open mutating section. Raises Conflict if another one, or none, is open."""
-        ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
         """End runs: evidence record, job (retry included), profile, lease, events, outbox, in one commit.
@@ -294,7 +288,6 @@ class Store(Protocol):
         Each ending is decided by `core.settle` from the records as they are under lock, so the last word on a
         profile's state is never the worker's. A refused ending is a value and leaves the others alone.
         """
-        ...
 
     async def hand_over(
         self, ending: Ending, request: ClaimRequest, *, among: Sequence[str] | None = None
@@ -305,7 +298,6 @@ class Store(Protocol):
         that may run in this browser now (`among`: these tasks alone), or a more urgent one of any task of the request
         waits elsewhere, and nothing was done. Close the browser, then settle.
         """
-        ...
 
     async def expire(self, limit: int = MAX_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
         """End leases that have expired: lease expired, profile stale (once no sharer is left). Frees nothing.
@@ -314,27 +306,22 @@ class Store(Protocol):
         then is left, since the clock may have jumped in between.
         Safe to run many times at once. Returns those that this call expired.
         """
-        ...
 
     async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
         """The store's clock jumped: for this long no lease expires, nor is a write refused because one has.
 
         Every lease has its own TTL from now, whatever the jump left of it. Event `clock_jumped`.
         """
-        ...
 
     async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
         """Leases that ended without an explanation and wait for `resolve`, oldest first."""
-        ...
 
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         """Resolve unexplained endings by `core.settle.resolve`: profile and job in one commit, once each.
 
         A lease whose lock-delay has not passed (nor can it, while expiry pauses), or that is resolved already, is left
-        out of the answer. What a report
-        says of a lease that has expired is kept with its run in any case, and counts for whoever resolves it.
+        out of the answer. What a report says of an expired lease is kept with its run, and counts for who resolves it.
         """
-        ...
 
     async def promote(self, limit: int = MAX_IN_BATCH) -> int:
         """Move scheduled jobs that are due into their lanes (or to blocked, or by `on_conflict`). Then move jobs out of
@@ -343,7 +330,6 @@ class Store(Protocol):
         The cost of the second does not depend on lanes without such jobs. A job's own run is never its conflict, and
         one that a person approved or put back waits.
         """
-        ...
 
     async def fire(self, limit: int = MAX_IN_BATCH) -> list[Fired]:
         """Make the jobs of schedules whose time has come, by `core.schedules`: up to `limit` jobs in one commit.
@@ -352,14 +338,12 @@ class Store(Protocol):
         it is due, whoever calls, however often, whatever crashes: how far a schedule has come is in the same commit.
         Call it until it returns nothing. It also returns nothing while somebody else fires or applies a fleet.
         """
-        ...
 
     async def heal(self, limit: int = MAX_IN_BATCH) -> int:
         """Wake lanes that wait for a free routing key (a wake-up was lost), end pauses that are over. Returns how many.
 
         All keys are checked, `limit` at a time.
         """
-        ...
 
     async def decide(self, decision: Decision) -> Decided:
         """A person's decision, version-checked, with a note; closes the record's open review.
@@ -370,7 +354,6 @@ class Store(Protocol):
         Raises NotFound, VersionConflict, IllegalTransition, or Conflict (the lease was revoked already). Touches a
         constant number of rows, however many jobs wait behind the record.
         """
-        ...
 
     async def take_deliveries(self, look: DeliveryRequest, hold: timedelta, *, after: str = "") -> Page[Delivery]:
         """Webhook messages that are due, for the caller to send.
@@ -378,14 +361,12 @@ class Store(Protocol):
         Until `hold` has passed nobody else is given them: then they are due again, since whoever took them may be
         gone. The page's `after` continues with further hosts; however much is owed to one, others are found as soon.
         """
-        ...
 
     async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
         """Keep what came of sending: delivered, due again later, or exhausted; each end is an event (I10).
 
         An attempt that somebody else has overtaken counts only if it was accepted. Returns the messages that changed.
         """
-        ...
 
     async def add_endpoint(self, new: NewEndpoint, sealed: SealedSecret, *, actor: str) -> Endpoint:
         """Register a receiver of alerts with its signing secret, encrypted by the caller: one commit.
@@ -395,18 +376,15 @@ class Store(Protocol):
         disables, enables and removes it, its secret included; a receiver that answers 410 is disabled, with an event.
         Raises Conflict if the id is taken.
         """
-        ...
 
     async def report(self, report: WorkerReport) -> None:
         """A worker is there (or stops): which tasks it offers in which pool. Frees jobs that waited for a worker."""
-        ...
 
     async def mark_silent(self, limit: int = MAX_IN_BATCH) -> list[Worker]:
         """Notice workers that no longer report and did not stop: event `worker_silent`, once for each silence.
 
         Safe to run many times at once. Returns those that this call noticed. If one reports again: `worker_returned`.
         """
-        ...
 
     async def report_proxy(self, report: ProxyReport) -> Proxy | None:
         """Somebody asked a proxy: keep what is wrong with it, or that nothing is any more, by `core.proxies`.
@@ -416,15 +394,12 @@ class Store(Protocol):
         reports and however often. A proxy that is declared anew is well until somebody finds otherwise. Returns the
         proxy as it now is, or None if the report is about another declaration of it.
         """
-        ...
 
     async def record(self, event: Event) -> None:
         """Write an event that goes with no other change. Its time is the store's."""
-        ...
 
     async def get(self, kind: type[T], record_id: str) -> T:
         """One record by id. Raises NotFound."""
-        ...
 
     async def find(
         self,
@@ -439,19 +414,15 @@ class Store(Protocol):
         What can be listed, and by what, is in `lists.LISTS`. A filter that the kind does not have raises InputError
         with those it has.
         """
-        ...
 
     async def create_token(self, new: NewToken, *, actor: str) -> ApiToken:
         """Keep a new token: the hash of its text, and never the text. `decide` revokes it. Event `token_created`."""
-        ...
 
     async def stored_token(self, token_id: str) -> StoredToken | None:
         """One token with its hash and the store's time, in one read, for whoever authenticates; None: there is none."""
-        ...
 
     async def note_token_uses(self, token_ids: Sequence[str]) -> None:
         """These tokens were used just now. A commit of its own: call it in the background, and rarely."""
-        ...
 
     async def pace(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
         """Reserve the next call to an API that several workers share. Returns how long to wait before making it.
@@ -459,42 +430,33 @@ class Store(Protocol):
         Turns of one key are at least `spacing` apart, whoever takes them. With `pause`, the API said that it wants no
         calls for that long: nobody is given an earlier turn, and none is taken.
         """
-        ...
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
         """Keep a secret, encrypted by the caller; an older value of that name is gone. Event `secret_stored`.
 
         With `replaces` only if the stored version is still that one: raises VersionConflict.
         """
-        ...
 
     async def remove_secret(self, name: str, *, actor: str, note: str) -> None:
         """Delete a secret. Raises NotFound, or Conflict while a proxy names it. Event `secret_removed`."""
-        ...
 
     async def sealed_secrets(self, names: Sequence[str]) -> list[SealedSecret]:
         """Those of the named secrets that there are, encrypted: for processes that hold the key."""
-        ...
 
     async def lease_secrets(self, ref: LeaseRef) -> list[LeaseSecret]:
         """The secrets that the proxy of a live lease names, and no others. Raises LeaseLost if it is not live.
 
         A store that has the key itself answers with plain values, other stores with what the key of the caller opens.
         """
-        ...
 
     async def stats(self) -> Stats:
         """Counts for people. Never slows a claim."""
-        ...
 
     async def why(self, *, job_id: str | None = None, profile_id: str | None = None) -> WhyFacts:
         """All facts about one job or profile, read at one moment, for `core.why`. Raises NotFound."""
-        ...
 
     async def wait(self, pool: str, timeout: timedelta) -> None:
         """Return when there may be work for the pool, at the latest after `timeout`. May return early or lie."""
-        ...
 
     async def prune(self, retention: Retention, limit: int = MAX_IN_BATCH) -> int:
         """Delete a batch of finished jobs (with their runs) and events past their time. Returns how many rows went."""
-        ...

@@ -30,8 +30,10 @@ T = TypeVar("T")
 
 
 def lease(
-    profile: str,
+    profile: str | None = None,
     *,
+    pool: str | None = None,
+    labels: Mapping[str, str] | None = None,
     store: str | None = None,
     purpose: Purpose | str = Purpose.API,
     mode: Mode | str = Mode.EXCLUSIVE,
@@ -44,6 +46,8 @@ def lease(
     """A lease of one profile for a plain `with` block. `store` and further settings are those of `connect`, the rest
     those of `Client.lease`. With an event loop of your own, use `connect` and `client.lease`."""
     options = {
+        "pool": pool,
+        "labels": labels,
         "purpose": purpose,
         "mode": mode,
         "ttl": ttl,
@@ -58,7 +62,7 @@ class SyncLease:
     """A lease while it is held, as `HeldLease`, without `await`."""
 
     def __init__(
-        self, profile: str, options: Mapping[str, Any], store: str | None, settings: Mapping[str, str | float]
+        self, profile: str | None, options: Mapping[str, Any], store: str | None, settings: Mapping[str, str | float]
     ) -> None:
         self._profile = profile
         self._options = options

@@ -276,3 +276,8 @@ def test_profiles_are_listed_by_tier(place: Workplace) -> None:
     place.text("apply", "-", "--yes", stdin="profiles: {twin_a: {account: twins, tier: gold}}")
     assert [each["profile_id"] for each in place.json("profiles", "--tier", "gold")["items"]] == ["twin_a"]
     assert "gold" in place.text("profiles")
+
+
+def test_any_profile_is_opened_instead_of_a_named_one_never_both(place: Workplace) -> None:
+    for arguments in (("open",), ("open", "twin_a", "--any"), ("open", "--any", "--label", "gold")):
+        assert place.cli(*arguments).exit_code == 2

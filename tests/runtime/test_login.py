@@ -43,9 +43,13 @@ async def logged_out(url: str, folder: Path) -> AsyncIterator[tuple[House, Job]]
 
 
 async def log_in(home: House, *options: str, answers: str = "") -> str:
+    return await at_terminal(home, "login", "p1", *options, answers=answers, purpose=Purpose.INSPECT)
+
+
+async def at_terminal(home: House, *arguments: str, answers: str = "", purpose: Purpose) -> str:
     """What the command says. Its window is closed, so to speak, by Ctrl-C."""
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "leasekeeper", "login", "p1", *options),
+        *(sys.executable, "-m", "leasekeeper", *arguments),
         env={
             **os.environ,
             "DISPLAY": ":99",
@@ -65,7 +69,7 @@ async def log_in(home: House, *options: str, answers: str = "") -> str:
 
     async def held() -> bool:
         leases = await home.store.find(Lease, {"live": "1", "profile_id": "p1"})
-        return [lease.purpose for lease in leases.items] == [Purpose.INSPECT]
+        return [lease.purpose for lease in leases.items] == [purpose]
 
     await until(held)
     program.send_signal(signal.SIGINT)
@@ -113,3 +117,12 @@ async def test_a_login_that_nobody_answers_for_changes_nothing(sqlite_url: str, 
         assert "leasekeeper profiles clear p1 --note" in said
         assert (await home.store.get(Lane, "p1")).state == "review_required"
         assert (await home.store.get(Job, job.job_id)).state == "review"
+
+
+async def test_open_any_takes_a_free_profile_of_the_pool(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(
+        App(), sqlite_url, tmp_path, profile("p1", driver=NULL, tier="gold"), drivers=NULL, browser="/nowhere/chromium"
+    ) as home:
+        said = await at_terminal(home, "open", "--any", "--label", "tier=gold", purpose=Purpose.MANUAL)
+        assert "profile p1 is yours: lease p1:1" in said
+        assert "given back: profile p1 is available" in said

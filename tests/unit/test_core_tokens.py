@@ -41,7 +41,7 @@ ALL_NEEDS = sorted({*OPERATIONS.values(), *DECISIONS.values()}, key=lambda needs
 
 # Which scope each operation needs, said a second time.
 EXPECTED = """
-read     check get find why stats
+read     free_profiles check get find why stats
 submit   submit
 work     claim wait report report_proxy acquire renew checkpoint enter_section leave_section lease_secrets settle
 work     hand_over unresolved resolve record pace

@@ -10,6 +10,7 @@ from leasekeeper.cli.options import os_user, store_option
 
 if TYPE_CHECKING:
     from leasekeeper.config import Config
+    from leasekeeper.core.free_profiles import ProfileChoice
     from leasekeeper.core.jobs import RunMode
     from leasekeeper.core.leases import Purpose
     from leasekeeper.core.why_answer import Why
@@ -26,10 +27,15 @@ class Visit:
 
 
 @click.command("open")
-@click.argument("profile", metavar="PROFILE")
+@click.argument("profile", metavar="[PROFILE]", required=False)
+@click.option("--any", "anyone", is_flag=True, help="Any free profile of the pool: the one that rested longest.")
+@click.option("--pool", metavar="POOL", default="default", show_default=True, help="With --any: of this pool.")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="With --any: with this label, or tier.")
 @click.option("--url", metavar="URL", help="Go there first.")
 @store_option
-def command(profile: str, url: str | None, store: str | None) -> None:
+def command(
+    profile: str | None, anyone: bool, pool: str, labels: tuple[str, ...], url: str | None, store: str | None
+) -> None:
     """Open a profile yourself: it is leased to you, its browser opens, and nobody else gets it meanwhile.
 
     Close the window, or press Ctrl-C here, to give it back. Where there is no display the browser runs headless.
@@ -39,14 +45,29 @@ def command(profile: str, url: str | None, store: str | None) -> None:
     from leasekeeper.cli.connection import settings, with_store
 
     config = settings(store)
-    print_end(with_store(store, lambda opened: visit(opened, config, profile, url)))
+    wanted = _wanted(profile, pool, labels, anyone=anyone)
+    print_end(with_store(store, lambda opened: visit(opened, config, wanted, url)))
 
 
-async def visit(store: "Store", config: "Config", profile: str, url: str | None) -> Visit:
+def _wanted(profile: str | None, pool: str, labels: tuple[str, ...], *, anyone: bool) -> "str | ProfileChoice":
+    from leasekeeper.core.free_profiles import ProfileChoice
+
+    if (profile is None) != anyone:
+        raise click.UsageError("name a profile, or say --any")
+    if profile is not None:
+        return profile
+    pairs = [label.partition("=") for label in labels]
+    if not all(mark for _, mark, _ in pairs):
+        raise click.UsageError("--label must be NAME=VALUE")
+    return ProfileChoice(pool=pool, labels={name: value for name, _, value in pairs})
+
+
+async def visit(store: "Store", config: "Config", profile: "str | ProfileChoice", url: str | None) -> Visit:
     """Open the profile for the person at this terminal until they close it."""
     import asyncio
     import socket
 
+    from leasekeeper.core.leases import Purpose
     from leasekeeper.core.why import explain
     from leasekeeper.runtime.heartbeat import Heartbeat
     from leasekeeper.runtime.manual_run import run_manually
@@ -54,7 +75,7 @@ async def visit(store: "Store", config: "Config", profile: str, url: str | None)
     from leasekeeper.stores import open_store
 
     who = f"{os_user()}@{socket.gethostname()}".replace("@", "-")[:100]
-    purpose = await _announce(store, profile)
+    purpose = await _announce(store, profile) if isinstance(profile, str) else Purpose.MANUAL
     stop = Shutdown(config.browsers.stop_grace)
     stop.listen()
     heartbeat = Heartbeat(
@@ -75,7 +96,7 @@ async def visit(store: "Store", config: "Config", profile: str, url: str | None)
     finally:
         stop.done()
         await asyncio.to_thread(heartbeat.close)
-    return Visit(run=run, why=explain(await store.why(profile_id=profile)))
+    return Visit(run=run, why=explain(await store.why(profile_id=run.grant.lease.profile_id)))
 
 
 async def _announce(store: "Store", profile: str) -> "Purpose":

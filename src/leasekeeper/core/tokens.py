@@ -95,6 +95,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = {
     "report": Needs(Scope.WORK, Reach.POOL),
     "report_proxy": Needs(Scope.WORK, Reach.FLEET),
     "acquire": Needs(Scope.WORK),
+    "free_profiles": Needs(Scope.READ, Reach.POOL),
     "renew": Needs(Scope.WORK, Reach.OWN_LEASES),
     "checkpoint": Needs(Scope.WORK, Reach.OWN_LEASES),
     "enter_section": Needs(Scope.WORK, Reach.OWN_LEASES),

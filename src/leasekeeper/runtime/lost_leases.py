@@ -65,6 +65,15 @@ class LostLeases:
         found = [Resolution(lease_id=lease.lease_id, facts=await reports.facts(lease)) for lease in lost]
         return bool(await self._store.resolve(found) or expired)
 
+    async def resolve_all(self) -> bool:
+        """End and resolve every lease that is over. Whether something changed."""
+        sweeper, reports = await self._prepare()
+        reading, _ = await sweeper.check_clock()
+        expired = await self._store.expire(seen=reading.store)
+        lost = await self._store.unresolved()
+        found = [Resolution(lease_id=lease.lease_id, facts=await reports.facts(lease)) for lease in lost]
+        return bool(await self._store.resolve(found) or expired)
+
     async def _prepare(self) -> "tuple[Sweeper, LostRunReports]":
         """Loaded when first needed: most requests meet no lost lease. The clock is compared from here on."""
         from leasekeeper.evidence.places import open_place

@@ -9,12 +9,14 @@ from datetime import timedelta
 from leasekeeper.config import Config
 from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.failures import Reason
+from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, LeaseLost
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
+from leasekeeper.runtime.any_profile import acquire_any
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import end_facts, unopened_facts
 from leasekeeper.runtime.evidence import RunEvidence
@@ -40,7 +42,7 @@ class ManualRun:
 async def run_manually(
     store: Store,
     config: Config,
-    profile_id: str,
+    profile_id: str | ProfileChoice,
     *,
     who: str,
     heartbeat: Heartbeat,
@@ -50,21 +52,25 @@ async def run_manually(
     purpose: Purpose = Purpose.MANUAL,
     opened_as: Callable[[Grant, RunMode], None] = lambda _grant, _mode: None,
 ) -> ManualRun:
-    """Open the profile until its window is closed, a stop is asked for, or the lease is lost."""
+    """Open the profile, or any free one of a choice, until its window is closed, a stop is asked for, or the lease is
+    lost."""
     opener = BrowserOpener(config.browsers, store)
     try:
         browser = await opener.prepare()
         sent_at = boot_time()
-        grant = await LostLeases(store, config).acquire(
-            LeaseRequest(
-                profile_id=ProfileId(profile_id),
-                worker_id=WorkerId(who),
-                incarnation=f"{who}-{sent_at:.6f}",
-                purpose=purpose,
-                ttl=ttl,
-                engine=browser.engine,
-            )
+        request = LeaseRequest(
+            profile_id=ProfileId(profile_id if isinstance(profile_id, str) else ""),
+            worker_id=WorkerId(who),
+            incarnation=f"{who}-{sent_at:.6f}",
+            purpose=purpose,
+            ttl=ttl,
+            engine=browser.engine,
         )
+        lost_leases = LostLeases(store, config)
+        if isinstance(profile_id, str):
+            grant = await lost_leases.acquire(request)
+        else:
+            grant = await acquire_any(store, lost_leases, profile_id, request)
         guard = LeaseGuard(heartbeat, grant.lease, sent_at)
         try:
             return await _run(store, opener, grant, guard, stop, url, opened_as)

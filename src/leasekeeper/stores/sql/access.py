@@ -1,14 +1,16 @@
-"""The part of the Store port about tokens, secrets and turns to call, on any SQL engine. See ports.Store."""
+"""The part of the Store port about tokens, secrets, turns to call and free profiles, on any SQL engine. See
+ports.Store."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 
+from leasekeeper.core.free_profiles import FreeProfiles, ProfileChoice
 from leasekeeper.core.leases import LeaseRef
 from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret, check_name
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, check_new
 from leasekeeper.errors import InputError, Problem
-from leasekeeper.stores.sql import heartbeats, pacing, secrets, tokens
-from leasekeeper.stores.sql.checks import check_batch
+from leasekeeper.stores.sql import free_profiles, heartbeats, pacing, secrets, tokens
+from leasekeeper.stores.sql.checks import check_batch, check_limit
 from leasekeeper.stores.sql.codec import clean
 from leasekeeper.stores.sql.engine import Context, Engine
 
@@ -18,6 +20,14 @@ class AccessOperations:
 
     _engine: Engine
     _ctx: Context
+
+    async def free_profiles(
+        self, choice: ProfileChoice, *, after: str | None = None, limit: int = 100, counted: bool = False
+    ) -> FreeProfiles:
+        check_limit(limit)
+        if counted:
+            return await self._engine.view(lambda tx: free_profiles.count(tx, choice))
+        return await self._engine.view(lambda tx: free_profiles.find(tx, choice, after, limit))
 
     async def create_token(self, new: NewToken, *, actor: str) -> ApiToken:
         check_new(new)

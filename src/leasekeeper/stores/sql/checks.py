@@ -24,6 +24,11 @@ def check_lease(request: LeaseRequest) -> None:
         raise InputError("nothing was leased", problems)
 
 
+def check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_IN_BATCH:
+        raise InputError("nothing was listed", [Problem("limit", f"must be 1 to {MAX_IN_BATCH}")])
+
+
 def check_batch(items: Sequence[object], what: str) -> None:
     if len(items) > MAX_IN_BATCH:
         raise InputError("nothing was done", [Problem(what, f"at most {MAX_IN_BATCH} in one call, got {len(items)}")])

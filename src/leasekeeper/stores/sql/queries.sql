@@ -57,6 +57,19 @@ SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM profiles WHERE pool = :name)
 -- name: worker_known
 SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM workers WHERE worker_id = :name);
 
+-- name: rested_profiles
+SELECT l.profile_id, l.account_id, l.state_at, p.labels, p.tier
+FROM lanes l JOIN profiles p ON p.profile_id = l.profile_id
+WHERE l.state = 'available' AND l.hold IS NULL AND p.pool = :pool
+  AND (l.state_at, l.profile_id) > (CAST(:since AS BIGINT), CAST(:after AS TEXT))
+ORDER BY l.state_at, l.profile_id LIMIT :limit;
+
+-- name: count_by_hold
+SELECT p.labels, p.tier, coalesce(l.hold, '') AS hold, count(*) AS profiles
+FROM lanes l JOIN profiles p ON p.profile_id = l.profile_id
+WHERE p.pool = :pool
+GROUP BY p.labels, p.tier, coalesce(l.hold, '');
+
 -- name: known_tasks
 SELECT pool, task FROM tasks;
 

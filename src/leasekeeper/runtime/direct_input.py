@@ -1,0 +1,33 @@
+"""What a program says of a lease without a job, read: durations, which profile it wants, and what its ending frees."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from leasekeeper.core.failures import ProfileRule, handed_in
+from leasekeeper.core.free_profiles import ProfileChoice
+from leasekeeper.errors import InputError, Problem
+
+
+def span_of(name: str, length: timedelta | float) -> timedelta:
+    """A duration as it was given: in seconds, or as a timedelta."""
+    try:
+        span = length if isinstance(length, timedelta) else timedelta(seconds=length)
+    except (TypeError, ValueError, OverflowError):
+        span = timedelta(-1)
+    if span < timedelta(0):
+        raise InputError("nothing was leased", [Problem(name, f"must be seconds or a timedelta, not {length!r}")])
+    return span
+
+
+def choice_of(profile: str | None, pool: str | None, labels: Mapping[str, str] | None) -> ProfileChoice | None:
+    """Which profiles are meant, if none is named. Raises InputError unless one is named, or a pool or labels are."""
+    anyone = pool is not None or labels is not None
+    if (profile is None) != anyone:
+        raise InputError("nothing was leased", [Problem("profile", "name one profile, or a pool or labels")])
+    return ProfileChoice(pool=pool or "default", labels=dict(labels or {})) if anyone else None
+
+
+def frees_profile(reason: str | None) -> bool:
+    """Whether a run that ends for this reason may leave its profile to the next one."""
+    rule = ProfileRule.AVAILABLE if reason is None else handed_in(reason, {}).profile
+    return rule not in (ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)

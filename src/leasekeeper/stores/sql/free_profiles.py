@@ -1,0 +1,62 @@
+"""Which profiles of a pool nobody has, by how long they have rested. Reads only: whoever wants one asks for it then."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+from leasekeeper.core.free_profiles import FreeProfile, FreeProfiles, ProfileChoice, has_labels
+from leasekeeper.errors import InputError, Problem
+from leasekeeper.stores.sql.codec import Row, from_us, load
+from leasekeeper.stores.sql.engine import Tx
+
+WINDOW: Final = 500
+
+
+def find(tx: Tx, choice: ProfileChoice, after: str | None, limit: int) -> FreeProfiles:
+    """A page. Rows are read in the order of the index, and those of other labels are passed over."""
+    since, last = _place(after)
+    found: list[Row] = []
+    matches = _matcher(choice)
+    while True:
+        (rows,) = tx.read(("rested_profiles", {"pool": choice.pool, "since": since, "after": last, "limit": WINDOW}))
+        found += filter(matches, rows)
+        if len(found) > limit or len(rows) < WINDOW:
+            break
+        since, last = rows[-1]["state_at"], rows[-1]["profile_id"]
+    page = found[:limit]
+    items = tuple(
+        FreeProfile(profile_id=row["profile_id"], account_id=row["account_id"], since_at=from_us(row["state_at"]))
+        for row in page
+    )
+    more = f"{page[-1]['state_at']}:{page[-1]['profile_id']}" if len(found) > limit else None
+    return FreeProfiles(items=items, after=more)
+
+
+def count(tx: Tx, choice: ProfileChoice) -> FreeProfiles:
+    """How many profiles match, by what holds their lanes."""
+    counts: Counter[str] = Counter()
+    (rows,) = tx.read(("count_by_hold", {"pool": choice.pool}))
+    for row in filter(_matcher(choice), rows):
+        counts[row["hold"]] += row["profiles"]
+    return FreeProfiles(counts=dict(counts))
+
+
+def _matcher(choice: ProfileChoice) -> Callable[[Row], bool]:
+    """Whether a row is of a profile that is meant. Many have the same labels: each text is read once."""
+
+    @cache
+    def meant(labels: str, tier: str | None) -> bool:
+        return has_labels(load(labels), tier, choice.labels)
+
+    return lambda row: not choice.labels or meant(row["labels"], row["tier"])
+
+
+def _place(after: str | None) -> tuple[int, str]:
+    """Where a page before ended."""
+    if after is None:
+        return -1, ""
+    since, _, last = after.partition(":")
+    if not since.isdecimal() or len(since) > 18:
+        raise InputError("the list cannot be made", [Problem("after", "must be what an earlier page gave")])
+    return int(since), last
