@@ -166,7 +166,7 @@ SETTINGS: Final = (
     Setting("warm_runs", 20.0, "runs", "maximum runs of one browser before it is closed; 1: no hand-over", 1),
     Setting("warm_age", 600.0, "seconds", "maximum age of a browser that is handed over to another run", 0),
     Setting("warm_idle", 0.0, "seconds", "how long a completed run waits, unsettled, for the next job", 0),
-    Setting("evidence", "", "place", "where evidence is kept: a folder, or s3://BUCKET/PREFIX; empty: in data_dir"),
+    Setting("evidence", "", "place", "a folder, s3://BUCKET/PREFIX or server; empty: data_dir, or the store's server"),
     Setting("keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MAX_DAYS),
     Setting("keep_evidence_mb", 10240.0, "MB", "maximum of all evidence; the oldest is deleted; 0: no limit", 0),
     Setting(
@@ -228,6 +228,8 @@ class BrowserConfig:
     warm_age: timedelta
     warm_idle: timedelta
     evidence: str
+    server: str | None
+    token: str = field(repr=False)
     keep_evidence: timedelta | None
     keep_evidence_bytes: int | None
     probe_url: str | None
@@ -488,6 +490,8 @@ def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
         warm_age=seconds("warm_age"),
         warm_idle=seconds("warm_idle"),
         evidence=str(values["evidence"]).strip(),
+        server=store if (store := str(values["store"])).startswith(("https://", "http://")) else None,
+        token=str(values["token"]),
         keep_evidence=timedelta(days=_number(values, "keep_evidence")) or None,
         keep_evidence_bytes=int(_number(values, "keep_evidence_mb") * 1_000_000) or None,
         probe_url=str(values["probe_url"]) or None,

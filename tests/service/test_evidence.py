@@ -1,5 +1,6 @@
 """Evidence over HTTP: uploaded under a live lease of the token's own, and served so that it can do no harm."""
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -9,14 +10,20 @@ from typing import Any
 import httpx2
 import pytest
 
+from leasekeeper import config as settings
 from leasekeeper.core.events import Event
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.errors import EvidenceRefused, EvidenceUnavailable, LeaseLost, NotFound
 from leasekeeper.evidence.files import EvidenceFolder
-from leasekeeper.ports import LeaseRequest
+from leasekeeper.evidence.server import ServerEvidence
+from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.service.routes import evidence as routes
+from leasekeeper.stores import open_store
 from tests.conformance.world import fleet, profile
+from tests.evidence.test_travelling import new_app
+from tests.runtime.browsing import House
 from tests.serving import Served, ServerThread
 
 PICTURE = b"\x89PNG not really"
@@ -51,13 +58,16 @@ class Site:
         lease: Lease = self.run(self.served.store.acquire(request)).lease
         return lease
 
-    def put(self, name: str, data: bytes, media_type: str = "image/png", **wrong: Any) -> httpx2.Response:
-        """Upload as a worker does."""
-        sent = {"content": data, "media_type": media_type, "sha256": hashlib.sha256(data).hexdigest(), **wrong}
-        return self.upload(name=name, **sent)
+    @property
+    def place(self) -> ServerEvidence:
+        return ServerEvidence(self.served.url, self.token)
 
-    def get(self, name: str, text: str | None = None) -> httpx2.Response:
-        return self.request("GET", f"/v1/runs/{self.lease.run_id}/evidence/{name}", text)
+    async def put(self, name: str, data: bytes, media_type: str = "image/png", **wrong: Any) -> None:
+        """Upload as a worker does."""
+        source = self.folder / "source"
+        await asyncio.to_thread(source.write_bytes, data)
+        facts = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "under": self.lease.ref, **wrong}
+        await self.place.put(f"{self.lease.run_id}/{name}", source, media_type=media_type, **facts)
 
     def end(self, *artifacts: dict[str, object]) -> None:
         """Settle the run with these files in its record."""
@@ -67,18 +77,10 @@ class Site:
         assert settled.refused is None
 
     def request(self, method: str, path: str, text: str | None = None, **more: Any) -> httpx2.Response:
-        headers = {"Authorization": f"Bearer {text or self.token}", **more.pop("headers", {})}
+        headers = {"Authorization": f"Bearer {text or self.token}"}
         return httpx2.request(method, f"{self.served.url}{path}", headers=headers, **more)
 
-    def upload(
-        self,
-        text: str | None = None,
-        *,
-        name: str = "a.png",
-        content: bytes = PICTURE,
-        media_type: str = "image/png",
-        **wrong: Any,
-    ) -> httpx2.Response:
+    def upload(self, text: str | None = None, *, name: str = "a.png", **wrong: Any) -> httpx2.Response:
         """The bare request."""
         facts = {
             "run_id": self.lease.run_id,
@@ -88,8 +90,7 @@ class Site:
             **wrong,
         }
         path = f"/v1/leases/{self.lease.lease_id}/evidence/{name}"
-        headers = {"Content-Type": media_type}
-        return self.request("PUT", path, text, params=facts, content=content, headers=headers)
+        return self.request("PUT", path, text, params=facts, content=PICTURE)
 
     def kept(self) -> list[str]:
         folder = self.folder / "leasekeeper-data" / "runs"
@@ -108,23 +109,24 @@ def artifact(name: str, data: bytes, media_type: str = "image/png") -> dict[str,
     return {"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "media_type": media_type}
 
 
-def test_what_a_worker_uploads_is_read_by_whoever_may_read_the_run(site: Site) -> None:
+async def content(place: ServerEvidence, key: str) -> bytes:
+    return b"".join([chunk async for chunk in place.get(key)])
+
+
+async def test_what_a_worker_uploads_is_read_by_whoever_may_read_the_run(site: Site) -> None:
     large = bytes(range(256)) * 20_000
-    assert site.put("final.png", PICTURE).status_code == 201
-    assert site.put("final.png", PICTURE).json() == {
-        "run_id": site.lease.run_id,
-        "name": "final.png",
-        "size": len(PICTURE),
-        "sha256": hashlib.sha256(PICTURE).hexdigest(),
-    }
-    assert site.put("final.png", b"another").json()["code"] == "EVIDENCE_REFUSED"
-    assert site.put("trace.zip", large, "application/zip").status_code == 201
+    await site.place.check()
+    await site.put("final.png", PICTURE)
+    await site.put("final.png", PICTURE)
+    await site.put("trace.zip", large, "application/zip")
     site.end(artifact("final.png", PICTURE), artifact("trace.zip", large, "application/zip"))
-    run_id, reader = site.lease.run_id, site.served.new_token("read")
+    run_id = site.lease.run_id
     assert site.kept() == [f"{run_id}/final.png", f"{run_id}/trace.zip"]
-    assert site.get("final.png", reader).content == PICTURE
-    assert site.get("trace.zip", reader).content == large
-    assert "it has: final.png, trace.zip" in site.get("other.png", reader).json()["detail"]
+    reader = ServerEvidence(site.served.url, site.served.new_token("read"))
+    assert await content(reader, f"{run_id}/final.png") == PICTURE
+    assert await content(reader, f"{run_id}/trace.zip") == large
+    with pytest.raises(NotFound, match=r"it has: final\.png, trace\.zip"):
+        await content(reader, f"{run_id}/other.png")
     assert list((site.folder / "leasekeeper-data" / "incoming").iterdir()) == []
 
 
@@ -136,7 +138,7 @@ def test_a_file_is_served_as_an_attachment_in_a_sandbox(site: Site) -> None:
     folder.write("final.png", PICTURE)
     site.end(artifact("page.html", page, "text/html"), artifact("final.png", PICTURE))
     for name, media in (("page.html", "application/octet-stream"), ("final.png", "image/png")):
-        answer = site.get(name)
+        answer = site.request("GET", f"/v1/runs/{site.lease.run_id}/evidence/{name}")
         assert answer.status_code == 200
         assert answer.headers["content-type"] == media
         assert answer.headers["content-disposition"] == f'attachment; filename="{site.lease.run_id}_{name}"'
@@ -144,10 +146,11 @@ def test_a_file_is_served_as_an_attachment_in_a_sandbox(site: Site) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_late_upload_is_refused_and_recorded(site: Site) -> None:
+async def test_a_late_upload_is_refused_and_recorded(site: Site) -> None:
     late = site.lease
     site.end()
-    assert site.put("final.png", PICTURE).status_code == 410
+    with pytest.raises(LeaseLost):
+        await site.put("final.png", PICTURE)
     site.lease = site.leased()
     assert site.upload(token=str(late.token)).json()["code"] == "STALE_WORKER_WRITE_REJECTED"
     assert site.upload(run_id=late.run_id).status_code == 410
@@ -168,7 +171,8 @@ def test_nobody_writes_under_the_lease_of_another_token(site: Site) -> None:
 def test_nobody_reads_the_evidence_of_an_account_that_is_not_theirs(site: Site) -> None:
     site.end(artifact("final.png", PICTURE))
     narrow = site.served.new_token("read", accounts=["other"])
-    assert site.get("final.png", narrow).json()["code"] == "ACCOUNT_NOT_ALLOWED"
+    answer = site.request("GET", f"/v1/runs/{site.lease.run_id}/evidence/final.png", narrow)
+    assert answer.json()["code"] == "ACCOUNT_NOT_ALLOWED"
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a%2Fb", "%2e%2e%2fpasswd", "a b"])
@@ -177,9 +181,11 @@ def test_a_name_leads_nowhere_else(site: Site, name: str) -> None:
     assert site.kept() == []
 
 
-def test_what_did_not_arrive_whole_or_is_too_large_is_not_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = site.put("final.png", PICTURE, sha256="0" * 64)
-    assert (answer.status_code, "did not arrive whole" in answer.json()["detail"]) == (422, True)
+async def test_what_did_not_arrive_whole_or_is_too_large_is_not_kept(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EvidenceRefused, match="did not arrive whole"):
+        await site.put("final.png", PICTURE, sha256="0" * 64)
     assert site.upload(sha256="nonsense").json()["problems"][0]["where"] == "sha256"
     monkeypatch.setattr(routes, "MAX_BYTES", 4)
     assert site.upload().status_code == 413
@@ -187,12 +193,56 @@ def test_what_did_not_arrive_whole_or_is_too_large_is_not_kept(site: Site, monke
     assert list((site.folder / "leasekeeper-data" / "incoming").iterdir()) == []
 
 
-def test_only_the_keepers_screenshot_comes_after_the_lease(site: Site) -> None:
+async def test_only_the_keepers_screenshot_comes_after_the_lease(site: Site) -> None:
     site.clock.ahead = timedelta(hours=1)
     assert site.upload().status_code == 410  # overdue: nobody has ended it yet
     now = site.run(site.served.store.check()).now
     assert len(site.run(site.served.store.expire(seen=now))) == 1
     assert site.upload().status_code == 410
     assert site.upload(name="last.png", token=str(10**9)).status_code == 410
-    assert site.put("last.png", PICTURE).status_code == 201
+    await site.put("last.png", PICTURE)
     assert site.kept() == [f"{site.lease.run_id}/last.png"]
+
+
+async def test_a_server_that_is_away_is_unavailable_and_lists_nothing(site: Site, tmp_path: Path) -> None:
+    away = ServerEvidence("http://127.0.0.1:1", "lk_none")
+    with pytest.raises(EvidenceUnavailable, match="no response"):
+        await away.check()
+    with pytest.raises(EvidenceUnavailable, match="no response"):
+        await content(away, "a/b")
+    with pytest.raises(EvidenceRefused, match="itself"):
+        await away.delete(["a/b"])
+    with pytest.raises(EvidenceRefused, match="itself"):
+        [entry async for entry in away.entries()]
+    with pytest.raises(EvidenceRefused, match="only under a lease"):
+        await site.put("final.png", PICTURE, under=None)
+
+
+class Remote(House):
+    """A worker that has a URL and a token."""
+
+    async def open_store(self) -> Store:
+        return await open_store(self.config.store, policy=self.config.policy, token=self.config.token)
+
+
+async def test_a_remote_worker_delivers_to_the_server(server: ServerThread, sqlite_url: str, tmp_path: Path) -> None:
+    served = await asyncio.to_thread(server.serve, sqlite_url)
+    token = await asyncio.to_thread(served.new_token, "work", "read", "submit")
+    await asyncio.to_thread(served.run, served.store.apply(fleet(profile("p1", driver="null")), actor="test"))
+    data = tmp_path / "worker"
+    config = settings.load({}, store=served.url, token=token, data_dir=str(data), drivers="null", poll_every=0.1)
+    store = await open_store(config.store, policy=config.policy, token=token)
+    try:
+        home = Remote(app=new_app(), config=config, store=store, data=data)
+        job = await home.submit("leave")
+        (done,) = await home.do(job)
+        run = await home.run_of(job)
+        record: Any = run.evidence
+        assert (done.state, record["place"]) == ("completed", "server")
+        kept = tmp_path / "leasekeeper-data" / "runs" / run.run_id
+        assert (kept / "order.txt").read_text() == "order 42"
+        assert not (home.evidence(run) / "order.txt").exists()
+        assert await content(ServerEvidence(served.url, token), f"{run.run_id}/order.txt") == b"order 42"
+    finally:
+        await store.close()
+        await asyncio.to_thread(served.close)

@@ -86,7 +86,8 @@ def start(
 def _evidence(config: "Config") -> str:
     from leasekeeper.evidence.reading import own_place
 
-    return own_place(config.browsers).location if config.browsers.evidence else config.browsers.data_dir
+    travels = config.browsers.evidence or config.browsers.server
+    return own_place(config.browsers).location if travels else config.browsers.data_dir
 
 
 def _webhooks(config: "Config") -> str:

@@ -2,13 +2,15 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 from leasekeeper.config import BrowserConfig
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.evidence_port import Evidence
 
-_FILE = "file://"
+SERVER: Final = "server"
+_FILE: Final = "file://"
 
 
 def open_place(config: BrowserConfig, redactor: Redactor | None = None) -> Evidence | None:
@@ -17,6 +19,12 @@ def open_place(config: BrowserConfig, redactor: Redactor | None = None) -> Evide
     `redactor` learns the credentials of the place.
     """
     text = config.evidence
+    if config.server is not None and text in ("", SERVER):
+        from leasekeeper.evidence.server import ServerEvidence
+
+        if redactor is not None:
+            redactor.add(config.token)
+        return ServerEvidence(config.server, config.token)
     if not text:
         return None
     if text.startswith("s3://"):
@@ -29,7 +37,7 @@ def open_place(config: BrowserConfig, redactor: Redactor | None = None) -> Evide
     folder = Path(text.removeprefix(_FILE))
     if not folder.is_absolute():
         # Not repeated: it may be a credential that was meant for something else.
-        allowed = "must be s3://BUCKET/PREFIX, the path of a folder that begins with /, or empty"
+        allowed = "must be s3://BUCKET/PREFIX, a folder's path that begins with /, or server if the store is one"
         raise InputError("the place of evidence cannot be used", [Problem("evidence", allowed)])
     from leasekeeper.evidence.folder import FolderEvidence
 

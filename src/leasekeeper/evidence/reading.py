@@ -3,16 +3,13 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from leasekeeper.config import BrowserConfig
 from leasekeeper.errors import EvidenceRefused, InputError, NotFound
 from leasekeeper.evidence.files import Artifact
 from leasekeeper.evidence.folder import FolderEvidence
-from leasekeeper.evidence.places import open_place
+from leasekeeper.evidence.places import SERVER, open_place
 from leasekeeper.evidence_port import Evidence
-
-SERVER: Final = "server"
 
 
 def own_place(config: BrowserConfig) -> Evidence:

@@ -1,0 +1,106 @@
+"""Evidence that is kept by the server: uploaded under a live lease, read by whoever may read the run.
+
+Each file is one PUT that carries the lease and its fencing token; the server compares the hash before it answers. What
+is old is deleted by the server.
+"""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import httpx2
+
+from leasekeeper.core.leases import LeaseRef
+from leasekeeper.errors import EvidenceRefused, EvidenceUnavailable, LeasekeeperError, LeaseLost, NotFound, StoreError
+from leasekeeper.evidence.places import SERVER
+from leasekeeper.evidence_port import Stored, key_parts
+from leasekeeper.threads import run_in_thread
+from leasekeeper.wire import error_from_json
+
+LOCATION: Final = SERVER
+REQUEST_SECONDS: Final = 30.0
+_AWAY: Final = frozenset({429, 502, 503, 504})
+
+
+class ServerEvidence:
+    """The server as a place of evidence."""
+
+    location = LOCATION
+    prunes = False
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    async def check(self) -> None:
+        async with self._client() as client:
+            self._expect(await self._ask(client.get(f"{self._url}/readyz"), ""), "")
+
+    async def put(
+        self, key: str, source: Path, *, size: int, sha256: str, media_type: str, under: LeaseRef | None = None
+    ) -> None:
+        name = key_parts(key)[-1]
+        if under is None:
+            raise EvidenceRefused("the server accepts evidence only under a lease", location=LOCATION, name=key)
+        data = await run_in_thread(source.read_bytes)
+        if len(data) != size:
+            raise EvidenceRefused(f"evidence {name} has changed since its hash was taken", location=LOCATION, name=key)
+        asked = {"run_id": under.run_id, "token": str(under.token), "routing_key": under.routing_key, "sha256": sha256}
+        path = f"/v1/leases/{quote(under.lease_id, safe='')}/evidence/{quote(name, safe='')}"
+        async with self._client() as client:
+            put = client.put(f"{self._url}{path}", params=asked, content=data, headers={"Content-Type": media_type})
+            self._expect(await self._ask(put, key), key)
+
+    async def get(self, key: str) -> AsyncIterator[bytes]:
+        run_id, name = (quote(part, safe="") for part in key_parts(key))
+        async with self._client() as client:
+            try:
+                async with client.stream("GET", f"{self._url}/v1/runs/{run_id}/evidence/{name}") as answer:
+                    if answer.status_code != 200:
+                        await answer.aread()
+                        self._expect(answer, key)
+                    async for chunk in answer.aiter_bytes():
+                        yield chunk
+            except httpx2.TransportError as error:
+                raise self._away(error, key) from error
+
+    async def entries(self, prefix: str = "") -> AsyncIterator[Stored]:
+        raise self._not_ours(prefix)
+        yield  # makes it a generator, as the port has it
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        raise self._not_ours(keys[0] if keys else "")
+
+    def _not_ours(self, name: str) -> EvidenceRefused:
+        return EvidenceRefused("the server lists and deletes its evidence itself", location=LOCATION, name=name)
+
+    def _client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(headers=self._headers, timeout=REQUEST_SECONDS)
+
+    async def _ask(self, asking: Awaitable[httpx2.Response], key: str) -> httpx2.Response:
+        try:
+            return await asking
+        except httpx2.TransportError as error:
+            raise self._away(error, key) from error
+
+    def _away(self, error: Exception, key: str) -> EvidenceUnavailable:
+        text = f"no response from {self._url}: {type(error).__name__} {error}".rstrip()
+        return EvidenceUnavailable(text, location=LOCATION, name=key)
+
+    def _expect(self, answer: httpx2.Response, key: str) -> None:
+        """Raise what an answer that is no success says."""
+        if answer.is_success:
+            return
+        said: LeasekeeperError = StoreError(f"{self._url} answers with HTTP {answer.status_code}")
+        try:
+            problem = json.loads(answer.content)
+            if isinstance(problem, dict) and isinstance(problem.get("code"), str):
+                said = error_from_json({**problem, "message": problem.get("detail", "")})
+        except (ValueError, LeasekeeperError):
+            pass
+        if isinstance(said, LeaseLost | NotFound):
+            raise said
+        kind = EvidenceUnavailable if answer.status_code in _AWAY else EvidenceRefused
+        raise kind(said.message, location=LOCATION, name=key)
