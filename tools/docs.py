@@ -17,7 +17,6 @@ import leasekeeper
 from leasekeeper.cli.exit_codes import EXIT_CODES, exit_code
 from leasekeeper.cli.hints import unblocking
 from leasekeeper.cli.reference import reference as command_line
-from leasekeeper.config import PREFIX, SETTINGS, Setting
 from leasekeeper.core.alerts import EVENT_ALERTS, JOB_ALERTS, PROFILE_ALERTS, REVIEW_OPENED, Endpoint
 from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
 from leasekeeper.core.events import EventType
@@ -32,6 +31,7 @@ from leasekeeper.core.tokens import DECISIONS, OPERATIONS, ApiToken, Reach, Scop
 from leasekeeper.errors import ConflictReason, error_tree
 from leasekeeper.lists import LISTS, MAX_IN_PAGE, Filter
 from leasekeeper.service.metric_table import METRICS, SECONDS
+from leasekeeper.settings_table import PREFIX, SETTINGS, Setting
 from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table, port_schema
 from leasekeeper.wording import REFUSALS, UNBLOCKED_BY
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper.config import SETTINGS
+from leasekeeper.settings_table import SETTINGS
 from tests.cli.workplace import Workplace, in_terminal, process
 
 

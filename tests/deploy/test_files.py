@@ -17,7 +17,7 @@ import yaml
 
 from leasekeeper import settings_file
 from leasekeeper.cli import cli
-from leasekeeper.config import SETTINGS
+from leasekeeper.settings_table import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from leasekeeper import config
-from leasekeeper.config import SETTINGS, Source, effective, load
+from leasekeeper.config import Source, effective, load
 from leasekeeper.errors import InputError
+from leasekeeper.settings_table import SETTINGS
 from tests.unit.records import seconds
 
 

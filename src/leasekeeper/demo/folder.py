@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from leasekeeper import config as settings
 from leasekeeper import settings_file
 from leasekeeper.demo.workers import processes_of
 from leasekeeper.errors import InputError
+from leasekeeper.settings_table import PREFIX
 
 MARK: Final = ".leasekeeper-demo"
 # Short, so that a lost worker is noticed while people watch.
@@ -52,8 +52,8 @@ class Place:
 
     def environ(self) -> dict[str, str]:
         """The environment of its workers: the demo's settings, none that were meant for another fleet."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(settings.PREFIX) or k in _KEPT}
-        times = {settings.PREFIX + name.upper(): f"{seconds:g}" for name, seconds in TIMES.items()}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX) or k in _KEPT}
+        times = {PREFIX + name.upper(): f"{seconds:g}" for name, seconds in TIMES.items()}
         no_file = {settings_file.VARIABLE: os.devnull}
         own = {"LEASEKEEPER_STORE": self.store, "LEASEKEEPER_DATA_DIR": str(self.data)}
         return {**kept, **times, **no_file, **own}
