@@ -255,6 +255,7 @@ async def test_a_decision_that_the_record_does_not_have_is_refused(new_world: Ne
             Target.SCHEDULE: "nightly",
             Target.PROXY: "exit_us",
             Target.ENDPOINT: "ops",
+            Target.PAUSE: "all",
         }
         before, logged = await world.everything(), await world.events()
         for target in Target:

@@ -16,6 +16,7 @@ from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.errors import IllegalTransition, InputError
 from leasekeeper.ports import Grant, Renewal, Settled
+from leasekeeper.stores.http import HttpStore
 from tests.conformance.world import CLEAN, URL, NewWorld, World, account, end, profile, spec
 
 
@@ -131,7 +132,10 @@ async def test_an_ending_that_contains_itself_is_refused(new_world: NewWorld) ->
 
 
 async def settle_and_claim(world: World, *endings: Ending, limit: int = 1) -> tuple[list[Settled], list[Grant]]:
-    """Two calls of one process at the same moment: they share a commit."""
+    """Two calls of one process at the same moment: they share a commit. Through a server they are two requests, which
+    may arrive in any order: there one is answered before the other is sent."""
+    if isinstance(world.store, HttpStore):
+        return await world.store.settle(endings), await world.claim(limit)
     settled, granted = await asyncio.gather(world.store.settle(endings), world.claim(limit))
     return settled, granted
 

@@ -8,7 +8,7 @@ import pytest
 
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId
-from leasekeeper.core.jobs import Backoff, Job, JobSpec, OnConflict, Retry, Risk, RunMode
+from leasekeeper.core.jobs import Backoff, Job, JobSpec, OnConflict, Retry, Risk, RunMode, SessionMode
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.policy import Policy
 from leasekeeper.core.profiles import ReleasePolicy
@@ -58,6 +58,7 @@ async def test_every_field_of_a_job_is_kept(new_world: NewWorld) -> None:
             risk_level=Risk.MEDIUM,
             lock_timeout_seconds=900,
             release_policy="quarantine",
+            session_mode=SessionMode.ISOLATED,
             on_conflict=OnConflict.REVIEW,
             conflict_delay_seconds=9,
             retry=Retry(reasons=("TIMEOUT",), backoff=Backoff(first=seconds(1.5), factor=1.5, max=seconds(9))),

@@ -203,6 +203,9 @@ def bind(token: ApiToken, arguments: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: _bound(token, value) for name, value in arguments.items()}
     if found.get("kind") is Worker and "/" not in found.get("record_id", "/"):
         found["record_id"] = bound_incarnation(token, found["record_id"])
+    where = found.get("where") or {}
+    if found.get("kind") is Worker and "/" not in where.get("prefix", "/"):
+        found["where"] = {**where, "prefix": bound_incarnation(token, where["prefix"])}
     return found
 
 
