@@ -101,7 +101,8 @@ def test_whatever_answers_can_answer_in_json() -> None:
 def test_every_decision_asks_for_a_note() -> None:
     decisions = [path for path, command in ALL.items() if {"by", "note"} <= {p.name for p in command.params}]
     decisions.remove("leasekeeper login")  # asks for it when it is known what there is to decide
-    assert len(decisions) == 30
+    decisions.remove("leasekeeper pause")  # without anything to pause it lists, and then needs none
+    assert len(decisions) == 33
     for path in decisions:
         (note,) = [parameter for parameter in ALL[path].params if parameter.name == "note"]
         assert note.required, path

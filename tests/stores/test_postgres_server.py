@@ -110,12 +110,19 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
     await migrate(postgres_url)
     if filled:
         await fill(postgres_url)
-    ready = plan(postgres_url, "lock_ready", pool="'default'", task="'visit'", engine="NULL", limit="1")
+    ready = plan(postgres_url, "lock_ready", pool="'default'", worker="'w'", task="'visit'", engine="NULL", limit="1")
     assert "lanes_ready" in ready
     assert "Sort" not in ready
     assert "Seq Scan on lanes" not in ready
     among = plan(
-        postgres_url, "lock_ready_among", pool="'default'", tasks="'{visit,pay}'", engine="NULL", limit="2", window="16"
+        postgres_url,
+        "lock_ready_among",
+        pool="'default'",
+        worker="'w'",
+        tasks="'{visit,pay}'",
+        engine="NULL",
+        limit="2",
+        window="16",
     )
     assert "lanes_ready" in among
     assert "Seq Scan on lanes" not in among
@@ -138,7 +145,15 @@ async def test_due_webhooks_are_found_host_by_host(postgres_url: str) -> None:
         )
         connection.execute("ANALYZE")
     due = plan(
-        postgres_url, "due_deliveries", after="''", now="20000", hosts="500", each="4", options=engine._READER_OPTIONS
+        postgres_url,
+        "due_deliveries",
+        after="''",
+        now="20000",
+        hosts="500",
+        each="4",
+        callbacks="1",
+        endpoints="1",
+        options=engine._READER_OPTIONS,
     )
     assert "Index Scan using deliveries_due on deliveries q " in due
     assert "Sort" not in due

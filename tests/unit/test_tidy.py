@@ -222,3 +222,16 @@ def test_migrations_are_numbered_without_a_gap_and_say_their_number() -> None:
         assert [path.name[:4] for path in found] == [f"{number:04}" for number in range(1, len(found) + 1)]
         for number, path in enumerate(found[1:], 2):
             assert text_of(path).startswith(f"-- Schema {number}. "), path.name
+
+
+def test_a_claim_on_postgresql_reads_the_same_configuration_as_everybody() -> None:
+    """It has a statement of its own for that. A column that only one of them has is missing in the other."""
+    here = text_of(next(path for path in files("src", ".sql") if name_of(path).endswith("stores/sql/queries.sql")))
+    there = text_of(next(path for path in files("src", ".sql") if name_of(path).endswith("postgres/reads.sql")))
+    columns = [
+        re.search(rf"-- name: {name}\nSELECT(.*?)FROM", text, re.DOTALL)
+        for name, text in (("configs", here), ("configs_of_ready", there))
+    ]
+    assert columns[0] is not None
+    assert columns[1] is not None
+    assert columns[0][1].split() == columns[1][1].split()

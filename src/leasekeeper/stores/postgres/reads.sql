@@ -101,7 +101,7 @@ WHERE l.profile_id = ANY(CAST(nullif(current_setting('leasekeeper.ready', TRUE),
 -- name: configs_of_ready
 SELECT p.*,
        a.account_id AS a_account_id, a.routing AS a_routing, a.url AS a_url, a.labels AS a_labels, a.notes AS a_notes,
-       a.paused AS a_paused, a.pause_note AS a_pause_note, a.version AS a_version,
+       a.paused AS a_paused, a.pause_note AS a_pause_note, a.ban_status AS a_ban_status, a.version AS a_version,
        x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials,
        x.trouble AS x_trouble, x.trouble_detail AS x_trouble_detail, x.trouble_at AS x_trouble_at, x.asked AS x_asked,
        x.ask_at AS x_ask_at
