@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.accounts import ProxyTrouble
-from leasekeeper.core.decisions import Action
+from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import Job, Risk
 from leasekeeper.core.leases import Lease, Purpose
@@ -86,6 +86,10 @@ async def a_worker_appears(world: World) -> None:
     await world.offer("rare", worker_id="w2", incarnation="i2")
 
 
+def decides_on_all(action: Action) -> Step:
+    return lambda world: world.decide(Target.PAUSE, "all", action)
+
+
 def finds(trouble: ProxyTrouble | None) -> Step:
     """Somebody asks the proxy, and this is what is wrong with it."""
     return lambda world: world.store.report_proxy(report_on(US, trouble, "seen elsewhere"))
@@ -99,6 +103,7 @@ CASES = {
     ),
     "leased": Case(Blocked.PROFILE_LEASE, gives_back, takes),
     "paused": Case(Blocked.ACCOUNT_PAUSE, resumes, pauses),
+    "all_paused": Case(Blocked.PAUSE, decides_on_all(Action.RESUME), decides_on_all(Action.PAUSE)),
     "proxy_region_of_the_proxy": Case(
         Blocked.PROXY_MISMATCH, applies(replace(US, region="EU")), job={"expected_proxy_region": "EU"}
     ),

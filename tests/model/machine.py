@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from leasekeeper.core.decisions import ACTIONS, Action, Decision, Target
+from leasekeeper.core.decisions import ACTIONS, BAN_ACTIONS, Action, Decision, Target
 from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import JobId, LeaseId, ProfileId, Token, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec
@@ -617,7 +617,8 @@ class Machine(RuleBasedStateMachine):
             Target.ACCOUNT: list(self.model.accounts),
             Target.LEASE: [*(held.ref[0] for held in reversed(self.model.leases)), "nobody:1"],
         }[about]
-        self._decide(about, ids[pick % len(ids)], ACTIONS[about][action % len(ACTIONS[about])], version)
+        actions = [each for each in ACTIONS[about] if each not in BAN_ACTIONS]  # the model knows no bans
+        self._decide(about, ids[pick % len(ids)], actions[action % len(actions)], version)
         self.step()
 
     @rule(pick=st.integers(0, 3))

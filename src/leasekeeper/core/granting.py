@@ -75,7 +75,7 @@ def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:
 def leased(lane: Lane, lease: Lease, now: datetime) -> Changes:
     """The lane under its new lease. A profile that was out of rotation goes back to where it was at the end."""
     reason = f"run {lease.run_id} by {lease.worker_id}"
-    if lane.state not in INSPECTABLE:
+    if lease.purpose is not Purpose.INSPECT or lane.state not in INSPECTABLE:
         return {"token": lease.token, **moved(lane, ProfileState.LEASED, Cause.GRANTED, reason, now)}
     return {
         "token": lease.token,
