@@ -1,7 +1,7 @@
 # Everything runs from here; `make` alone lists the targets. PYTHON=... chooses the interpreter.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: setup run test test-fast test-all soak check fmt bench bench-claims bench-browser docs lock clean help servers browser bench-setup
+.PHONY: setup run test test-fast test-all soak check fmt bench bench-claims bench-browser bench-dashboard bench-service screenshots docs lock clean help servers browser bench-setup
 
 PYTHON ?= python3
 export PYTHON
@@ -16,8 +16,8 @@ MINUTES ?= 10
 setup: ## create .venv with the locked requirements (again only when they changed)
 	@tools/setup.sh .venv requirements/dev.txt
 
-run: browser ## see it work: a fleet, a local shop, real browsers
-	@$(BIN)/leasekeeper demo
+run: browser ## see it work: a fleet, a local shop, real browsers; then the dashboard, until Ctrl-C
+	@$(BIN)/leasekeeper demo --dashboard
 
 test: servers check ## everything that a change must hold: check, then the tests
 	@$(PYTEST) $(PYTEST_ARGS)
@@ -41,13 +41,22 @@ fmt: setup ## format, and fix what can be fixed safely
 	@$(BIN)/ruff check --fix-only $(CODE)
 	@$(BIN)/ruff format $(CODE)
 
-bench: bench-claims bench-browser ## all benchmarks
+bench: bench-claims bench-browser bench-dashboard bench-service ## all benchmarks
 
 bench-claims: bench-setup ## claim rates beside peers and the machine's limit
 	@.venv-bench/bin/python -m bench.claims
 
 bench-browser: bench-setup ## what a browser job costs beside the bare script
 	@.venv-bench/bin/python -m bench.browser
+
+bench-dashboard: browser ## how quick the pages are with 10,000 profiles and 100,000 jobs
+	@$(BIN)/python -m bench.dashboard
+
+bench-service: bench-setup ## what the server costs: remote workers, idle ones, readers of events, its start and memory
+	@.venv-bench/bin/python -m bench.service
+
+screenshots: browser ## photograph every page of the dashboard, from the demo's data, into docs/images
+	@$(BIN)/python -m tools.screenshots
 
 docs: setup ## write the generated pages again
 	@$(BIN)/python -m tools.docs
@@ -57,11 +66,15 @@ lock: ## resolve requirements/*.in to hashed requirements/*.txt
 	@.venv-lock/bin/python -m pip --quiet install uv
 	@for name in dev bench; do \
 		.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+			--no-emit-package django --no-emit-package sqlparse \
 			--upgrade pyproject.toml --all-extras requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
+	@.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-emit-package django --no-emit-package sqlparse --upgrade \
+		pyproject.toml --extra mcp --extra server --extra http --extra sessions requirements/mcp.in -o requirements/mcp.txt
 
 clean: ## remove everything that make created
-	@rm -rf .venv .venv-bench .venv-lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	@rm -rf .venv .venv-bench .venv-lock .venv-mcp .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		bench/out dist
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -69,7 +82,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 servers:
-	@tools/setup.sh .venv requirements/dev.txt postgres chromium
+	@tools/setup.sh .venv requirements/dev.txt postgres redis rabbitmq node chromium
+	@tools/setup.sh .venv-mcp requirements/mcp.txt
 
 browser:
 	@tools/setup.sh .venv requirements/dev.txt chromium

@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +21,8 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Playwright, async_playwright
 
+from bench.sessions import CLICKS as SESSION_CLICKS
+from bench.sessions import clickers
 from leasekeeper import config as settings
 from leasekeeper.app import App, Run
 from leasekeeper.browsers.finding import find_browser
@@ -37,13 +40,14 @@ from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.worker import Worker, WorkerOptions
 from leasekeeper.stores import open_store
 from leasekeeper.wire import parse_jobs
-from tests.conformance.world import fleet
+from tests.launchers.stage import TOKEN, Fake, launched, launched_fleet, start_fake
 from tests.runtime.shop import Shop
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "10"))
 SHORT_JOBS = 20
 CLICKS = 10
 PAUSE_SECONDS = 0.5
+IN_SESSION = "in_session"
 OUT = Path("bench/out/browser.json")
 app = App()
 
@@ -68,8 +72,12 @@ async def short_task(run: Run) -> None:
 class Bench:
     """One worker in this process, beside bare launches of the same browser."""
 
-    def __init__(self, store: Store, playwright: Playwright, data: Path, url: str) -> None:
+    def __init__(
+        self, store: Store, store_url: str, playwright: Playwright, data: Path, url: str, launcher: Fake
+    ) -> None:
         self._store = store
+        self._store_url = store_url
+        self._launcher = launcher
         self._playwright = playwright
         self._data = data
         self._url = url
@@ -102,10 +110,28 @@ class Bench:
         await context.close()
         return time.perf_counter() - started
 
-    async def jobs(self, task: str, count: int) -> float:
+    async def bare_launched(self, clicks: int) -> float:
+        """Seconds of the recipe that people write for a launcher: start, attach to its URL, work, stop."""
+        started = time.perf_counter()
+        name = {"profile_id": "bare", "headless": True}
+        answer = await asyncio.to_thread(self._launcher.ask, "/profile/start", name, TOKEN)
+        browser = await self._playwright.chromium.connect_over_cdp(answer["cdp_url"])
+        context = browser.contexts[0]
+        await work(context.pages[0] if context.pages else await context.new_page(), self._url, clicks)
+        await browser.close()
+        await asyncio.to_thread(self._launcher.ask, "/profile/stop", name, TOKEN)
+        return time.perf_counter() - started
+
+    async def session_clicks(self) -> list[list[float]]:
+        """Seconds of the same clicks through a session, and over a bare DevTools connection, in turns."""
+        place = (self._store_url, self._data.parent, IN_SESSION, self._url)
+        async with clickers(self._playwright, *place) as measures:
+            return await in_turns(*measures)
+
+    async def jobs(self, task: str, count: int, profile_id: str = "p1") -> float:
         """Seconds from the submission of so many jobs of one profile to the settlement of the last."""
         started = time.perf_counter()
-        spec = {"task": task, "profile_id": "p1", "payload": {"url": self._url}}
+        spec = {"task": task, "profile_id": profile_id, "payload": {"url": self._url}}
         last = (await self._store.submit(parse_jobs([spec] * count)))[-1].job
         while (job := await self._store.get(Job, last.job_id)).finished_at is None:
             assert job.state in ("queued", "blocked", "running"), job
@@ -180,6 +206,10 @@ async def measure(bench: Bench) -> dict[str, float]:
     tell("one job: a page and ten clicks, through Leasekeeper", median(ours), "s")
     tell("  the same script, bare", median(bare), "s")
 
+    behind, recipe = await in_turns(lambda: bench.jobs("clicks", 1, "launched"), lambda: bench.bare_launched(CLICKS))
+    tell("the same job in a launcher's browser, through Leasekeeper", median(behind), "s")
+    tell("  the bare recipe: start, attach, work, stop", median(recipe), "s")
+
     async def relaunching() -> float:
         return sum([await bench.bare(1) for _ in range(SHORT_JOBS)])
 
@@ -203,8 +233,14 @@ async def measure(bench: Bench) -> dict[str, float]:
     launches, plain_launches = await in_turns(kept, plain)
     tell("launch through the keeper", median(launches), "s")
     tell("  bare launch", median(plain_launches), "s")
+
+    through, direct = await bench.session_clicks()
+    tell(f"{SESSION_CLICKS} clicks through a session's address", median(through), "s")
+    tell("  the same over a bare DevTools connection", median(direct), "s")
     return {
         "job_to_bare_script": median(a / b for a, b in zip(ours, bare, strict=True)),
+        "launcher_job_to_bare": median(a / b for a, b in zip(behind, recipe, strict=True)),
+        "session_click_to_bare": median(a / b for a, b in zip(through, direct, strict=True)),
         "warm_to_relaunch": median(b / a for a, b in zip(warm, cold, strict=True)),
         "keeper_mb": median(memory),
         "keeper_launch_ms": 1000 * median(a - b for a, b in zip(launches, plain_launches, strict=True)),
@@ -223,7 +259,11 @@ async def run() -> dict[str, float]:
         config = settings.load({}, store=url, data_dir=str(data), poll_every=5.0)
         store = await open_store(url, policy=config.policy)
         profile = Profile(profile_id=ProfileId("p1"), account_id=AccountId("bench"))
-        await store.apply(fleet(profile), actor="bench")
+        os.environ["FAKE_LAUNCHER_TOKEN"] = TOKEN
+        launcher = start_fake("http", Path(folder) / "launcher")
+        behind = replace(launched("launched"), account_id=profile.account_id)
+        hosted = replace(profile, profile_id=ProfileId(IN_SESSION))
+        await store.apply(launched_fleet(launcher.record, profile, behind, hosted), actor="bench")
         stop = Shutdown(config.browsers.stop_grace)
         worker = Worker(
             app,
@@ -236,12 +276,13 @@ async def run() -> dict[str, float]:
         running = asyncio.create_task(worker.run())
         try:
             async with async_playwright() as playwright:
-                ratios = await measure(Bench(store, playwright, data, shop.url))
+                ratios = await measure(Bench(store, url, playwright, data, shop.url, launcher))
         finally:
             stop.ask()
             await running
             stop.done()
             await store.close()
+            launcher.end()
     return ratios
 
 

@@ -7,25 +7,23 @@ is jobs per second of claim + settle, durable (fsync on), unless its name says o
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 import leasekeeper.stores
 from bench import history, limits, load, worker_loop
 from bench.peers import procrastinate_locks, redis_recipe
+from bench.report import ROUNDS, Report, in_turns, middle_ratio
 from leasekeeper.core.jobs import Job
 from tests.servers import PostgresServer, new_database, postgres_server, start_redis
 
 PROFILES = 2_000
 JOBS_EACH = 10
-ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("BENCH_SECONDS", "4"))
 FINISHED = int(os.environ.get("BENCH_FINISHED", "1000000"))
 OUT = Path("bench/out/claims.json")
@@ -35,39 +33,6 @@ ALL_JOBS = 120.0
 PROCESSES = (1, 2, 4)
 # Not /tmp: where that is memory, fsync costs nothing.
 ON_DISK = Path("/var/tmp")  # noqa: S108 - folders inside it are made private
-
-
-@dataclass
-class Report:
-    """Rows of the table and the ratios, as they come in."""
-
-    rows: list[tuple[str, float, str]] = field(default_factory=list)
-    ratios: dict[str, float] = field(default_factory=dict)
-
-    def row(self, name: str, rate: float, note: str = "") -> None:
-        self.rows.append((name, rate, note))
-        print(f"  {name:<62} {rate:>12,.1f}  {note}", flush=True)
-
-    def ratio(self, name: str, value: float) -> None:
-        self.ratios[name] = round(value, 3)
-
-    def save(self) -> None:
-        OUT.parent.mkdir(parents=True, exist_ok=True)
-        figures = [{"name": name, "value": round(value, 1), "note": note} for name, value, note in self.rows]
-        OUT.write_text(json.dumps({"ratios": self.ratios, "figures": figures}, indent=2) + "\n")
-
-
-def in_turns(*measures: Callable[[], float]) -> list[list[float]]:
-    """Each measure once per round, in turns; the figures of each."""
-    figures: list[list[float]] = [[] for _ in measures]
-    for _ in range(ROUNDS):
-        for measure, taken in zip(measures, figures, strict=True):
-            taken.append(measure())
-    return figures
-
-
-def middle_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    return median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 class PostgresBench:
@@ -281,11 +246,7 @@ def main() -> None:
         postgres.run()
         redis_peer(folder, report)
         report.ratio("million_finished_to_empty", min(postgres.long_past(), sqlite.long_past()))
-    report.save()
-    print("\nratios")
-    for name, value in sorted(report.ratios.items()):
-        print(f"  {name:<40} {value:>9.3f}")
-    print(f"\nwritten to {OUT}")
+    report.save(OUT)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -37,11 +38,12 @@ SUBMITTERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many jobs went through, in how long, and how the workers were spread."""
+    """How many jobs went through, in how long, and how the workers were spread; how long they used a core."""
 
     jobs: int
     seconds: float
     setup: str
+    cpu_seconds: float = 0.0
 
     @property
     def per_second(self) -> float:
@@ -103,14 +105,18 @@ async def _submit(store: Store, specs: Sequence[JobSpec]) -> Rate:
     return Rate(len(specs), time.perf_counter() - started, f"{SUBMITTERS} submitters, batches of {MAX_IN_BATCH}")
 
 
-def run_workers(url: str, workers: int, batch: int, seconds: float, processes: int) -> Rate:
-    """Let the workers run for a while (or until no job is left) and count the jobs they settled."""
+def run_workers(url: str, workers: int, batch: int, seconds: float, processes: int, token: str = "") -> Rate:
+    """Let the workers run for a while (or until no job is left) and count the jobs they settled.
+
+    With an address of a server for its URL they are remote workers, with this token.
+    """
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "bench.load", url, str(workers // processes), str(batch), str(seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, "LEASEKEEPER_TOKEN": token},
         )
         for _ in range(processes)
     ]
@@ -127,6 +133,7 @@ def run_workers(url: str, workers: int, batch: int, seconds: float, processes: i
         jobs=sum(answer["jobs"] for answer in answers),
         seconds=max(answer["seconds"] for answer in answers),
         setup=f"{processes} process{'es' if processes > 1 else ''} × {workers // processes}",
+        cpu_seconds=sum(answer["cpu_seconds"] for answer in answers),
     )
 
 
@@ -139,14 +146,15 @@ def _line(child: subprocess.Popen[str]) -> str:
 
 
 async def _work(url: str, workers: int, batch: int, seconds: float) -> None:
-    store = await leasekeeper.stores.open_store(url)
+    store = await leasekeeper.stores.open_store(url, token=os.environ.get("LEASEKEEPER_TOKEN", ""))
     try:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         until = started + seconds
         counts = await asyncio.gather(*(_loop(store, batch, until) for _ in range(workers)))
-        print(json.dumps({"jobs": sum(counts), "seconds": time.perf_counter() - started}), flush=True)
+        took, cpu = time.perf_counter() - started, time.process_time() - used
+        print(json.dumps({"jobs": sum(counts), "seconds": took, "cpu_seconds": cpu}), flush=True)
     finally:
         await store.close()
 

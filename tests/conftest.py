@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers as hypothesis_providers
 
 from leasekeeper.stores import migrate
+from tests.redis_store import DurableRedis, redis_server
 from tests.servers import PostgresServer, S3Server, drop_database, new_database, postgres_server, s3_server
 
 if TYPE_CHECKING:
@@ -28,13 +30,17 @@ if TYPE_CHECKING:
 
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("same")
+# Hypothesis also tries constants that it finds in the modules imported so far: then the examples of a test would depend
+# on which tests the same process ran before. There is no setting for it.
+hypothesis_providers._get_local_constants = lambda: hypothesis_providers._local_constants
 
 # A runner in the background of a shell inherits an ignored Ctrl-C, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-LONGEST = "test_many.py"
+# Files with the longest tests, which go first.
+LONG = ("test_many.py", "test_server_killed.py", "test_watchman.py", "test_faults.py", "test_store_away.py")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -57,7 +63,7 @@ def needs_server(item: pytest.Item) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what only a release needs. In several processes tests are mixed, always in the same way: those that work
-    hard run beside those that wait. The longest one goes first, so that no process is left alone with it at the end."""
+    hard run beside those that wait. The longest go first, so that no process is left alone with one at the end."""
     for item in items:
         for mark in item.iter_markers("release_if"):
             if mark.kwargs["when"](item.callspec.params):  # type: ignore[attr-defined]  # only parametrized tests have the mark
@@ -66,7 +72,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if needs_server(item)])
         items[:] = [item for item in items if not needs_server(item)]
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: (item.path.name != LONGEST, sha256(item.nodeid.encode()).digest()))
+        places = {item.nodeid: place_in_mix(item, number) for number, item in enumerate(items)}
+        items.sort(key=lambda item: places[item.nodeid])
+
+
+def place_in_mix(item: pytest.Item, number: int) -> tuple[int, bytes, int]:
+    """Long tests first. Tests that share what their module sets up stay together, in their order: a process sets it up
+    again for each stretch of them that it runs."""
+    name = item.path.name
+    mixed = bytes(item.path) if shares_module(item) else item.nodeid.encode()
+    return LONG.index(name) if name in LONG else len(LONG), sha256(mixed).digest(), number
+
+
+def shares_module(item: pytest.Item) -> bool:
+    """Whether a test uses a fixture that is set up once for its module."""
+    definitions = item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
+    return any(each.scope == "module" for found in definitions for each in found)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,6 +106,14 @@ def in_own_loop(test: Callable[..., Any]) -> Callable[..., None]:
         asyncio.run(test(*arguments, **fixtures))
 
     return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers leave their token in the user's home: not in that of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +150,20 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
 def sqlite_url(tmp_path: Path) -> str:
     """An SQLite file for this test alone; it does not exist yet."""
     return f"sqlite:///{tmp_path}/leasekeeper.db"
+
+
+@pytest.fixture(scope="session")
+def store_redis() -> Iterator[DurableRedis]:
+    """A Redis that waits for the disk, for stores."""
+    with redis_server(Path("/tmp")) as server:  # noqa: S108 - mkdtemp makes a private directory there
+        yield server
+
+
+@pytest.fixture
+def redis_url(store_redis: DurableRedis) -> str:
+    """An empty Redis for this test alone."""
+    store_redis.call("FLUSHALL")
+    return store_redis.url
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ an open store and no start of a server. The store's clock may be the test's.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -50,9 +51,10 @@ class Served:
         """The store itself. Only for `run`: its loop is the server's."""
         return self.service.store
 
-    def new_token(self, *scopes: str, **restrictions: Any) -> str:
+    def new_token(self, *scopes: str, **settings: Any) -> str:
         """The text of a further token."""
-        made = create_token(self.store, "test", [TokenScope(each) for each in scopes], actor="ann", **restrictions)
+        name = settings.pop("name", "test")
+        made = create_token(self.store, name, [TokenScope(each) for each in scopes], actor="ann", **settings)
         text: str = self.run(made).text
         return text
 
@@ -95,7 +97,11 @@ class ServerThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something in the server's loop, and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
+        return self.begin(work).result(START_SECONDS)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Do something in the server's loop, however long it takes."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def serves(self, path: str) -> bool:
         """Whether a store is served under this path."""
@@ -109,14 +115,15 @@ class ServerThread:
         clock: Callable[[datetime], datetime] | None = None,
         path: str | None = None,
         token: str | None = None,
+        sessions: int = 0,
         **settings: str | float,
     ) -> Served:
         """Serve the store at this URL until `close` of the answer is called.
 
-        With `token`, that text is an admin's, and the store knows no token at all.
+        With `token`, that text is an admin's, and the store knows no token at all. With `sessions`, browsers too.
         """
         path = path or f"/s/{next(self._numbers)}"
-        return self.run(self._serve(store_url, policy, clock, path, token, settings))
+        return self.run(self._serve(store_url, policy, clock, path, token, settings, sessions))
 
     async def _serve(
         self,
@@ -126,12 +133,13 @@ class ServerThread:
         path: str,
         token: str | None,
         settings: dict[str, str | float],
+        sessions: int,
     ) -> Served:
         loaded = config.load({}, store=store_url, **settings)
         store = await open_store(store_url, policy=policy or loaded.policy, clock=clock or (lambda real: real))
         stack = AsyncExitStack()
         stack.push_async_callback(store.close)
-        service = Service(store, loaded, auth=None if token is None else OneToken(store, token))
+        service = Service(store, loaded, auth=None if token is None else OneToken(store, token), sessions=sessions)
         await stack.enter_async_context(service.running())
         text = token or (await create_token(store, "tests", [TokenScope.ADMIN], actor="ann")).text
         assert path not in self._apps

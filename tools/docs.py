@@ -1,77 +1,41 @@
 """Writes docs/reference from the program itself: `python -m tools.docs`, or `make docs`.
 
-A page is a function, PAGES names them all. Rows come from the code's own tables; what a row means in words
-stands here, and a row without words is an error. `--check` writes nothing and fails if a page differs.
+A page is a function, PAGES names them all; the longest have modules of their own. Rows come from the code's own
+tables; what a row means in words stands beside its page, and a row without words is an error. `--check` writes nothing
+and fails if a page differs.
 """
 
-import ast
-import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import leasekeeper
 from leasekeeper.cli.exit_codes import EXIT_CODES, exit_code
 from leasekeeper.cli.hints import unblocking
 from leasekeeper.cli.reference import reference as command_line
-from leasekeeper.core.alerts import EVENT_ALERTS, JOB_ALERTS, PROFILE_ALERTS, REVIEW_OPENED, Endpoint
-from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
+from leasekeeper.core.alerts import EVENT_ALERTS, JOB_ALERTS, PROFILE_ALERTS, REVIEW_OPENED
 from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
 from leasekeeper.core.fleet import ChangeKind
-from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, JobState
-from leasekeeper.core.leases import Purpose, Refusal
-from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
+from leasekeeper.core.leases import Refusal
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.core.secrets import Secret
-from leasekeeper.core.tokens import DECISIONS, OPERATIONS, ApiToken, Reach, Scope, to_acquire, to_read
 from leasekeeper.errors import ConflictReason, error_tree
-from leasekeeper.lists import LISTS, MAX_IN_PAGE, Filter
-from leasekeeper.service.metric_table import METRICS, SECONDS
+from leasekeeper.service.metric_table import CALL_SECONDS, METRICS, SECONDS
 from leasekeeper.settings_table import PREFIX, SETTINGS, Setting
 from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table, port_schema
 from leasekeeper.wording import REFUSALS, UNBLOCKED_BY
+from tools.http_api import http_api
+from tools.lists import lists
+from tools.markdown import code, page, summary, table
+from tools.python_api import python_api
+from tools.states import states
+from tools.tokens import tokens
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = ROOT / "docs/reference"
 ARCHITECTURE: Final = ROOT / "ARCHITECTURE.md"
 
-PROFILE_STATES: Final = {
-    ProfileState.AVAILABLE: "ready for checkout",
-    ProfileState.LEASED: "in use",
-    ProfileState.STALE: "its holder stopped reporting or could not prove a clean close; what it left is unknown",
-    ProfileState.REVIEW_REQUIRED: "needs human eyes",
-    ProfileState.QUARANTINED: "unsafe until a person clears it",
-    ProfileState.DISABLED: "out of rotation",
-}
-CAUSES: Final = {
-    Cause.GRANTED: "a lease was granted",
-    Cause.INSPECTED: "a person looks inside, under an `inspect` lease",
-    Cause.CLEAN_RELEASE: "the run ended safely and nothing stands against the profile",
-    Cause.EXPIRED: "the lease expired, or a person revoked it",
-    Cause.NOT_PROVEN_CLOSED: "the holder could not say that its browser was closed cleanly",
-    Cause.NEEDS_PERSON: "the run stopped for a reason that needs a person",
-    Cause.EVIDENCE_NOT_SAVED: "the run's evidence could not be saved",
-    Cause.QUARANTINE_TRIGGER: "a quarantine trigger fired: it ended inside a mutating section, the final URL is "
-    "unknown, the proxy changed, or a security prompt appeared",
-    Cause.RESOLVED: "the sweeper resolved it, by the lease's release policy and what was found out",
-    Cause.DECIDED: "a person decided, with a note",
-    Cause.DRAINED: "a person had decided so while it was in use, or had only looked inside",
-}
-JOB_STATES: Final = {
-    JobState.SCHEDULED: "due later: by `run_at`, after a retry's delay, or rescheduled by a conflict",
-    JobState.QUEUED: "in its profile's lane, next in turn when a worker asks",
-    JobState.BLOCKED: "cannot run now, for a [reason](blocked-reasons.md) that has a next step",
-    JobState.RUNNING: "a worker holds its profile for it",
-    JobState.REVIEW: "waits for a person",
-    JobState.COMPLETED: "done",
-    JobState.DEAD: "used up its attempts: the dead-letter queue",
-    JobState.SKIPPED: "its profile was taken when it was due, and it asked to be skipped then",
-    JobState.CANCELLED: "a person cancelled it",
-}
 RETRY_RULES: Final = {
     RetryRule.YES: "yes",
     RetryRule.NO: "no",
@@ -95,22 +59,8 @@ BLOCKED: Final = {
     Blocked.CAPACITY: "the pool's limit is reached",
     Blocked.APPROVAL: "risk_level is review_required, and nobody approved the job yet",
     Blocked.NO_WORKER: "no worker of the pool offers the task: none ever did, or none reports now",
+    Blocked.HOME: "the profile's directory is on a machine where no live worker offers the task",
     Blocked.DUPLICATE: "not a state: the answer to a job whose idempotency key was used before",
-}
-SCOPES: Final = {
-    Scope.READ: "dashboards and scripts that only read: lists, single records, why, counts",
-    Scope.SUBMIT: "programs that submit jobs",
-    Scope.WORK: "workers, and programs that lease profiles",
-    Scope.OPERATE: "people who run the fleet: pause, disable, cancel, retry, revoke, replay; and the sweeper",
-    Scope.REVIEW: "people who judge what runs left behind: clear, quarantine, approve, requeue",
-    Scope.ADMIN: "everything, and alone: fleet files, tokens, secrets",
-}
-REACH: Final = {
-    Reach.NOTHING: "may",
-    Reach.TARGET: "only about its accounts and pools",
-    Reach.POOL: "only for its pools; not if it is restricted to accounts",
-    Reach.OWN_LEASES: "only under leases that were granted to this token, restricted or not",
-    Reach.FLEET: "may not",
 }
 WEBHOOK: Final = ("delivery_id", "type", "host", "attempts", "answer")
 TOKEN: Final = ("token_id", "name", "scopes")
@@ -145,6 +95,10 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.LEASE_REVOKED: (
         "a person took a lease away", ("token", "note"),
     ),
+    EventType.LAUNCHER_SILENT: (
+        "the launcher of a lost run did not say whether its browser still runs; it is asked again",
+        ("launcher_id", "reason"),
+    ),
     EventType.STALE_RESOLVED: ("an ending that nobody explained was resolved", ("reason", "reported_by")),
     EventType.STALE_WORKER_WRITE_REJECTED: (
         "a late write was refused; nothing else changed", ("lease_id", "token", "write", "why"),
@@ -154,6 +108,11 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.PROFILE_ADOPTED: (
         "a person adopted a used profile that was made outside of Leasekeeper", ("directory", "engine"),
     ),
+    EventType.PROFILE_IMPORTED: (
+        "a person made a directory, an archive or a storage state the session of a profile",
+        ("source", "engine", "token"),
+    ),
+    EventType.PROFILE_EXPORTED: ("a person took a copy of a profile's session away", ("target", "token")),
     EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain")),
     EventType.PAUSED: (
         "a person paused everything, a pool or a worker",
@@ -167,6 +126,9 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.ACCOUNT_RESUMED: ("a person resumed an account", ("note",)),
     EventType.ACCOUNT_BAN_CHANGED: (
         "a run found an account banned, or a person said what is known of a ban", ("ban_status", "from", "note"),
+    ),
+    EventType.NOTE_ADDED: (
+        "a person or a run wrote a note on a profile or an account", ("note_id", "about", "note"),
     ),
     EventType.SCHEDULE_FIRED: (
         "jobs of one time of a schedule were made; not `done`: more follow",
@@ -206,6 +168,10 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.WORKER_UNWELL: ("a worker's machine cannot run jobs; it claims none", ("incarnation", "reason")),
     EventType.WORKER_WELL: ("it can run jobs again", ("incarnation",)),
+    EventType.MESSAGES_REJECTED: (
+        "a bridge took messages that are no jobs, and put them apart; the first reasons",
+        ("bridge", "source", "messages", "reasons"),
+    ),
     EventType.WEBHOOK_DELIVERED: ("the receiver of a webhook answered that it has it", WEBHOOK),
     EventType.WEBHOOK_EXHAUSTED: ("a webhook was tried for the last time", WEBHOOK),
     EventType.WEBHOOK_REPLAYED: ("a person had a webhook sent once more", (*WEBHOOK, "note")),
@@ -230,84 +196,6 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "the store's clock jumped, and expiry pauses", ("jump_seconds", "expiry_paused_seconds"),
     ),
 }  # fmt: skip
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def page(title: str, *parts: str) -> str:
-    """A page that says where it comes from."""
-    made = "<!-- Written by `make docs` from the program itself. Change the code or tools/docs.py, not this page. -->"
-    return "\n\n".join([f"# {title}", made, *(part.strip("\n") for part in parts)]) + "\n"
-
-
-def code(words: Iterable[object]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
-
-
-def states() -> str:
-    """Profile states and job states: what each is, and every move there is."""
-    return page(
-        "States",
-        "## Profiles",
-        table(["state", "meaning"], [(f"`{state}`", PROFILE_STATES[state]) for state in ProfileState]),
-        _profile_diagram(),
-        "Any other move is refused with `ILLEGAL_TRANSITION`.",
-        table(
-            ["from", "to", "when"],
-            [
-                (f"`{before}`", f"`{after}`", "; ".join(CAUSES[cause] for cause in sorted(causes)))
-                for (before, after), causes in TRANSITIONS.items()
-            ],
-        ),
-        "What a person may decide about a profile:",
-        table(
-            ["decision", "from → to"],
-            [
-                (f"`{action}`", ", ".join(f"{before} → {after}" for before, after in moves.items()))
-                for action, moves in PROFILE_ACTIONS.items()
-            ],
-        ),
-        "A decision about a leased profile drains it: it takes effect when the last lease ends. Until then it can be\n"
-        "changed as if the profile were in that state already: `clear` and `enable` take it back. What the run's\n"
-        "own ending asks for stands if it is stricter. `enable` leads to `review_required` if the\n"
-        "profile's last ending was not clean.",
-        "## Jobs",
-        table(["state", "meaning"], [(f"`{state}`", JOB_STATES[state]) for state in JobState]),
-        _job_diagram(),
-        f"Final: {code(state for state in JobState if state in FINAL)}. A person may reopen a `dead` job; nothing\n"
-        "leaves the other three. A queued job whose profile cannot run now is shown as `blocked`, with the reason\n"
-        "of its lane.",
-        "What a person may decide about a job:",
-        table(
-            ["decision", "in state"],
-            [
-                (f"`{action}`", code(state for state in JobState if state in states))
-                for action, states in JOB_ACTIONS.items()
-            ],
-        ),
-    )
-
-
-def _profile_diagram() -> str:
-    moves = [
-        f"    {before} --> {after}: {', '.join(sorted(causes))}" for (before, after), causes in TRANSITIONS.items()
-    ]
-    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> available: declared", *moves, "```"])
-
-
-def _job_diagram() -> str:
-    moves = [
-        f"    {before} --> {after}"
-        for before, afters in JOB_TRANSITIONS.items()
-        for after in JobState
-        if after in afters
-    ]
-    return "\n".join(["```mermaid", "stateDiagram-v2", *moves, "```"])
 
 
 def failures() -> str:
@@ -420,7 +308,7 @@ def errors() -> str:
                 (
                     f"`{kind.code}`",
                     f"{'&emsp;' * depth}`{kind.__name__}`",
-                    _doc(kind),
+                    summary(kind),
                     code(kind.declared()),
                     exit_code(kind.__new__(kind)),
                 )
@@ -435,11 +323,6 @@ def errors() -> str:
         "## Conflicts",
         f"`cause` of `CONFLICT` is one of {code(ConflictReason)}.",
     )
-
-
-def _doc(thing: object) -> str:
-    """The first paragraph of a docstring, on one line."""
-    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
 def events() -> str:
@@ -485,59 +368,10 @@ def metrics() -> str:
         "`GET /metrics` of `leasekeeper server`, in Prometheus' text format. How to scrape it, with a dashboard and\n"
         "alert rules: [watch a fleet with Prometheus and Grafana](../howto/watch-with-prometheus.md).",
         table(["name", "type", "labels", "meaning"], rows),
-        f"Buckets of histograms, in seconds: {', '.join(f'{each:g}' for each in SECONDS)}.",
+        "Buckets of histograms, in seconds: "
+        f"{', '.join(f'{each:g}' for each in SECONDS)}; of `leasekeeper_store_call_seconds`: "
+        f"{', '.join(f'{each:g}' for each in CALL_SECONDS)}.",
     )
-
-
-def lists() -> str:
-    """What can be listed, and by which filters."""
-    return page(
-        "Lists",
-        '`await client.find(Job, state="blocked")` gives a page of records that match every filter;\n'
-        "`await client.get(Job, job_id)` gives one by the key in the second column.",
-        table(
-            ["kind", "key", "order", "what", "filters"],
-            [
-                (
-                    f"`{kind.__name__}`",
-                    f"`{listing.key}`" if listing.key else "",
-                    str(listing.order),
-                    _doc(kind).split(". ")[0].rstrip("."),
-                    code(listing.names),
-                )
-                for kind, listing in LISTS.items()
-            ],
-        ),
-        "## Filters",
-        table(
-            ["filter", "of", "only those", "values"],
-            [
-                (f"`{each.name}`", ", ".join(f"`{kind}`" for kind in kinds), each.doc, _filter_values(each))
-                for each, kinds in _filters().items()
-            ],
-        ),
-        f"- Values are text. A page has 100 records unless `limit` says otherwise, at most {MAX_IN_PAGE:,};\n"
-        "  `page.after` continues it, and None ends it.\n"
-        "- `state` and `blocked_reason` of a job are those that are shown: a queued job behind a taken profile is\n"
-        "  `blocked`, for its lane's reason.\n"
-        "- A `Lane` is the running side of a profile: its state, its last token, the head of its queue.\n"
-        "- A filter that the kind does not have is an error that names those it has.",
-    )
-
-
-def _filters() -> dict[Filter, list[str]]:
-    """Each filter with the kinds that have it."""
-    found: dict[Filter, list[str]] = {}
-    for kind, listing in LISTS.items():
-        for each in listing.filters:
-            found.setdefault(each, []).append(kind.__name__)
-    return found
-
-
-def _filter_values(each: Filter) -> str:
-    if each.choices:
-        return code(each.choices) if len(each.choices) <= 12 else f"one of {each.kind.__name__}"
-    return {bool: "`1` or `0`", int: "a number"}.get(each.kind, "text")
 
 
 def job_fields() -> str:
@@ -561,87 +395,7 @@ def fleet_fields() -> str:
         "How to write one: [Declare a fleet](../howto/declare-a-fleet.md),\n"
         "[run on a schedule](../howto/run-on-a-schedule.md).",
         fleet_table(),
-        "A profile's `browser` is kept, but not acted on by this version: workers run the one that they find.",
     )
-
-
-def tokens() -> str:
-    """What each scope of a token allows, and what a restricted token is held to."""
-    decisions = [(f"decide: {action} a {target}", needs) for (target, action), needs in DECISIONS.items()]
-    calls = [*((name, needs) for name, needs in OPERATIONS.items() if name != "decide"), *decisions]
-    reads = [(f"list or get {kind.__name__}", to_read(kind)) for kind in (ApiToken, Secret, Endpoint)]
-    reads.append(("acquire, to inspect", to_acquire(Purpose.INSPECT)))
-    return page(
-        "Tokens",
-        "How to create one: [Create tokens](../howto/create-tokens.md). `admin` includes all other scopes; none of\n"
-        "the others includes another. Calls are named as the operations of the [port](../../src/leasekeeper/ports.py).",
-        table(["scope", "for"], [(f"`{scope}`", SCOPES[scope]) for scope in Scope]),
-        "## Calls",
-        table(
-            ["call", "scope", "a restricted token"],
-            [(f"`{name}`", f"`{needs.scope}`", REACH[needs.reach]) for name, needs in (*calls, *reads)],
-        ),
-    )
-
-
-def python() -> str:
-    """The public names, from their own signatures and docstrings."""
-    nodes = [
-        node
-        for name in ("client", "sync_lease")
-        for node in ast.parse((ROOT / f"src/leasekeeper/{name}.py").read_text(encoding="utf-8")).body
-    ]
-    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-    calls = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    shown = ["## connect", f"`async with {_call(calls['connect'])} as client:`", _doc(leasekeeper.connect)]
-    for name, handle in (("Client", "client"), ("HeldLease", "lease")):
-        shown += [f"## {name}", _text(getattr(leasekeeper, name)), _methods(classes[name], handle)]
-    shown += ["## lease", f"`with leasekeeper.{_call(calls['lease'])} as lease:`", _doc(leasekeeper.lease)]
-    shown += ["## SyncLease", _text(leasekeeper.SyncLease), _methods(classes["SyncLease"], "lease")]
-    described = ("Client", "HeldLease", "SyncLease", "connect", "lease")
-    others = [name for name in leasekeeper.__all__ if name not in described]
-    return page(
-        "Python",
-        "```python\nfrom leasekeeper import connect\n```",
-        *shown,
-        "## Other names",
-        table(["name", "what"], [(f"`leasekeeper.{name}`", _what(getattr(leasekeeper, name))) for name in others]),
-        "Everything else that a store can do is in `client.store`: the [port](../../src/leasekeeper/ports.py), with\n"
-        "the guarantees of each operation. Fields of records are in [core](../../src/leasekeeper/core).",
-    )
-
-
-def _text(thing: object) -> str:
-    return inspect.getdoc(thing) or ""
-
-
-def _what(thing: object) -> str:
-    """What a public name is; for an enum without a docstring, its values."""
-    if isinstance(thing, type) and issubclass(thing, StrEnum) and thing.__doc__ in (None, StrEnum.__doc__):
-        return f"One of {code(thing)}."
-    return _doc(thing)
-
-
-def _call(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ").replace("=", " = ")
-    return f"{node.name}({arguments})"
-
-
-def _methods(node: ast.ClassDef, handle: str) -> str:
-    rows = []
-    for item in node.body:
-        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) or item.name.startswith("_"):
-            continue
-        marks = {decorator.id for decorator in item.decorator_list if isinstance(decorator, ast.Name)}
-        text = " ".join((ast.get_docstring(item) or "").split())
-        if "property" in marks:
-            rows.append((f"`{handle}.{item.name}`", text or f"The {ast.unparse(item.returns or item)} itself."))
-        else:
-            how = "async with " if "asynccontextmanager" in marks else "await "
-            plain = "with " if "contextmanager" in marks else ""
-            how = how if isinstance(item, ast.AsyncFunctionDef) else plain
-            rows.append((f"`{how}{handle}.{_call(item)}`", text))
-    return table(["call", "what"], rows)
 
 
 def schema(document: Mapping[str, Any]) -> str:
@@ -657,12 +411,13 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "failures.md": failures,
     "fleet.md": fleet_fields,
     "fleet.schema.json": lambda: schema(fleet_schema()),
+    "http-api.md": http_api,
     "job.md": job_fields,
     "job.schema.json": lambda: schema(job_schema()),
     "lists.md": lists,
     "metrics.md": metrics,
     "port.schema.json": lambda: schema(port_schema()),
-    "python.md": python,
+    "python.md": python_api,
     "settings.md": settings,
     "states.md": states,
     "tokens.md": tokens,

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prepares what a make target needs, and does nothing when it is there already:
 #
-#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [chromium]
+#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [rabbitmq] [node] [chromium]
 #
 # a virtual environment with exactly the hashed requirements and an editable leasekeeper, and the
 # servers and browsers that tests or benchmarks start. Only what is missing is installed through apt.
@@ -85,8 +85,9 @@ if ! fresh requirements "$locked"; then
     stamp requirements "$locked"
 fi
 
-project=$(cksum <pyproject.toml)
-if ! fresh project "$project"; then
+# Installing also copies the pages' script into the package (tools/vendored.py).
+project="$(cksum <pyproject.toml) $(cksum <tools/vendored.py)"
+if ! fresh project "$project" || [ ! -f src/leasekeeper/service/pages/assets/vendor/htmx.min.js ]; then
     pip install --no-build-isolation --no-deps -e .
     stamp project "$project"
 fi
@@ -94,6 +95,8 @@ fi
 for server in "$@"; do
     case $server in
         postgres) have_postgres || apt_install postgresql ;;
+        rabbitmq) [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || apt_install rabbitmq-server ;;
+        node) command -v node >/dev/null && command -v npm >/dev/null || apt_install npm ;;
         redis) command -v redis-server >/dev/null || apt_install redis-server ;;
         chromium) have_browser || install_browser ;;
         *) die "unknown server: $server" ;;

@@ -14,7 +14,7 @@ from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.workers import WorkerReport
 from leasekeeper.ports import ClaimRequest, Grant
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.heartbeat import Heartbeat, Hold
+from leasekeeper.runtime.heartbeat import Heartbeat, KeptLease
 from leasekeeper.stores import open_store
 
 TASKS = ("sync_orders",)
@@ -36,21 +36,21 @@ async def work() -> None:
                     print("nothing to do")
                     return
                 for grant in grants:
-                    hold = heartbeat.hold(grant.lease, sent_at, print)
+                    kept = heartbeat.keep(grant.lease, sent_at, print)
                     try:
-                        await run(client, grant, hold)
+                        await run(client, grant, kept)
                     finally:
-                        heartbeat.drop(hold)
+                        heartbeat.drop(kept)
         finally:
             await asyncio.to_thread(heartbeat.close)
             await client.store.report(replace(report, stopping=True))
 
 
-async def run(client: Client, grant: Grant, hold: Hold) -> None:
+async def run(client: Client, grant: Grant, kept: KeptLease) -> None:
     """One job, from its lease to its ending."""
     ref = grant.lease.ref
     try:
-        ending = Ending(ref=ref, output=await task(client, grant, hold), facts=EndFacts(browser=Browser.NONE))
+        ending = Ending(ref=ref, output=await task(client, grant, kept), facts=EndFacts(browser=Browser.NONE))
     except LeaseLost as lost:
         print(lost)  # the profile is somebody else's business now: nothing to settle
         return
@@ -64,10 +64,10 @@ async def run(client: Client, grant: Grant, hold: Hold) -> None:
     print(f"lease {settled.lease_id}: job {settled.job_state}, profile {settled.profile_state}")
 
 
-async def task(client: Client, grant: Grant, hold: Hold) -> dict[str, object]:
+async def task(client: Client, grant: Grant, kept: KeptLease) -> dict[str, object]:
     """What the job is about. Yours drives a browser here."""
     print(f"lease {grant.lease.lease_id}: attempt {grant.job.attempt if grant.job else 1}")
-    hold.check()
+    kept.check()
     await client.store.checkpoint(grant.lease.ref, "dashboard_open", url="https://shop.example/dashboard")
     if "--die" in sys.argv:
         os.kill(os.getpid(), signal.SIGKILL)

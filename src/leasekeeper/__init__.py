@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from leasekeeper.core.events import Event
     from leasekeeper.core.jobs import Job, JobSpec, JobState
     from leasekeeper.core.leases import Lease, RunRecord
+    from leasekeeper.core.notes import Note
     from leasekeeper.core.profiles import Lane, Profile, ProfileState
     from leasekeeper.core.why_answer import Why
     from leasekeeper.core.workers import Worker
     from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, ProfileBusy
     from leasekeeper.ports import Store
+    from leasekeeper.runtime.leased_browser import LeasedBrowser
     from leasekeeper.stores import open_store
+    from leasekeeper.sync_browser import SyncBrowser, browser
     from leasekeeper.sync_lease import SyncLease, lease
     from leasekeeper.wording.why import why_text
 
@@ -34,12 +37,15 @@ _HOMES = {
     "leasekeeper.core.events": ("Event",),
     "leasekeeper.core.jobs": ("Job", "JobSpec", "JobState"),
     "leasekeeper.core.leases": ("Lease", "RunRecord"),
+    "leasekeeper.core.notes": ("Note",),
     "leasekeeper.core.profiles": ("Lane", "Profile", "ProfileState"),
     "leasekeeper.core.why_answer": ("Why",),
     "leasekeeper.core.workers": ("Worker",),
     "leasekeeper.errors": ("Fail", "LeasekeeperError", "LeaseLost", "ProfileBusy"),
     "leasekeeper.ports": ("Store",),
+    "leasekeeper.runtime.leased_browser": ("LeasedBrowser",),
     "leasekeeper.stores": ("open_store",),
+    "leasekeeper.sync_browser": ("SyncBrowser", "browser"),
     "leasekeeper.sync_lease": ("SyncLease", "lease"),
     "leasekeeper.wording.why": ("why_text",),
 }
@@ -61,8 +67,10 @@ __all__ = [
     "Lane",
     "Lease",
     "LeaseLost",
+    "LeasedBrowser",
     "LeasekeeperError",
     "Limit",
+    "Note",
     "Profile",
     "ProfileBusy",
     "ProfileState",
@@ -71,11 +79,13 @@ __all__ = [
     "Run",
     "RunRecord",
     "Store",
+    "SyncBrowser",
     "SyncLease",
     "SyncRun",
     "Target",
     "Why",
     "Worker",
+    "browser",
     "connect",
     "lease",
     "open_store",

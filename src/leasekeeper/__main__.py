@@ -1,6 +1,16 @@
-"""`python -m leasekeeper`: the `leasekeeper` program, for those who start it by the interpreter."""
+"""The `leasekeeper` program, and `python -m leasekeeper`. First of all: Ctrl-C while it is imported is no traceback."""
 
-from leasekeeper.cli import main
+from typing import NoReturn
+
+from leasekeeper.interrupts import leave_at_once
+
+
+def main() -> NoReturn:
+    leave_at_once()
+    from leasekeeper.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

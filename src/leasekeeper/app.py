@@ -28,6 +28,7 @@ from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule,
 from leasekeeper.core.ids import is_id
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, Mode
+from leasekeeper.core.notes import NoteAbout
 from leasekeeper.errors import Fail, InputError, LeaseLost, Problem
 from leasekeeper.ports import Grant
 
@@ -197,6 +198,8 @@ class RunBackend(Protocol):
 
     async def attach(self, name: str, content: Content) -> None: ...
 
+    async def note(self, text: str, about: NoteAbout) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:
@@ -320,6 +323,14 @@ class Run(_Base[RunBackend]):
         self._api.check()
         await self._api.attach(name, content)
 
+    async def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
+        """Write a note on the profile, or with `about="account"` on the account: for the people who look after it.
+
+        It is in `leasekeeper notes`, in `why` and in reviews. The same text twice in one run is kept once.
+        """
+        self._api.check()
+        await self._api.note(text, NoteAbout(about))
+
 
 class SyncRunBackend(Protocol):
     """The same for a plain `def` task, in its thread."""
@@ -336,6 +347,8 @@ class SyncRunBackend(Protocol):
     def leave(self, name: str) -> None: ...
 
     def attach(self, name: str, content: Content) -> None: ...
+
+    def note(self, text: str, about: NoteAbout) -> None: ...
 
 
 class SyncRun(_Base[SyncRunBackend]):
@@ -376,3 +389,8 @@ class SyncRun(_Base[SyncRunBackend]):
         """Keep a file with the run's evidence. See Run.attach."""
         self._api.check()
         self._api.attach(name, content)
+
+    def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
+        """Write a note on the profile or the account. See Run.note."""
+        self._api.check()
+        self._api.note(text, NoteAbout(about))

@@ -13,27 +13,38 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leasekeeper import config as settings
+from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.core.events import manual_use
 from leasekeeper.core.failures import Reason, handed_in, unknown
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import BY_PERSON, Lease, LeaseStatus, Mode, Purpose
+from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.profiles import ManualUse, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Why
-from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeasekeeperError, LeaseLost, ProfileBusy
+from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeaseLost
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
-from leasekeeper.runtime.any_profile import acquire_any
-from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.direct_input import choice_of, frees_profile, span_of
-from leasekeeper.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, enter_held, leave_held, settle_held
+from leasekeeper.runtime import tracing
+from leasekeeper.runtime.acquiring import acquire_waiting
+from leasekeeper.runtime.direct_input import choice_of, frees_profile, note_of, span_of
+from leasekeeper.runtime.heartbeat import (
+    Heartbeat,
+    KeptLease,
+    checkpoint_kept,
+    enter_kept,
+    leave_kept,
+    note_kept,
+    settle_kept,
+)
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.stores import absolute, open_store
 from leasekeeper.threads import run_in_thread
@@ -43,10 +54,9 @@ from leasekeeper.wording import REFUSALS
 if TYPE_CHECKING:
     from leasekeeper.core.browsers import Credentials
     from leasekeeper.runtime.direct_directory import DirectDirectory
+    from leasekeeper.runtime.leased_browser import LeasedBrowser
 
 T = TypeVar("T")
-
-ASK_AGAIN = timedelta(seconds=1)
 
 
 @asynccontextmanager
@@ -56,7 +66,7 @@ async def connect(store: str | None = None, **overrides: str | float) -> AsyncIt
         overrides["store"] = store
     loaded = settings.load(**overrides)
     config = replace(loaded, store=absolute(loaded.store))
-    opened = await open_store(config.store, policy=config.policy, token=config.token)
+    opened = await open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca)
     client = Client(opened, config)
     try:
         yield client
@@ -72,10 +82,8 @@ class Client:
         self.config = config
         self.worker_id = WorkerId(f"{socket.gethostname()}-{os.getpid()}"[:128])
         self._incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"
-        self._heartbeat = Heartbeat(
-            lambda: open_store(self.config.store, policy=self.config.policy, token=self.config.token),
-            config.policy.timing,
-        )
+        opening = partial(open_store, config.store, policy=config.policy, token=config.token, ca=config.store_ca)
+        self._heartbeat = Heartbeat(opening, config.policy.timing)
         self._lost_leases = LostLeases(store, config)
 
     async def close(self) -> None:
@@ -95,11 +103,8 @@ class Client:
         """Submit one job: a task name with fields, or a whole job as a mapping. See docs/reference/job.schema.json."""
         if isinstance(task, str):
             job: dict[str, Any] = {"task": task, **fields}
-            job |= {
-                k: v
-                for k, v in (("account_id", account), ("profile_id", profile), ("payload", payload))
-                if v is not None
-            }
+            named = {"account_id": account, "profile_id": profile, "payload": payload}
+            job |= {name: value for name, value in named.items() if value is not None}
         elif fields or account or profile or payload:
             raise InputError("give either a whole job or a task name with fields, not both")
         else:
@@ -108,7 +113,10 @@ class Client:
 
     async def submit_many(self, jobs: Sequence[Mapping[str, Any]]) -> list[Submitted]:
         """Submit up to 1,000 jobs, all or none."""
-        return await self.store.submit(parse_jobs(list(jobs)))
+        with tracing.submitting(parse_jobs(list(jobs))) as traced:
+            answers = await self.store.submit(traced.specs)
+            traced.done(answers)
+        return answers
 
     def lease(
         self,
@@ -128,17 +136,53 @@ class Client:
         `ttl` and `wait` are seconds or a timedelta. A lease of the profile that is over is ended and resolved first.
         With `pool` or `labels` instead of a profile: any free one that matches, the one that rested longest.
         """
-        choice = choice_of(profile, pool, labels)
-        request = LeaseRequest(
-            profile_id=ProfileId(profile or ""),
+        waits, choice = span_of("wait", wait or 0), choice_of(profile, pool, labels)
+        request = replace(
+            self._request(profile, purpose, ttl),
             worker_id=WorkerId(worker_id) if worker_id else self.worker_id,
-            incarnation=self._incarnation,
-            purpose=Purpose(purpose),
             mode=Mode(mode),
-            ttl=None if ttl is None else span_of("ttl", ttl),
             release_policy=ReleasePolicy(release_policy) if release_policy else None,
         )
-        return HeldLease(self, self._heartbeat, self._lost_leases, request, span_of("wait", wait or 0), choice)
+        return HeldLease(self, self._heartbeat, self._lost_leases, request, waits, choice)
+
+    def browser(
+        self,
+        profile: str | None = None,
+        *,
+        pool: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        wait: timedelta | float | None = None,
+        ttl: timedelta | float | None = None,
+        headless: bool = True,
+        max_duration: timedelta | float | None = None,
+    ) -> "LeasedBrowser":
+        """A leased profile with its browser open behind a keeper, as a context manager: `browser.page`.
+
+        Profile, pool, labels, wait and ttl are those of `lease`. Nothing of the program reaches the browser once the
+        lease is lost; it is closed with proof at the end of the block, with evidence.
+        """
+        from leasekeeper.runtime.leased_browser import LeasedBrowser
+        from leasekeeper.runtime.session_run import SessionTerms
+
+        longest = None if max_duration is None else span_of("max_duration", max_duration)
+        terms, choice = SessionTerms(headless=headless, max_duration=longest), choice_of(profile, pool, labels)
+        request, waits = self._request(profile, Purpose.SESSION, ttl), span_of("wait", wait or 0)
+        leases = self._heartbeat, self._lost_leases
+        return LeasedBrowser(self.store, self.config, *leases, request, choice=choice, wait=waits, terms=terms)
+
+    def _request(self, profile: str | None, purpose: Purpose | str, ttl: timedelta | float | None) -> LeaseRequest:
+        return LeaseRequest(
+            profile_id=ProfileId(profile or ""),
+            worker_id=self.worker_id,
+            incarnation=self._incarnation,
+            purpose=Purpose(purpose),
+            ttl=None if ttl is None else span_of("ttl", ttl),
+            machine=known_machine_name(self.config.browsers),
+        )
+
+    async def note(self, text: str, *, profile: str | None = None, account: str | None = None, by: str = "") -> None:
+        """Write a note on a profile or an account. Under a lease, `lease.note` says which run wrote it."""
+        await self.store.decide(note_of(text, profile, account, by or self.worker_id))
 
     async def why(self, *, job: str | None = None, profile: str | None = None) -> Why:
         """Why a job does not run, or a profile is not available, in codes, ids and times. `why_text` makes it text."""
@@ -182,7 +226,7 @@ class HeldLease:
         self._wait = wait
         self._entered = False
         self._grant: Grant | None = None
-        self._hold: Hold | None = None
+        self._kept: KeptLease | None = None
         self._directory: DirectDirectory | None = None
         self._used = False  # the program was given the directory, or said that it does something in the profile
         self._actual: Mapping[str, str] | None = None  # set once launch options were given out
@@ -228,43 +272,17 @@ class HeldLease:
         return self
 
     async def _enter(self) -> None:
-        until = boot_time() + self._wait.total_seconds()
-        while True:
-            sent_at = boot_time()
-            try:
-                self._grant = await self._acquire()
-                break
-            except ProfileBusy:
-                if boot_time() >= until:
-                    raise
-                self._request = replace(self._request, again=True)
-                pause = min(ASK_AGAIN.total_seconds(), max(0.0, until - boot_time()))
-                await self._store.wait("", timedelta(seconds=pause))
+        self._grant, sent_at = await acquire_waiting(
+            self._store, self._lost_leases, self._request, self._choice, self._wait
+        )
+        self._request = replace(self._request, profile_id=self._grant.lease.profile_id)
         loop = asyncio.get_running_loop()
 
         def lease_lost(_why: str) -> None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._lost_event.set)
 
-        self._hold = self._heartbeat.hold(self._grant.lease, sent_at, lease_lost)
-
-    async def _ask(self) -> Grant:
-        if self._choice is None:
-            return await self._lost_leases.acquire(self._request)
-        grant = await acquire_any(self._store, self._lost_leases, self._choice, self._request)
-        self._request = replace(self._request, profile_id=grant.lease.profile_id)
-        return grant
-
-    async def _acquire(self) -> Grant:
-        """Ask for the lease. If we are cancelled while the answer is under way, the lease is given back."""
-        asking = asyncio.ensure_future(self._ask())
-        try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            with suppress(LeasekeeperError):
-                grant = await asking
-                await self._store.settle([Ending(ref=grant.lease.ref, facts=EndFacts(browser=Browser.NONE))])
-            raise
+        self._kept = self._heartbeat.keep(self._grant.lease, sent_at, lease_lost)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -297,10 +315,10 @@ class HeldLease:
         """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
         self._held().check()
 
-    def _held(self) -> Hold:
-        if self._hold is None:
+    def _held(self) -> KeptLease:
+        if self._kept is None:
             raise self._not_held(f"profile {self._request.profile_id} is not leased")
-        return self._hold
+        return self._kept
 
     def _not_held(self, message: str) -> Conflict:
         return Conflict(message, cause=ConflictReason.LEASE_NOT_HELD, profile_id=self._request.profile_id)
@@ -308,14 +326,18 @@ class HeldLease:
     async def lost(self) -> str:
         """Wait until the lease is lost, and say why. For a task that watches over another."""
         await self._lost_event.wait()
-        return self._hold.lost or "" if self._hold else ""
+        return self._kept.lost or "" if self._kept else ""
 
     async def checkpoint(self, step: str, *, url: str | None = None) -> None:
         """Record the last safe step: where another run could start over without harm."""
         self._used = True
         url = self._redactor.url(url) if url else None
-        await checkpoint_held(self._store, self._held(), step, url)
+        await checkpoint_kept(self._store, self._held(), step, url)
         self._last_url = url or self._last_url
+
+    async def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
+        """Write a note on the profile, or with `about="account"` on its account. Nothing else changes."""
+        await note_kept(self._store, self._held(), self._redactor.text(text), NoteAbout(about))
 
     @asynccontextmanager
     async def mutating(self, name: str, *, idempotent: bool = False) -> AsyncIterator[None]:
@@ -323,11 +345,11 @@ class HeldLease:
 
         The section is left only if the block ends normally: after an exception nobody knows what was submitted.
         """
-        hold = self._held()
+        kept = self._held()
         self._used = True
-        await enter_held(self._store, hold, name, idempotent=idempotent)
+        await enter_kept(self._store, kept, name, idempotent=idempotent)
         yield
-        await leave_held(self._store, hold, name)
+        await leave_kept(self._store, kept, name)
 
     async def launch_options(self, *, headless: bool = True, args: Sequence[str] = ()) -> dict[str, Any]:
         """All that the profile declares, for `launch_persistent_context(**options)`: the directory, the proxy with its
@@ -361,12 +383,13 @@ class HeldLease:
 
     async def _use_directory(self, engine: int | None) -> "DirectDirectory":
         from leasekeeper.browsers.profile_directory import StrangeDirectory
+        from leasekeeper.runtime.direct_directory import take_in_thread
 
         if self._refused is not None:
             raise self._refused  # asking twice does not get a profile that a person has to check
         if self._directory is None:
             try:
-                directory = await self._take_directory(engine)
+                directory = await take_in_thread(self.grant, self._data_dir, engine)
             except StrangeDirectory as strange:
                 self._refused, self._fence = strange, strange.fence
                 raise
@@ -377,18 +400,6 @@ class HeldLease:
                 raise
             self._directory = directory
         return self._directory
-
-    async def _take_directory(self, engine: int | None) -> "DirectDirectory":
-        """The directory. If we are cancelled while it is being taken, that takes a moment more, and it is let go."""
-        from leasekeeper.runtime.direct_directory import ANY_ENGINE, DirectDirectory
-
-        taking = asyncio.ensure_future(run_in_thread(DirectDirectory, self.grant, self._data_dir, engine or ANY_ENGINE))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            taking.add_done_callback(_unwanted)
-            await asyncio.wait({taking})
-            raise
 
     async def _refuse_manual_use(self, directory: "DirectDirectory") -> None:
         """If somebody used the profile outside a lease, say so; then go on or leave it to a person, as configured."""
@@ -428,8 +439,8 @@ class HeldLease:
     async def _end(
         self, reason: str | None, message: str, facts: EndFacts, output: Mapping[str, object] | None
     ) -> Settled:
-        hold = self._held()
-        hold.status = LeaseStatus.RELEASING
+        kept = self._held()
+        kept.status = LeaseStatus.RELEASING
         self._ending = True
         if self._refused is not None and frees_profile(reason):
             # The program was refused its directory, and goes on as if nothing were: a person has to look all the same.
@@ -452,7 +463,7 @@ class HeldLease:
                 fence=self._fence,
                 proxy_used=self._actual is not None,
             )
-            settled = await settle_held(self._store, ending, hold)
+            settled = await settle_kept(self._store, ending, kept)
         except LeaseLost:
             self._let_go()
             raise
@@ -486,8 +497,3 @@ class HeldLease:
             unproven = EndFacts(browser=Browser.NOT_PROVEN, failing_clause=failing, final_url=facts.final_url)
             return unproven, None
         return facts, await run_in_thread(lambda: directory.engine)
-
-
-def _unwanted(taking: "asyncio.Future[DirectDirectory]") -> None:
-    if not taking.cancelled() and taking.exception() is None:
-        taking.result().release()

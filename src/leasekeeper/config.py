@@ -5,7 +5,7 @@ the settings file by its name.
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from leasekeeper.core.jobs import Backoff
 from leasekeeper.core.leases import Timing
 from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.errors import InputError, Problem, nearest
+from leasekeeper.local_tokens import read_local_token
 from leasekeeper.settings_table import PREFIX, SETTINGS, SWITCH, Setting
 
 SIMILARITY: Final = 0.9
@@ -56,9 +57,11 @@ class BrowserConfig:
     warm_runs: int
     warm_age: timedelta
     warm_idle: timedelta
+    machine: str
     evidence: str
     server: str | None
     token: str = field(repr=False)
+    server_ca: str
     keep_evidence: timedelta | None
     keep_evidence_bytes: int | None
     probe_url: str | None
@@ -90,6 +93,9 @@ class Config:
     metrics_open: bool = False
     log_format: str = "auto"
     token: str = field(default="", repr=False)
+    store_ca: str = ""
+    server_host: str = "127.0.0.1"
+    server_port: int = 7070
 
 
 class Source(StrEnum):
@@ -147,6 +153,10 @@ def effective(environ: Mapping[str, str] | None = None, /, **overrides: str | fl
     problems += _contradictions({name: row.value for name, row in rows.items()}, any_before=bool(problems))
     if problems:
         raise InputError("a setting is wrong", problems)
+    if not rows["token"].value:
+        # A server on this machine that this user started.
+        found = read_local_token(str(rows["store"].value), environ)
+        rows["token"] = replace(rows["token"], value=found, source=Source.FILE if found else Source.DEFAULT)
     rows["data_dir"] = _placed(rows["data_dir"], str(rows["store"].value), file)
     return Settings(rows=tuple(rows.values()), file=file)
 
@@ -295,6 +305,9 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
         metrics_open=bool(_number(values, "metrics_open")),
         log_format=str(values["log_format"]),
         token=str(values["token"]),
+        store_ca=str(values["store_ca"]),
+        server_host=str(values["server_host"]),
+        server_port=int(_number(values, "server_port")),
     )
 
 
@@ -318,9 +331,11 @@ def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
         warm_runs=int(_number(values, "warm_runs")),
         warm_age=seconds("warm_age"),
         warm_idle=seconds("warm_idle"),
+        machine=str(values["machine"]).strip(),
         evidence=str(values["evidence"]).strip(),
         server=store if (store := str(values["store"])).startswith(("https://", "http://")) else None,
         token=str(values["token"]),
+        server_ca=str(values["store_ca"]),
         keep_evidence=timedelta(days=_number(values, "keep_evidence")) or None,
         keep_evidence_bytes=int(_number(values, "keep_evidence_mb") * 1_000_000) or None,
         probe_url=str(values["probe_url"]) or None,

@@ -118,6 +118,33 @@ class Driver(Protocol):
         ...
 
 
+class ClientRefused(Exception):
+    """A browser took no further DevTools client; the text says why."""
+
+
+class DevToolsClient(Protocol):
+    """A further client of a running browser, beside whoever launched it: whole DevTools messages both ways.
+
+    It has a browser session of its own and never sees what others do with theirs. What it sends past the lease's
+    deadline reaches nothing.
+    """
+
+    why: str
+    """Why it was cut, once it was; empty if it left by itself."""
+
+    async def send(self, message: bytes) -> None:
+        """Send one command. Waits while the browser does not read."""
+        ...
+
+    async def receive(self) -> bytes | None:
+        """The next answer or event; None once it was cut."""
+        ...
+
+    async def close(self) -> None:
+        """Leave. Everything of this client in the browser ends."""
+        ...
+
+
 class RunningBrowser(Protocol):
     """One browser from its start to its report. `extend` and `revoke` may be called from any thread, never block and
     never raise."""
@@ -162,6 +189,14 @@ class RunningBrowser(Protocol):
 
     async def hand_over(self, terms: LeaseTerms) -> None:
         """Go on under another lease with a higher token. Raises if refused: the browser must then be stopped."""
+        ...
+
+    async def add_client(self) -> DevToolsClient:
+        """Let one more program speak to the browser. Raises ClientRefused."""
+        ...
+
+    async def close_asked(self) -> None:
+        """Wait until a client asks to close the browser, which is its holder's to decide, or until the end."""
         ...
 
     async def ended(self, timeout: float) -> BrowserReport | None:

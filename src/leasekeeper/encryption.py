@@ -1,4 +1,4 @@
-"""Stored secrets encrypted and decrypted: AES-256-GCM, a fresh nonce each time, the secret's name bound in.
+"""Stored secrets and snapshots encrypted and decrypted: AES-256-GCM, a fresh nonce each time, its owner bound in.
 
 Keys come from the settings: the first encrypts, all decrypt, so that one can replace another. A key's id is kept with
 what it encrypted. Neither keys nor values show in a repr or a message. `cryptography` is imported when it is needed.
@@ -24,6 +24,7 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 MAX_KEYS: Final = 8
 _BOUND: Final = b"leasekeeper secret 1\0"
+_BOUND_FILE: Final = b"leasekeeper file 1\0"
 _KEY_ID: Final = b"leasekeeper key id\0"
 _ID_LENGTH: Final = 12
 SETTING: Final = "LEASEKEEPER_SECRET_KEY"
@@ -80,6 +81,27 @@ class Keyring:
                 secret=secret.name,
                 key_id=secret.key_id,
             ) from None
+
+    def encrypt(self, key_id: str, nonce: bytes, data: bytes, bound: bytes) -> bytes:
+        """Encrypt one part of a file. The caller never uses a nonce twice with one key."""
+        return _cipher(self.keys[key_id]).encrypt(nonce, data, _BOUND_FILE + bound)
+
+    def decrypt(self, key_id: str, nonce: bytes, data: bytes, bound: bytes) -> bytes:
+        """Decrypt one part of a file. Raises SecretKeyWrong without its key, ValueError if it was changed."""
+        key = self.keys.get(key_id)
+        if key is None:
+            raise SecretKeyWrong(
+                f"a snapshot was encrypted with key {key_id}, which is not set here (here: {', '.join(self.keys)}); "
+                f"add it to {SETTING} after the current one",
+                key_id=key_id,
+            )
+        cipher = _cipher(key)
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return cipher.decrypt(nonce, data, _BOUND_FILE + bound)
+        except InvalidTag:
+            raise ValueError("not what was encrypted") from None
 
 
 def _cipher(key: bytes) -> "AESGCM":

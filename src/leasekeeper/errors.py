@@ -21,8 +21,8 @@ How to do it is not said here: a command line and a page have different answers,
     ├── Conflict                CONFLICT: the request met another state than it expected
     │   ├── IdempotencyConflict IDEMPOTENCY_KEY_REUSED · VersionConflict VERSION_CHANGED
     │   └── IllegalTransition ILLEGAL_TRANSITION · ProfileBusy PROFILE_NOT_AVAILABLE · EventsGone EVENTS_GONE
-    ├── LeaseLost               STALE_WORKER_WRITE_REJECTED, of that LeaseExpired LEASE_EXPIRED: not ended yet
-    ├── PartlyDone              PARTLY_DONE: some of it happened, and then something stopped it
+    ├── LeaseLost           STALE_WORKER_WRITE_REJECTED, of that LeaseExpired LEASE_EXPIRED · SessionEnded SESSION_ENDED
+    ├── PartlyDone PARTLY_DONE: some of it happened, something stopped it · BrokerUnavailable BROKER_UNAVAILABLE
     ├── Fail RUN_FAILED · EvidenceUnavailable EVIDENCE_UNAVAILABLE, of that EvidenceRefused EVIDENCE_REFUSED
     └── StoreError              STORE_ERROR
         ├── StoreUnavailable STORE_UNAVAILABLE, of that StoreMissing STORE_NOT_MADE
@@ -324,14 +324,20 @@ class ConflictReason(StrEnum):
     PROFILE_SHARED = "profile_shared"
     PROFILE_IN_USE = "profile_in_use"
     PROFILE_NOT_OPENED = "profile_not_opened"
+    PROFILE_NOT_EMPTY = "profile_not_empty"
     NO_DISPLAY = "no_display"
     LEASE_REVOKED = "lease_revoked"
     LEASE_NOT_HELD = "lease_not_held"
     REVIEW_DECIDED = "review_decided"
+    REQUEST_REUSED = "request_reused"
+    ANSWER_NOT_KEPT = "answer_not_kept"
     TOKEN_EXISTS = "token_exists"  # noqa: S105 - the name of a cause
     SECRET_IN_USE = "secret_in_use"  # noqa: S105 - the name of a cause
     SCHEDULE_RUNNING = "schedule_running"
     ENDPOINT_EXISTS = "endpoint_exists"
+    SESSIONS_FULL = "sessions_full"
+    SESSIONS_NOT_OFFERED = "sessions_not_offered"
+    CLIENT_REFUSED = "client_refused"
 
 
 class Conflict(LeasekeeperError):
@@ -406,6 +412,14 @@ class LeaseExpired(LeaseLost):
     code = "LEASE_EXPIRED"
 
 
+class SessionEnded(LeaseLost):
+    """The session is over, and `reason` says why. Open another one."""
+
+    code = "SESSION_ENDED"
+    session_id: str | None = None
+    reason: str | None = None
+
+
 class Fail(LeasekeeperError):
     """Raise it inside a lease to say why the run stopped: `raise Fail("LOGIN_REQUIRED", "the shop shows its form")`."""
 
@@ -431,6 +445,12 @@ class EvidenceRefused(EvidenceUnavailable):
     help; check the setting `evidence` and its credentials."""
 
     code = "EVIDENCE_REFUSED"
+
+
+class BrokerUnavailable(LeasekeeperError):
+    """The queue that a bridge takes messages from cannot be reached, or did not answer in time. Try again later."""
+
+    code = "BROKER_UNAVAILABLE"
 
 
 class StoreError(LeasekeeperError):

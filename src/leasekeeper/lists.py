@@ -16,6 +16,7 @@ from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult
+from leasekeeper.core.notes import Note, NoteAbout
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.readiness import Blocked
@@ -98,6 +99,7 @@ _PROFILE: Final = Filter("profile_id", "of this profile")
 _JOB: Final = Filter("job_id", "of this job")
 _RUN: Final = Filter("run_id", "of this run")
 _WORKER: Final = Filter("worker_id", "of the worker with this name")
+_ACCOUNT_PREFIX: Final = Filter("account_prefix", "of accounts whose id begins with this text")
 _POOL: Final = Filter("pool", "of this pool")
 _LABEL: Final = Filter("label", "with this label, as `NAME=VALUE`")
 _TIER: Final = Filter("tier", "of this tier")
@@ -139,7 +141,17 @@ LISTS: Final[Mapping[type, Listing]] = {
         what="profile",
         key="profile_id",
         order=Order.KEY,
-        filters=(_PROFILE, _PREFIX, _ACCOUNT, _TIER, _LABEL, Filter("state", "in this state", ProfileState), _BAN),
+        filters=(
+            _PROFILE,
+            _PREFIX,
+            _ACCOUNT,
+            _ACCOUNT_PREFIX,
+            _TIER,
+            _LABEL,
+            Filter("state", "in this state", ProfileState),
+            _BAN,
+            Filter("home", "whose directory is on this machine"),
+        ),
     ),
     Proxy: Listing(
         what="proxy",
@@ -203,6 +215,20 @@ LISTS: Final[Mapping[type, Listing]] = {
             _ACCOUNT,
             _PROFILE,
             _JOB,
+        ),
+    ),
+    Note: Listing(
+        what="note",
+        key="note_id",
+        order=Order.NEWEST,
+        filters=(
+            Filter("note_id", "the one with this id"),
+            _PREFIX,
+            Filter("about", "on a profile, or on an account as a whole", NoteAbout),
+            _ACCOUNT,
+            _PROFILE,
+            _JOB,
+            _RUN,
         ),
     ),
     Worker: Listing(

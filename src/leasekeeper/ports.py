@@ -1,14 +1,14 @@
 """The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
 seam, to browsers, is in `driver_port.py`.
 
-`Store` is 42 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
+`Store` is 44 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
 that hold for each of them, on every store:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
 - The clock is the store's. No argument carries a caller's time into lease arithmetic.
 - A write that depends on a lease is accepted only while that very lease is live and the token is its own; one
   atomic check. A refused write changes nothing but the log: event `stale_worker_write_rejected` (I3).
-- An answer that was lost is found out by reading, never by doing the work again (I4, I8).
+- An answer that was lost is found out by reading, never by doing the work again (I4, I8); `once` keeps answers for it.
 - Losing a race is a value (an empty claim, a refusal); an exception means nothing was done.
 """
 
@@ -19,6 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.alerts import Endpoint, NewEndpoint
+from leasekeeper.core.calls import Request
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import Attempt, Delivery
 from leasekeeper.core.events import Event
@@ -27,6 +28,7 @@ from leasekeeper.core.free_profiles import FreeProfiles, ProfileChoice
 from leasekeeper.core.ids import LeaseId, ProfileId, RunId, ScheduleId, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose, Refusal
+from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.policy import Retention
 from leasekeeper.core.profiles import Profile, ProfileState, ReleasePolicy
 from leasekeeper.core.proxies import ProxyReport
@@ -66,7 +68,10 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """A worker asks for up to `limit` jobs of its pool whose task it knows and that are safe to run now."""
+    """A worker asks for up to `limit` jobs of its pool whose task it knows and that are safe to run now.
+
+    `machine` is where it works: it gets no profile whose directory is on another one (see `core.homes`).
+    """
 
     worker_id: WorkerId
     incarnation: str
@@ -74,11 +79,15 @@ class ClaimRequest:
     pool: str = "default"
     limit: int = 1
     engine: int | None = None
+    machine: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """Somebody wants one profile, without a job. `again`: they asked before, and that it was refused is in the log."""
+    """Somebody wants one profile, without a job. `again`: they asked before, and that it was refused is in the log.
+
+    `machine`: where they would open its directory; None: nowhere.
+    """
 
     profile_id: ProfileId
     worker_id: WorkerId
@@ -88,6 +97,7 @@ class LeaseRequest:
     ttl: timedelta | None = None
     release_policy: ReleasePolicy | None = None
     engine: int | None = None
+    machine: str | None = None
     again: bool = False
 
 
@@ -161,6 +171,7 @@ class DeliveryRequest:
     `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
     `callbacks` and `endpoints`: whether the sender can sign messages to the callback_url of a job, and messages to
     registered endpoints. What it cannot sign is left to whoever can.
+    `bridge`: only results that go back through the bridge of that name. Without it, none of any bridge.
     """
 
     limit: int
@@ -170,6 +181,7 @@ class DeliveryRequest:
     slow_places: int = 0
     callbacks: bool = True
     endpoints: bool = True
+    bridge: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,13 +232,24 @@ class Stats:
 
 
 class Store(Protocol):
-    """The store. Implementations: SQLite (embedded), PostgreSQL (fleet), HTTP (either of them, behind a server)."""
+    """The store. Implementations: SQLite (embedded), PostgreSQL (fleet), Redis, HTTP (any of them, behind a server)."""
 
     async def check(self) -> StoreInfo:
         """What the store is, its schema and its clock. Raises StoreError if it cannot be used."""
 
     async def close(self) -> None:
         """Give everything back. Leases that are live stay live until they are released or expire."""
+
+    def once(self, request: Request) -> "Store":
+        """This store for one call that may be repeated, because its answer may be lost: the next operation.
+
+        If it changed something, its answer is kept in the same commit, which a restart survives. The same request
+        again changes nothing: it gets that answer, its records as they now are, also while the first is under way or
+        in another process. Of a claim, leases that have ended since are left out. Raises Conflict if the slot was used
+        for another call, or for a later one, or if the answer was above MAX_ANSWER_BYTES; NotFound for attempt `ask` if
+        there is no answer. An error, and an answer of nothing (no grant, nothing expired), is not kept: nothing was
+        done. Kept for ANSWERS_KEPT, then `prune` deletes it. No answer that is kept holds a secret or a payload.
+        """
 
     async def apply(self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False) -> list[Change]:
         """Put configuration and return the difference. Idempotent; never touches runtime state.
@@ -246,11 +269,12 @@ class Store(Protocol):
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Up to `limit` jobs, each with the lease of its profile, token, routing key and limits: one commit.
 
-        Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the
-        lane waited; FIFO inside a lane. The cost does not depend on the number of jobs that cannot run. If the caller
-        is cancelled before it has the answer, its grants are given back. Lanes that turn out not to be ready
-        are blocked on the way; many of them are commits before the one that grants. Jobs of a granted lane whose
-        `on_conflict` is not `wait` follow it in the same commit, a few; `promote` takes the rest.
+        Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the lane
+        waited; FIFO inside a lane. No profile whose directory is on another machine. The cost does not depend on the
+        number of jobs that cannot run, nor on that of machines. If the caller is cancelled before it has the answer,
+        its grants are given back. Lanes that turn out not to be ready are blocked on the way; many of them are
+        commits before the one that grants. Jobs of a granted lane whose `on_conflict` is not `wait` follow it in the
+        same commit, a few; `promote` takes the rest.
         """
 
     async def acquire(self, request: LeaseRequest) -> Grant:
@@ -281,6 +305,13 @@ class Store(Protocol):
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
         """Close the open mutating section. Raises Conflict if another one, or none, is open."""
+
+    async def write_note(self, ref: LeaseRef, text: str, *, about: NoteAbout = NoteAbout.PROFILE) -> None:
+        """A run writes a note on its profile, or on its account. Raises LeaseLost if refused. Event `note_added`.
+
+        Idempotent: the same text of the same run is kept once. Of one subject the newest MAX_KEPT by runs are kept, and
+        as many by people, who write theirs with `decide`.
+        """
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
         """End runs: evidence record, job (retry included), profile, lease, events, outbox, in one commit.
@@ -321,6 +352,7 @@ class Store(Protocol):
 
         A lease whose lock-delay has not passed (nor can it, while expiry pauses), or that is resolved already, is left
         out of the answer. What a report says of an expired lease is kept with its run, and counts for who resolves it.
+        So is one whose launcher does not say whether the browser still runs; `state_reason` says so.
         """
 
     async def promote(self, limit: int = MAX_IN_BATCH) -> int:
@@ -355,10 +387,12 @@ class Store(Protocol):
         constant number of rows, however many jobs wait behind the record.
         """
 
-    async def take_deliveries(self, look: DeliveryRequest, hold: timedelta, *, after: str = "") -> Page[Delivery]:
+    async def take_deliveries(
+        self, request: DeliveryRequest, reserve_for: timedelta, *, after: str = ""
+    ) -> Page[Delivery]:
         """Webhook messages that are due, for the caller to send.
 
-        Until `hold` has passed nobody else is given them: then they are due again, since whoever took them may be
+        For `reserve_for` nobody else is given them: then they are due again, since whoever took them may be
         gone. The page's `after` continues with further hosts; however much is owed to one, others are found as soon.
         """
 
@@ -389,7 +423,7 @@ class Store(Protocol):
     async def report_proxy(self, report: ProxyReport) -> Proxy | None:
         """Somebody asked a proxy: keep what is wrong with it, or that nothing is any more, by `core.proxies`.
 
-        While something is, the lanes of its profiles are held, however many jobs wait in them; it uses up no attempt.
+        While something is, the lanes of its profiles are blocked, however many jobs wait; it uses up no attempt.
         When trouble begins, turns into another or is over there is one event, and for a mismatch one review, whoever
         reports and however often. A proxy that is declared anew is well until somebody finds otherwise. Returns the
         proxy as it now is, or None if the report is about another declaration of it.
@@ -459,4 +493,7 @@ class Store(Protocol):
         """Return when there may be work for the pool, at the latest after `timeout`. May return early or lie."""
 
     async def prune(self, retention: Retention, limit: int = MAX_IN_BATCH) -> int:
-        """Delete a batch of finished jobs (with their runs) and events past their time. Returns how many rows went."""
+        """Delete a batch of finished jobs (with their runs) and events past their time. Returns how many rows went.
+
+        Answers that `once` kept for ANSWERS_KEPT go too, and are not counted.
+        """

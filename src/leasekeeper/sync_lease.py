@@ -6,27 +6,23 @@ with leasekeeper.lease("store_us_018") as lease:
 Knows no rules: every guarantee is the async client's. The lease is renewed whatever the caller's thread does.
 """
 
-import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import wait as until_done
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from leasekeeper.client import HeldLease, connect
 from leasekeeper.core.leases import Lease, Mode, Purpose
+from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.errors import Conflict, ConflictReason
 from leasekeeper.ports import Grant, Settled
+from leasekeeper.threads import LoopThread
 
 if TYPE_CHECKING:
     from leasekeeper.core.browsers import Credentials
-
-T = TypeVar("T")
 
 
 def lease(
@@ -68,7 +64,7 @@ class SyncLease:
         self._options = options
         self._store = store
         self._settings = settings
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
         self._client = AsyncExitStack()
         self._lease: HeldLease | None = None
         self._over = False
@@ -76,7 +72,7 @@ class SyncLease:
     def __enter__(self) -> Self:
         if self._thread is not None:
             raise self._not_held("this lease was used already: call leasekeeper.lease again")
-        self._thread = _LoopThread()
+        self._thread = LoopThread()
         try:
             self._thread.call(self._open())
         except BaseException as error:
@@ -119,7 +115,7 @@ class SyncLease:
             raise self._not_held(f"profile {self._profile} is not leased yet: use 'with'")
         return self._lease
 
-    def _loop_thread(self) -> "_LoopThread":
+    def _loop_thread(self) -> LoopThread:
         if self._thread is None or self._over:
             raise self._not_held(f"profile {self._profile} is leased inside the 'with' block only")
         return self._thread
@@ -154,6 +150,10 @@ class SyncLease:
         """Record the last safe step: where another run could start over without harm."""
         self._loop_thread().call(self._held.checkpoint(step, url=url))
 
+    def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
+        """Write a note on the profile, or with `about="account"` on its account."""
+        self._loop_thread().call(self._held.note(text, about=about))
+
     @contextmanager
     def mutating(self, name: str, *, idempotent: bool = False) -> Iterator[None]:
         """A section that changes something for good. Vanishing inside it quarantines the profile."""
@@ -183,52 +183,3 @@ class SyncLease:
     ) -> Settled:
         """End the run: completed, or stopped for a reason. Raises LeaseLost if the lease is not ours any more."""
         return self._loop_thread().call(self._held.release(reason, message, output=output), to_the_end=True)
-
-
-class _LoopThread:
-    """An event loop in a thread of its own. Playwright's sync API has one in the caller's thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._run, name="leasekeeper-lease", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()
-
-    def call(self, work: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
-        """Run `work` in the loop and return its answer. Ctrl-C cancels it first, unless it has to come to its end."""
-        answer: Future[T] = Future()
-        tasks: list[asyncio.Task[T]] = []
-
-        def begin() -> None:
-            tasks.append(self._loop.create_task(work))
-            tasks[0].add_done_callback(lambda task: _pass_on(task, answer))
-
-        def cancel() -> None:
-            tasks[0].cancel()
-
-        self._loop.call_soon_threadsafe(begin)
-        try:
-            return answer.result()
-        except BaseException:
-            if not answer.done():  # the caller was interrupted while it waited
-                if not to_the_end:
-                    self._loop.call_soon_threadsafe(cancel)
-                until_done([answer])
-            raise
-
-    def close(self) -> None:
-        """Stop the loop. What was called has ended before."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
-def _pass_on(task: "asyncio.Task[T]", answer: "Future[T]") -> None:
-    if task.cancelled():
-        answer.set_exception(asyncio.CancelledError())
-    elif (error := task.exception()) is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(task.result())

@@ -1,14 +1,16 @@
-"""Blocking work of Leasekeeper's own, in threads beside the event loop.
+"""Blocking work of Leasekeeper's own, in threads beside the event loop; and an event loop in a thread of its own.
 
 Not in the loop's own threads: tasks use those, and may leave all of them busy for ever.
 """
 
 import asyncio
 import contextvars
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as until_done
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from threading import Thread
+from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,3 +23,52 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     """What the work returns or raises, done in a thread."""
     call = partial(contextvars.copy_context().run, work, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_THREADS, call)
+
+
+class LoopThread:
+    """An event loop in a thread of its own. Playwright's sync API has one in the caller's thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._run, name="leasekeeper-lease", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+    def call(self, work: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
+        """Run `work` in the loop and return its answer. Ctrl-C cancels it first, unless it has to come to its end."""
+        answer: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _pass_on(task, answer))
+
+        def cancel() -> None:
+            tasks[0].cancel()
+
+        self._loop.call_soon_threadsafe(begin)
+        try:
+            return answer.result()
+        except BaseException:
+            if not answer.done():  # the caller was interrupted while it waited
+                if not to_the_end:
+                    self._loop.call_soon_threadsafe(cancel)
+                until_done([answer])
+            raise
+
+    def close(self) -> None:
+        """Stop the loop. What was called has ended before."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+def _pass_on(task: "asyncio.Task[T]", answer: "Future[T]") -> None:
+    if task.cancelled():
+        answer.set_exception(asyncio.CancelledError())
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(task.result())

@@ -29,6 +29,9 @@ from leasekeeper.stores import migrate, open_store
 from leasekeeper.stores.postgres import engine as postgres
 from leasekeeper.stores.postgres.pipeline import Statement
 from leasekeeper.stores.postgres.transaction import STATEMENTS, PostgresTx
+from leasekeeper.stores.redis import records
+from leasekeeper.stores.redis.engine import RedisEngine
+from leasekeeper.stores.redis.records import Records
 from leasekeeper.stores.sql import claiming, heartbeats, settling
 from leasekeeper.stores.sql import lanes as locked_lanes
 from leasekeeper.stores.sql.statements import for_one, for_postgres
@@ -40,6 +43,7 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 Story = Callable[[str], list[str]]
 
 POSTGRES: Final = "postgres"
+REDIS: Final = "redis"
 LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -47,7 +51,8 @@ LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 class Bug:
     """One mistake, a story, and what the story's judge must say.
 
-    What the stores have in common is tried on SQLite; what needs two transactions at once, or a wire, on PostgreSQL.
+    What the stores have in common is tried on SQLite; what needs two transactions at once, or a wire, on PostgreSQL,
+    and on Redis, where commits compare instead of waiting.
     """
 
     name: str
@@ -530,6 +535,42 @@ def a_lost_commit_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(postgres.PostgresEngine, "_committed", lambda _engine, _nonce: True)
 
 
+def commits_compare_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Records, "compared", lambda _tx: [])
+
+
+def locks_leave_no_trace(patch: pytest.MonkeyPatch) -> None:
+    """What is locked is compared, but who else locks it does not notice."""
+    patch.setattr(Records, "lock", lambda tx, table, keys: tx.rows(table, keys))
+
+
+def unique_values_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    real = Records.commit_arguments
+
+    def commit_arguments(tx: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(records, "Writing", _Careless)
+            return real(tx)
+
+    patch.setattr(Records, "commit_arguments", commit_arguments)
+
+
+class _Careless(records.Writing):
+    """Expects nothing of unique values."""
+
+    def record(self, *what: Any) -> None:
+        super().record(*what)
+        self.expected.clear()
+
+
+def a_lost_commit_on_redis_is_done_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RedisEngine, "_committed", lambda *_: False)
+
+
+def a_lost_commit_on_redis_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RedisEngine, "_committed", lambda *_: True)
+
+
 BUGS: Final = (
     Bug("a run is finished by its profile, whatever its token", finish_by_id, a_lost_worker_comes_back, "I3: settle"),
     Bug(
@@ -626,4 +667,53 @@ BUGS: Final = (
     ),
     Bug("a lost commit is done again", a_lost_commit_is_done_again, a_claim_loses_its_answer, "I4: worker", POSTGRES),
     Bug("a lost commit is believed", a_lost_commit_is_believed, a_submit_does_not_arrive, "I4: job", POSTGRES),
+    Bug(
+        "a commit on Redis compares nothing",
+        commits_compare_nothing,
+        raced(a_fleet(2, limit=1), a_job("p1"), a_job("p2"), after="pool_leases", race=_two_claims),
+        "I1: pool default",
+        REDIS,
+    ),
+    Bug(
+        "a commit on Redis compares nothing, and an account's key is given twice",
+        commits_compare_nothing,
+        raced(a_fleet(2, routing=Routing.ACCOUNT), a_job("p1"), a_job("p2"), after="account_keys", race=_two_claims),
+        "I1: key account:shop",
+        REDIS,
+    ),
+    Bug(
+        "a lock on Redis leaves no trace",
+        locks_leave_no_trace,
+        raced(a_fleet(2, limit=1), a_job("p1"), a_job("p2"), after="pool_leases", race=_two_claims),
+        "I1: pool default",
+        REDIS,
+    ),
+    Bug(
+        "a run ends twice on Redis",
+        commits_compare_nothing,
+        raced(a_fleet(), a_job(), after="lock_lanes", race=_two_endings_of_one_run),
+        "I5: job",
+        REDIS,
+    ),
+    Bug(
+        "unique values are not compared on Redis",
+        unique_values_are_not_compared,
+        raced(a_fleet(2), after="jobs_by_id", race=_two_submits_of_one_key),
+        "I8: key k",
+        REDIS,
+    ),
+    Bug(
+        "a lost commit on Redis is done again",
+        a_lost_commit_on_redis_is_done_again,
+        a_claim_loses_its_answer,
+        "I4: worker",
+        REDIS,
+    ),
+    Bug(
+        "a lost commit on Redis is believed",
+        a_lost_commit_on_redis_is_believed,
+        a_submit_does_not_arrive,
+        "I4: job",
+        REDIS,
+    ),
 )

@@ -30,6 +30,10 @@ from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasekeeper.stores import migrate, open_store
 from leasekeeper.stores.postgres.pipeline import Link
 from leasekeeper.stores.postgres.transaction import PostgresTx
+from leasekeeper.stores.redis.connections import Disconnected
+from leasekeeper.stores.redis.connections import Link as RedisLink
+from leasekeeper.stores.redis.scripts import COMMIT
+from leasekeeper.stores.redis.transaction import RedisTx
 from tests.chaos.arena import contents_in
 from tests.chaos.checker import Call, Rules, check
 from tests.chaos.client import DONE, granted, submitted
@@ -207,7 +211,7 @@ def _lease(grant: Grant) -> dict[str, Any]:
 
 
 class Held:
-    """The first PostgreSQL transaction that has run the query `after` stops there, with the locks it has by then."""
+    """The first transaction on a server that has run the query `after` stops there, with the locks it has by then."""
 
     def __init__(self, url: str, after: str) -> None:
         self._url, self._after = url, after
@@ -229,8 +233,11 @@ class Held:
         first = asyncio.ensure_future(held)
         await self._until(lambda: self._arrived.is_set() or first.done())
         second = asyncio.ensure_future(others)
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            await self._until(lambda: second.done() or _somebody_waits(connection))
+        if self._url.startswith("redis"):  # where nobody ever waits for a lock
+            await self._until(second.done)
+        else:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                await self._until(lambda: second.done() or _somebody_waits(connection))
         self._released.set()
         await asyncio.gather(first, second)
         assert self._arrived.is_set(), f"no call came to {self._after}: the story does not fit the store any more"
@@ -250,7 +257,8 @@ def _somebody_waits(connection: psycopg.Connection[Any]) -> bool:
 def a_held_call(url: str, *, after: str) -> Iterator[Held]:
     """Until the end of the block, the first transaction that has run the query stops there."""
     held = Held(url, after)
-    real_read, real_clock = PostgresTx.read, PostgresTx.clock
+    kind: Any = RedisTx if url.startswith("redis") else PostgresTx
+    real_read, real_clock = kind.read, kind.clock
 
     def read(tx: Any, *queries: tuple[str, Any]) -> Any:
         rows = real_read(tx, *queries)
@@ -263,8 +271,8 @@ def a_held_call(url: str, *, after: str) -> Iterator[Held]:
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PostgresTx, "read", read)
-        patch.setattr(PostgresTx, "clock", clock)
+        patch.setattr(kind, "read", read)
+        patch.setattr(kind, "clock", clock)
         yield held
 
 
@@ -284,7 +292,20 @@ def a_lost_commit(*, arrives: bool) -> Iterator[None]:
         link.close()
         raise psycopg.OperationalError("the wire broke")
 
+    real_call = RedisLink.call
+
+    def call(link: RedisLink, commands: Sequence[Sequence[Any]]) -> Any:
+        commits = any(COMMIT.hash in command[:2] for command in commands)
+        if not commits or broken.is_set():
+            return real_call(link, commands)
+        broken.set()
+        if arrives:
+            real_call(link, commands)
+        link.close()
+        raise Disconnected("the wire broke")
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Link, "run", run)
+        patch.setattr(RedisLink, "call", call)
         yield
     assert broken.is_set(), "no commit was sent"

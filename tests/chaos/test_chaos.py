@@ -25,7 +25,7 @@ SUBMIT_SECONDS = 240
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
     """One test on each store."""
     found: str = request.getfixturevalue(f"{request.param}_url")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from leasekeeper.cli.doctor import lay_out
+from leasekeeper.cli.hints import steps_of
 from leasekeeper.cli.table import Screen
-from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Group, Status, Verdict, skip
+from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Group, Status, Step, Verdict, skip
 from leasekeeper.core.doctor.scale_questions import QUESTIONS
 from leasekeeper.version import __version__
 from tests.cli.workplace import Workplace, in_terminal
@@ -30,7 +31,7 @@ def test_the_document_has_every_check_with_its_facts(place: Workplace) -> None:
     answer = json.loads(place.cli("doctor", "--no-browser", "--json").stdout)
     assert answer["version"] == __version__
     assert [finding["id"] for finding in answer["findings"]] == NAMES
-    keys = {"id", "group", "question", "status", "answer", "found", "todo", "facts"}
+    keys = {"id", "group", "question", "status", "answer", "found", "todo", "steps", "facts", "commands"}
     assert all(finding.keys() == keys for finding in answer["findings"])
     assert sum(answer["counts"].values()) == len(NAMES)
     worst = "fail" if answer["counts"]["fail"] else "warn"
@@ -121,3 +122,19 @@ def test_the_guides_list_every_check_and_every_question() -> None:
     assert re.findall(r"^\| `(\w+)` \|", checks, re.MULTILINE) == [check.id for check in CHECKS]
     asked = re.findall(r"^\| `(\w+)` \| (.*?) \|", questions, re.MULTILINE)
     assert asked == [(question.check.id, question.check.question) for question in QUESTIONS]
+
+
+def test_what_to_type_stands_under_what_to_do() -> None:
+    verdict = Verdict(status=Status.FAIL, found="schema 2", todo="Migrate the store.", steps=(Step.MIGRATE_STORE,))
+    finding = Finding(check=Check("schema", Group.INSTALLATION, "Is it new?"), verdict=verdict)
+    lines = [line.strip() for line in lay_out([finding], Screen(width=80, colours=False))]
+    assert lines[lines.index("→ Migrate the store.") + 1] == "leasekeeper db migrate"
+
+
+@pytest.mark.parametrize("step", Step)
+def test_every_step_has_a_command(step: Step) -> None:
+    verdict = Verdict(status=Status.WARN, found="x", todo="y", steps=(step,), facts={"path": "/srv/our data"})
+    (command,) = steps_of(verdict)
+    assert "{" not in command
+    if step is Step.RESTRICT_DATA_DIR:
+        assert command == "chmod 700 '/srv/our data'"

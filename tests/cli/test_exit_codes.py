@@ -4,13 +4,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 
 import click
 import pytest
 
 from leasekeeper import errors
 from leasekeeper.cli.exit_codes import exit_code, fail
-from tests.cli.workplace import Workplace, environment, process, program
+from tests.cli.workplace import SECONDS_TO_ANSWER, Workplace, environment, process, program
 
 
 @pytest.mark.parametrize(
@@ -128,3 +129,31 @@ def test_no_command_at_all_shows_the_help() -> None:
     done = process()
     assert done.returncode == 2
     assert "Usage: leasekeeper" in done.stderr
+
+
+INTERRUPTED_IN_IMPORTS = """\
+import builtins, os, signal, sys
+real = builtins.__import__
+def importing(name, *more, **options):
+    if name == {name!r}:
+        builtins.__import__ = real
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(name, *more, **options)
+builtins.__import__ = importing
+sys.argv = ["leasekeeper", "jobs"]
+from leasekeeper.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["leasekeeper.cli", "click", "leasekeeper.lists", "asyncio", "sqlite3"])
+def test_ctrl_c_in_the_first_moments_prints_nothing(place: Workplace, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IN_IMPORTS.format(name=name)],
+        env=environment(place.url),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_TO_ANSWER,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")

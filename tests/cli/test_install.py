@@ -26,7 +26,7 @@ main()
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built as the README says."""
     place = tmp_path_factory.mktemp("dist")
@@ -89,7 +89,7 @@ def test_without_psycopg_a_postgresql_store_is_refused_in_one_line(arguments: li
     assert done.stdout == ""
     assert done.stderr == (
         "leasekeeper: PostgreSQL stores need psycopg, which is not installed here or lacks its libpq; "
-        "run: pip install 'psycopg[binary]' (the extra leasekeeper[postgres])\n"
+        "install the extra leasekeeper[postgres]\n"
     )
 
 
@@ -109,7 +109,14 @@ def test_every_optional_package_is_known_by_the_extra_that_brings_it() -> None:
     assert set(EXTRAS.values()) <= set(project["optional-dependencies"])
 
 
+def test_the_guide_lists_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    guide = (ROOT / "docs/howto/run-workers.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (`[^|]*`) \|", guide.split("## Start", 1)[0], re.MULTILINE)
+    assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} == set(project["optional-dependencies"])
+
+
 def test_without_playwright_init_says_what_to_install(tmp_path: Path) -> None:
     done = without("playwright", arguments=["init"], folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Playwright is not installed; run: pip install playwright (the extra leasekeeper[browser])" in done.stdout
+    assert "Playwright is not installed; install the extra leasekeeper[browser]" in done.stdout

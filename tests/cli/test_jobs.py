@@ -166,6 +166,11 @@ def test_dead_jobs_are_retried(place: Workplace) -> None:
     job_id = place.dead_job()
     assert place.text("dlq", "retry", job_id, "--note", "site is back") == f"job {job_id} is now queued\n"
     assert place.json("dlq")["items"] == []
+    assert " 1/1 " in place.text("jobs")
+    place.run_one("TIMEOUT", "the page did not answer")
+    assert " 2 " in place.text("jobs")
+    assert "2/1" not in place.text("jobs")
+    assert "attempt 2, 1 more than 1 because a person reopened the job" in place.text("why", "job", job_id)
 
 
 def test_all_dead_jobs_are_retried_at_once(place: Workplace) -> None:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.cli.workplace import Workplace, in_terminal
 
 NAMED = [{"task": "buy", "profile_id": "shop_us_main", "job_id": name} for name in ("night_1", "night_2", "noon")]
@@ -26,6 +28,20 @@ def test_an_id_may_be_given_by_its_beginning(place: Workplace) -> None:
     assert [job["job_id"] for job in place.json("events", "--job", "noo")["items"]] == ["noon"]
     lease = place.lease("shop_de_main").lease.lease_id
     assert place.json("leases", "revoke", "shop_de", "--note", "x")["id"] == lease
+
+
+def test_whoever_opens_a_profile_may_name_it_by_its_beginning(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":99")
+    place.lease("shop_de_main")
+    for arguments in (("open", "shop_d"), ("login", "shop_d"), ("exec", "--profile", "shop_d", "true")):
+        held = place.cli(*arguments)
+        assert (held.exit_code, "profile shop_de_main" in held.stderr) == (4, True), held.output
+        several = place.cli(*(word.replace("shop_d", "twin") for word in arguments))
+        assert several.exit_code == 2
+        assert "twin is the beginning of several profile ids: twin_a, twin_b" in several.stderr
+    assert "profile shop_de_main has no launcher" in place.fails(2, "launchers", "running", "shop_d")
 
 
 def test_a_beginning_that_several_have_is_refused_with_their_ids(place: Workplace) -> None:
@@ -58,6 +74,13 @@ def test_several_are_shown_at_once(place: Workplace) -> None:
 
 def test_several_are_decided_at_once(place: Workplace) -> None:
     submit_named(place)
+    raised = place.text("jobs", "prioritize", "noon", "night_2", "--to", "7", "--note", "x")
+    assert raised == "job noon has priority 7\njob night_2 has priority 7\n"
+    moved = place.json("profiles", "move", "twin_a", "shop_d", "--to", "m2", "--note", "x")["items"]
+    assert [item["id"] for item in moved] == ["twin_a", "shop_de_main"]
+    assert "name that one alone" in place.fails(
+        2, "jobs", "prioritize", "a", "b", "--to", "1", "--if-version", "1", "--note", "x"
+    )
     answer = place.text("jobs", "cancel", "noon", "night_1", "--note", "x")
     assert answer == "job noon is now cancelled\njob night_1 is now cancelled\n"
     refused = place.cli("jobs", "cancel", "noon", "night", "--note", "x")

@@ -8,7 +8,8 @@ def test_everything_is_paused_and_every_list_says_so(place: Workplace) -> None:
     said = place.text("pause", "--all", "--note", "the shop is down", "--by", "ann")
     assert said == "everything is now paused; what runs goes on\n"
     line = "everything is paused by ann (the shop is down)\n"
-    for noun in ("jobs", "profiles", "leases", "runs", "reviews", "workers", "events", "accounts", "dlq", "schedules"):
+    work = ("jobs", "leases", "runs", "reviews", "workers", "events", "dlq", "schedules", "conflicts")
+    for noun in (*work, "profiles", "accounts", "proxies", "launchers", "notes", "webhooks", "tokens", "secrets"):
         assert place.text(noun).endswith(line), noun
     assert place.text("stats").endswith(line)
     job_id = place.submit()

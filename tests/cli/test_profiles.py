@@ -1,15 +1,17 @@
 """`leasekeeper profiles`, `accounts` and `reviews`."""
 
+import sqlite3
 from typing import Any, TypeVar, cast
 
 import pytest
 
+from leasekeeper.cli import login
 from leasekeeper.cli.reviews import decide_in
 from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.profiles import Lane
-from leasekeeper.errors import Conflict, VersionConflict
+from leasekeeper.errors import Conflict, InputError, VersionConflict
 from leasekeeper.ports import Store
-from tests.cli.workplace import Workplace
+from tests.cli.workplace import FLEET, Workplace
 
 T = TypeVar("T")
 
@@ -259,6 +261,23 @@ def test_a_login_without_a_display_opens_nothing_and_says_what_to_do(
     assert place.json("leases") == {"items": [], "after": None}
 
 
+def test_a_login_begins_at_the_url_of_the_account_or_where_one_says(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    async def visit(_store: object, _config: object, profile: str, url: str | None) -> None:
+        begun.append((profile, url))
+        raise InputError("seen enough")
+
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setattr(login, "visit", visit)
+    place.apply(FLEET.replace("twins: {", "twins: {url: 'https://shop.test/login', "))
+    for more in ((), ("--url", "https://shop.test/other")):
+        assert place.cli("login", "twin_a", *more).exit_code == 2
+    assert begun == [("twin_a", "https://shop.test/login"), ("twin_a", "https://shop.test/other")]
+
+
 def test_bans_are_marked_listed_and_explained(place: Workplace) -> None:
     text = place.text("accounts", "ban", "twins", "--note", "the site says so")
     assert text == "account twins has ban status banned; the account is paused\n"
@@ -281,3 +300,34 @@ def test_profiles_are_listed_by_tier(place: Workplace) -> None:
 def test_any_profile_is_opened_instead_of_a_named_one_never_both(place: Workplace) -> None:
     for arguments in (("open",), ("open", "twin_a", "--any"), ("open", "--any", "--label", "gold")):
         assert place.cli(*arguments).exit_code == 2
+
+
+def test_if_no_profile_is_free_open_any_says_why(place: Workplace) -> None:
+    for profile in ("shop_us_main", "shop_de_main", "twin_a"):
+        place.lease(profile)
+    none = place.cli("open", "--any")
+    assert none.exit_code == 4
+    assert "no profile of pool default is free" in none.stderr
+    assert "3 blocked_by_profile_lease" in none.stderr
+    nowhere = place.cli("open", "--any", "--pool", "nowhere")
+    assert (nowhere.exit_code, "no profile of pool nowhere is declared" in nowhere.stderr) == (3, True)
+
+
+def test_a_holder_that_is_not_heard_of_is_shown_as_silent(place: Workplace) -> None:
+    place.lease("twin_a")
+    assert "script" in place.text("profiles")
+    assert "silent" not in place.text("profiles")
+    with sqlite3.connect(place.url.removeprefix("sqlite:///")) as connection:
+        connection.execute("UPDATE runs SET heartbeat_at = heartbeat_at - 50000000")
+    connection.close()
+    assert "script, silent for 5" in place.text("profiles")
+    assert "silent for 5" in place.text("leases")
+    assert "silent for 5" in place.text("why", "profile", "twin_a")
+
+
+def test_a_login_that_is_missing_is_answered_with_the_command_that_logs_in(place: Workplace) -> None:
+    job = place.reviewed_profile()
+    for words in (("profile", "shop_us_main"), ("job", job)):
+        assert "  leasekeeper login shop_us_main  # by hand, in a window; then decide\n" in place.text("why", *words)
+    place.text("profiles", "quarantine", "twin_a", "--note", "x")
+    assert "leasekeeper login" not in place.text("why", "profile", "twin_a")

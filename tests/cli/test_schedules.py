@@ -80,6 +80,9 @@ def test_show_tells_the_next_times_in_the_zone_of_the_schedule(place: Workplace)
     assert "hunter2" not in text + json.dumps(shown)
     assert "hunter2" in place.text("schedules", "show", "nightly", "--payload")
     assert place.json("schedules", "show", "nightly", "--payload")["job"]["payload"] == {"password": "hunter2"}
+    both = place.json("schedules", "show", "night", "twins")["items"]
+    assert [each["schedule_id"] for each in both] == ["nightly", "twins_hourly"]
+    assert place.text("schedules", "show", "night", "twins").count("next times") == 2
     assert "there is no schedule nothing" in place.fails(3, "schedules", "show", "nothing")
 
 

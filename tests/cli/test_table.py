@@ -129,3 +129,10 @@ def test_a_sheet_leaves_out_what_is_empty_and_wraps_what_is_long() -> None:
 
 def test_a_sheet_shows_times_exactly_too() -> None:
     assert render_sheet([("at", Thing().at)], NOW, PAPER) == ["  at  12 s ago (2026-05-01 09:29:48+00:00)"]
+
+
+def test_one_very_long_name_costs_no_other_column_its_place() -> None:
+    long = Thing(name="marketplace_seller_germany_electronics_0042_primary", story="a short one")
+    lines = on(63, long, Thing())
+    assert lines[1] == "marketplace…42_primary  available      1  12 s ago  a short one"
+    assert not any("not shown" in line for line in lines)

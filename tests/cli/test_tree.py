@@ -92,8 +92,11 @@ def test_whatever_answers_can_answer_in_json() -> None:
         "leasekeeper up",
         "leasekeeper worker",
         "leasekeeper server",
+        "leasekeeper exec",
+        "leasekeeper mcp",
         "leasekeeper open",
         "leasekeeper login",
+        "leasekeeper completion",
         "leasekeeper demo",
     ]
 
@@ -102,7 +105,7 @@ def test_every_decision_asks_for_a_note() -> None:
     decisions = [path for path, command in ALL.items() if {"by", "note"} <= {p.name for p in command.params}]
     decisions.remove("leasekeeper login")  # asks for it when it is known what there is to decide
     decisions.remove("leasekeeper pause")  # without anything to pause it lists, and then needs none
-    assert len(decisions) == 33
+    assert len(decisions) == 36
     for path in decisions:
         (note,) = [parameter for parameter in ALL[path].params if parameter.name == "note"]
         assert note.required, path

@@ -240,6 +240,44 @@ def test_conflicts_are_counted_by_profile_and_by_pair(place: Workplace) -> None:
     assert text.endswith("from 4 conflicts\n")
 
 
+def test_jobs_that_came_before_the_lease_follow_their_policy_too(place: Workplace) -> None:
+    first, review, skip = (place.submit("--on-conflict", policy) for policy in ("wait", "review", "skip"))
+    (grant,) = place.claim()
+    assert grant.lease.job_id == first
+    assert [place.json("jobs", "show", job)["state"] for job in (first, review, skip)] == [
+        "running",
+        "review",
+        "skipped",
+    ]
+    met = place.json("events", "--type", "profile_lock_conflict")["items"]
+    assert {(event["job_id"], event["data"]["decision"]) for event in met} == {(review, "review"), (skip, "skip")}
+
+
+def test_a_refused_visit_names_the_holder_of_the_accounts_key_and_is_a_conflict(place: Workplace) -> None:
+    run_id = place.lease("twin_a").lease.run_id
+    refused = place.cli("open", "twin_b")
+    assert refused.exit_code == 4
+    assert f"script has twin_a (run {run_id})" in refused.stderr
+    (event,) = place.json("events", "--type", "profile_lock_conflict")["items"]
+    assert (event["profile_id"], event["data"]["current_profile_id"]) == ("twin_b", "twin_a")
+
+
+def test_why_names_job_and_task_of_the_holder(place: Workplace) -> None:
+    running = place.submit(task="look")
+    place.claim()
+    for about in (("job", place.submit()), ("profile", "shop_us_main")):
+        (holder,) = place.json("why", *about)["holders"]
+        assert (holder["job_id"], holder["task"]) == (running, "look")
+        assert f"{running}, task look\n" in place.text("why", *about)
+
+
+def test_a_job_that_needs_a_display_says_so(place: Workplace) -> None:
+    job_id = place.submit("--run-mode", "visible")
+    place.run_one("VISIBLE_NEEDS_DISPLAY", "this machine has no display")
+    assert place.json("jobs", "show", job_id)["stop_reason"] == "VISIBLE_NEEDS_DISPLAY"
+    assert "VISIBLE_NEEDS_DISPLAY: this machine has no display" in place.text("why", "job", job_id)
+
+
 def test_why_a_job_waits(place: Workplace) -> None:
     grant = place.lease("shop_us_main")
     job_id = place.submit()
@@ -264,7 +302,8 @@ def test_why_a_profile_is_not_available(place: Workplace) -> None:
     text = place.text("why", "profile", "shop_us_main")
     assert text.startswith("profile shop_us_main is review_required\n")
     (run,) = place.json("runs")["items"]
-    assert f"what you can do\n  leasekeeper runs show {run['run_id']}\n  leasekeeper open shop_us_main" in text
+    assert f"what you can do\n  leasekeeper runs show {run['run_id']}\n  leasekeeper login shop_us_main" in text
+    assert "\n  leasekeeper open shop_us_main" in text
     assert "\n  leasekeeper profiles clear shop_us_main" in text
     assert place.json("why", "profile", "twin_a")["text"]["headline"] == "profile twin_a is available"
 

@@ -52,16 +52,16 @@ class History:
 
 async def audit(world: World) -> None:
     """Fail with every finding that the history gives."""
-    events = await world.events()
+    events = sorted(await world.kept(Event), key=lambda event: event.seq)
     history = History(
-        jobs=await world.all(Job),
-        lanes=await world.all(Lane),
-        profiles={record.profile_id: record for record in await world.all(Profile)},
-        leases=await world.all(Lease),
+        jobs=await world.kept(Job),
+        lanes=await world.kept(Lane),
+        profiles={record.profile_id: record for record in await world.kept(Profile)},
+        leases=await world.kept(Lease),
         events=events,
-        reviews=await world.all(Review),
-        deliveries=await world.all(Delivery),
-        proxies=await world.all(Proxy),
+        reviews=await world.kept(Review),
+        deliveries=await world.kept(Delivery),
+        proxies=await world.kept(Proxy),
         by_job=grouped(events, "job_id"),
         by_profile=grouped(events, "profile_id"),
     )

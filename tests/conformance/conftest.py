@@ -19,6 +19,7 @@ from leasekeeper.stores import migrate
 from tests.conformance.audit import audit
 from tests.conformance.places import Place, ServedPlace
 from tests.conformance.world import NewWorld, new_world
+from tests.redis_store import DurableRedis, redis_server
 from tests.servers import new_database, postgres_server
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private directory there
@@ -77,21 +78,37 @@ def emptied_postgres_url(postgres_database: str) -> str:
     return postgres_database
 
 
+@pytest.fixture(scope="session")
+def redis_store_server(fast_dir: Path) -> Iterator[DurableRedis]:
+    """A Redis that waits for the disk, to be emptied before each use."""
+    with redis_server(fast_dir) as server:
+        yield server
+
+
+@pytest.fixture
+def emptied_redis_url(redis_store_server: DurableRedis) -> str:
+    """The URL of an empty Redis store."""
+    return redis_store_server.emptied()
+
+
 # Behind the server PostgreSQL is the same store as without it: that HTTP carries every operation, SQLite shows daily.
 STORES = [
     "sqlite",
     "postgres",
+    "redis",
     "http-sqlite",
     pytest.param("http-postgres", marks=pytest.mark.release),
 ]
+
+
+FIXTURES = {"sqlite": "sqlite_file_url", "postgres": "emptied_postgres_url", "redis": "emptied_redis_url"}
 
 
 @pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest) -> Place:
     """An empty store, and how it is opened. The only place of the suite that knows which stores there are."""
     through, _, kind = request.param.rpartition("-")
-    fixture = "sqlite_file_url" if kind == "sqlite" else "emptied_postgres_url"
-    url: str = request.getfixturevalue(fixture)
+    url: str = request.getfixturevalue(FIXTURES[kind])
     if not through:
         return Place(url=url)
     return ServedPlace.of(request.getfixturevalue("server"), url)

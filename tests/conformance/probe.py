@@ -3,12 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import psycopg
+import redis
 from psycopg import sql
 
 from leasekeeper.stores import split
+from leasekeeper.stores.redis.connections import clean_url
+from leasekeeper.stores.redis.tables import PREFIX, TABLES
 from tests.conformance.world import World
 
 
@@ -29,6 +32,12 @@ async def touching(world: World) -> AsyncIterator[Touched]:
         yield touched
         touched.rows = await total_changes(world) - before
         return
+    if kind == "redis":
+        known = revisions(place)
+        yield touched
+        now = revisions(place)
+        touched.rows = sum(known.get(record) != now.get(record) for record in known.keys() | now.keys())
+        return
     with psycopg.connect(place, autocommit=True) as connection:
         first = int(one(connection, "SELECT pg_current_xact_id()::text"))
         live = count(connection, 0)
@@ -46,6 +55,16 @@ async def total_changes(world: World) -> int:
         return int(result) + (brief.total_changes if brief is not None else 0)
 
     return int(await world.place.on_engine(world.store, count_changes))
+
+
+def revisions(url: str) -> dict[tuple[str, bytes], bytes]:
+    """The revision of each record of a Redis store; an event has none, and never changes."""
+    with redis.Redis.from_url(clean_url(url)) as client:
+        return {
+            (name, key): value.partition(b"|")[0]
+            for name in (*TABLES, "events")
+            for key, value in cast("dict[bytes, bytes]", client.hgetall(f"{PREFIX}{name}")).items()
+        }
 
 
 def count(connection: psycopg.Connection[Any], since: int, *, inserted: bool = False) -> int:

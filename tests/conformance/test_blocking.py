@@ -137,7 +137,8 @@ CASES = {
 
 
 def test_every_reason_is_tried() -> None:
-    assert {case.reason for case in CASES.values()} | {Blocked.DUPLICATE} == set(Blocked)
+    # What a machine's name blocks is in test_homes: these claims name none.
+    assert {case.reason for case in CASES.values()} | {Blocked.DUPLICATE, Blocked.HOME} == set(Blocked)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -364,3 +365,10 @@ async def test_a_person_may_open_a_profile_of_a_paused_account_and_a_program_may
         assert await world.claim() == []
         assert (await world.finish(grant)).profile_state == "available"
         assert await world.claim() == []
+
+
+@pytest.mark.parametrize(("declared", "expected"), [("US", "us"), ("us", "US")])
+async def test_regions_compare_without_case(new_world: NewWorld, declared: str, expected: str) -> None:
+    async with new_world(replace(US, region=declared), profile(proxy_id="exit_us")) as world:
+        job = await world.add(expected_proxy_region=expected)
+        assert (await world.take()).lease.job_id == job.job_id

@@ -188,6 +188,9 @@ BROKEN: dict[str, tuple[Record, ...]] = {
     "profiles.p2.proxy": (profile("p2", proxy_id="nowhere"),),
     "profiles.p2.user_data_dir": (profile("p1", user_data_dir="/d"), profile("p2", user_data_dir="/d")),
     "profiles.p1.account": (profile("p1", "other"),),
+    "profiles": (profile("../p2"),),
+    "profiles.p2.max_active_runs": (profile("p2", max_active_runs=0),),
+    "limits.vendor.max_leases": (limit("vendor", 0),),
 }
 
 

@@ -13,9 +13,9 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, Job, JobState, OnConflict, Risk
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.settle import Ending
-from leasekeeper.errors import IllegalTransition, VersionConflict
+from leasekeeper.errors import IllegalTransition, InputError, VersionConflict
 from leasekeeper.ports import Grant
-from tests.conformance.world import NewWorld, World, profile
+from tests.conformance.world import NewWorld, World, account, profile
 
 S = JobState
 Into = Callable[[World], Awaitable[Job]]
@@ -254,7 +254,7 @@ async def test_a_decision_that_the_state_does_not_allow_is_refused(new_world: Ne
         for action in JOB_ACTIONS:
             if state not in JOB_ACTIONS[action]:
                 with pytest.raises(IllegalTransition) as refused:
-                    await world.decide_job(job, action)
+                    await world.decide_job(job, action, to="1")
                 assert refused.value.code == "ILLEGAL_TRANSITION"
                 assert state.value in refused.value.message
         assert await world.everything() == before
@@ -418,3 +418,30 @@ async def test_a_job_that_was_requeued_counts_as_approved(new_world: NewWorld) -
         await world.finish(await world.take(), "ACTION_NOT_ALLOWED")
         await world.decide_job(job, Action.REQUEUE)
         assert (await world.take()).lease.job_id == job.job_id
+
+
+async def test_a_job_whose_priority_was_raised_runs_before_those_that_came_earlier(new_world: NewWorld) -> None:
+    async with new_world(account("shop"), profile("p1"), profile("p2")) as world:
+        first, second, other = await world.add("p1"), await world.add("p1"), await world.add("p2")
+        decided = await world.decide_job(second, Action.PRIORITIZE, to="7")
+        assert (decided.state, (await world.job(second)).priority) == (S.QUEUED, 7)
+        lane = await world.lane("p1")
+        assert (lane.head_job_id, lane.head_priority) == (second.job_id, 7)
+        # Its own head changes in place, and back again.
+        await world.decide_job(second, Action.PRIORITIZE, to="-3")
+        assert ((await world.lane("p1")).head_job_id, (await world.lane("p1")).head_priority) == (first.job_id, 0)
+        await world.decide_job(first, Action.PRIORITIZE, to="-5")
+        assert ((await world.lane("p1")).head_job_id, (await world.lane("p1")).head_priority) == (second.job_id, -3)
+        assert [grant.job.job_id for grant in await world.claim(1) if grant.job] == [other.job_id]
+        assert [grant.job.job_id for grant in await world.claim(1) if grant.job] == [second.job_id]
+        said = (await world.events(job_id=first.job_id))[-1].data
+        assert (said["action"], said["priority"]) == ("prioritize", -5)
+
+
+@pytest.mark.parametrize("to", [None, "", "high", "1.5", "--1", "99999999999", "١"])
+async def test_a_priority_that_is_none_is_refused(new_world: NewWorld, to: str | None) -> None:
+    async with new_world() as world:
+        job = await world.add()
+        with pytest.raises(InputError, match="priority"):
+            await world.decide_job(job, Action.PRIORITIZE, to=to)
+        assert (await world.job(job)).priority == 0

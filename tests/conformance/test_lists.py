@@ -13,6 +13,7 @@ from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job, OnConflict
 from leasekeeper.core.leases import Lease, Mode, RunRecord
+from leasekeeper.core.notes import Note, NoteAbout
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.schedules import Schedule, ScheduleState
@@ -57,6 +58,10 @@ async def some_of_everything(world: World) -> dict[str, str]:
     await world.clear("a1")
     shared = await world.submit(spec("a2", "report", shared=True), spec("a2", "visit", shared=True))
     running = await world.take(pool="eu", tasks=("report",))
+    await world.store.write_note(running.lease.ref, "seen in a run")
+    await world.store.write_note(running.lease.ref, "of all its profiles", about=NoteAbout.ACCOUNT)
+    await world.decide_profile(Action.NOTE, "a1")
+    await world.decide_account(Action.NOTE, "beta")
     paused = await world.add("b1")
     later = await world.add("a1", run_at=world.now + timedelta(days=1))
     skipped = await world.add("a2", pool="eu", on_conflict=OnConflict.SKIP)
@@ -184,6 +189,13 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Review, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
     (Review, "job_id", ("{review}", "nobody"), lambda r, v: r.job_id == v),
     (Review, "review_id", ("nobody",), lambda r, v: r.review_id == v),
+    (Note, "prefix", ("0", "x"), lambda r, v: r.note_id.startswith(v)),
+    (Note, "note_id", ("nobody",), lambda r, v: r.note_id == v),
+    (Note, "about", ("profile", "account"), lambda r, v: r.about == v),
+    (Note, "account_id", ("alpha", "beta", "nobody"), lambda r, v: r.account_id == v),
+    (Note, "profile_id", ("a1", "a2", "nobody"), lambda r, v: r.profile_id == v),
+    (Note, "job_id", ("{running}", "nobody"), lambda r, v: r.job_id == v),
+    (Note, "run_id", ("{running_run}", "nobody"), lambda r, v: r.run_id == v),
     (Worker, "incarnation", ("i2", "nobody"), lambda r, v: r.incarnation == v),
     (Worker, "worker_id", ("w2", "nobody"), lambda r, v: r.worker_id == v),
     (Worker, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
@@ -428,3 +440,11 @@ async def test_a_shared_lease_is_listed_with_its_mode(new_world: NewWorld) -> No
         await some_of_everything(world)
         (lease,) = await world.all(Lease, live="true")
         assert (lease.mode, lease.pool, lease.profile_id) == (Mode.SHARED, "eu", "a2")
+
+
+async def test_profiles_are_found_by_the_beginning_of_their_account(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        await world.declare(profile("b1", "books_us"), profile("b2", "books_uk"), profile("s1", "shoes"))
+        assert [lane.profile_id for lane in await world.all(Lane, account_prefix="books_")] == ["b1", "b2"]
+        assert [lane.profile_id for lane in await world.all(Lane, account_prefix="books_uk")] == ["b2"]
+        assert await world.all(Lane, account_prefix="toys") == []

@@ -1,4 +1,4 @@
-"""What is wrong with a proxy holds the lanes of its profiles, is told once, and is over by itself."""
+"""What is wrong with a proxy blocks the lanes of its profiles, is reported once, and is over by itself."""
 
 from dataclasses import replace
 
@@ -31,12 +31,12 @@ async def find(world: World, trouble: ProxyTrouble | None, detail: str = "expect
     return await world.store.report_proxy(report_on(DE, trouble, detail if trouble else ""))
 
 
-async def told(world: World) -> list[str]:
+async def reported(world: World) -> list[str]:
     return [event.type for event in await world.events() if event.type in TOLD]
 
 
 async def holds(world: World) -> list[str | None]:
-    return [(await world.lane(profile_id)).hold for profile_id in ("p1", "p2", "p3")]
+    return [(await world.lane(profile_id)).blocked_by for profile_id in ("p1", "p2", "p3")]
 
 
 async def test_one_event_and_the_lanes_of_its_profiles_however_often_it_is_reported(new_world: NewWorld) -> None:
@@ -51,7 +51,7 @@ async def test_one_event_and_the_lanes_of_its_profiles_however_often_it_is_repor
         assert [(await world.job(job)).blocked_reason for job in jobs] == [blocked] * 3 + [None]
         (grant,) = await world.claim(10)
         assert grant.lease.profile_id == "p3"
-        assert await told(world) == ["proxy_unreachable"]
+        assert await reported(world) == ["proxy_unreachable"]
         (event,) = await world.events(type=EventType.PROXY_UNREACHABLE)
         assert event.data == {"proxy_id": "exit_de", "region": "DE", "profiles": 2, "detail": "expected DE, seen FR"}
         assert await world.all(Review) == []
@@ -62,7 +62,7 @@ async def test_one_event_and_the_lanes_of_its_profiles_however_often_it_is_repor
         assert await holds(world) == [None, None, "blocked_by_profile_lease"]
         assert [(await world.job(job)).attempt for job in jobs] == [0, 0, 0, 1]
         assert len(await world.claim(10)) == 2
-        assert await told(world) == ["proxy_unreachable", "proxy_recovered"]
+        assert await reported(world) == ["proxy_unreachable", "proxy_recovered"]
 
 
 async def test_a_mismatch_is_one_review_of_the_proxy_that_closes_by_itself(new_world: NewWorld) -> None:
@@ -76,7 +76,7 @@ async def test_a_mismatch_is_one_review_of_the_proxy_that_closes_by_itself(new_w
         assert (review.target, review.proxy_id, review.reason) == (Target.PROXY, "exit_de", "PROXY_REGION_MISMATCH")
         assert (review.profile_id, review.job_id) == ("p1", None)
         assert "expected DE, seen FR" in review.summary
-        assert await told(world) == ["proxy_mismatch"]
+        assert await reported(world) == ["proxy_mismatch"]
         await find(world, None)
         assert await world.all(Review, open="true") == []
         assert (await world.all(Review))[0].decision is None
@@ -102,7 +102,7 @@ async def test_trouble_that_turns_into_another_is_told_again(new_world: NewWorld
         await find(world, DEAD)
         await find(world, ELSEWHERE)
         assert (await holds(world))[0] == "blocked_by_proxy_mismatch"
-        assert await told(world) == ["proxy_unreachable", "proxy_mismatch"]
+        assert await reported(world) == ["proxy_unreachable", "proxy_mismatch"]
 
 
 async def test_a_report_on_what_is_not_declared_changes_nothing(new_world: NewWorld) -> None:

@@ -196,7 +196,7 @@ async def test_pausing_takes_a_lane_out_of_the_waiting_for_a_key(new_world: NewW
         grant = await world.take()
         assert await world.claim() == []
         await world.decide_account(Action.PAUSE)
-        assert (await world.lane("p2")).hold == "blocked_by_account_pause"
+        assert (await world.lane("p2")).blocked_by == "blocked_by_account_pause"
         await world.finish(grant)
         assert await world.claim() == []
         await world.decide_account(Action.RESUME)

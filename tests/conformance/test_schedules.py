@@ -137,7 +137,7 @@ async def test_a_selection_is_made_when_the_time_comes(new_world: NewWorld) -> N
         account("b"),
         profile("a1", "a", labels={"tier": "gold", "x": "y"}),
         profile("a2", "a", labels={"tier": "tin"}),
-        profile("b1", "b", labels={"tier": "gold"}, pool="warm"),
+        profile("b1", "b", tier="gold", pool="warm"),
     )
     schedules = (
         schedule("gold", labels={"tier": "gold"}),

@@ -59,6 +59,7 @@ async def test_every_field_of_a_job_is_kept(new_world: NewWorld) -> None:
             lock_timeout_seconds=900,
             release_policy="quarantine",
             session_mode=SessionMode.ISOLATED,
+            traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             on_conflict=OnConflict.REVIEW,
             conflict_delay_seconds=9,
             retry=Retry(reasons=("TIMEOUT",), backoff=Backoff(first=seconds(1.5), factor=1.5, max=seconds(9))),

@@ -11,7 +11,7 @@ from leasekeeper.core.deliveries import DELAYS, MAX_ATTEMPTS, SPREAD, VANISHED, 
 from leasekeeper.core.policy import Retention
 from leasekeeper.errors import IllegalTransition, InputError, NotFound
 from leasekeeper.ports import DeliveryRequest
-from tests.conformance.world import HOLD, NewWorld, World, answered, seconds
+from tests.conformance.world import RESERVED, NewWorld, World, answered, seconds
 
 HOOK = "https://hook.test/done?key=hunter2"
 
@@ -38,15 +38,23 @@ async def test_a_message_is_given_to_one_sender_at_a_time(new_world: NewWorld) -
         (taken,) = await world.take_deliveries()
         assert (taken.delivery_id, taken.attempts, taken.url, taken.body) == (owed.delivery_id, 1, HOOK, owed.body)
         assert taken == await world.store.get(Delivery, owed.delivery_id)
-        world.advance(HOLD - seconds(1))
+        world.advance(RESERVED - seconds(1))
         assert await world.take_deliveries() == []
+
+
+async def test_a_message_is_part_of_the_trace_of_its_job(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        await world.owe(HOOK, traceparent=trace)
+        (taken,) = await world.take_deliveries()
+        assert taken.traceparent == trace
 
 
 async def test_a_sender_that_vanished_leaves_it_to_the_others(new_world: NewWorld) -> None:
     async with new_world() as world:
         owed = await world.owe(HOOK)
         await world.take_deliveries()
-        world.advance(HOLD)
+        world.advance(RESERVED)
         (again,) = await world.take_deliveries()
         assert (again.delivery_id, again.attempts) == (owed.delivery_id, 2)
 
@@ -58,7 +66,7 @@ async def test_senders_that_ask_at_once_are_given_different_messages(new_world: 
         given: list[str] = []
         for _ in range(30):
             pages = await asyncio.gather(
-                *(store.take_deliveries(DeliveryRequest(limit=4, each=2), HOLD) for store in stores)
+                *(store.take_deliveries(DeliveryRequest(limit=4, each=2), RESERVED) for store in stores)
             )
             given += [delivery.delivery_id for page in pages for delivery in page.items]
             if not any(page.items for page in pages):
@@ -108,7 +116,7 @@ async def test_a_sender_that_comes_late_cannot_undo_what_another_did(new_world: 
     async with new_world() as world:
         owed = await world.owe(HOOK)
         (late,) = await world.take_deliveries()
-        world.advance(HOLD)
+        world.advance(RESERVED)
         (taken,) = await world.take_deliveries()
         assert await world.store.settle_deliveries([answered(late, 410)]) == []
         assert (await world.store.get(Delivery, owed.delivery_id)).due_at == taken.due_at
@@ -175,7 +183,7 @@ async def test_what_nobody_lives_to_tell_of_is_given_up_at_last(new_world: NewWo
         for number in range(1, MAX_ATTEMPTS + 1):
             (taken,) = await world.take_deliveries()
             assert taken.attempts == number
-            world.advance(HOLD)
+            world.advance(RESERVED)
         assert await world.take_deliveries() == []
         over = await world.store.get(Delivery, owed.delivery_id)
         assert (over.state, over.answer, over.ended_at) == (DeliveryState.EXHAUSTED, VANISHED, world.now)
@@ -186,7 +194,7 @@ async def test_a_late_success_counts_also_after_it_was_given_up(new_world: NewWo
     async with new_world() as world:
         owed = await world.owe(HOOK)
         (slow,) = await world.take_deliveries()
-        world.advance(HOLD)
+        world.advance(RESERVED)
         (gone,) = await world.take_deliveries()
         await world.store.settle_deliveries([answered(gone, 410)])
         assert await state_of(world, owed) is DeliveryState.EXHAUSTED
@@ -198,7 +206,7 @@ async def test_of_two_answers_reported_at_once_the_acceptance_counts(new_world: 
     async with new_world() as world:
         owed = [await world.owe(HOOK) for _ in range(2)]
         first = await world.take_deliveries()
-        world.advance(HOLD)
+        world.advance(RESERVED)
         second = await world.take_deliveries()
         good, bad = [answered(d, 200) for d in first], [answered(d, 503) for d in second]
         changed = await world.store.settle_deliveries([good[0], bad[0], bad[1], good[1]])
@@ -259,7 +267,7 @@ async def test_more_hosts_than_one_read_takes_in_are_all_found(
         found: list[Delivery] = []
         after: str | None = ""
         while after is not None:
-            page = await world.store.take_deliveries(DeliveryRequest(limit=100, each=1), HOLD, after=after)
+            page = await world.store.take_deliveries(DeliveryRequest(limit=100, each=1), RESERVED, after=after)
             found += page.items
             after = page.after
         assert ids(found) == ids(owed)
@@ -341,4 +349,21 @@ async def test_why_tells_of_the_webhooks_of_a_job(new_world: NewWorld) -> None:
 async def test_nobody_takes_none_or_too_many(new_world: NewWorld, limit: int) -> None:
     async with new_world() as world:
         with pytest.raises(InputError, match="between 1 and 1000"):
-            await world.store.take_deliveries(DeliveryRequest(limit=limit, each=1), HOLD)
+            await world.store.take_deliveries(DeliveryRequest(limit=limit, each=1), RESERVED)
+
+
+async def test_results_for_a_bridge_are_given_to_that_bridge_alone(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        web = await world.owe(HOOK)
+        ours = [await world.owe("bridge://jobs") for _ in range(3)]
+        await world.owe("bridge://others")
+        assert ids(await world.take_deliveries()) == [web.delivery_id]
+        asked = DeliveryRequest(limit=2, each=2, bridge="jobs")
+        first = (await world.store.take_deliveries(asked, RESERVED)).items
+        then = (await world.store.take_deliveries(asked, RESERVED)).items
+        assert sorted(each.delivery_id for each in (*first, *then)) == ids(ours)
+        assert [each.host for each in first] == ["bridge://jobs"] * 2
+        assert list((await world.store.take_deliveries(asked, RESERVED)).items) == []
+        done = [Attempt(delivery_id=each.delivery_id, number=1, answer="put", status=200) for each in first]
+        await world.store.settle_deliveries(done)
+        assert await state_of(world, first[0]) is DeliveryState.DELIVERED

@@ -4,7 +4,7 @@ Knows the port and nothing of any store. `close` audits the whole history, so ev
 also tests that events replay to the state (see audit).
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, ScheduleId, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec
 from leasekeeper.core.leases import Lease, LeaseRef, Mode, RunRecord
+from leasekeeper.core.notes import Note
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.policy import Policy
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
@@ -27,7 +28,17 @@ from leasekeeper.core.secrets import SealedSecret, Secret
 from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
 from leasekeeper.core.tokens import ApiToken, NewToken, Scope
 from leasekeeper.core.workers import Worker, WorkerReport
-from leasekeeper.ports import ClaimRequest, Decided, DeliveryRequest, Grant, LeaseRequest, Resolution, Settled, Store
+from leasekeeper.ports import (
+    ClaimRequest,
+    Decided,
+    DeliveryRequest,
+    Grant,
+    LeaseRequest,
+    Page,
+    Resolution,
+    Settled,
+    Store,
+)
 from tests.conformance.places import Place
 
 T = TypeVar("T")
@@ -36,10 +47,10 @@ Record = Account | Profile | Proxy | Limit | Schedule
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 KINDS: tuple[type[Any], ...] = (
     Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery, ApiToken, Secret, Schedule,
-    ScheduleState, Endpoint, Pause,
+    ScheduleState, Endpoint, Pause, Note,
 )  # fmt: skip
 URL = "https://site.test/done"
-HOLD = timedelta(seconds=60)
+RESERVED = timedelta(seconds=60)
 CLEAN = EndFacts(browser=Browser.CLOSED, final_url=URL)
 # Workers of a world count as there for ever, unless a test is about that.
 POLICY = Policy(worker_ttl=timedelta(days=3650))
@@ -201,15 +212,17 @@ class World:
         found = Resolution(lease_id=grant.lease.lease_id, facts=LostFacts(**facts))
         return await self.store.resolve([found])
 
-    async def owe(self, url: str) -> Delivery:
+    async def owe(self, url: str, **settings: Any) -> Delivery:
         """A job that ends and owes this address a message."""
-        job = await self.add(run_at=self.now + timedelta(days=365), callback_url=url)
+        job = await self.add(run_at=self.now + timedelta(days=365), callback_url=url, **settings)
         await self.decide_job(job, Action.CANCEL)
         (delivery,) = await self.all(Delivery, job_id=job.job_id)
         return delivery
 
     async def take_deliveries(self, limit: int = 100, each: int = 100, **which: Any) -> list[Delivery]:
-        return list((await self.store.take_deliveries(DeliveryRequest(limit=limit, each=each, **which), HOLD)).items)
+        return list(
+            (await self.store.take_deliveries(DeliveryRequest(limit=limit, each=each, **which), RESERVED)).items
+        )
 
     async def send(self, url: str, status: int | None, **answer: Any) -> Delivery:
         """Owe a message, send it, and be answered so."""
@@ -240,9 +253,19 @@ class World:
         version: int | None = None,
         note: str = "looked at it",
         until: datetime | None = None,
+        to: str | None = None,
     ) -> Decided:
         return await self.store.decide(
-            Decision(target=target, id=record_id, action=action, note=note, actor="ann", version=version, until=until)
+            Decision(
+                target=target,
+                id=record_id,
+                action=action,
+                note=note,
+                actor="ann",
+                version=version,
+                until=until,
+                to=to,
+            )
         )
 
     async def pause(self, pause_id: str = "all", until: datetime | None = None) -> Decided:
@@ -300,14 +323,11 @@ class World:
         return await self.paged(kind, 1000, where)
 
     async def paged(self, kind: type[T], page: int, where: Mapping[str, str]) -> list[T]:
-        found: list[T] = []
-        after = None
-        while True:
-            answer = await self.store.find(kind, where, after=after, limit=page)
-            found += answer.items
-            after = answer.after
-            if after is None:
-                return found
+        return await every(lambda after: self.store.find(kind, where, after=after, limit=page))
+
+    async def kept(self, kind: type[T]) -> list[T]:
+        """Every record, as the store behind any server has it."""
+        return await every(lambda after: self.place.find(self.store, kind, {}, after))
 
     async def events(self, **where: str) -> list[Event]:
         """Events that match, oldest first."""
@@ -316,6 +336,16 @@ class World:
     async def everything(self) -> Mapping[str, list[Any]]:
         """All records but the events: what a refused operation must not change."""
         return {kind.__name__: await self.all(kind) for kind in KINDS}
+
+
+async def every(find: Callable[[str | None], Awaitable[Page[T]]]) -> list[T]:
+    """The records of all pages."""
+    page = await find(None)
+    found = list(page.items)
+    while page.after is not None:
+        page = await find(page.after)
+        found += page.items
+    return found
 
 
 def answered(delivery: Delivery, status: int | None, **more: Any) -> Attempt:

@@ -106,13 +106,14 @@ async def test_what_the_compose_file_runs_works_together(postgres_url: str, tmp_
 
 def test_what_the_image_installs_is_what_a_wheel_holds(tmp_path: Path) -> None:
     """The image is built from a wheel of these files alone."""
-    copied = ["pyproject.toml", "README.md", "LICENSE", "src"]
+    copied = ["pyproject.toml", "README.md", "LICENSE", "src", "tools/vendored.py"]
     assert [name for name in copied if f" {name}" not in (DEPLOY / "Dockerfile").read_text()] == []
     for name in copied:
         source, target = ROOT / name, tmp_path / name
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            target.parent.mkdir(exist_ok=True)
             shutil.copy(source, target)
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheels")],

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.launchers.stage import TOKEN, VENDORS, Fake, start_fake
+from tests.launchers.stands import Stand, standing
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +26,9 @@ def recipe(tmp_path: Path) -> Iterator[Fake]:
     launcher = start_fake("http", tmp_path / "launcher")
     yield launcher
     launcher.end()
+
+
+@pytest.fixture
+def stand(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
+    with standing(request.param, tmp_path) as made:
+        yield made

@@ -1,9 +1,11 @@
 """A launcher for tests: a process that starts real Chromium and answers in one vendor's shape. It prints its port.
 
-Faults are ordered with POST /_fault {"step": "start", "fault": "slow"}; GET /_log has every call.
+Faults are ordered with POST /_fault {"step": "start", "fault": "slow"}; GET /_log has every call, GET /_peak how many
+browsers ran at once. LAUNCHER_PLAN in its environment is the cap that it tells.
 
-Faults: busy, 429, slow (answers after 3 s), silent (does it, never answers), refuse (500), wrong_json, no_endpoint,
-dead_endpoint (started, and killed before the answer), nothing (says yes, does nothing).
+Faults: busy, 429, slow (answers after 3 s), silent (does it, never answers), half_open (half an answer comes), refuse
+(500), wrong_json, no_endpoint, dead_endpoint (started, and killed before the answer), crashed (killed right
+after the answer), nothing (says yes, does nothing).
 """
 
 import json
@@ -34,6 +36,7 @@ class Browsers:
         self.browser = browser
         self.lock = threading.Lock()
         self.running: dict[str, tuple[subprocess.Popen[bytes], str]] = {}
+        self.peak = 0
 
     def active(self, profile: str) -> bool:
         with self.lock:
@@ -64,6 +67,7 @@ class Browsers:
         url = f"ws://127.0.0.1:{port}{path}"
         with self.lock:
             self.running[profile] = (process, url)
+            self.peak = max(self.peak, sum(each.poll() is None for each, _ in self.running.values()))
         return url
 
     def stop(self, profile: str) -> bool:
@@ -97,6 +101,9 @@ LISTS: dict[str, Any] = {
     },
     "/browser/v2": lambda: {"profiles": [{"id": key, "name": name} for key, name in PROFILES]},
     "/browser_profiles": lambda: {"data": [{"id": key, "name": name} for key, name in PROFILES]},
+    "/general/user-info": lambda: {
+        "runningUserProfiles": {"total": {"currentUsage": 0, "maximumLimit": int(os.environ["LAUNCHER_PLAN"])}}
+    },
     "/profiles": lambda: [{"id": key, "name": name} for key, name in PROFILES],
 }  # fmt: skip
 
@@ -116,6 +123,9 @@ def multilogin(handler: "Handler", path: list[str], query: dict[str, str], body:
 
 
 def adspower(handler: "Handler", path: list[str], query: dict[str, str], body: Any) -> tuple[int, Any]:
+    if path[-1] == "cloud-active":
+        ids = [name for name in body["user_ids"].split(",") if handler.active(name)]
+        return 200, {"code": 0, "msg": "success", "data": [{"user_id": name, "account": "ann"} for name in ids]}
     profile = (body or query)["profile_id"]
     if path[-1] == "start":
         assert body["headless"] in ("0", "1")
@@ -201,22 +211,15 @@ class Handler(BaseHTTPRequestHandler):
         path = [part for part in parts.path.split("/") if part]
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body: Any = json.loads(text) if text else None
-        if path[0] == "_fault":
-            self.server.faults[body["step"]] = body["fault"]
-            return self._send(200, {})
-        if path[0] == "_log":
-            return self._send(200, self.server.log)
+        if path[0].startswith("_"):
+            return self._control(path[0], body)
         if path[0] == "playwright":
             return self._tunnel(path[1])
         step = STEPS.get(path[-1], "status")
         self.server.log.append([time.time(), step])
         self.fault = self.server.faults.get(step, "")
-        if self.server.token and self.headers.get("Authorization") != f"Bearer {self.server.token}":
-            return self._send(401, {"message": "wrong token"})
-        if self.fault == "429":
-            return self._send(429, {"message": "too many requests"})
-        if self.fault == "refuse":
-            return self._send(500, {"message": "internal error"})
+        if (refusal := self._refusal()) is not None:
+            return self._send(*refusal)
         if parts.path in LISTS:
             return self._send(200, LISTS[parts.path]())
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -227,7 +230,23 @@ class Handler(BaseHTTPRequestHandler):
             threading.Event().wait(120)
         if self.fault == "no_endpoint":
             answer = {}
-        return self._send(code, "<html>" if self.fault == "wrong_json" else answer)
+        self._send(code, "<html>" if self.fault == "wrong_json" else answer)
+        if self.fault == "crashed":
+            for profile in list(self.server.browsers.running):
+                self.server.browsers.stop(profile)
+        return None
+
+    def _control(self, name: str, body: Any) -> None:
+        if name == "_fault":
+            self.server.faults[body["step"]] = body["fault"]
+        self._send(200, {"_log": self.server.log, "_peak": self.server.browsers.peak}.get(name, {}))
+
+    def _refusal(self) -> tuple[int, Any] | None:
+        if self.server.token and self.headers.get("Authorization") != f"Bearer {self.server.token}":
+            return 401, {"message": "wrong token"}
+        if self.fault == "429":
+            return 429, {"message": "too many requests"}
+        return (500, {"message": "internal error"}) if self.fault == "refuse" else None
 
     def begin(self, profile: str) -> str | None:
         if self.fault == "busy":
@@ -253,6 +272,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Connection", "close")
         self.end_headers()
+        if getattr(self, "fault", "") == "half_open":
+            self.wfile.write(data[: len(data) // 2])
+            threading.Event().wait(120)
         self.wfile.write(data)
         self.close_connection = True
 

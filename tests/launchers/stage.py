@@ -15,6 +15,7 @@ from typing import Any
 
 from leasekeeper.app import App
 from leasekeeper.browsers.finding import find_browser
+from leasekeeper.core.accounts import Limit, Proxy
 from leasekeeper.core.browsers import LAUNCHER
 from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import LauncherId
@@ -48,6 +49,7 @@ class Fake:
     folder: Path
     process: "subprocess.Popen[bytes]"
     port: int
+    start_seconds: int = 20
 
     @property
     def record(self) -> Launcher:
@@ -57,7 +59,7 @@ class Fake:
             url=f"http://127.0.0.1:{self.port}",
             api_token="env:FAKE_LAUNCHER_TOKEN",  # noqa: S106 - this reference
             folder="folder-1",
-            start_timeout_seconds=20,
+            start_timeout_seconds=self.start_seconds,
             calls=RECIPE if self.vendor == "http" else {},
         )
 
@@ -70,6 +72,11 @@ class Fake:
 
     def fault(self, step: str, fault: str) -> None:
         self.ask("/_fault", {"step": step, "fault": fault})
+
+    @property
+    def peak(self) -> int:
+        """How many of its browsers ran at once."""
+        return int(self.ask("/_peak"))
 
     def calls(self, step: str) -> int:
         return sum(1 for _, name in self.ask("/_log") if name == step)
@@ -113,13 +120,13 @@ def launched(profile_id: str = "p1", **more: Any) -> Profile:
     return profile(profile_id, **fields)
 
 
-def launched_fleet(launcher: Launcher, *profiles: Profile) -> Fleet:
+def launched_fleet(launcher: Launcher, *profiles: Profile | Proxy | Limit) -> Fleet:
     return replace(fleet(*profiles), launchers={launcher.launcher_id: launcher})
 
 
 @asynccontextmanager
 async def launched_house(
-    app: App, url: str, folder: Path, fake: Fake, *profiles: Profile, **more: Any
+    app: App, url: str, folder: Path, fake: Fake, *profiles: Profile | Proxy | Limit, **more: Any
 ) -> AsyncIterator[House]:
     """A house whose profiles are the launcher's. When it closes, no browser of the launcher may be left."""
     async with house(app, url, folder, profile("local"), drivers=LAUNCHER, **more) as home:

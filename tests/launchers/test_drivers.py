@@ -77,16 +77,28 @@ async def test_a_launcher_that_is_away_costs_no_attempt(
         assert (await home.lane()).state == "available"
 
 
-@pytest.mark.parametrize("fault", ["wrong_json", "no_endpoint", "dead_endpoint"])
+@pytest.mark.release_if(when=lambda chosen: chosen["fault"] in ("no_endpoint", "crashed"))
+@pytest.mark.parametrize("fault", ["wrong_json", "half_open", "dead_endpoint", "no_endpoint", "crashed"])
 async def test_a_start_that_led_to_nothing_is_stopped_and_fails_the_run(
     sqlite_url: str, tmp_path: Path, recipe: Fake, fault: str
 ) -> None:
+    recipe.start_seconds = 3 if fault == "half_open" else 20
     async with launched_house(new_app(), sqlite_url, tmp_path, recipe) as home:
         recipe.fault("start", fault)
         job = await home.submit("visit", max_attempts=1)
         (done,) = await home.do(job)
         assert (done.state, (await home.run_of(job)).stop_reason) == ("dead", "BROWSER_LAUNCH_FAILED")
         assert recipe.calls("stop") >= 1
+        assert (await home.lane()).state == "available"
+
+
+@pytest.mark.release_if(when=lambda chosen: chosen["step"] == "stop")
+@pytest.mark.parametrize("step", ["start", "stop"])
+async def test_a_slow_launcher_is_waited_for(sqlite_url: str, tmp_path: Path, recipe: Fake, step: str) -> None:
+    async with launched_house(new_app(), sqlite_url, tmp_path, recipe) as home:
+        recipe.fault(step, "slow")
+        (done,) = await home.do(await home.submit("visit"))
+        assert (done.state, done.attempt) == ("completed", 1)
         assert (await home.lane()).state == "available"
 
 

@@ -63,7 +63,17 @@ def test_whoever_runs_a_profile_is_seen_where_the_launcher_says_it(place: Workpl
     declare(place, recipe)
     assert place.text("launchers", "running", "p1") == "profile p1 is idle (launcher mlx)\n"
     recipe.ask("/profile/start", {"profile_id": "id-p1", "headless": True}, token=TOKEN)
-    assert place.json("launchers", "running", "p1") == {"profile_id": "p1", "launcher_id": "mlx", "running": True}
+    running = {"profile_id": "p1", "launcher_id": "mlx", "running": True, "users": []}
+    assert place.json("launchers", "running", "p1") == running
+
+
+@pytest.mark.parametrize("fake", ["adspower"], indirect=True)
+def test_who_has_a_profile_open_is_named_where_the_launcher_tells(place: Workplace, fake: Fake) -> None:
+    declare(place, fake)
+    assert place.text("launchers", "running", "p1") == "profile p1 is idle (launcher mlx)\n"
+    start = {"profile_id": "id-p1", "headless": "1"}
+    fake.ask("/api/v2/browser-profile/start", start, token=TOKEN)
+    assert place.text("launchers", "running", "p1") == "profile p1 runs, opened by ann (launcher mlx)\n"
 
 
 def test_a_launcher_that_is_away_is_named(place: Workplace, recipe: Fake) -> None:

@@ -15,6 +15,7 @@ from psycopg import sql
 from leasekeeper.stores import migrate, open_store
 from leasekeeper.stores.postgres.schema import SCHEMA
 from tests.model.machine import Clock, Machine
+from tests.redis_store import empty_redis
 
 STEPS = 40
 KEPT = ("schema_version", "fleet_lock")
@@ -27,6 +28,8 @@ def empty(url: str) -> None:
     """Make the store as new as it was after its migration."""
     if url.startswith("sqlite"):
         _empty_sqlite(Path(url.removeprefix("sqlite:///")))
+    elif url.startswith("redis"):
+        empty_redis(url)
     else:
         _empty_postgres(url)
 

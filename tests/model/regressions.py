@@ -4,12 +4,13 @@ A history that a soak finds ends up here, shortened, under a name that says what
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from leasekeeper.core.accounts import Account, Routing
 from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import AccountId, ProfileId
-from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.jobs import JobSpec, OnConflict
 from leasekeeper.core.profiles import Profile
 from tests.model.histories import ACCOUNTS, DONE, OWNERS, STARTERS, TASKS
 from tests.model.machine import Machine
@@ -41,4 +42,17 @@ def an_ending_wakes_who_waits_for_its_account(machine: Machine) -> None:
     assert [held.profile for held in machine.model.leases if held.ended is None] == ["a2"]
 
 
-HISTORIES: Final[tuple[History, ...]] = (an_ending_wakes_who_waits_for_its_account,)
+def a_grant_takes_the_key_of_a_profile_with_room(machine: Machine) -> None:
+    """b1 has room for three, but its account runs one `buy` at a time: the second does not want to wait."""
+    declared = fleet(bert=Routing.ACCOUNT_TASK)
+    roomy = replace(declared.profiles["b1"], max_active_runs=3, disposable=True)
+    skips = replace(spec("b1"), on_conflict=OnConflict.SKIP)
+    machine.begin(replace(declared, profiles={**declared.profiles, "b1": roomy}), [spec("b1"), skips])
+    machine.a_worker_claims("w1", "default", TASKS, 1, False)
+    assert [job.state for job in machine.model.jobs.values()] == ["running", "skipped"]
+
+
+HISTORIES: Final[tuple[History, ...]] = (
+    an_ending_wakes_who_waits_for_its_account,
+    a_grant_takes_the_key_of_a_profile_with_room,
+)

@@ -5,7 +5,7 @@ import pytest
 from tests.model.playing import machines, play
 from tests.model.regressions import HISTORIES, History
 
-EXAMPLES = {"sqlite": 100, "postgres": 40}
+EXAMPLES = {"sqlite": 100, "postgres": 40, "redis": 40}
 
 pytestmark = pytest.mark.timeout(600)
 

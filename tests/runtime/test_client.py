@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper import Event, Fail, Job, LeaseLost, ProfileBusy, RunRecord, connect, why_text
+from leasekeeper import Event, Fail, Job, LeaseLost, Note, ProfileBusy, RunRecord, connect, why_text
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.leases import Lease
+from leasekeeper.core.notes import MAX_CHARACTERS
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, InputError, StoreUnavailable
@@ -52,6 +53,35 @@ async def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(st
         assert (run.result, run.last_safe_step, run.purpose) == ("completed", "dashboard_open", "api")
         async with client.lease("p1") as second:
             assert second.token == 2
+
+
+async def test_a_program_writes_notes_with_and_without_a_lease(store_url: str) -> None:
+    async with connect(store_url, **CALM) as client:
+        await furnish(client)
+        await client.note("asks for a code", profile="p1", by="ann")
+        async with client.lease("p1") as lease:
+            await lease.note("token=abcdefgh12345678 was shown")
+            await lease.note("x" * 5_000, about="account")
+        assert await state_of(client) is ProfileState.AVAILABLE
+        long, redacted, first = (await client.find(Note)).items
+        assert (first.author, first.text, first.run_id) == ("ann", "asks for a code", None)
+        assert (redacted.text, redacted.run_id) == ("token=[redacted] was shown", lease.lease.run_id)
+        assert (len(long.text), long.text[-1], long.about) == (MAX_CHARACTERS, "…", "account")
+        for named in ({}, {"profile": "p1", "account": "shop"}):
+            with pytest.raises(InputError, match="one profile, or one account"):
+                await client.note("x", **named)
+        with pytest.raises(LeaseLost):
+            await lease.note("too late")
+
+
+async def test_a_refusal_names_the_next_step(store_url: str) -> None:
+    async with connect(store_url, **CALM) as client:
+        await furnish(client)
+        async with client.lease("p1"):
+            with pytest.raises(ProfileBusy) as busy:
+                async with client.lease("p1", wait=0):
+                    pass
+        assert busy.value.__notes__ == ["ask `why` about profile p1: what happens next, and what you can decide"]
 
 
 async def test_one_lease_cannot_be_entered_twice_at_once(store_url: str) -> None:

@@ -91,7 +91,7 @@ async def test_a_file_of_something_else_fails(sqlite_url: str, tmp_path: Path) -
     assert (found.status, found.facts["code"]) == (FAIL, "STORE_ERROR")
 
 
-@pytest.mark.parametrize(("version", "todo"), [(1, "leasekeeper db migrate"), (99, "Upgrade Leasekeeper")])
+@pytest.mark.parametrize(("version", "todo"), [(1, "Migrate the store"), (99, "Upgrade Leasekeeper")])
 async def test_a_schema_of_another_version_fails_and_is_left_alone(
     sqlite_url: str, tmp_path: Path, version: int, todo: str
 ) -> None:

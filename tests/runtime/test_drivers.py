@@ -12,6 +12,7 @@ import pytest
 
 from leasekeeper.app import App, Run, SyncRun
 from leasekeeper.core.browsers import DRIVERS, LAUNCHER, NULL
+from leasekeeper.core.notes import Note
 from leasekeeper.core.profiles import Profile, ReleasePolicy
 from leasekeeper.errors import Fail, StoreUnavailable
 from leasekeeper.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
@@ -41,6 +42,7 @@ def new_app() -> App:
     @app.task("count")
     async def count(run: Run) -> dict[str, Any]:
         await run.safe("counted", flush=True)
+        await run.note("counted it")
         async with run.mutating("export"):
             await run.attach("orders.csv", b"a,b\n")
         return {"token": run.lease.token}
@@ -48,6 +50,7 @@ def new_app() -> App:
     @app.task("count_plainly")
     def count_plainly(run: SyncRun) -> dict[str, Any]:
         run.safe("counted", flush=True)
+        run.note("counted it")
         with run.mutating("export"):
             run.attach("orders.csv", b"a,b\n")
         return {"token": run.lease.token, "thread": threading.current_thread() is not threading.main_thread()}
@@ -68,6 +71,8 @@ async def test_a_run_leaves_its_result_its_files_and_a_profile_that_is_free(
         assert (home.evidence(run) / "orders.csv").read_bytes() == b"a,b\n"
         assert (home.evidence(run) / "final.png").exists() is (driver != NULL)
         assert (await home.lane()).state == "available"
+        (note,) = (await home.store.find(Note)).items
+        assert (note.text, note.run_id, note.job_id) == ("counted it", run.run_id, job.job_id)
 
 
 async def test_the_next_job_takes_over_without_a_new_start(sqlite_url: str, tmp_path: Path, driver: str) -> None:

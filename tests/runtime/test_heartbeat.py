@@ -54,7 +54,7 @@ async def losing(network: Network) -> list[str]:
     reported: list[str] = []
     heartbeat = Heartbeat(network.open, TIMING)
     (lease,) = leases(1, TIMING)
-    heartbeat.hold(lease, boot_time(), reported.append)
+    heartbeat.keep(lease, boot_time(), reported.append)
     try:
 
         async def lost() -> bool:
@@ -80,7 +80,7 @@ async def test_more_leases_than_one_call_takes_are_renewed_in_several() -> None:
     heartbeat = Heartbeat(network.open, timing)
     past = boot_time() - timing.renew_every.total_seconds()
     for lease in leases(MAX_IN_BATCH + 1, timing):
-        heartbeat.hold(lease, past, lost.append)
+        heartbeat.keep(lease, past, lost.append)
     try:
 
         async def renewed() -> bool:
@@ -97,8 +97,8 @@ def test_a_long_lease_is_renewed_every_minute_and_its_holder_stops_long_before_i
     heartbeat = Heartbeat(Network().open, Timing())
     lost: list[str] = []
     granted_at = boot_time()
-    hold = heartbeat.hold(a_lease(ttl_ms=900_000), granted_at, lost.append)
+    kept = heartbeat.keep(a_lease(ttl_ms=900_000), granted_at, lost.append)
     try:
-        assert (hold.next_at, hold.deadline) == (granted_at + 60, granted_at + 160)
+        assert (kept.next_at, kept.deadline) == (granted_at + 60, granted_at + 160)
     finally:
         heartbeat.close()

@@ -22,7 +22,7 @@ from leasekeeper.errors import LeaseLost, StoreUnavailable
 from leasekeeper.ports import LeaseRequest, Store, StoreInfo
 from leasekeeper.runtime import sweeper as sweeping
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.heartbeat import Heartbeat, Hold, checkpoint_held, settle_held
+from leasekeeper.runtime.heartbeat import Heartbeat, KeptLease, checkpoint_kept, settle_kept
 from leasekeeper.runtime.sweeper import Sweeper, sweep_here
 from leasekeeper.stores import open_store
 from leasekeeper.wire import parse_jobs
@@ -172,23 +172,23 @@ async def test_a_holder_goes_on_after_a_leap(store_url: str) -> None:
     reported: list[str] = []
     async with leased(store_url) as place:
         heartbeat = Heartbeat(place.open_store, place.config.policy.timing)
-        hold = heartbeat.hold(place.lease, boot_time(), reported.append)
+        kept = heartbeat.keep(place.lease, boot_time(), reported.append)
         try:
             place.shift = HOUR
-            writing = asyncio.create_task(checkpoint_held(place.store, hold, "there", None))
+            writing = asyncio.create_task(checkpoint_kept(place.store, kept, "there", None))
             await _refused(place, "checkpoint")
             await _refused(place, "renew")
             assert (await place.sweeper.tick()).paused
             await writing
             place.shift = 2 * HOUR
             ending = Ending(ref=place.lease.ref, facts=EndFacts(browser=Browser.NONE))
-            settling = asyncio.create_task(settle_held(place.store, ending, hold))
+            settling = asyncio.create_task(settle_kept(place.store, ending, kept))
             await _refused(place, "settle")
             assert (await place.sweeper.tick()).paused
             assert (await settling).refused is None
             assert reported == []
         finally:
-            heartbeat.drop(hold)
+            heartbeat.drop(kept)
             await asyncio.to_thread(heartbeat.close)
 
 
@@ -204,9 +204,9 @@ async def test_a_holder_whose_own_time_is_up_tries_no_more(store_url: str) -> No
         place.shift = HOUR
         timing = place.config.policy.timing
         gone = boot_time() - 1.0
-        hold = Hold(lease=place.lease, timing=timing, deadline=gone, next_at=gone, on_lost=lambda _why: None)
+        kept = KeptLease(lease=place.lease, timing=timing, deadline=gone, next_at=gone, on_lost=lambda _why: None)
         ending = Ending(ref=place.lease.ref, facts=EndFacts(browser=Browser.NONE))
         with pytest.raises(LeaseLost, match="no renewal was acknowledged"):
-            await checkpoint_held(place.store, hold, "there", None)
+            await checkpoint_kept(place.store, kept, "there", None)
         with pytest.raises(LeaseLost, match="no renewal was acknowledged"):
-            await settle_held(place.store, ending, hold)
+            await settle_kept(place.store, ending, kept)

@@ -13,6 +13,7 @@ import pytest
 from leasekeeper.app import App
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.browsers import NULL
+from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import AccountId, WorkerId
@@ -117,6 +118,20 @@ async def test_a_login_that_nobody_answers_for_changes_nothing(sqlite_url: str, 
         assert "leasekeeper profiles clear p1 --note" in said
         assert (await home.store.get(Lane, "p1")).state == "review_required"
         assert (await home.store.get(Job, job.job_id)).state == "review"
+
+
+async def test_open_says_that_the_account_is_paused_and_leaves_the_profile_as_it_was(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with house(
+        App(), sqlite_url, tmp_path, profile("p1", driver=NULL), drivers=NULL, browser="/nowhere/chromium"
+    ) as home:
+        await home.store.decide(
+            Decision(target=Target.ACCOUNT, id="shop", action=Action.PAUSE, note="audit", actor="bob")
+        )
+        said = await at_terminal(home, "open", "p1", purpose=Purpose.INSPECT)
+        assert said.startswith("account shop is paused: audit\n  you look inside")
+        assert "given back: profile p1 is available" in said
 
 
 async def test_open_any_takes_a_free_profile_of_the_pool(sqlite_url: str, tmp_path: Path) -> None:

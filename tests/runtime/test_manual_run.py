@@ -140,7 +140,8 @@ async def test_the_command_looks_inside_a_profile_that_waits_for_a_person(sqlite
             said = await opened_by_command(home, shop)
             assert said.startswith("profile p1 is quarantined: quarantine by bob: odd orders\n")
             assert "given back: profile p1 is quarantined" in said
-            assert "leasekeeper profiles clear p1 --note" in said
+            assert "\n  leasekeeper login p1  # by hand" in said
+            assert "\n  leasekeeper profiles clear p1 --note" in said
             (run,) = (await home.store.find(RunRecord)).items
             assert (run.purpose, run.result) == ("inspect", "completed")
             assert run.final_url is not None

@@ -28,6 +28,9 @@ from tests.conformance.world import profile
 from tests.runtime.browsing import House, house
 from tests.runtime.stage import until
 
+# A data directory of the profile's own machine that does not hold it: moved, or mounted elsewhere.
+MACHINE = "m1"
+
 
 def new_app() -> App:
     app = App()
@@ -76,9 +79,9 @@ async def test_a_directory_of_another_store_needs_a_person_once(sqlite_url: str,
 
 
 async def test_a_session_that_is_somewhere_else_is_not_begun_anew_in_silence(sqlite_url: str, tmp_path: Path) -> None:
-    async with house(new_app(), sqlite_url, tmp_path) as first:
+    async with house(new_app(), sqlite_url, tmp_path, machine=MACHINE) as first:
         await first.do(await first.submit("visit"))
-    async with house(new_app(), sqlite_url, tmp_path / "elsewhere") as home:
+    async with house(new_app(), sqlite_url, tmp_path / "elsewhere", machine=MACHINE) as home:
         job = await home.submit("visit")
         said = await sent_to_review(home, job)
         assert "is empty: its session is somewhere else" in said
@@ -288,9 +291,10 @@ async def test_a_program_that_opened_nothing_leaves_the_seal_as_it_was(sqlite_ur
 
 
 async def test_a_shared_run_begins_no_empty_session_either(sqlite_url: str, tmp_path: Path) -> None:
-    async with house(new_app(), sqlite_url, tmp_path, profile("p1", max_active_runs=2)) as first:
+    shared = profile("p1", max_active_runs=2)
+    async with house(new_app(), sqlite_url, tmp_path, shared, machine=MACHINE) as first:
         await first.do(await first.submit("visit"))
-    async with house(new_app(), sqlite_url, tmp_path / "elsewhere", profile("p1", max_active_runs=2)) as home:
+    async with house(new_app(), sqlite_url, tmp_path / "elsewhere", shared, machine=MACHINE) as home:
         job = await home.submit("visit", mode="shared")
         assert "is empty: its session is somewhere else" in await sent_to_review(home, job)
 
@@ -305,10 +309,10 @@ async def test_a_person_who_clears_for_another_reason_says_nothing_of_the_direct
         await run.page.goto("data:text/html,who are you")
         raise Fail("LOGIN_REQUIRED", "the shop shows its login form")
 
-    async with house(app, sqlite_url, tmp_path) as first:
+    async with house(app, sqlite_url, tmp_path, machine=MACHINE) as first:
         await first.do(await first.submit("visit"), await first.submit("log_out"))
         await clear(first)
-    async with house(app, sqlite_url, tmp_path / "elsewhere") as home:
+    async with house(app, sqlite_url, tmp_path / "elsewhere", machine=MACHINE) as home:
         assert "is empty: its session is somewhere else" in await sent_to_review(home, await home.submit("visit"))
 
 
@@ -333,9 +337,9 @@ async def test_a_worker_that_finds_two_profiles_in_a_row_empty_takes_no_more_unt
 ) -> None:
     monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
     three = tuple(profile(name) for name in ("p1", "p2", "p3"))
-    async with house(new_app(), sqlite_url, tmp_path, *three) as first:
+    async with house(new_app(), sqlite_url, tmp_path, *three, machine=MACHINE) as first:
         await first.do(*[await first.submit("visit", each.profile_id) for each in three])
-    async with house(new_app(), sqlite_url, tmp_path / "elsewhere", *three) as home:
+    async with house(new_app(), sqlite_url, tmp_path / "elsewhere", *three, machine=MACHINE) as home:
         jobs = [await home.submit("visit", each.profile_id) for each in three]
 
         async def waiting() -> list[str]:

@@ -77,6 +77,20 @@ async def test_an_exit_elsewhere_blocks_the_lane_and_heals_by_itself(sqlite_url:
         assert (await home.lane()).state == "available"
 
 
+async def test_an_exit_that_changes_during_a_run_quarantines_its_profile(store_url: str, tmp_path: Path) -> None:
+    place, app = Exit("DE"), App()
+
+    @app.task("visit")
+    async def visit(run: Run) -> None:
+        place.country = "FR"
+
+    async with place.open() as server, homes(app, store_url, tmp_path, server, **PROBE) as home:
+        (job,) = await home.do(await home.submit("visit"))
+        assert (job.state, job.stop_reason) == ("review", "PROXY_CHANGED")
+        assert (await home.lane()).state == "quarantined"
+        assert "FR" in (await home.run_of(job)).evidence["proxy_changed"]
+
+
 async def test_a_dead_proxy_that_a_task_finds_is_asked_and_the_job_keeps_its_attempts(
     sqlite_url: str, tmp_path: Path
 ) -> None:

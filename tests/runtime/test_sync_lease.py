@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import leasekeeper
-from leasekeeper import Fail, Lane, LeaseLost, ProfileBusy, RunRecord, connect
+from leasekeeper import Fail, Lane, LeaseLost, Note, ProfileBusy, RunRecord, connect
 from leasekeeper.client import Client
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.errors import Conflict, NotFound
@@ -62,6 +62,7 @@ def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(url: str
         lease.check()
         assert lease.proxy_credentials() is None
         lease.checkpoint("dashboard_open", url="https://site.test/")
+        lease.note("a new banner")
         with lease.mutating("export"):
             pass
         lease.release(output={"orders": 3})
@@ -72,6 +73,7 @@ def test_leaving_the_block_releases_the_profile_and_keeps_what_was_done(url: str
         {"orders": 3},
         1,
     )
+    assert [note.text for note in at(url, lambda client: client.find(Note)).items] == ["a new banner"]
     assert state_of(url) == "available"
     with pytest.raises(Conflict, match="inside the 'with' block only"):
         lease.checkpoint("too_late")

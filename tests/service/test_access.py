@@ -10,9 +10,12 @@ from leasekeeper.core.tokens import Reach, Scope, token_text
 from leasekeeper.service import guards
 from leasekeeper.service.guards import FailureCount
 from leasekeeper.service.routes import ROUTES
+from leasekeeper.service.routes.reference import document
 from leasekeeper.service.routing import Route
 from tests.serving import Served, ServerThread
 
+# One for all calls: a client loads certificates when it is made, which takes longer than a call.
+CLIENT = httpx2.Client(verify=False, limits=httpx2.Limits(max_keepalive_connections=0))
 GUARDED = [row for row in ROUTES if row.needs is not None]
 FLEET = {"accounts": {"shop": {}, "other": {}}, "profiles": {"p1": {"account": "shop"}, "p2": {"account": "other"}}}
 
@@ -26,11 +29,10 @@ def call(served: Served, row: Route, token: str | None, **more: Any) -> httpx2.R
     path = row.path.replace("{id}", "p2")
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     body: dict[str, Any] = {} if row.body is None else {"json": {}}
-    with httpx2.Client() as client:
-        return client.request(row.method, served.url + path, headers={**headers, **more}, **body)
+    return CLIENT.request(row.method, served.url + path, headers={**headers, **more}, **body)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shop(server: ServerThread, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One served store for all calls that are refused."""
     served = server.serve(f"sqlite:///{tmp_path_factory.mktemp('access')}/leasekeeper.db")
@@ -45,7 +47,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, "MAX_FAILURES", 1_000_000)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tokens(shop: Served) -> dict[str, str]:
     """Tokens of every kind."""
     made = {scope.value: shop.new_token(scope.value) for scope in Scope}
@@ -75,7 +77,17 @@ def test_no_route_takes_a_token_without_its_scope(shop: Served, tokens: dict[str
         assert answer.json()["code"] == "SCOPE_MISSING"
 
 
-# What these touch is in their body, which is checked there: see the tests of the store's routes and of submitting.
+BODIES: dict[str, Any] = {
+    "/v1/fleet": FLEET,
+    "/v1/tokens": {"name": "x", "scopes": ["read"]},
+    "/v1/endpoints": {"endpoint_id": "x", "url": "https://alerts.example.com/", "events": ["*"]},
+    "/v1/secrets/{id}": {"value": "x"},
+    "/v1/sessions": {"profile_id": "p2"},
+    "/v1/sessions/{id}/checkpoint": {"step": "open"},
+    "/v1/sessions/{id}/mutating": {"name": "order", "action": "enter"},
+    "/v1/sessions/{id}/note": {"text": "two orders"},
+}
+# What these touch is in their body.
 BY_BODY = [row for row in GUARDED if row.needs is not None and row.needs.reach is Reach.NOTHING]
 
 
@@ -86,16 +98,87 @@ def test_no_route_lets_a_token_of_another_account_in(shop: Served, tokens: dict[
     if row.method == "GET":
         assert answer.status_code in (403, 404), answer.text
     else:
-        # A lease that is not there is nobody's: 404 says nothing of another account.
-        expected = (403, 404) if "{lease_id}" in row.path else (400, 403)
+        # A lease or session that is not there is nobody's: 404 says nothing of another account.
+        nobodys = "{lease_id}" in row.path or "/sessions/" in row.path
+        expected = (400, 403, 404) if nobodys else (400, 403)
         assert answer.status_code in expected, answer.text
         if row.body is not None and answer.status_code == 400:
-            fixed = {"name": "x", "scopes": ["read"]} if row.path == "/v1/tokens" else {"note": "why"}
-            body = FLEET if row.path == "/v1/fleet" else fixed
+            body = BODIES.get(row.path, {"note": "why"})
             headers = {"Authorization": f"Bearer {tokens['restricted']}"}
             path = row.path.replace("{id}", "p2")
             again = httpx2.request(row.method, shop.url + path, headers=headers, json=body)
-            assert again.status_code == 403, again.text
+            assert again.status_code == (404 if nobodys else 403), again.text
+
+
+STORE = [row for row in BY_BODY if row.path.startswith("/v1/store/")]
+# These say nothing of any account: whether the store answers, and what the caller itself left unresolved.
+OF_NO_ACCOUNT = {"/v1/store/check", "/v1/store/unresolved"}
+SCHEMAS = document()["components"]["schemas"]
+
+
+def example(schema: dict[str, Any], ids: dict[str, str], name: str = "") -> Any:
+    """The smallest value that a schema allows, with these ids wherever it may have one."""
+    if "$ref" in schema:
+        return example(SCHEMAS[schema["$ref"].rpartition("/")[2]], ids, name)
+    if "const" in schema or "enum" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    if "anyOf" in schema:
+        return example(schema["anyOf"][0], ids, name)
+    match schema.get("type"):
+        case "object":
+            wanted = {*schema.get("required", ()), *ids}
+            given = {each: value for each, value in schema.get("properties", {}).items() if each in wanted}
+            return {each: example(value, ids, each) for each, value in given.items()}
+        case "array":
+            return [example(schema.get("items", {}), ids, name)]
+        case "string":
+            moment = "2031-01-01T00:00:00Z" if schema.get("format") == "date-time" else "x" * schema.get("minLength", 1)
+            return ids.get(name, moment)
+        case "boolean":
+            return False
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case _:
+            return None
+
+
+def body_of(row: Route) -> dict[str, Any]:
+    posted = document()["paths"][row.path][row.method.lower()]["requestBody"]
+    schema: dict[str, Any] = posted["content"]["application/json"]["schema"]
+    return schema
+
+
+@pytest.fixture(scope="session")
+def taken(shop: Served) -> dict[str, str]:
+    """Ids of the other account: its profile, which is leased to somebody else, that lease and its run."""
+    request = {"profile_id": "p2", "worker_id": "w", "incarnation": "w1", "purpose": "api"}
+    call = {"version": 1, "arguments": {"request": request}}
+    with pytest.MonkeyPatch.context() as patient:
+        patient.setattr(guards, "MAX_FAILURES", 1_000_000)
+        answer = httpx2.post(f"{shop.url}/v1/store/acquire", headers=shop.headers, json=call)
+    assert answer.status_code == 200, answer.text
+    lease = answer.json()["value"]["lease"]
+    own = {name: lease[name] for name in ("lease_id", "run_id", "profile_id", "account_id")}
+    return {**own, "id": "p2", "record_id": "p2"}
+
+
+@pytest.mark.parametrize("row", STORE, ids=name)
+def test_no_operation_touches_another_account(
+    shop: Served, tokens: dict[str, str], taken: dict[str, str], row: Route
+) -> None:
+    """Every call of the store with a token of all scopes that is restricted to one account: about the other it gets
+    nothing, and nothing is done."""
+    body = example(body_of(row), taken)
+    headers = {"Authorization": f"Bearer {tokens['restricted']}"}
+    before = httpx2.get(f"{shop.url}/v1/events?limit=1", headers=shop.headers).json()
+    answer = httpx2.post(shop.url + row.path, headers=headers, json=body)
+    if row.path in OF_NO_ACCOUNT:
+        assert answer.status_code == 200, answer.text
+        assert row.path.endswith("check") or answer.json()["value"] == []
+        return
+    assert answer.status_code == 403, (body, answer.text)
+    assert answer.json()["code"] in ("ACCOUNT_NOT_ALLOWED", "LEASE_OF_ANOTHER_TOKEN")
+    assert httpx2.get(f"{shop.url}/v1/events?limit=1", headers=shop.headers).json() == before
 
 
 def test_a_restricted_token_submits_for_its_own_account_alone(shop: Served, tokens: dict[str, str]) -> None:
@@ -143,6 +226,17 @@ def test_whoever_fails_to_authenticate_too_often_has_to_wait(served: Served, mon
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     assert httpx2.get(f"{served.url}/healthz").status_code == 200
+
+
+def test_calls_that_try_no_token_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "MAX_FAILURES", 3)
+    url = f"{served.url}/v1/stats"
+    for _ in range(4):
+        assert httpx2.get(url).status_code == 401
+        # A page of another site, in a browser on the machine of the workers.
+        page = httpx2.get(f"{served.url}/json/version?token=lks_x", headers={"Sec-Fetch-Site": "cross-site"})
+        assert page.status_code == 401
+    assert httpx2.get(url, headers=served.headers).status_code == 200
 
 
 def test_failures_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

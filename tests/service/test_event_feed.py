@@ -34,9 +34,9 @@ def heard(listener: Listener) -> list[int]:
     """The numbers of the events that wait for a listener."""
     found = []
     while not listener.waiting.empty():
-        told = listener.waiting.get_nowait()
-        assert told is not None
-        found.append(told.event.seq)
+        item = listener.waiting.get_nowait()
+        assert item is not None
+        found.append(item.event.seq)
     return found
 
 

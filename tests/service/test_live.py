@@ -16,7 +16,7 @@ from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.ids import AccountId, ProfileId
 from leasekeeper.core.jobs import JobSpec
 from leasekeeper.service.metric_table import METRICS
-from leasekeeper.service.metrics import MAX_LABELS, OTHER, Names
+from leasekeeper.service.metrics import MAX_LABELS, OTHER, Metrics, Names, Worst
 from tests.conformance.world import START, fleet, profile
 from tests.serving import Served
 
@@ -165,6 +165,62 @@ def test_labels_are_bounded() -> None:
     names = Names()
     assert [names(f"p{n}") for n in range(MAX_LABELS)] == [f"p{n}" for n in range(MAX_LABELS)]
     assert (names("one more"), names("p0")) == (OTHER, "p0")
+
+
+def test_the_profiles_with_most_trouble_have_names() -> None:
+    dropped: list[str] = []
+    worst = Worst(dropped.append)
+    for number in range(MAX_LABELS):
+        worst.troubled(f"p{number:02}")
+    worst.troubled("p00")
+    worst.troubled("late")
+    assert (worst("p00"), worst("late"), worst("quiet"), worst(None), dropped) == ("p00", OTHER, OTHER, OTHER, [])
+    worst.troubled("late")
+    assert (worst("late"), worst("p01"), worst("p00"), dropped) == ("late", OTHER, "p00", ["p01"])
+    worst.troubled("p01")
+    assert (worst("p01"), dropped) == ("p01", ["p01", "p02"])
+
+
+def settled(profile_id: str, reason: str | None) -> Event:
+    data = {"result": "failed" if reason else "completed", "stop_reason": reason}
+    return Event(at=START, type=EventType.RUN_SETTLED, profile_id=ProfileId(profile_id), data=data)
+
+
+def test_prompts_and_bans_are_counted_by_profile_beside_its_runs(served: Served) -> None:
+    scrape(served)
+    metrics: Metrics = served.run(served.service.signals.metrics())
+    for number in range(MAX_LABELS):
+        for _ in range(2):
+            metrics.seen(settled(f"p{number:02}", "SECURITY_PROMPT"))
+    metrics.seen(settled("quiet", None))
+    for _ in range(3):
+        metrics.seen(settled("late", "ACCOUNT_BANNED"))
+    found = scrape(served)
+
+    def of(name: str) -> dict[str, float]:
+        return {sample.labels["profile"]: sample.value for sample in found[name].samples}
+
+    prompts, runs, bans = (of(f"leasekeeper_profile_{what}") for what in ("prompts", "runs", "bans"))
+    assert bans == {OTHER: 2, "late": 1}
+    assert runs["late"] == 1
+    assert runs[OTHER] == 3
+    assert "p00" not in prompts  # its place is taken
+    assert (len(prompts), prompts["p01"], runs["p01"]) == (MAX_LABELS - 1, 2, 2)
+
+
+def test_calls_of_the_store_are_timed(served: Served) -> None:
+    scrape(served)
+    request = {"worker_id": "w", "incarnation": "w-1", "pool": "default", "tasks": ["visit"], "limit": 1}
+    for _ in range(2):
+        answer = httpx2.post(
+            f"{served.url}/v1/store/claim",
+            headers=served.headers,
+            json={"version": 1, "arguments": {"request": request}},
+        )
+        assert answer.status_code == 200, answer.text
+    samples = scrape(served)["leasekeeper_store_call_seconds"].samples
+    counts = {s.labels["operation"]: s.value for s in samples if s.name.endswith("_count")}
+    assert counts == {"claim": 2}
 
 
 def test_nothing_in_the_metrics_is_a_free_text(served: Served) -> None:

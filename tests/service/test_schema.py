@@ -1,8 +1,10 @@
-"""schemathesis over the whole OpenAPI document against the running server: no 5xx, nothing that the document denies.
+"""schemathesis over the whole OpenAPI document against the running server, on both stores: no 5xx, nothing that the
+document denies.
 
 The same requests every time; `make test-all` sends more of them.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,9 +21,11 @@ from schemathesis.specs.openapi.checks import (
 
 from leasekeeper.service.routes import ROUTES
 from leasekeeper.service.routes.reference import document
+from tests.servers import PostgresServer, new_database
 from tests.serving import Served, ServerThread
 
-DAILY, LONGER = 5, 100
+# What a request is refused for is the same on both stores.
+DAILY, LONGER = {"sqlite": 5, "postgres": 2}, 100
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -34,11 +38,24 @@ SCHEMA = schemathesis.openapi.from_dict(document())
 ROWS = [row for row in ROUTES if row.path != "/v1/store/wait" and row.media != "text/event-stream"]
 
 
-@pytest.fixture(scope="module")
-def shop(server: ServerThread, tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="session")
+def on_sqlite(server: ServerThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = server.serve(f"sqlite:///{tmp_path_factory.mktemp('schema')}/leasekeeper.db")
     yield served
     served.close()
+
+
+@pytest.fixture(scope="session")
+def on_postgres(server: ServerThread, postgres: PostgresServer, migrated_postgres: str) -> Iterator[Served]:
+    served = server.serve(new_database(postgres, like=migrated_postgres))
+    yield served
+    served.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop(request: pytest.FixtureRequest) -> Served:
+    served: Served = request.getfixturevalue(f"on_{request.param}")
+    return served
 
 
 def fuzz(served: Served, row: Any, examples: int) -> None:
@@ -62,8 +79,8 @@ def fuzz(served: Served, row: Any, examples: int) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
-def test_no_request_breaks_the_server_or_the_schema(shop: Served, row: Any) -> None:
-    fuzz(shop, row, DAILY)
+def test_no_request_breaks_the_server_or_the_schema(shop: Served, row: Any, request: pytest.FixtureRequest) -> None:
+    fuzz(shop, row, DAILY[request.node.callspec.params["shop"]])
 
 
 @pytest.mark.release  # the daily test sends fewer of the same requests

@@ -1,5 +1,7 @@
 """The server as people start it: addresses, TLS, the first token, health; and what it answers to what is not there."""
 
+import asyncio
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 
 from leasekeeper.errors import InputError, LeasekeeperError, error_tree
 from leasekeeper.service.problems import status_of
-from leasekeeper.service.serving import Address, check_address
+from leasekeeper.service.serving import Address, bind, check_address
 from tests.serving import Served
 
 
@@ -86,3 +88,18 @@ def test_what_is_not_there_is_a_problem(served: Served) -> None:
 @pytest.mark.parametrize("kind", [kind for kind, _ in error_tree()])
 def test_every_error_has_a_status(kind: type[LeasekeeperError]) -> None:
     assert 400 <= status_of(kind.__new__(kind)) < 600
+
+
+async def test_small_answers_are_sent_at_once() -> None:
+    """Without TCP_NODELAY a message behind another one waits until the first is acknowledged: 40 ms each."""
+    at_once = asyncio.get_running_loop().create_future()
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        at_once.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    bound = bind(Address(port=0))
+    async with await asyncio.start_server(serve, sock=bound):
+        _, writer = await asyncio.open_connection(*bound.getsockname())
+        assert await at_once
+        writer.close()

@@ -110,22 +110,19 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
     await migrate(postgres_url)
     if filled:
         await fill(postgres_url)
-    ready = plan(postgres_url, "lock_ready", pool="'default'", worker="'w'", task="'visit'", engine="NULL", limit="1")
-    assert "lanes_ready" in ready
-    assert "Sort" not in ready
-    assert "Seq Scan on lanes" not in ready
-    among = plan(
+    ready = plan(
         postgres_url,
-        "lock_ready_among",
+        "lock_ready",
         pool="'default'",
         worker="'w'",
         tasks="'{visit,pay}'",
+        homes="'{\"\",rack1}'",
         engine="NULL",
         limit="2",
         window="16",
     )
-    assert "lanes_ready" in among
-    assert "Seq Scan on lanes" not in among
+    assert "Index Cond: ((head_pool = $1) AND (head_task = offered.task) AND (home = here.home))" in ready
+    assert "Seq Scan on lanes" not in ready
     heads = plan(postgres_url, "heads", ids="'{p1,p2}'")
     assert "jobs_lane" in heads
     assert "Seq Scan on jobs" not in heads

@@ -13,7 +13,7 @@ from leasekeeper.core.events import EventType
 from leasekeeper.stores import migrate
 from leasekeeper.stores.sql.reading import _COMMON_EVENTS
 from leasekeeper.stores.sql.statements import load
-from leasekeeper.stores.sqlite.engine import _STATEMENTS
+from leasekeeper.stores.sqlite.prepared import STATEMENTS
 from tests.stores.earlier import OWED_AFTER, OWED_BEFORE, OWED_NOW
 
 # SQLite keeps the version in the file's header, and no answer to a commit is lost on a wire.
@@ -24,15 +24,18 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
     try:
-        ready = plan(connection, "lock_ready", pool="default", worker="w", task="visit", engine=None, limit=1)
-        assert "lanes USING INDEX lanes_ready (head_pool=? AND head_task=?)" in ready
-        assert "TEMP B-TREE" not in ready
-        assert "SCAN lanes" not in ready
-        among = plan(
-            connection, "lock_ready_among", pool="default", worker="w", tasks=["visit", "pay"], engine=None, limit=2
+        ready = plan(
+            connection,
+            "lock_ready",
+            pool="default",
+            worker="w",
+            tasks=["visit", "pay"],
+            homes=["", "rack1"],
+            engine=None,
+            limit=2,
         )
-        assert "USING INDEX lanes_ready (head_pool=? AND head_task=?)" in among
-        assert "SCAN l " not in among + " "
+        assert "USING INDEX lanes_ready (head_pool=? AND head_task=? AND home=?)" in ready
+        assert "SCAN l " not in ready + " "
         heads = plan(connection, "heads", ids=["p1", "p2"])
         assert "q USING INDEX jobs_lane (profile_id=?)" in heads
         assert "SCAN j " not in heads
@@ -71,6 +74,7 @@ def test_rare_records_are_found_by_their_index(tmp_path: Path, list_: str, index
         "gone": ["default/pay"],
         "unserved": 1,
         "newer": [],
+        "served": [],
         "paused": [],
         "all_paused": 0,
         "limit": 100,
@@ -150,6 +154,7 @@ def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
         "gone": ["default/pay"],
         "unserved": 1,
         "newer": [],
+        "served": [],
         "paused": [],
         "all_paused": 0,
         "limit": 100,
@@ -168,7 +173,8 @@ def test_lists_of_jobs_by_state_walk_no_finished_jobs(tmp_path: Path) -> None:
 def test_ids_that_begin_alike_are_found_along_their_index(tmp_path: Path) -> None:
     asyncio.run(migrate(f"sqlite:///{tmp_path}/leasekeeper.db"))
     connection = sqlite3.connect(tmp_path / "leasekeeper.db")
-    facts = {"full": [], "gone": [], "unserved": 0, "newer": [], "paused": [], "all_paused": 0, "limit": 9}
+    facts = {"full": [], "gone": [], "unserved": 0, "newer": [], "served": []}
+    facts |= {"paused": [], "all_paused": 0, "limit": 9}
     facts |= {"prefix_from": "a", "prefix_to": "b", "of_profile": 0, "token_prefix": "%"}
     try:
         for name, piece, walk in (
@@ -185,7 +191,7 @@ def test_ids_that_begin_alike_are_found_along_their_index(tmp_path: Path) -> Non
 
 
 def plan(connection: sqlite3.Connection, name: str, **params: object) -> str:
-    statement, values = _STATEMENTS[name].prepared(params)
+    statement, values = STATEMENTS[name].prepared(params)
     rows = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values).fetchall()
     return "\n".join(row[3] for row in rows)
 

@@ -9,6 +9,7 @@ import pytest
 from leasekeeper.app import App, Run, Signal, SyncRun
 from leasekeeper.core.failures import ProfileRule, RetryRule
 from leasekeeper.core.leases import Mode
+from leasekeeper.core.notes import NoteAbout
 from leasekeeper.errors import Fail, InputError
 from leasekeeper.ports import Grant
 from tests.unit.records import a_grant
@@ -56,6 +57,9 @@ class FakeBackend:
     async def attach(self, name: str, content: Any) -> None:
         self.said.append(f"attach {name} {content!r}")
 
+    async def note(self, text: str, about: NoteAbout) -> None:
+        self.said.append(f"note {about} {text}")
+
 
 class PlainDesk:
     """The same for a plain task."""
@@ -79,6 +83,9 @@ class PlainDesk:
 
     def attach(self, name: str, content: Any) -> None:
         self.said.append(f"attach {name} {content!r}")
+
+    def note(self, text: str, about: NoteAbout) -> None:
+        self.said.append(f"note {about} {text}")
 
 
 async def nothing(run: Run) -> None:
@@ -238,7 +245,9 @@ def test_a_plain_run_says_the_same() -> None:
     with run.mutating("pay"):
         api.said.append("inside")
     run.attach("a.bin", b"x")
+    run.note("slow today")
     assert run.stopping
     assert api.said == [
         "check", "safe open False", "check", "enter pay", "inside", "leave pay", "check", "attach a.bin b'x'",
+        "check", "note profile slow today",
     ]  # fmt: skip

@@ -85,7 +85,7 @@ def test_a_number_above_its_bound_is_refused_with_the_bound() -> None:
 def test_all_wrong_settings_are_named_at_once() -> None:
     found = faults({"LEASEKEEPER_LEASE_TTL": "x", "LEASEKEEPER_POLL_EVERY": "y"}, nonsense=1)
     assert list(found) == ["LEASEKEEPER_LEASE_TTL", "LEASEKEEPER_POLL_EVERY", "nonsense"]
-    assert found["nonsense"].startswith("no such setting; there are: store, token, store_timeout")
+    assert found["nonsense"].startswith("no such setting; there are: store, token, store_ca")
 
 
 @pytest.mark.parametrize(

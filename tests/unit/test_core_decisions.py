@@ -45,6 +45,7 @@ requeue review
 cancel  scheduled queued blocked review
 retry   dead
 drop    dead
+prioritize scheduled queued blocked review
 """
 ALLOWED = {(action, state) for action, *states in map(str.split, JOB_TABLE.strip().splitlines()) for state in states}
 
@@ -142,7 +143,7 @@ def test_what_people_decide_about_jobs_is_a_legal_move() -> None:
 
 def test_every_action_is_about_one_kind_of_record() -> None:
     """But for revoke (leases, tokens), pauses (accounts, schedules, the rest), disabling (profiles, endpoints), retry
-    (jobs, proxies) and bans (accounts, profiles)."""
+    (jobs, proxies), bans and notes (accounts, profiles)."""
     listed = [action for actions in ACTIONS.values() for action in actions]
     twice = [
         Action.REVOKE,
@@ -151,6 +152,7 @@ def test_every_action_is_about_one_kind_of_record() -> None:
         Action.DISABLE,
         Action.RETRY,
         *BAN_ACTIONS,
+        Action.NOTE,
     ]
     assert sorted(listed) == sorted([*Action, *twice])
     assert set(ACTIONS) == set(Target)

@@ -51,7 +51,7 @@ def test_the_delays_grow_and_end_after_three_days() -> None:
 
 
 def test_who_takes_it_has_it_to_himself_for_a_while() -> None:
-    held = taken(owed(), now=NOW, hold=timedelta(seconds=60))
+    held = taken(owed(), now=NOW, reserve_for=timedelta(seconds=60))
     assert (held.attempts, held.attempted_at, held.due_at) == (1, NOW, NOW + timedelta(seconds=60))
 
 
@@ -128,19 +128,19 @@ def test_what_was_given_up_is_delivered_after_all_if_the_receiver_has_it() -> No
 def test_what_nobody_lives_to_tell_of_is_not_tried_for_ever() -> None:
     delivery = owed()
     for number in range(1, MAX_ATTEMPTS + 1):
-        delivery = taken(delivery, now=NOW, hold=timedelta(0))
+        delivery = taken(delivery, now=NOW, reserve_for=timedelta(0))
         assert (delivery.state, delivery.attempts) == (DeliveryState.PENDING, number)
-    over = taken(delivery, now=LATER, hold=timedelta(0))
+    over = taken(delivery, now=LATER, reserve_for=timedelta(0))
     assert (over.state, over.answer, over.ended_at) == (DeliveryState.EXHAUSTED, VANISHED, LATER)
     assert over.attempts == MAX_ATTEMPTS
-    heard = taken(replace(delivery, answer="HTTP 500"), now=LATER, hold=timedelta(0))
+    heard = taken(replace(delivery, answer="HTTP 500"), now=LATER, reserve_for=timedelta(0))
     assert heard.answer == f"{VANISHED}; the answer before: HTTP 500"
 
 
 def test_a_person_sends_it_from_the_beginning() -> None:
     again = replayed(owed(attempts=7, state=DeliveryState.EXHAUSTED, ended_at=NOW, answer="HTTP 500"), now=LATER)
     assert (again.state, again.tries, again.due_at, again.ended_at) == (DeliveryState.PENDING, 0, LATER, None)
-    first = taken(again, now=LATER, hold=timedelta(0))
+    first = taken(again, now=LATER, reserve_for=timedelta(0))
     assert (first.attempts, first.tries) == (8, 1), "no two attempts have one number"
     failed = after_attempt(first, attempt(8, 500), now=LATER, jitter=0)
     assert failed is not None
@@ -149,7 +149,7 @@ def test_a_person_sends_it_from_the_beginning() -> None:
 
 def test_an_attempt_from_before_the_replay_cannot_fail_it() -> None:
     again = replayed(owed(attempts=1), now=LATER)
-    for delivery in (again, taken(again, now=LATER, hold=timedelta(0))):
+    for delivery in (again, taken(again, now=LATER, reserve_for=timedelta(0))):
         assert after_attempt(delivery, attempt(1, 410), now=LATER, jitter=0) is None
 
 

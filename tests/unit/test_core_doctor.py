@@ -105,7 +105,7 @@ Row = tuple[Callable[[], Verdict], Status, str]
 
 ROWS: Mapping[str, Row] = {
     "schema is the newest": (lambda: judge_schema(4, 4), OK, "schema 4"),
-    "schema is older": (lambda: judge_schema(2, 4), FAIL, "leasekeeper db migrate"),
+    "schema is older": (lambda: judge_schema(2, 4), FAIL, "Migrate the store"),
     "schema is not there": (lambda: judge_schema(0, 4), FAIL, "no tables yet"),
     "schema is newer": (lambda: judge_schema(5, 4), FAIL, "Upgrade Leasekeeper"),
     "clocks agree": (lambda: judge_clock(seconds(-4), seconds(0), seconds(5)), OK, "within 5 s"),
@@ -190,7 +190,7 @@ ROWS: Mapping[str, Row] = {
     "data directory is read-only": (lambda: judge_data_dir(folder(writable=False)), FAIL, "cannot be written"),
     "data directory is a file": (lambda: judge_data_dir(folder(folder=False)), FAIL, "not a folder"),
     "data directory is another's": (lambda: judge_data_dir(folder(owner=0)), FAIL, "belongs to user 0"),
-    "data directory is open": (lambda: judge_data_dir(folder(mode=0o755)), WARN, "chmod 700 /srv/data"),
+    "data directory is open": (lambda: judge_data_dir(folder(mode=0o755)), WARN, "mode 0755"),
     "local disks": (
         lambda: judge_file_systems([system(), system(STORE, "xfs")]),
         OK,

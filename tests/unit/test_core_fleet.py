@@ -166,6 +166,21 @@ def test_a_profile_belongs_to_one_account_for_life() -> None:
     assert "is store_us_018 and cannot become other" in found["profiles.profile_018.account"]
 
 
+@pytest.mark.parametrize(
+    ("desired", "where"),
+    [
+        (Fleet(accounts={"../x": an_account(account_id="../x")}), "accounts"),
+        (Fleet(proxies={"": Proxy(proxy_id=ProxyId(""), server="http://h:1", region=None)}), "proxies"),
+        (Fleet(accounts={"other": an_account()}), "accounts.other.account_id"),
+        (Fleet(limits={"a": Limit(pool="b", max_leases=1)}), "limits.a.pool"),
+        (Fleet(limits={"a": Limit(pool="a", max_leases=0)}), "limits.a.max_leases"),
+        (Fleet(profiles={"profile_018": a_profile(max_active_runs=-1)}), "profiles.profile_018.max_active_runs"),
+    ],
+)
+def test_what_cannot_be_is_refused_wherever_the_fleet_comes_from(desired: Fleet, where: str) -> None:
+    assert list(problems(FLEET, desired)) == [where]
+
+
 def test_two_profiles_cannot_live_in_one_directory() -> None:
     desired = Fleet(
         profiles={

@@ -37,11 +37,11 @@ def test_a_head_that_is_safe_is_granted_under_its_key() -> None:
 
 def test_a_head_waits_for_its_accounts_key() -> None:
     verdict = judge_head(routed(facts(lane())), job(), {KEY: 1})
-    assert (verdict.key, verdict.waits_on, verdict.hold, verdict.block) == (None, KEY, None, None)
+    assert (verdict.key, verdict.waits_on, verdict.lane_blocked_by, verdict.block) == (None, KEY, None, None)
 
 
 def test_a_head_of_a_lane_that_is_held_stays_there() -> None:
-    assert judge_head(facts(LEASED, lease()), job(), {}).hold is Blocked.PROFILE_LEASE
+    assert judge_head(facts(LEASED, lease()), job(), {}).lane_blocked_by is Blocked.PROFILE_LEASE
 
 
 def test_a_head_that_is_not_ready_itself_is_blocked() -> None:
@@ -95,6 +95,7 @@ def test_a_lease_has_the_next_token_and_the_stricter_policy() -> None:
         key="profile:p1",
         worker_id=WorkerId("w1"),
         incarnation="w1-1",
+        machine="rack1",
         timing=Timing(),
         now=NOW,
     )

@@ -152,18 +152,18 @@ REFRESHES = [
     (
         "it is held now",
         facts(LEASED, lease()),
-        {"hold": Blocked.PROFILE_LEASE, "waits_on": None, "waiting_at": EARLIER},
+        {"blocked_by": Blocked.PROFILE_LEASE, "waits_on": None, "waiting_at": EARLIER},
     ),
     (
         "it is ready now, and starts to wait",
-        facts(lane(hold=Blocked.ACCOUNT_PAUSE)),
-        {"hold": None, "waits_on": None, "waiting_at": NOW},
+        facts(lane(blocked_by=Blocked.ACCOUNT_PAUSE)),
+        {"blocked_by": None, "waits_on": None, "waiting_at": NOW},
     ),
-    ("it waits for a key still", facts(lane(hold=Blocked.PROFILE_LEASE, waits_on=KEY)), {}),
+    ("it waits for a key still", facts(lane(blocked_by=Blocked.PROFILE_LEASE, waits_on=KEY)), {}),
     (
         "what holds it comes before the key",
-        facts(lane(hold=Blocked.PROFILE_LEASE, waits_on=KEY), paused=True),
-        {"hold": Blocked.ACCOUNT_PAUSE, "waits_on": None, "waiting_at": EARLIER},
+        facts(lane(blocked_by=Blocked.PROFILE_LEASE, waits_on=KEY), paused=True),
+        {"blocked_by": Blocked.ACCOUNT_PAUSE, "waits_on": None, "waiting_at": EARLIER},
     ),
 ]
 
@@ -174,9 +174,9 @@ def test_a_lane_is_computed_again(name: str, known: LaneFacts, changes: dict[str
 
 
 def test_a_lane_that_waited_for_a_key_keeps_its_place() -> None:
-    waiting = lane(hold=Blocked.PROFILE_LEASE, waits_on=KEY)
-    assert parked(KEY) == {"hold": Blocked.PROFILE_LEASE, "waits_on": KEY}
-    assert unparked(waiting) == {"hold": None, "waits_on": None}
+    waiting = lane(blocked_by=Blocked.PROFILE_LEASE, waits_on=KEY)
+    assert parked(KEY) == {"blocked_by": Blocked.PROFILE_LEASE, "waits_on": KEY}
+    assert unparked(waiting) == {"blocked_by": None, "waits_on": None}
     assert unparked(lane()) == {}
 
 
@@ -187,9 +187,9 @@ OFFERS: list[tuple[str, dict[str, object], int, dict[str, object]]] = [
     ("a more urgent one takes the head's place and its waiting time", HEAD, 5, as_changes(head_of("j1", 5), EARLIER)),
     (
         "a new head may need another key",
-        {**HEAD, "waits_on": KEY, "hold": Blocked.PROFILE_LEASE},
+        {**HEAD, "waits_on": KEY, "blocked_by": Blocked.PROFILE_LEASE},
         5,
-        {**as_changes(head_of("j1", 5), EARLIER), "waits_on": None, "hold": None},
+        {**as_changes(head_of("j1", 5), EARLIER), "waits_on": None, "blocked_by": None},
     ),
 ]
 
@@ -342,11 +342,13 @@ def test_a_profile_that_was_removed_goes_on_where_it_was() -> None:
         clean=False,
         engine=120,
         ban_status=BanStatus.BANNED,
+        home="rack1",
         revision=9,
     )
     again = new_lane(profile, before, NOW)
     assert (again.token, again.state, again.state_reason, again.clean) == (7, S.QUARANTINED, "a prompt", False)
     assert (again.engine, again.revision, again.ban_status) == (120, 10, BanStatus.BANNED)
+    assert again.home == "rack1"
     fine = new_lane(profile, replace(before, state=S.AVAILABLE), NOW)
     assert (fine.token, fine.state, fine.state_reason, fine.clean) == (7, S.AVAILABLE, "added to the fleet", True)
     fresh = new_lane(profile, None, NOW)

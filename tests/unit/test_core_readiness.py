@@ -28,6 +28,7 @@ REASONS = {
     "blocked_by_capacity",
     "blocked_by_approval",
     "blocked_by_no_worker",
+    "blocked_by_home",
     "blocked_by_duplicate_idempotency_key",
 }
 
@@ -245,8 +246,10 @@ def test_the_account_s_policy_gives_the_routing_key(
     [
         (WaitFacts(), None),
         (WaitFacts(unserved=True), Blocked.NO_WORKER),
+        (WaitFacts(unserved=True, away=True), Blocked.NO_WORKER),
+        (WaitFacts(away=True), Blocked.HOME),
         (WaitFacts(full=True, unserved=True), Blocked.CAPACITY),
-        (WaitFacts(hold=Blocked.PROFILE_LEASE, full=True, unserved=True), Blocked.PROFILE_LEASE),
+        (WaitFacts(lane_blocked_by=Blocked.PROFILE_LEASE, full=True, unserved=True), Blocked.PROFILE_LEASE),
     ],
 )
 def test_a_queued_job_shows_the_first_thing_that_it_waits_for(facts: WaitFacts, reason: Blocked | None) -> None:
@@ -255,10 +258,14 @@ def test_a_queued_job_shows_the_first_thing_that_it_waits_for(facts: WaitFacts, 
 
 def test_whoever_searches_for_a_reason_finds_the_jobs_that_show_it() -> None:
     either = (False, True)
-    holds = (None, Blocked.PROFILE_LEASE, Blocked.ACCOUNT_PAUSE)
-    for hold, full, unserved in product(holds, either, either):
-        facts = WaitFacts(hold=hold, full=full, unserved=unserved)
-        for reason in (Blocked.CAPACITY, Blocked.NO_WORKER, Blocked.PROFILE_LEASE, Blocked.ACCOUNT_PAUSE):
+    lanes = (None, Blocked.PROFILE_LEASE, Blocked.ACCOUNT_PAUSE)
+    reasons = (Blocked.CAPACITY, Blocked.NO_WORKER, Blocked.HOME, Blocked.PROFILE_LEASE, Blocked.ACCOUNT_PAUSE)
+    for lane, full, unserved, away in product(lanes, either, either, either):
+        facts = WaitFacts(lane_blocked_by=lane, full=full, unserved=unserved, away=away)
+        for reason in reasons:
             wanted = waits_as(reason)
-            found = wanted.hold == hold and wanted.full in (full, None) and wanted.unserved in (unserved, None)
+            found = (
+                wanted.lane_blocked_by == lane and wanted.full in (full, None) and wanted.unserved in (unserved, None)
+            )
+            found = found and wanted.away in (away, None)
             assert found == (shown_reason(facts) == reason)

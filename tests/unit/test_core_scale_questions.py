@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.accounts import Routing
-from leasekeeper.core.doctor.findings import CHECKS, Answer, Group, Status
+from leasekeeper.core.doctor.findings import CHECKS, Answer, Group, Status, Step
 from leasekeeper.core.doctor.scale_questions import QUESTIONS, ScaleFacts
 from leasekeeper.core.doctor.store_checks import SweepFacts
 from leasekeeper.core.events import EventType
@@ -105,7 +105,7 @@ ROWS: dict[str, Row] = {
         "lost_resolved",
         lambda: facts(sweep=SweepFacts(now=NOW, sweep_every=seconds(5), unresolved_since=before(300))),
         NO,
-        "leasekeeper sweep",
+        "Let a sweeper run",
     ),
     "a review is old": (
         "lost_resolved",
@@ -263,7 +263,8 @@ def test_an_empty_store_is_no_failure(question: str) -> None:
 def test_two_objections_are_both_reported() -> None:
     both = JUDGES["lease_renewed"](facts(policy=TIGHT, leases=[a_lease(heartbeat_at=before(55))]))
     assert "before it could try twice; the holder of 1 live lease is silent" in both.found
-    assert "LEASEKEEPER_RENEW_EVERY. See 'leasekeeper why" in both.todo
+    assert "LEASEKEEPER_RENEW_EVERY. Find out why" in both.todo
+    assert both.steps == (Step.EXPLAIN_PROFILE,)
 
 
 def test_there_are_nineteen_questions_with_ids_of_their_own() -> None:

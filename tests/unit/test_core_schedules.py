@@ -106,6 +106,8 @@ def test_the_job_of_a_time() -> None:
 
 def test_a_selection_wants_all_of_its_labels() -> None:
     select = Selection(labels={"tier": "gold", "team": "a"})
-    assert select.has({"tier": "gold", "team": "a", "more": "x"})
-    assert not select.has({"tier": "gold"})
-    assert Selection().has({})
+    assert select.has({"tier": "gold", "team": "a", "more": "x"}, None)
+    assert select.has({"team": "a"}, "gold")
+    assert not select.has({"team": "a"}, "tin")
+    assert not select.has({"tier": "gold"}, None)
+    assert Selection().has({}, None)

@@ -33,6 +33,7 @@ from leasekeeper.core.tokens import (
 )
 from leasekeeper.errors import Forbidden, InputError, NotAuthenticated
 from leasekeeper.ports import Store
+from leasekeeper.wire.operations import LOCAL
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
 TOKEN_ID = "abc123" * 2
@@ -44,7 +45,7 @@ EXPECTED = """
 read     free_profiles check get find why stats
 submit   submit
 work     claim wait report report_proxy acquire renew checkpoint enter_section leave_section lease_secrets settle
-work     hand_over unresolved resolve record pace
+work     hand_over unresolved resolve record pace write_note
 operate  decide expire pause_expiry promote fire heal prune take_deliveries settle_deliveries mark_silent
 admin    add_endpoint apply create_token stored_token note_token_uses put_secret remove_secret sealed_secrets
 """
@@ -52,8 +53,10 @@ SCOPE_OF = {name: line.split()[0] for line in EXPECTED.strip().splitlines() for 
 
 DECISION_SCOPES = """
 review   profile.clear profile.quarantine profile.review job.approve job.requeue
-review   profile.ban profile.suspect profile.unban account.ban account.suspect account.unban
-operate  profile.disable profile.enable job.cancel job.retry job.drop account.pause account.resume lease.revoke
+review   profile.note account.note
+review   profile.move profile.ban profile.suspect profile.unban account.ban account.suspect account.unban
+operate  profile.disable profile.enable job.cancel job.retry job.drop job.prioritize
+operate  account.pause account.resume lease.revoke
 operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping proxy.retry pause.pause pause.resume
 admin    token.revoke endpoint.enable endpoint.disable endpoint.remove
 """
@@ -75,7 +78,7 @@ def code(held: ApiToken, needs: Needs, **about: Any) -> str | None:
 
 
 def operations() -> set[str]:
-    return {name for name, _ in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")} - {"close"}
+    return {name for name, _ in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")} - LOCAL
 
 
 def test_every_operation_of_the_port_has_its_row() -> None:

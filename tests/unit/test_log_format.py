@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.cli.log_format import FIELDS, JsonLines, Logfmt, formatter
+from leasekeeper.cli.worker import log_to_stderr
 from leasekeeper.errors import InputError
 
 
@@ -64,3 +65,22 @@ def test_the_format_follows_the_setting_and_the_terminal() -> None:
     assert isinstance(formatter("json", io.StringIO()), JsonLines)
     with pytest.raises(InputError, match="settings"):
         formatter("xml", io.StringIO())
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_verbose_shows_our_own_decisions_and_not_those_of_others(
+    monkeypatch: pytest.MonkeyPatch, verbose: bool
+) -> None:
+    names = ("asyncio", "uvicorn", "leasekeeper")
+    before = {name: logging.getLogger(name).level for name in names}
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(logging, "basicConfig", asked.update)
+    try:
+        log_to_stderr(verbose=verbose, log_format="json")
+        assert asked["level"] == logging.INFO
+        shown = {name: logging.getLogger(name).level for name in names}
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+    ours = logging.DEBUG if verbose else before["leasekeeper"]
+    assert shown == {"asyncio": logging.WARNING, "uvicorn": logging.WARNING, "leasekeeper": ours}

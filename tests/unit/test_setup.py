@@ -24,7 +24,10 @@ def project(tmp_path: Path) -> Path:
     project = tmp_path / "a project"
     (project / "tools").mkdir(parents=True)
     shutil.copy(SCRIPT, project / "tools")
-    for name in ("pyproject.toml", "requirements.txt"):
+    script = project / "src/leasekeeper/service/pages/assets/vendor/htmx.min.js"
+    script.parent.mkdir(parents=True)
+    script.write_text("as an installation copies it")
+    for name in ("pyproject.toml", "requirements.txt", "tools/vendored.py"):
         (project / name).write_text(name)
     (tmp_path / "python").write_text(PYTHON)
     (tmp_path / "python").chmod(0o755)
@@ -56,3 +59,9 @@ def test_a_virtual_environment_whose_python_is_gone_is_made_again(project: Path)
     (project / ".venv" / "bin" / "python").unlink()
     (project / ".venv" / "bin" / "python").symlink_to("gone")
     assert [installed(project), installed(project)] == [2, 0]
+
+
+def test_a_script_of_the_pages_that_is_gone_is_copied_again(project: Path) -> None:
+    installed(project)
+    (project / "src/leasekeeper/service/pages/assets/vendor/htmx.min.js").unlink()
+    assert installed(project) == 1

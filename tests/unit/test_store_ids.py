@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from leasekeeper.stores.sql.store import Ids
+from leasekeeper.stores.sql.new_ids import Ids
 
 
 def test_ids_grow_and_never_repeat() -> None:

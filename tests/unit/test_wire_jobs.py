@@ -21,7 +21,7 @@ from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.errors import InputError
 from leasekeeper.ports import MAX_IN_BATCH
 from leasekeeper.wire import fingerprint, job_body, job_from_json, jobs_from_json, parse_job, parse_jobs
-from leasekeeper.wire.jobs import JOB, MAX_PAYLOAD_BYTES
+from leasekeeper.wire.jobs import JOB, MAX_PAYLOAD_BYTES, TRACEPARENT
 from leasekeeper.wire.kinds import MAX_PROBLEMS
 from leasekeeper.wire.records import camel_case
 from tests.unit.records import NOW, seconds
@@ -57,6 +57,7 @@ FULL: dict[str, Any] = {
     "conflict_delay_seconds": 60,
     "retry": {"reasons": ["TIMEOUT"], "backoff": {"first_seconds": 2.5, "factor": 3, "max_seconds": 60}},
     "callback_url": "https://ops.example/hooks/mlx?key=1",
+    "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     "created_at": "2026-05-01T09:29:59.123456Z",
     "labels": {"tier": "gold"},
     "notes": "line one\nline two",
@@ -87,6 +88,7 @@ SPEC = JobSpec(
     conflict_delay_seconds=60,
     retry=Retry(reasons=("TIMEOUT",), backoff=Backoff(first=seconds(2.5), factor=3, max=seconds(60))),
     callback_url="https://ops.example/hooks/mlx?key=1",
+    traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     created_at=datetime(2026, 5, 1, 9, 29, 59, 123456, tzinfo=UTC),
     labels={"tier": "gold"},
     notes="line one\nline two",
@@ -291,6 +293,13 @@ WRONG: list[tuple[str, object, str, str]] = [
     ("created_at", "", "created_at", TIME_RULE),
     ("mode", "exclusiv", "mode", "must be one of exclusive, shared"),
     ("mode", True, "mode", "must be one of exclusive, shared, not a boolean"),
+    ("traceparent", "00-" + "0" * 32 + "-00f067aa0ba902b7-01", "traceparent", f"must be {TRACEPARENT.rule}"),
+    (
+        "traceparent",
+        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+        "traceparent",
+        f"must be {TRACEPARENT.rule}",
+    ),
     ("session_mode", "new", "session_mode", "must be one of persistent, isolated, temporary"),
     ("run_mode", "headed", "run_mode", "must be one of headless, visible"),
     ("risk_level", "high", "risk_level", "must be one of low, medium, review_required"),
@@ -618,6 +627,7 @@ def test_the_fingerprint_of_a_body_never_changes() -> None:
 SAME = [
     {"job_id": "other"},
     {"created_at": "2020-01-01T00:00:00Z"},
+    {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-11f067aa0ba902b7-00"},
     {"idempotency_key": "other"},
     {"attempt": 9},
     {"run_at": "2026-05-01T09:30:00Z"},

@@ -56,11 +56,21 @@ def test_what_a_job_has_stands_beside_the_times() -> None:
 
 
 def test_fields_that_each_job_has_of_its_own_are_no_fields_of_a_schedule() -> None:
-    for name in ("job_id", "account_id", "profile_id", "idempotency_key", "run_at", "created_at", "attempt"):
+    for name in (
+        "job_id",
+        "account_id",
+        "profile_id",
+        "idempotency_key",
+        "run_at",
+        "created_at",
+        "attempt",
+        "traceparent",
+    ):
         assert f"schedules.s.{name}" in faults(**{name: "x"})
     properties = fleet_schema()["properties"]["schedules"]["additionalProperties"]["properties"]
     assert {field.name for field in JOB.table} - set(properties) == {
         "schema_version", "job_id", "account_id", "profile_id", "attempt", "idempotency_key", "run_at", "created_at",
+        "traceparent",
     }  # fmt: skip
 
 

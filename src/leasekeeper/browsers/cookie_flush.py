@@ -4,6 +4,7 @@ Chromium writes its cookies to disk half a minute late, unless many change at on
 cannot exist are set and taken away again; the ones that matter are committed on the way.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 ENOUGH: Final = 600
@@ -22,7 +23,20 @@ def _cookies(*, gone: bool) -> dict[str, Any]:
 
 
 async def flush_cookies(context: Any, page: Any) -> None:
-    """Make the cookies of an async context durable."""
+    """Make the cookies of an async context durable, through whichever page is there: somebody may have closed it, just
+    now and unknown to Playwright."""
+    for each in (page, *context.pages):
+        with suppress(Exception):
+            await _flush(context, each)
+            return
+    own = await context.new_page()
+    try:
+        await _flush(context, own)
+    finally:
+        await own.close()
+
+
+async def _flush(context: Any, page: Any) -> None:
     session = await context.new_cdp_session(page)
     try:
         await session.send("Storage.setCookies", _cookies(gone=False))
@@ -33,6 +47,18 @@ async def flush_cookies(context: Any, page: Any) -> None:
 
 def flush_cookies_sync(context: Any, page: Any) -> None:
     """The same for a context of the sync API."""
+    for each in (page, *context.pages):
+        with suppress(Exception):
+            _flush_sync(context, each)
+            return
+    own = context.new_page()
+    try:
+        _flush_sync(context, own)
+    finally:
+        own.close()
+
+
+def _flush_sync(context: Any, page: Any) -> None:
     session = context.new_cdp_session(page)
     try:
         session.send("Storage.setCookies", _cookies(gone=False))

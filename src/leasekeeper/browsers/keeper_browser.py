@@ -14,6 +14,7 @@ from pathlib import Path
 from leasekeeper.browsers.keeper.fence_file import FenceUnreadable, read_fence
 from leasekeeper.browsers.keeper.orders import Orders
 from leasekeeper.browsers.keeper.processes import users_of
+from leasekeeper.browsers.keeper_clients import KeeperClient
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_reports import ReportUnreadable
 from leasekeeper.core.browsers import BrowserReport, DriverInfo, Endpoint, Launch, LaunchRefusal, LeaseTerms
@@ -66,6 +67,12 @@ class KeeperBrowser:
 
     async def hand_over(self, terms: LeaseTerms) -> None:
         await self._link.hand_over(terms)
+
+    async def add_client(self) -> KeeperClient:
+        return await self._link.add_client()
+
+    async def close_asked(self) -> None:
+        await self._link.close_asked()
 
     async def ended(self, timeout: float) -> BrowserReport | None:
         try:

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from leasekeeper.browsers.keeper.orders import ENV_NAME, VERSION, Orders
+from leasekeeper.browsers.keeper_clients import ClientSocket, KeeperClient
 from leasekeeper.browsers.keeper_reports import LaunchRefused, read_report
 from leasekeeper.browsers.keeper_socket import Connection, Message
 from leasekeeper.core.browsers import BrowserReport, LeaseTerms
 from leasekeeper.core.failures import Reason
+from leasekeeper.driver_port import ClientRefused
 from leasekeeper.threads import run_in_thread
 
 ORDERS_NAME: Final = "keeper.json"
@@ -43,6 +45,9 @@ class KeeperLink:
         self._over: Future[None] = Future()
         self._closing: Future[None] = Future()
         self._leased: Future[None] | None = None
+        self._close_asked: Future[None] = Future()
+        self._clients: dict[str, KeeperClient] = {}
+        self._cut: dict[str, str] = {}
         self._keeper_pid: int | None = None
         self._connection = Connection(orders.secret, self._take_messages, self._on_message, self._on_end)
         self._connection.listen(orders.control)
@@ -126,6 +131,27 @@ class KeeperLink:
         answer.result()
         self._orders.take_lease(asdict(terms))
 
+    async def add_client(self, timeout: float = ANSWER_SECONDS) -> KeeperClient:
+        """Bring one more DevTools client to the browser. Raises ClientRefused if the keeper takes none."""
+        if self._keeper_pid is None or self._over.done():
+            raise ClientRefused("the browser has ended" if self._over.done() else "the browser has not started")
+        door = ClientSocket()
+        try:
+            self._send({"client": door.name})
+            async with asyncio.timeout(timeout):
+                client = await door.accept(self._keeper_pid)
+        except TimeoutError:
+            raise ClientRefused(self._cut.pop(door.name, "") or "the keeper did not answer") from None
+        finally:
+            door.close()
+        client.why = self._cut.pop(client.name, "")
+        self._clients[client.name] = client
+        return client
+
+    async def close_asked(self) -> None:
+        """Wait until a client sends Browser.close, which the keeper leaves to its worker, or the keeper ends."""
+        await _settled(self._close_asked, timeout=None)
+
     async def ended(self, timeout: float) -> BrowserReport | None:
         """Wait for the keeper's end. None if it takes longer, or if it vanished without a report (then `over`)."""
         return read_report(self._orders.folder) if await _settled(self._over, timeout) else None
@@ -165,11 +191,22 @@ class KeeperLink:
             _resolve(self._started, int(message["started"]))
         elif "closing" in message:
             _resolve(self._closing, None)
+        elif "cut" in message:
+            self._on_cut(str(message["cut"]), str(message["why"]))
+        elif "close_asked" in message:
+            _resolve(self._close_asked, None)
         elif "leased" in message and self._leased is not None:
             _resolve(self._leased, None)
         elif "refused" in message and self._leased is not None:
             reason, _, why = str(message["refused"]).partition(": ")
             _fail(self._leased, LaunchRefused(reason, why))
+
+    def _on_cut(self, name: str, why: str) -> None:
+        client = self._clients.pop(name, None)
+        if client is not None:
+            client.why = why
+        elif len(self._cut) < MAX_WAITING:
+            self._cut[name] = why
 
     def _on_end(self) -> None:
         """In the line's thread: the keeper said that it ended, or its end of the line was closed."""
@@ -182,10 +219,11 @@ class KeeperLink:
         if self._leased is not None:
             _fail(self._leased, LaunchRefused(Reason.LEASE_LOST, "the keeper ended before it answered"))
         _resolve(self._closing, None)
+        _resolve(self._close_asked, None)
         _resolve(self._over, None)
 
 
-async def _settled(future: Future[T], timeout: float) -> bool:
+async def _settled(future: Future[T], timeout: float | None) -> bool:
     """Whether the connection's thread has answered within the time. Leaves the future to others who wait for it."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 

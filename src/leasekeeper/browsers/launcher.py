@@ -131,7 +131,7 @@ def packages_folder() -> str:
     """Where the WebSocket library is. Raises InputError if it is not installed."""
     found = find_spec("websockets")
     if found is None or found.origin is None:
-        raise InputError("launchers need the package websockets: pip install 'leasekeeper[launchers]'")
+        raise InputError("launchers need the package websockets; install the extra leasekeeper[launchers]")
     return str(Path(found.origin).parents[1])
 
 

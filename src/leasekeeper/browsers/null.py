@@ -26,7 +26,7 @@ from leasekeeper.core.browsers import (
 )
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.profiles import Profile
-from leasekeeper.driver_port import OpenRequest
+from leasekeeper.driver_port import ClientRefused, DevToolsClient, OpenRequest
 from leasekeeper.errors import Fail
 
 # The interpreter: whoever wants to know whether this machine can start a program may start that.
@@ -113,6 +113,13 @@ class NullBrowser:
         if self.over:
             raise Fail(Reason.LEASE_LOST, "it has ended, there is nothing to hand over")
         self._terms = terms
+
+    async def add_client(self) -> DevToolsClient:
+        raise ClientRefused("a profile of driver null has no browser")
+
+    async def close_asked(self) -> None:
+        """Nobody asks: wait for the end."""
+        await self._ended.wait()
 
     async def ended(self, timeout: float) -> BrowserReport | None:
         with suppress(TimeoutError):

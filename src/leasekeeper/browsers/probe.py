@@ -65,6 +65,11 @@ def probe(
         return Probe(result=ProbeResult.FAILED, detail=f"the proxy gave no answer: {_error_text(error)}")
     if status != 200:
         return Probe(result=ProbeResult.FAILED, detail=f"the probed address answered with status {status}")
+    return judge(body, expected)
+
+
+def judge(body: bytes, expected: str | None) -> Probe:
+    """What the probe's address said of the exit, against what is expected of it."""
     seen = _seen(body)
     named = next((value for value in seen.values() if expected and value.casefold() == expected.casefold()), None)
     region = named or next((seen[name] for name in _REGIONS if name in seen), "")

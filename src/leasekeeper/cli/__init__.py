@@ -16,12 +16,15 @@ import click
 from leasekeeper.cli.config_option import config_option, token_option
 from leasekeeper.cli.exit_codes import EXIT_CODES, fail
 from leasekeeper.errors import nearest
+from leasekeeper.interrupts import interruptible
 
 SECTIONS: Final = {
     "Run": {
         "up": "Run everything on one machine: tasks, browsers, housekeeping.",
         "worker": "Join a fleet: take jobs and run them in real browsers.",
         "server": "Serve the HTTP API over a store, for workers and programs elsewhere.",
+        "exec": "Run a program with a leased, fenced browser: LEASEKEEPER_CDP_URL.",
+        "mcp": "Tools for AI agents: profiles, sessions, jobs (Model Context Protocol).",
         "open": "Open a profile yourself, under a lease, in a visible browser.",
         "login": "Log in to a profile by hand, then put it and its jobs back.",
     },
@@ -32,6 +35,7 @@ SECTIONS: Final = {
         "tokens": "Who may call the service, and what each token allows.",
         "secrets": "Proxy passwords and signing keys that the store keeps encrypted.",
         "db": "Check the store's schema, and migrate it.",
+        "completion": "Print the script that makes Tab complete commands and ids.",
         "doctor": "Check this installation; answer what to ask before more workers.",
         "demo": "See it work: a small fleet, a local shop, real browsers.",
     },
@@ -42,12 +46,14 @@ SECTIONS: Final = {
         "schedules": "Jobs made again and again, as by cron: list, show, pause, run now.",
         "dlq": "Dead jobs: list them, retry them, or drop them.",
         "webhooks": "Webhooks: list, show, replay; endpoints that are called for events.",
+        "bridge": "Take jobs from a Redis list, RabbitMQ or SQS, and put results back.",
         "sweep": "One pass of housekeeping: expire, resolve, promote, fire schedules, prune.",
     },
     "Fleet": {
         "profiles": "List profiles, show one, clear, quarantine or disable it.",
         "accounts": "List accounts, pause and resume them.",
         "proxies": "List proxies and what is wrong with them, have one asked again.",
+        "notes": "What people and runs wrote about profiles and accounts; write one.",
         "leases": "List who has which profile, until when; revoke a lease.",
         "launchers": "Programs that keep profiles for you: what each has, import it.",
         "workers": "Which processes take jobs, and when each last reported; drain one.",
@@ -66,6 +72,7 @@ _EPILOG: Final = "\b\nExit codes:\n" + "\n".join(f"  {code:<4}{meaning}" for cod
 
 
 _OBJECTS_BEFORE_GC: Final = 100_000
+INSTRUCTION: Final = "_LEASEKEEPER_COMPLETE"  # how a shell asks for completions; the name is click's
 
 
 class Root(click.Group):
@@ -137,7 +144,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 @click.option(
     "--store",
     metavar="URL",
-    help="Where leases and jobs live: sqlite:///FILE, postgresql://… or the https://… of a server  "
+    help="Where leases and jobs live: sqlite:///FILE, postgresql://…, redis://… or the https://… of a server  "
     "[default: $LEASEKEEPER_STORE, "
     "the settings file, sqlite:///leasekeeper.db]",
 )
@@ -174,9 +181,16 @@ def main() -> NoReturn:
     _open_streams()
     code: object = 1
     try:
-        cli.main()
+        if INSTRUCTION in os.environ:
+            from leasekeeper.cli.completing import complete_for_shell
+
+            complete_for_shell(cli.main)
+        with interruptible():
+            cli.main()
     except SystemExit as leaving:
         code = leaving.code
+    except KeyboardInterrupt:  # while the answer to another one was being written
+        code = 130
     # Stores are closed and the answer is written: what is left to free, the system frees faster.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -42,7 +42,10 @@ def _setting(variable: str) -> Callable[[click.Context, click.Parameter, str | N
     """A callback that sets an environment variable for as long as the command runs."""
 
     def use(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-        if value is None or ctx.resilient_parsing:
+        if value is None:
+            return
+        if ctx.resilient_parsing:
+            ctx.meta[variable] = value  # for completions, which end with the process
             return
         before = os.environ.get(variable)
         os.environ[variable] = value

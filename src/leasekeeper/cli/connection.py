@@ -35,11 +35,11 @@ def with_store(
 
     config = settings(url)
     if not make:
-        _check_exists(config.store)
+        check_exists(config.store)
     policy = replace(config.policy, strict_tasks=strict_tasks or config.policy.strict_tasks)
 
     async def run() -> T:
-        store = await open_store(config.store, policy=policy, token=config.token)
+        store = await open_store(config.store, policy=policy, token=config.token, ca=config.store_ca)
         try:
             return await work(store)
         finally:
@@ -59,7 +59,7 @@ def missing(url: str) -> str | None:
     return place if kind == "sqlite" and not exists(Path(place)) else None
 
 
-def _check_exists(url: str) -> None:
+def check_exists(url: str) -> None:
     from leasekeeper.errors import StoreMissing
 
     place = missing(url)

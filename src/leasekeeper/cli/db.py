@@ -29,7 +29,10 @@ def status(store: str | None, as_json: bool) -> None:
 
     from leasekeeper.stores import inspect
 
-    _answer(asyncio.run(inspect(settings(store).store, token=settings(store).token)), as_json=as_json)
+    _answer(
+        asyncio.run(inspect(settings(store).store, token=settings(store).token, ca=settings(store).store_ca)),
+        as_json=as_json,
+    )
 
 
 @command.command("migrate")

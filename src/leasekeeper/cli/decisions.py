@@ -36,6 +36,13 @@ _WHEN_IT_ENDS: Final = {
     Action.ENABLE: "it is enabled",
 }
 
+# What a decision with a value of its own led to.
+_BECOMES: Final = {
+    Action.MOVE: "is at home on machine {}: its workers are given its jobs",
+    Action.PRIORITIZE: "has priority {}",
+    Action.NOTE: "has a new note",
+}
+
 version_option = click.option(
     "--if-version",
     "version",
@@ -55,8 +62,6 @@ def decision_command(target: Target, action: Action, text: str) -> click.Command
     def decide(
         selection: Selection, note: str, by: str, store: str | None, as_json: bool, version: int | None = None
     ) -> None:
-        if version is not None and selection.one is None:
-            raise click.UsageError("--if-version is of one record: name that one alone")
         decide_selected(target, action, selection, note, by, store, as_json=as_json, version=version, alone=True)
 
     # A lease has no version: it is decided about once, and its id is never used again. Nor has a proxy.
@@ -75,15 +80,18 @@ def decide_selected(
     as_json: bool,
     what: str | None = None,
     version: int | None = None,
+    to: str | None = None,
     alone: bool = False,
 ) -> None:
     """Decide about the records that were chosen. With `alone`, a single id has an answer of its own."""
+    if version is not None and selection.one is None:
+        raise click.UsageError("--if-version is of one record: name that one alone")
     kind = CHOICES[target].kind
     what = what or ("proxies" if target is Target.PROXY else f"{target}s")
 
     async def decide_one(store: "Store", typed: str) -> "tuple[Decision, Decided]":
         record_id = await whole_id(store, kind, typed)
-        decision = Decision(target=target, id=record_id, action=action, note=note, actor=by, version=version)
+        decision = Decision(target=target, id=record_id, action=action, note=note, actor=by, version=version, to=to)
         return decision, await put_through(store, decision)
 
     if alone and selection.one is not None:
@@ -126,6 +134,8 @@ def sentence(decision: Decision, decided: "Decided") -> str:
     if decision.action in BAN_ACTIONS:
         paused = "; the account is paused" if decision.target is Target.ACCOUNT and decided.state == "paused" else ""
         return f"{name} has ban status {BAN_ACTIONS[decision.action]}{paused}"
+    if decision.action in _BECOMES:
+        return f"{name} {_BECOMES[decision.action].format(decision.to)}"
     if decision.target is Target.PROFILE and decided.state == ProfileState.LEASED:
         return f"{name} is in use: {_WHEN_IT_ENDS[decision.action]} when its present lease ends"
     if decision.action is Action.ENABLE and decided.state == ProfileState.REVIEW_REQUIRED:

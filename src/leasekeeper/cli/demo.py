@@ -20,7 +20,8 @@ from leasekeeper.cli.table import Screen
     type=click.Path(file_okay=False, path_type=Path),
     help="Where store and evidence are kept; an earlier demo there is replaced.  [default: ~/.cache/leasekeeper/demo]",
 )
-def command(folder: Path | None) -> None:
+@click.option("--dashboard", is_flag=True, help="Then show it in the dashboard until Ctrl-C; not with CI=true.")
+def command(folder: Path | None, dashboard: bool) -> None:
     """See it work: a fleet of ten profiles, a local shop, real browsers, and everything that can go wrong."""
     import asyncio
 
@@ -44,6 +45,10 @@ def command(folder: Path | None) -> None:
             click.echo("stopped: the workers have ended, no browser is open")
             raise click.Abort from None
         print_summary(result, place, screen)
+        if dashboard and os.environ.get("CI", "").lower() not in ("1", "true"):
+            from leasekeeper.cli.demo_dashboard import keep_open
+
+            keep_open(place)
 
 
 def _is_terminal() -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from leasekeeper.cli.connection import settings
+from leasekeeper.cli.hints import steps_of
 from leasekeeper.cli.options import output
 from leasekeeper.cli.output import answer_json, encoded
 from leasekeeper.cli.table import Screen, printable
@@ -111,6 +112,7 @@ def document(findings: Sequence[Finding]) -> dict[str, object]:
                 "group": finding.check.group.value,
                 "question": finding.check.question,
                 **_object(encoded(finding.verdict)),
+                "commands": steps_of(finding.verdict),
             }
             for finding in findings
         ],
@@ -155,6 +157,7 @@ def _finding(finding: Finding, screen: Screen) -> list[str]:
         lines = [f"  {label}  {first}", *(" " * indent + line for line in rest)]
         lines += [" " * indent + screen.dim(line) for line in _paragraph(verdict.found, indent, screen)]
     todo = _paragraph(verdict.todo, indent + 2, screen) if verdict.todo else []
+    todo += [line for command in steps_of(verdict) for line in _paragraph(command, indent + 2, screen)]
     return lines + [" " * indent + ("→ " if number == 0 else "  ") + line for number, line in enumerate(todo)]
 
 

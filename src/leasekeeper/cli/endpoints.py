@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import settings, with_store
 from leasekeeper.cli.decisions import decide_selected
 from leasekeeper.cli.options import actor, filters, given, note, output, paging
 from leasekeeper.cli.output import View, answer_json, answer_page, encoded
+from leasekeeper.cli.record_ids import whole_id
 from leasekeeper.cli.selection import Selection
 from leasekeeper.cli.table import Column
 from leasekeeper.core.alerts import PING, Endpoint, NewEndpoint, secret_of
@@ -111,7 +113,7 @@ def _decision(name: str, action: Action, doc: str) -> click.Command:
     """A command that decides about endpoints."""
 
     @click.command(name, help=doc)
-    @click.argument("endpoint_ids", metavar="ID...", nargs=-1, required=True)
+    @click.argument("endpoint_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("endpoint"))
     @note
     @actor
     @output
@@ -128,7 +130,7 @@ remove = _decision("remove", Action.REMOVE, "Remove endpoints and their secrets.
 
 
 @click.command("ping")
-@click.argument("endpoint_id", metavar="ID")
+@click.argument("endpoint_id", metavar="ID", shell_complete=ids("endpoint"))
 @click.option("--wait", "seconds", default=PING_SECONDS, show_default=True, help="Seconds to wait for the outcome.")
 @actor
 @output
@@ -141,7 +143,7 @@ def ping(endpoint_id: str, seconds: float, by: str, store: str | None, as_json: 
     if as_json:
         answer_json(encoded(delivery))
     elif delivery.state is DeliveryState.DELIVERED:
-        click.echo(f"endpoint {endpoint_id} has it: {delivery.answer}")
+        click.echo(f"endpoint {delivery.endpoint_id} has it: {delivery.answer}")
     elif not delivery.attempts:
         click.echo(
             f"leasekeeper: nobody has sent it within {seconds:g} s. Webhooks are sent by 'leasekeeper up' or "
@@ -149,7 +151,8 @@ def ping(endpoint_id: str, seconds: float, by: str, store: str | None, as_json: 
             err=True,
         )
     else:
-        click.echo(f"leasekeeper: endpoint {endpoint_id} does not have it: {delivery.answer or 'no answer'}", err=True)
+        told = f"endpoint {delivery.endpoint_id} does not have it: {delivery.answer or 'no answer'}"
+        click.echo(f"leasekeeper: {told}", err=True)
     if delivery.state is not DeliveryState.DELIVERED:
         click.get_current_context().exit(1)
 
@@ -159,6 +162,7 @@ async def _ping(store: "Store", endpoint_id: str, by: str, seconds: float) -> De
     import time
 
     until = time.monotonic() + seconds
+    endpoint_id = await whole_id(store, Endpoint, endpoint_id)
     await store.decide(
         Decision(target=Target.ENDPOINT, id=endpoint_id, action=Action.PING, note="ping by hand", actor=by)
     )

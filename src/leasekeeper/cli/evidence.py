@@ -32,6 +32,7 @@ def evidence_lines(evidence: Mapping[str, Any], data_dir: Path, screen: Screen) 
         yield printable(f"    {artifact['name']:<24} {_size(artifact['size']):>9}  sha256 {artifact['sha256'][:12]}…")
     if evidence.get("unsaved"):
         yield printable(f"  not saved: {evidence['unsaved']}")
+    yield from _traceback(evidence.get("traceback"))
     yield from _page(evidence)
     yield from _keeper(evidence.get("keeper"))
 
@@ -43,6 +44,11 @@ def _where(evidence: Mapping[str, Any], data_dir: Path) -> str:
         return f"{evidence['place']}/{name}"
     folder = data_dir / "runs" / name
     return f"{folder}{'' if folder.is_dir() else ' (not on this machine, or deleted by now)'}"
+
+
+def _traceback(text: str | None) -> Iterator[str]:
+    for line in text.split("\n") if text else ():
+        yield printable(f"  {line}")
 
 
 def _page(evidence: Mapping[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import click
 
 from leasekeeper.errors import (
     AccessDenied,
+    BrokerUnavailable,
     Conflict,
     EvidenceUnavailable,
     InputError,
@@ -30,7 +31,7 @@ EXIT_CODES: Final = {
     3: "no such record",
     4: "conflict: the record is in another state than the command needs",
     5: "the lease is lost: the write was refused",
-    6: "the store, or the place of evidence, cannot be used: down, not writable, or of another version",
+    6: "the store, the place of evidence or a queue cannot be used: down, not writable, or of another version",
     7: "part of it was done: the message says how far it came, and what stopped it",
     8: "access denied: no valid token, or one that does not allow this",
     130: "interrupted, or a question was answered with no",
@@ -44,6 +45,7 @@ _CODE_OF: Final[tuple[tuple[type[LeasekeeperError], int], ...]] = (
     (LeaseLost, 5),
     (StoreError, 6),
     (EvidenceUnavailable, 6),
+    (BrokerUnavailable, 6),
     (PartlyDone, 7),
     (AccessDenied, 8),
 )
@@ -60,12 +62,17 @@ EXTRAS: Final = {
     "playwright": "browser",
     "cryptography": "secrets",
     "httpx2": "http",
+    "jinja2": "server",
     "starlette": "server",
     "uvicorn": "server",
     "httptools": "server",
     "prometheus_client": "server",
-    "websockets": "launchers",
+    "websockets": "sessions",
+    "mcp": "mcp",
     "obstore": "s3",
+    "redis": "redis",
+    "aio_pika": "rabbitmq",
+    "boto3": "sqs",
     "opentelemetry": "tracing",
 }
 

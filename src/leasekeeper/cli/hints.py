@@ -3,13 +3,16 @@
 The only place outside the help texts that knows how commands are spelt for somebody who is stuck.
 """
 
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.doctor.findings import Step
 from leasekeeper.core.profiles import INSPECTABLE
 from leasekeeper.errors import LeasekeeperError, NotFound, PartlyDone, ProfileBusy
 
 if TYPE_CHECKING:
+    from leasekeeper.core.doctor.findings import Verdict
     from leasekeeper.core.readiness import Blocked
     from leasekeeper.core.why_answer import Possible, Why
 
@@ -25,8 +28,29 @@ HINTS: Final = {
     "name another with --store",
     "SECRET_KEY_MISSING": "make one: leasekeeper secrets key",
     "SECRET_NOT_FOUND": "store it: leasekeeper secrets set NAME",
+    "UNAUTHENTICATED": "set LEASEKEEPER_TOKEN; an admin makes one: leasekeeper tokens create NAME --scope SCOPE",
     "TOKEN_EXPIRED": "make another: leasekeeper tokens create NAME --scope SCOPE",
     "SCHEMA_TOO_OLD": "bring it up to date: leasekeeper db migrate",
+}
+
+# A step that `doctor` suggests → what to type; {path} and the like are the finding's own facts.
+_STEPS: Final = {
+    Step.APPLY_FLEET: "leasekeeper apply FLEET_FILE",
+    Step.MIGRATE_STORE: "leasekeeper db migrate",
+    Step.START_SWEEPER: "leasekeeper up TASKS  # or 'leasekeeper sweep' every minute",
+    Step.START_WORKER: "leasekeeper up TASKS  # or 'leasekeeper worker TASKS' beside an 'up' elsewhere",
+    Step.MAKE_WEBHOOK_SECRET: "leasekeeper webhooks secret",
+    Step.LIST_EXHAUSTED_WEBHOOKS: "leasekeeper webhooks --state exhausted  # 'webhooks replay ID' sends one again",
+    Step.LIST_SETTINGS: "leasekeeper settings",
+    Step.LIST_REVIEWS: "leasekeeper reviews",
+    Step.LIST_FAILED_RUNS: "leasekeeper runs --result failed",
+    Step.EXPLAIN_PROFILE: "leasekeeper why profile ID",
+    Step.OPEN_PROFILE: "leasekeeper open PROFILE",
+    Step.RESTRICT_DATA_DIR: "chmod 700 {path}",
+    Step.INSTALL_BROWSER_LIBRARIES: "playwright install-deps chromium",
+    Step.INSTALL_FONTS: "apt install fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji  # on Debian and Ubuntu",
+    Step.START_FEWER_AT_ONCE: "leasekeeper worker TASKS --concurrency 1",
+    Step.NAME_WORKERS: "leasekeeper worker TASKS --name NAME",
 }
 
 # What there is of each kind of record.
@@ -72,9 +96,20 @@ def hint_of(error: LeasekeeperError) -> str | None:
     return HINTS.get(error.code)
 
 
+def steps_of(verdict: "Verdict") -> list[str]:
+    """What to type for each step that a check of `doctor` suggests."""
+    facts = {name: quote(value) for name, value in verdict.facts.items() if isinstance(value, str)}
+    return [_STEPS[step].format_map(facts) for step in verdict.steps]
+
+
 def open_command(profile_id: str) -> str:
     """How a person looks inside a profile."""
     return f"leasekeeper open {profile_id}"
+
+
+def login_command(profile_id: str) -> str:
+    """How a person logs in to a profile."""
+    return f"leasekeeper login {profile_id}  # by hand, in a window; then decide"
 
 
 def command_of(possible: "Possible") -> str:
@@ -97,11 +132,13 @@ def unblocking(reason: "Blocked") -> str | None:
         Blocked.APPROVAL: "leasekeeper reviews",
         Blocked.PROXY_MISMATCH: "leasekeeper proxies",
         Blocked.PROXY_UNREACHABLE: "leasekeeper proxies",
+        Blocked.HOME: "leasekeeper profiles move ID --to MACHINE",
     }.get(reason)
 
 
 def commands_for(why: "Why") -> list[str]:
     """Commands for a job or profile: first those that show the evidence, then the possible decisions."""
+    from leasekeeper.core.failures import Reason
     from leasekeeper.core.readiness import Blocked
     from leasekeeper.core.why_answer import Next
 
@@ -115,10 +152,15 @@ def commands_for(why: "Why") -> list[str]:
                 extra.append("leasekeeper sweep  # or 'leasekeeper up', where LEASEKEEPER_WEBHOOK_SECRET is set")
             case Next.UNBLOCKED if step.reason is Blocked.PAUSE:
                 extra.append("leasekeeper resume --all --note …  # or what `leasekeeper pause` lists")
+            case Next.UNBLOCKED if step.reason is Blocked.HOME:
+                extra.append("leasekeeper workers  # which machines have workers")
+                extra.append(f"leasekeeper profiles move {why.profile.profile_id} --to MACHINE --note …")
             case Next.NEXT_JOB_UNBLOCKED:
                 extra.append(f"leasekeeper why job {step.job_id}")
             case _:
                 pass
     if why.profile.state in INSPECTABLE and any(each.target is Target.PROFILE for each in why.possible):
+        if why.last_run is not None and why.last_run.stop_reason == Reason.LOGIN_REQUIRED:
+            shows.append(login_command(why.profile.profile_id))
         shows.append(f"{open_command(why.profile.profile_id)}  # look inside; its state stays until you decide")
     return list(dict.fromkeys([*shows, *extra, *map(command_of, why.possible)]))

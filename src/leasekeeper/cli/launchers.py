@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import filters, given, noun, output, paging
 from leasekeeper.cli.output import View, answer_json, answer_page, encoded
@@ -67,28 +68,31 @@ def profiles(launcher: str, undeclared: bool, store: str | None, as_json: bool) 
 
 
 @command.command("running")
-@click.argument("profile")
+@click.argument("profile", shell_complete=ids("profile"))
 @output
 def running(profile: str, store: str | None, as_json: bool) -> None:
-    """Whether the launcher of a PROFILE says that its browser runs now, whoever started it."""
+    """Whether the launcher of a PROFILE says that its browser runs now, whoever started it, and who, where it tells."""
 
-    async def ask(opened: "Store") -> tuple[Launcher, bool | None]:
+    async def ask(opened: "Store") -> tuple[str, Launcher, bool | None, list[str]]:
+        from leasekeeper.cli.record_ids import whole_id
         from leasekeeper.core.profiles import Profile
         from leasekeeper.errors import InputError, Problem
         from leasekeeper.runtime.inventory import is_running
 
-        found = await opened.get(Profile, profile)
+        found = await opened.get(Profile, await whole_id(opened, Profile, profile))
+        whole = found.profile_id
         if found.launcher_id is None or found.launcher_profile is None:
-            raise InputError(f"profile {profile} has no launcher", [Problem("profile", "must be one of a launcher")])
+            raise InputError(f"profile {whole} has no launcher", [Problem("profile", "must be one of a launcher")])
         launcher = await opened.get(Launcher, found.launcher_id)
-        return launcher, await is_running(opened, launcher, found.launcher_profile)
+        return whole, launcher, *await is_running(opened, launcher, found.launcher_profile)
 
-    launcher, runs = with_store(store, ask)
+    whole, launcher, runs, users = with_store(store, ask)
     if as_json:
-        answer_json({"profile_id": profile, "launcher_id": launcher.launcher_id, "running": runs})
+        answer_json({"profile_id": whole, "launcher_id": launcher.launcher_id, "running": runs, "users": users})
         return
     said = {True: "runs", False: "is idle", None: "may run or not: this launcher has no call that says it"}[runs]
-    click.echo(f"profile {profile} {said} (launcher {launcher.launcher_id})")
+    by = f", opened by {', '.join(users)}" if users else ""
+    click.echo(f"profile {whole} {said}{by} (launcher {launcher.launcher_id})")
 
 
 @command.command("import")

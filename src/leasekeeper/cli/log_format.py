@@ -16,7 +16,7 @@ from leasekeeper.errors import InputError, Problem
 FORMATS: Final = ("auto", "logfmt", "json")
 FIELDS: Final = (
     "event", "worker_id", "account_id", "profile_id", "job_id", "run_id", "lease_id", "token", "task", "attempt",
-    "result", "reason", "phase", "seconds", "delivery_id", "endpoint_id", "host",
+    "result", "reason", "phase", "seconds", "delivery_id", "endpoint_id", "host", "trace_id",
 )  # fmt: skip
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+,#*%")
 

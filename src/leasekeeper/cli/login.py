@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.open import print_end, visit
 from leasekeeper.cli.options import actor, store_option
 
@@ -37,7 +38,7 @@ class Waiting:
 
 
 @click.command("login")
-@click.argument("profile", metavar="PROFILE")
+@click.argument("profile", metavar="PROFILE", shell_complete=ids("profile"))
 @click.option("--url", metavar="URL", help="Where to log in.  [default: the account's `url`]")
 @click.option(
     "--then",
@@ -81,9 +82,11 @@ def check_display(profile: str) -> None:
 async def _log_in(
     store: "Store", config: "Config", profile: str, url: str | None, then: str | None, note: str | None, by: str
 ) -> None:
+    from leasekeeper.cli.record_ids import whole_id
     from leasekeeper.core.accounts import Account
-    from leasekeeper.core.profiles import Profile
+    from leasekeeper.core.profiles import Lane, Profile
 
+    profile = await whole_id(store, Lane, profile)
     account = await store.get(Account, (await store.get(Profile, profile)).account_id)
     if url is None and account.url is None:
         click.echo(f"account {account.account_id} has no url: declare `url` in the fleet file, or give --url")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.options import os_user, store_option
 
 if TYPE_CHECKING:
@@ -27,9 +28,16 @@ class Visit:
 
 
 @click.command("open")
-@click.argument("profile", metavar="[PROFILE]", required=False)
+@click.argument("profile", metavar="[PROFILE]", required=False, shell_complete=ids("profile"))
 @click.option("--any", "anyone", is_flag=True, help="Any free profile of the pool: the one that rested longest.")
-@click.option("--pool", metavar="POOL", default="default", show_default=True, help="With --any: of this pool.")
+@click.option(
+    "--pool",
+    metavar="POOL",
+    default="default",
+    show_default=True,
+    shell_complete=ids("pool"),
+    help="With --any: of this pool.",
+)
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="With --any: with this label, or tier.")
 @click.option("--url", metavar="URL", help="Go there first.")
 @store_option
@@ -67,7 +75,9 @@ async def visit(store: "Store", config: "Config", profile: "str | ProfileChoice"
     import asyncio
     import socket
 
+    from leasekeeper.cli.record_ids import whole_id
     from leasekeeper.core.leases import Purpose
+    from leasekeeper.core.profiles import Lane
     from leasekeeper.core.why import explain
     from leasekeeper.runtime.heartbeat import Heartbeat
     from leasekeeper.runtime.manual_run import run_manually
@@ -75,11 +85,15 @@ async def visit(store: "Store", config: "Config", profile: "str | ProfileChoice"
     from leasekeeper.stores import open_store
 
     who = f"{os_user()}@{socket.gethostname()}".replace("@", "-")[:100]
-    purpose = await _announce(store, profile) if isinstance(profile, str) else Purpose.MANUAL
+    purpose = Purpose.MANUAL
+    if isinstance(profile, str):
+        profile = await whole_id(store, Lane, profile)
+        purpose = await _announce(store, profile)
     stop = Shutdown(config.browsers.stop_grace)
     stop.listen()
     heartbeat = Heartbeat(
-        lambda: open_store(config.store, policy=config.policy, token=config.token), config.policy.timing
+        lambda: open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca),
+        config.policy.timing,
     )
     try:
         run = await run_manually(
@@ -123,14 +137,18 @@ def _print_open(grant: "Grant", mode: "RunMode") -> None:
     click.echo(f"profile {lease.profile_id} is yours: lease {lease.lease_id}, renewed while it is open")
     if mode.value == "headless":
         click.echo("  there is no display here, so the browser runs headless; press Ctrl-C to give the profile back")
+        click.echo(
+            "  to see it: connect with 'ssh -X', or set DISPLAY to a display that you can see, and open it again"
+        )
     else:
         click.echo("  close the window, or press Ctrl-C here, to give it back")
 
 
 def print_end(visit: Visit) -> None:
     """How it ended and, of a profile that only a person may open, what can be decided now."""
-    from leasekeeper.cli.hints import command_of
+    from leasekeeper.cli.hints import command_of, login_command
     from leasekeeper.core.leases import Purpose
+    from leasekeeper.core.profiles import INSPECTABLE
 
     run = visit.run
     settled, report, lease = run.settled, run.report, run.grant.lease
@@ -141,5 +159,7 @@ def print_end(visit: Visit) -> None:
         if visit.why.profile.state_reason:
             click.echo(f"  because: {visit.why.profile.state_reason}")
         click.echo("decide when you have seen enough:")
+        if visit.why.profile.state in INSPECTABLE:
+            click.echo(f"  {login_command(lease.profile_id)}")
         for possible in visit.why.possible:
             click.echo(f"  {command_of(possible)}")

@@ -8,7 +8,9 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from leasekeeper.cli.completing import NAMED_BY, ids
 from leasekeeper.cli.config_option import config_option, token_option
 from leasekeeper.lists import LISTS, MAX_IN_PAGE
 
@@ -27,9 +29,17 @@ class Noun(click.Group):
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+        # Without a word a shell wants to know which verbs there are.
+        lists = args[0].startswith("-") and args[0] not in ctx.help_option_names if args else not ctx.resilient_parsing
+        if lists:
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if not incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        lister = self.commands["list"]
+        return lister.shell_complete(click.Context(lister, info_name="list", parent=ctx), incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """People look here for what the list can do: its options stand beside the verbs."""
@@ -44,6 +54,18 @@ class Noun(click.Group):
 def noun(name: str, text: str) -> Noun:
     """The group of one noun. `text` is its help."""
     return Noun(name, help=f"{text}\n\nWithout a verb: list.", subcommand_metavar="[list | VERB] [OPTIONS] [ARGS]...")
+
+
+def sessions_option(usual: int) -> Callable[[F], F]:
+    """--sessions, for those that run browsers for other programs."""
+    return click.option(
+        "--sessions",
+        metavar="N",
+        type=click.IntRange(0, 1000),
+        default=usual,
+        show_default=True,
+        help="Run up to N browsers for programs that ask for one: POST /v1/sessions.",
+    )
 
 
 def store_option(command: F) -> F:
@@ -129,6 +151,7 @@ def filters(kind: type, **fields: str) -> Callable[[F], F]:
                 field,
                 type=click.Choice(choices) if choices else str,
                 metavar=None if choices else name.upper(),
+                shell_complete=ids(NAMED_BY[field]) if field in NAMED_BY else None,
                 help=f"Only those with this {name}.",
             )(command)
         return command
@@ -153,6 +176,11 @@ def actor(command: F) -> F:
 def note(command: F) -> F:
     """--note: an unexplained decision is not accepted."""
     return click.option("--note", required=True, callback=_explained, help="Why, for those who read it later.")(command)
+
+
+def note_text_option(command: F) -> F:
+    """--note: of a note, what it says."""
+    return click.option("--note", required=True, callback=_explained, help="What it says.")(command)
 
 
 def _explained(_ctx: click.Context, _param: click.Parameter, value: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.output import View, answer_json, encoded
 from leasekeeper.cli.table import Column, Screen, wrapped
@@ -43,7 +44,12 @@ def chosen(command: F) -> F:
     ):
         name = "NAME" if scope is Scope.WORKER else "ID" if scope is Scope.ACCOUNT else "POOL"
         command = click.option(
-            f"--{scope}", f"{scope}s", metavar=name, multiple=True, help=f"{text} May be given several times."
+            f"--{scope}",
+            f"{scope}s",
+            metavar=name,
+            multiple=True,
+            shell_complete=ids(scope),
+            help=f"{text} May be given several times.",
         )(command)
     return click.option("--all", "everything", is_flag=True, help="Everything.")(command)
 

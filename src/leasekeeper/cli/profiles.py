@@ -9,21 +9,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from leasekeeper.cli.accounts import ban_text
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.leases import LIVE
 from leasekeeper.cli.leases import VIEW as LEASES
+from leasekeeper.cli.move import move
+from leasekeeper.cli.notes import print_notes, read_notes
 from leasekeeper.cli.options import filters, given, is_quiet, noun, output, paging
 from leasekeeper.cli.output import View, answer_json, encoded, fields_of, print_ids, print_page
+from leasekeeper.cli.profile_transfer import export_profile, import_profile
 from leasekeeper.cli.record_ids import whole_ids
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 from leasekeeper.core.decisions import Action, Target
-from leasekeeper.core.leases import Lease
+from leasekeeper.core.leases import Lease, silent_for
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.wording import silent_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from leasekeeper.core.notes import Note
     from leasekeeper.ports import Page, Store
 
 MAX_HOLDERS: Final = 100
@@ -36,7 +42,7 @@ def _because(lane: Lane) -> str:
 
 def _blocked_by(lane: Lane) -> str:
     """What keeps its next job waiting."""
-    return (lane.hold or "").removeprefix("blocked_by_") if lane.head_job_id else ""
+    return (lane.blocked_by or "").removeprefix("blocked_by_") if lane.head_job_id else ""
 
 
 def view(holders: "Mapping[str, str]") -> View[Lane]:
@@ -51,6 +57,7 @@ def view(holders: "Mapping[str, str]") -> View[Lane]:
             Column[Lane]("TIER", "tier", spare=7),
             Column[Lane]("BAN", ban_text, spare=7),
             Column[Lane]("SINCE", "state_at"),
+            Column[Lane]("HOME", "home", spare=8),
             Column[Lane]("HELD BY", lambda lane: holders.get(lane.profile_id), spare=4, least=12),
             Column[Lane]("NEXT TASK", "head_task", spare=5),
             Column[Lane]("BLOCKED BY", _blocked_by, spare=6, least=15),
@@ -60,14 +67,20 @@ def view(holders: "Mapping[str, str]") -> View[Lane]:
     )
 
 
-async def holders_of(store: "Store", lanes: "Iterable[Lane]") -> dict[str, str]:
-    """Who has each leased profile: the worker of its newest live lease, and how many more share it."""
+def _silence(leases: "Sequence[Lease]", now: datetime) -> str:
+    quiet = [seconds for lease in leases if (seconds := silent_for(lease, now)) is not None]
+    return f", {silent_text(max(quiet).total_seconds())}" if quiet else ""
+
+
+async def holders_of(store: "Store", lanes: "Iterable[Lane]", now: datetime) -> dict[str, str]:
+    """Who has each leased profile: the worker of its newest live lease, how many more share it, and for how long it
+    was not heard of, once that is longer than it should be."""
     held: dict[str, str] = {}
     for lane in lanes:
         if lane.state is ProfileState.LEASED:
             leases = (await store.find(Lease, {"profile_id": lane.profile_id, **LIVE}, limit=MAX_HOLDERS)).items
             more = f" and {len(leases) - 1} more" if len(leases) > 1 else ""
-            held[lane.profile_id] = f"{leases[0].worker_id}{more}" if leases else ""
+            held[lane.profile_id] = f"{leases[0].worker_id}{more}{_silence(leases, now)}" if leases else ""
     return held
 
 
@@ -75,7 +88,9 @@ command = noun("profiles", "Profiles: the browser environments, each of one acco
 
 
 @command.command("list")
-@filters(Lane, state="state", account="account_id", tier="tier", label="label", **{"ban-status": "ban_status"})
+@filters(
+    Lane, state="state", account="account_id", tier="tier", label="label", home="home", **{"ban-status": "ban_status"}
+)
 @paging
 @output
 def list_profiles(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
@@ -83,8 +98,8 @@ def list_profiles(store: str | None, limit: int, after: str | None, as_json: boo
 
     async def read(opened: "Store") -> "tuple[Page[Lane], dict[str, str], datetime]":
         page = await opened.find(Lane, given(where), after=after, limit=limit)
-        holders = {} if as_json or is_quiet() else await holders_of(opened, page.items)
-        return page, holders, (await opened.check()).now
+        now = (await opened.check()).now
+        return page, {} if as_json or is_quiet() else await holders_of(opened, page.items, now), now
 
     page, holders, now = with_store(store, read)
     if is_quiet():
@@ -96,7 +111,7 @@ def list_profiles(store: str | None, limit: int, after: str | None, as_json: boo
 
 
 @command.command("show")
-@click.argument("profile_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("profile_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("profile"))
 @output
 def show_profile(profile_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Show profiles: state, configuration, current lease."""
@@ -106,13 +121,19 @@ def show_profile(profile_ids: tuple[str, ...], store: str | None, as_json: bool)
         for profile_id in await whole_ids(opened, Lane, profile_ids):
             lane, profile = await opened.get(Lane, profile_id), await opened.get(Profile, profile_id)
             holders = await opened.find(Lease, {"profile_id": profile_id, **LIVE})
-            shown.append(Shown(lane, profile, holders.items))
+            notes, _ = await read_notes(opened, profile_id)
+            shown.append(Shown(lane, profile, holders.items, notes))
         return shown, (await opened.check()).now
 
     shown, now = with_store(store, read)
     if as_json:
         documents = [
-            {"profile": encoded(each.profile), "lane": encoded(each.lane), "leases": encoded(each.holders)}
+            {
+                "profile": encoded(each.profile),
+                "lane": encoded(each.lane),
+                "leases": encoded(each.holders),
+                "notes": encoded(each.notes),
+            }
             for each in shown
         ]
         answer_json(documents[0] if len(profile_ids) == 1 else {"items": documents})
@@ -129,6 +150,7 @@ class Shown(NamedTuple):
     lane: Lane
     profile: Profile
     holders: "Sequence[Lease]"
+    notes: "Sequence[Note]"
 
 
 def _print_profile(shown: Shown, now: datetime) -> None:
@@ -140,6 +162,7 @@ def _print_profile(shown: Shown, now: datetime) -> None:
     if shown.holders:
         click.echo(screen.title("held by"))
         click.echo("\n".join(render_table(LEASES.columns, shown.holders, now, screen)))
+    print_notes(shown.notes, now, screen)
 
 
 def _now(lane: Lane) -> list[tuple[str, object]]:
@@ -152,7 +175,7 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
         ("since", lane.state_at),
         ("because", lane.state_reason),
         ("next job", next_job),
-        ("blocked by", lane.hold),
+        ("blocked by", lane.blocked_by),
         ("waits on", lane.waits_on),
         ("drains", f"will be {lane.drain} when its present lease ends: {lane.drain_reason}" if lane.drain else None),
         ("tier", lane.tier),
@@ -160,6 +183,7 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
         ("last ending", "clean" if lane.clean else "not clean"),
         ("fencing token", lane.token),
         ("engine", lane.engine),
+        ("home", lane.home),
         ("version", lane.version),
     ]
 
@@ -175,3 +199,6 @@ for action, text in (
     (Action.ENABLE, "Put a disabled profile back; to review first if its last ending was not clean."),
 ):
     command.add_command(decision_command(Target.PROFILE, action, text))
+command.add_command(move)
+command.add_command(import_profile)
+command.add_command(export_profile)

@@ -27,7 +27,7 @@ VIEW = View(
     empty="declare them in fleet.yaml, then: leasekeeper apply fleet.yaml",
 )
 
-command = noun("proxies", "Proxies: named network exits. One with trouble holds the jobs of its profiles.")
+command = noun("proxies", "Proxies: named network exits. One with trouble blocks the jobs of its profiles.")
 
 
 @command.command("list")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import answer_decided, decide_each, put_through
+from leasekeeper.cli.notes import print_notes, read_notes
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
 from leasekeeper.cli.output import View, answer_page, answer_records
 from leasekeeper.cli.record_ids import whole_id
@@ -76,7 +78,7 @@ def list_reviews(
 
 
 @command.command("show")
-@click.argument("review_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("review_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("review"))
 @output
 def show_review(review_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Show reviews in full, and what can be decided about them."""
@@ -84,9 +86,11 @@ def show_review(review_ids: tuple[str, ...], store: str | None, as_json: bool) -
 
 
 def _print_open(review: Review, store: str | None) -> None:
+    screen = Screen.now()
+    notes, now = with_store(store, lambda opened: read_notes(opened, review.profile_id))
+    print_notes(notes, now, screen)
     if review.decided_at is not None:
         return
-    screen = Screen.now()
     click.echo(screen.title("what you can do"))
     if review.run_id is not None:
         click.echo(f"  leasekeeper runs show {review.run_id}")

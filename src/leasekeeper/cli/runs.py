@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import settings, with_store
 from leasekeeper.cli.evidence import evidence_lines
 from leasekeeper.cli.options import filters, given, noun, output, paging
@@ -60,7 +61,7 @@ def list_runs(store: str | None, limit: int, after: str | None, as_json: bool, *
 
 
 @command.command("show")
-@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("run"))
 @output
 def show_run(run_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Show runs: environment, ending, evidence, timings."""
@@ -75,7 +76,7 @@ def show_run(run_ids: tuple[str, ...], store: str | None, as_json: bool) -> None
 
 
 @command.command("evidence")
-@click.argument("run_id", metavar="ID")
+@click.argument("run_id", metavar="ID", shell_complete=ids("run"))
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option(
     "--to",

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import decided_json, decision_command
 from leasekeeper.cli.jobs import VIEW as JOBS
 from leasekeeper.cli.options import actor, is_quiet, note, noun, output, paging
 from leasekeeper.cli.output import View, answer_json, encoded, fields_of, print_ids, print_page
-from leasekeeper.cli.record_ids import whole_id, whole_ids
+from leasekeeper.cli.record_ids import whole_ids
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.jobs import Job, JobSpec
@@ -135,26 +136,42 @@ def template(job: JobSpec, *, payload: bool) -> Mapping[str, object]:
 
 
 @command.command("show")
-@click.argument("schedule_id", metavar="ID")
+@click.argument("schedule_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("schedule"))
 @click.option("--times", metavar="N", type=click.IntRange(1, 100), default=5, show_default=True, help="How many times.")
 @click.option("--payload", is_flag=True, help="Show the payload too.")
 @output
-def show_schedule(schedule_id: str, times: int, payload: bool, store: str | None, as_json: bool) -> None:
-    """Show one schedule: its next times, its newest jobs, all its fields."""
+def show_schedules(schedule_ids: tuple[str, ...], times: int, payload: bool, store: str | None, as_json: bool) -> None:
+    """Show schedules: their next times, their newest jobs, all their fields."""
 
-    async def read(opened: "Store") -> "tuple[Line, Sequence[Job], datetime]":
+    async def read(opened: "Store") -> "tuple[list[tuple[Line, Sequence[Job]]], datetime]":
         now = (await opened.check()).now
-        whole = await whole_id(opened, Schedule, schedule_id)
-        line = line_of(await opened.get(Schedule, whole), await opened.get(ScheduleState, whole), now)
-        return line, (await opened.find(Job, {"schedule": whole}, limit=JOBS_SHOWN)).items, now
+        found = []
+        for whole in await whole_ids(opened, Schedule, schedule_ids):
+            line = line_of(await opened.get(Schedule, whole), await opened.get(ScheduleState, whole), now)
+            found.append((line, (await opened.find(Job, {"schedule": whole}, limit=JOBS_SHOWN)).items))
+        return found, now
 
-    line, jobs, now = with_store(store, read)
-    upcoming = times_of(line.schedule, now, times)
+    found, now = with_store(store, read)
     if as_json:
-        shown = {"next_times": encoded(upcoming), "jobs": encoded(jobs)}
-        answer_json({**document(line, payload=payload), **shown})
+        shown = [
+            {
+                **document(line, payload=payload),
+                "next_times": encoded(times_of(line.schedule, now, times)),
+                "jobs": encoded(jobs),
+            }
+            for line, jobs in found
+        ]
+        answer_json(shown[0] if len(schedule_ids) == 1 else {"items": shown})
         return
+    for number, (line, jobs) in enumerate(found):
+        if number:
+            click.echo()
+        _print_schedule(line, jobs, now, times, payload=payload)
+
+
+def _print_schedule(line: Line, jobs: Sequence[Job], now: datetime, times: int, *, payload: bool) -> None:
     screen = Screen.now()
+    upcoming = times_of(line.schedule, now, times)
     hidden = frozenset() if payload else frozenset({"payload"})
     declared = fields_of(line.schedule, frozenset({"schedule_id", "job", "select", "since"}))
     sheets = (
@@ -203,7 +220,7 @@ command.add_command(
 
 
 @command.command("run")
-@click.argument("schedule_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("schedule_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("schedule"))
 @note
 @actor
 @output

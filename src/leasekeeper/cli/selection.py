@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from leasekeeper.cli.completing import ids as ids_of
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import filters, given
 from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.alerts import Endpoint
-from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS, Action, Review, Target
+from leasekeeper.core.decisions import BAN_ACTIONS, JOB_ACTIONS, PROFILE_ACTIONS, Action, Review, Target
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
@@ -101,13 +102,16 @@ def selecting(choice: Choice) -> Callable[[F], F]:
         wrapped = filters(choice.kind, **choice.filters)(wrapped)
         text = f"All that match the filters, maximum {MAX_AT_ONCE:,} at once, after a question."
         wrapped = click.option("--all", "everything", is_flag=True, help=text)(wrapped)
-        return click.argument("ids", metavar="[ID]...", nargs=-1)(wrapped)  # type: ignore[no-any-return]  # the same kind of command that came in
+        named = ids_of(LISTS[choice.kind].what, **choice.always)
+        return click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=named)(wrapped)  # type: ignore[no-any-return]  # the same kind of command that came in
 
     return decorate
 
 
 def possible(target: Target, action: Action) -> Callable[[Any], bool]:
     """Whether a record is in a state that has this decision: --all leaves the others out."""
+    if action in (*BAN_ACTIONS, Action.NOTE):
+        return lambda _: True  # they say nothing about the state
     match target:
         case Target.PROFILE:
             return lambda lane: lane.state in PROFILE_ACTIONS[action]

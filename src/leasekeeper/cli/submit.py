@@ -4,13 +4,17 @@ Every job is checked before the first is sent; then they go in batches, each bat
 """
 
 import json
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from leasekeeper.cli import traces
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import output
 from leasekeeper.cli.output import answer_json
@@ -43,9 +47,15 @@ class Found(NamedTuple):
 
 
 @click.command("submit")
-@click.argument("task", metavar="TASK|FILE.json", required=False)
-@click.option("--account", "account_id", metavar="ID", help="Whose job it is. Enough if the account has one profile.")
-@click.option("--profile", "profile_id", metavar="ID", help="In which profile it runs.")
+@click.argument("task", metavar="TASK|FILE.json", required=False, shell_complete=ids("task"))
+@click.option(
+    "--account",
+    "account_id",
+    metavar="ID",
+    shell_complete=ids("account"),
+    help="Whose job it is. Enough if the account has one profile.",
+)
+@click.option("--profile", "profile_id", metavar="ID", shell_complete=ids("profile"), help="In which profile it runs.")
 @click.option("--payload", metavar="JSON|@FILE", help="The task's payload: a JSON object, or a file with one.")
 @click.option("--priority", metavar="N", type=int, help="Higher runs first.")
 @click.option("--run-at", metavar="TIME", help="Not before: 2026-05-01T09:30:00Z, or from now: +90s, +10m, +2h, +1d.")
@@ -55,7 +65,12 @@ class Found(NamedTuple):
     metavar="KEY",
     help="Idempotency key: the same key and job again is the first job.",
 )
-@click.option("--pool", metavar="POOL", help="Which workers may take it.  [default: the profile's pool]")
+@click.option(
+    "--pool",
+    metavar="POOL",
+    shell_complete=ids("pool"),
+    help="Which workers may take it.  [default: the profile's pool]",
+)
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="shared: read-only, beside others.")
 @click.option("--job-id", "job_id", metavar="ID", help="The job's name.  [default: a UUID]")
 @click.option("--max-attempts", metavar="N", type=int, help="Runs before the job is dead.")
@@ -74,7 +89,9 @@ class Found(NamedTuple):
 @click.option("--expect-region", "expected_proxy_region", metavar="REGION", help="Wait unless the proxy is there.")
 @click.option("--expect-language", "expected_language", metavar="LANGUAGE", help="Wait unless the profile has it.")
 @click.option("--expect-timezone", "expected_timezone", metavar="ZONE", help="Wait unless the profile has it.")
-@click.option("--proxy", "proxy_id", metavar="ID", help="Wait unless the profile has this proxy.")
+@click.option(
+    "--proxy", "proxy_id", metavar="ID", shell_complete=ids("proxy"), help="Wait unless the profile has this proxy."
+)
 @click.option(
     "--run-mode", type=click.Choice([str(each) for each in RunMode]), help="Whether the browser has a window."
 )
@@ -108,12 +125,15 @@ def command(
     A job is accepted when this returns: it waits in its profile's queue, for its time, or for what blocks
     it. A task that no worker offers is warned about, and refused with --strict.
     """
+    traces.start("leasekeeper-submit")
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if file is None and task is not None and task.endswith(JOB_FILES):
         file, task = _opened(task), None
     if file is None:
         if task is None:
             raise click.UsageError("name the task, or give --file")
+        if not {"account_id", "profile_id"} & given.keys():
+            raise click.UsageError("say whose job it is: --account or --profile")
         specs = [_one(task, given)]
     elif task is not None or given:
         raise click.UsageError("--file has whole jobs: it cannot be combined with a task or the options of a job")
@@ -309,13 +329,26 @@ def _skip(text: str, position: int) -> int:
     return position
 
 
+def _traced(spec: JobSpec) -> JobSpec:
+    """The job in the trace of whatever called this command, by convention in its environment."""
+    from leasekeeper.runtime.tracing import from_header
+
+    parent = None if spec.traceparent else from_header(os.environ.get("TRACEPARENT"))
+    return spec if parent is None else replace(spec, traceparent=parent)
+
+
 async def send(store: "Store", specs: Sequence[JobSpec]) -> list[Submitted]:
     """Submit in batches, each all or nothing."""
+    from leasekeeper.runtime import tracing
+
     answers: list[Submitted] = []
     with Progress("submitted", "jobs", len(specs)) as progress:
         for start in range(0, len(specs), MAX_IN_BATCH):
             try:
-                answers += await store.submit(specs[start : start + MAX_IN_BATCH])
+                with tracing.submitting([_traced(spec) for spec in specs[start : start + MAX_IN_BATCH]]) as traced:
+                    accepted = await store.submit(traced.specs)
+                    traced.done(accepted)
+                answers += accepted
             except LeasekeeperError as error:
                 if len(specs) <= MAX_IN_BATCH:
                     raise

@@ -20,7 +20,8 @@ from leasekeeper.wording import ago
 T = TypeVar("T")
 Timely = Callable[[datetime], str]  # a value that depends on the store's time
 
-ID_WIDTH: Final = 36  # of a UUID; the widest that a column which is never left out may claim on a full screen
+ID_WIDTH: Final = 36  # of a UUID
+NAME_WIDTH: Final = 22  # on a full screen the widest name: it keeps its beginning and its end
 SHORT_IDS: Final = (13, 18, ID_WIDTH)  # ids are made in order of time: to the millisecond, with the order within it
 MAX_NEEDED: Final = 3
 _NARROWEST: Final = 8
@@ -117,18 +118,20 @@ def render_table(columns: Sequence[Column[T]], rows: Sequence[T], now: datetime,
         cells = [short_ids(texts) if columns[i].id else texts for i, texts in enumerate(cells)]
     shown = [i for i, texts in enumerate(cells) if any(texts)]
     natural = {i: max(_width(columns[i].title), *map(_width, cells[i])) for i in shown}
-    widths, left_out = _fit(columns, natural, {i for i in shown if _is_text(values[i])}, screen.width)
+    texts = {i for i in shown if _is_text(values[i])}
+    names = {i for i in texts if not any(" " in text for text in cells[i])}
+    widths, left_out = _fit(columns, natural, texts, names, screen.width)
     right = {i for i in widths if _are_numbers(values[i])}
     last = next(reversed(widths), None)
 
-    def line(texts: dict[int, str], paint: Callable[[int, str], str]) -> str:
-        parts = (paint(i, _pad(texts[i], width, right=i in right, trailing=i != last)) for i, width in widths.items())
+    def line(cut: dict[int, str], paint: Callable[[int, str], str]) -> str:
+        parts = (paint(i, _pad(cut[i], width, right=i in right, trailing=i != last)) for i, width in widths.items())
         return _GAP.join(parts).rstrip()
 
     lines = [line({i: columns[i].title for i in widths}, lambda _, text: screen.dim(text))]
     for number in range(len(rows)):
-        texts = {i: cells[i][number] for i in widths}
-        lines.append(line(texts, lambda i, text: screen.state(text) if columns[i].state else text))
+        row = {i: cells[i][number] for i in widths}
+        lines.append(line(row, lambda i, text: screen.state(text) if columns[i].state else text))
     if left_out:
         hidden = f"not shown for want of room: {', '.join(left_out).lower()}"
         lines += [screen.dim(line) for line in wrapped(hidden, screen, indent="")]
@@ -153,16 +156,20 @@ def _is_text(values: Iterable[object]) -> bool:
 
 
 def _fit(
-    columns: Sequence[Column[T]], natural: Mapping[int, int], texts: Container[int], room: int | None
+    columns: Sequence[Column[T]],
+    natural: Mapping[int, int],
+    texts: Container[int],
+    names: Container[int],
+    room: int | None,
 ) -> tuple[dict[int, int], list[str]]:
-    """The width of each column that is shown, and the titles of those that are not."""
+    """The width of each column that is shown, and the titles of those that are not. `names` have no spaces."""
     kept, left_out = dict(natural), list[str]()
     while room is not None:
         widths = dict(kept)
         excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
-        # One very long name costs no other column its place.
-        for i in [i for i in kept if not columns[i].spare and i in texts]:
-            cut = min(max(excess, 0), max(widths[i] - ID_WIDTH, 0))
+        # One very long name costs no other column its place: the longest are shortened before anything else is.
+        for i in sorted((i for i in kept if i in names), key=lambda i: -widths[i]):
+            cut = min(max(excess, 0), max(widths[i] - (ID_WIDTH if columns[i].id else NAME_WIDTH), 0))
             widths[i] -= cut
             excess -= cut
         spared = sorted((i for i in kept if columns[i].spare), key=lambda i: -columns[i].spare)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.decisions import decide_selected
 from leasekeeper.cli.options import actor, filters, given, is_quiet, note, noun, output, paging
@@ -135,7 +136,7 @@ def create(
 
 
 @command.command("revoke")
-@click.argument("token_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("token_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("token"))
 @note
 @actor
 @output

@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.decisions import decide_selected
 from leasekeeper.cli.endpoints import attach
 from leasekeeper.cli.options import actor, filters, given, note, noun, output, paging
@@ -48,7 +49,7 @@ def list_webhooks(store: str | None, limit: int, after: str | None, as_json: boo
 
 
 @command.command("show")
-@click.argument("delivery_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("delivery_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("webhook"))
 @output
 def show_webhook(delivery_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Show webhooks with all their fields."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasekeeper.cli.completing import offered
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.hints import commands_for
 from leasekeeper.cli.options import output
@@ -20,13 +21,19 @@ from leasekeeper.core.why_answer import Why
 from leasekeeper.wording.why import why_text
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from leasekeeper.core.why_facts import WhyFacts
     from leasekeeper.ports import Store
 
 
+def _of_kind(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    return offered(ctx, ctx.params.get("kind") or "job", {}, incomplete)
+
+
 @click.command("why")
 @click.argument("kind", type=click.Choice(["job", "profile"]))
-@click.argument("record_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("record_ids", metavar="ID...", nargs=-1, required=True, shell_complete=_of_kind)
 @output
 def command(kind: str, record_ids: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Say why a job does not run or a profile is not available, what happens next, and what you can do."""

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from leasekeeper.cli import traces
 from leasekeeper.cli.log_format import formatter
 from leasekeeper.cli.options import store_option
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from leasekeeper.config import Config
+    from leasekeeper.ports import Store
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -20,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., object])
 def worker_options(command: F) -> F:
     """What `worker` and `up` share."""
     for option in (
-        click.option("--verbose", "-v", is_flag=True, help="Say more about what it does."),
+        click.option("--verbose", "-v", is_flag=True, help="Log every decision: claims, safe steps, sections, sweeps."),
         click.option("--name", metavar="ID", help="The worker's name.  [default: host and process id]"),
         click.option("--pool", default="default", show_default=True, help="Which pool's jobs it takes."),
         click.option(
@@ -42,16 +46,27 @@ def log_to_stderr(*, verbose: bool, log_format: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(log_format, handler.stream))
     handler.addFilter(RunFields())
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
-    if not verbose:
-        for name in ("asyncio", "uvicorn"):
-            logging.getLogger(name).setLevel(logging.WARNING)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for name in ("asyncio", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if verbose:
+        logging.getLogger("leasekeeper").setLevel(logging.DEBUG)
 
 
 def start(
-    app: str, store: str | None, concurrency: int, pool: str, name: str | None, *, verbose: bool, sweep: bool
+    app: str,
+    store: str | None,
+    concurrency: int,
+    pool: str,
+    name: str | None,
+    *,
+    verbose: bool,
+    sweep: bool,
+    serve: bool = False,
+    port: int | None = None,
+    sessions: int = 0,
 ) -> None:
-    """Load the app and work until stopped."""
+    """Load the app and work until stopped. With `serve` (for `up`), serve the HTTP API beside it, with `sessions`."""
     import asyncio
 
     from leasekeeper.cli.app_loader import load_app
@@ -59,6 +74,7 @@ def start(
     from leasekeeper.runtime.worker import WorkerOptions
 
     loaded = load_app(app)
+    traces.start("leasekeeper-worker")
     log_to_stderr(verbose=verbose, log_format=config_of(loaded, store).log_format)
     options = WorkerOptions(concurrency=concurrency, pool=pool, worker_id=name)
 
@@ -76,11 +92,41 @@ def start(
         click.echo(_stopping(runs, config.browsers.stop_grace.total_seconds()), err=True)
 
     async def run() -> None:
-        await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping)
+        beside = _api(port, sessions) if serve else None
+        await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping, beside=beside)
         click.echo("stopped: no live lease, no open browser")
         await _leave_deaf_tasks()
 
     asyncio.run(run())
+
+
+def _api(port: int | None, sessions: int) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
+    """The HTTP API beside a worker. A store that is a server is served there already."""
+    from contextlib import nullcontext
+
+    def beside(store: "Store", config: "Config") -> "AbstractAsyncContextManager[None]":
+        if config.browsers.server is not None:
+            return nullcontext()
+        try:
+            from leasekeeper.service.running import served_beside
+        except ModuleNotFoundError as missing:
+            click.echo(f"the HTTP API is not served: {missing.name} is missing; pip install 'leasekeeper[server]'")
+            return nullcontext()
+        return served_beside(store, config, port, lambda url, link: click.echo(_served(url, link)), sessions=sessions)
+
+    return beside
+
+
+def _served(url: str, link: str | None) -> str:
+    api = f"API at {url}/v1, its reference at {url}/docs; here --store {url} needs no token"
+    return f"{api}\n{dashboard_line(url, link)}"
+
+
+def dashboard_line(url: str, link: str | None) -> str:
+    """Where the pages are, for the one who started the server."""
+    if link is None:
+        return f"dashboard at {url}/ui/"
+    return f"dashboard at {url}/ui/; this link signs in once, within 10 minutes:\n  {link}"
 
 
 def _evidence(config: "Config") -> str:
@@ -128,6 +174,7 @@ def _leave(what: str) -> None:
     click.echo(f"left behind: {what}", err=True)
     sys.stdout.flush()
     sys.stderr.flush()
+    traces.flush()
     os._exit(0)
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import settings
 from leasekeeper.cli.options import actor, filters, given, is_quiet, note, noun, output, paging
 from leasekeeper.cli.output import View, answer_json, encoded, print_ids, print_page, read_page
@@ -21,7 +22,7 @@ command = noun("workers", "Workers: the processes that take jobs.")
 
 
 @command.command("drain")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=ids("worker"))
 @click.option(
     "--until", metavar="TIME", help="It ends by itself then: 2026-05-01T09:30:00Z, or from now: +90s, +2h, +1d."
 )
@@ -35,7 +36,7 @@ def drain(names: tuple[str, ...], until: str | None, note: str, by: str, store: 
 
 
 @command.command("resume")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=ids("worker"))
 @note
 @actor
 @output
@@ -82,6 +83,7 @@ def view(now: datetime, ttl: timedelta) -> View[Worker]:
             Column[Worker]("REPORTED", "heartbeat_at"),
             Column[Worker]("UNWELL", "unwell_reason", spare=1, least=16),
             Column[Worker]("POOL", "pool", spare=2),
+            Column[Worker]("MACHINE", "machine", spare=7),
             Column[Worker]("SLOTS", "concurrency", spare=4),
             Column[Worker]("ENGINE", "engine", spare=5),
             Column[Worker]("VERSION", "version", spare=6),

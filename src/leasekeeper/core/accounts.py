@@ -52,7 +52,7 @@ class Proxy:
     """A named network exit. `credentials` is a reference (`env:NAME`, `file:PATH`, `secret:NAME`), never the secret.
 
     The fields after it are runtime state: what is wrong with the proxy since when, how often it was asked since, and
-    when it is asked again. While something is, the lanes of its profiles are held.
+    when it is asked again. While something is, the lanes of its profiles are blocked.
     """
 
     proxy_id: ProxyId
@@ -68,7 +68,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The most leases that one pool may hold at once, fleet-wide: a vendor's plan, usually."""
+    """How many leases one pool may have at once at most, fleet-wide: a vendor's plan, usually."""
 
     pool: str
     max_leases: int

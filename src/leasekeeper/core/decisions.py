@@ -43,6 +43,7 @@ class Action(StrEnum):
     CANCEL = "cancel"
     RETRY = "retry"
     DROP = "drop"
+    PRIORITIZE = "prioritize"
     PAUSE = "pause"
     RESUME = "resume"
     REVOKE = "revoke"
@@ -53,7 +54,11 @@ class Action(StrEnum):
     BAN = "ban"
     SUSPECT = "suspect"
     UNBAN = "unban"
+    MOVE = "move"
+    NOTE = "note"
 
+
+MAX_PRIORITY: Final = 1_000
 
 _P = ProfileState
 
@@ -93,12 +98,13 @@ JOB_ACTIONS: Final[Mapping[Action, frozenset[JobState]]] = {
     Action.CANCEL: frozenset({_J.SCHEDULED, _J.QUEUED, _J.BLOCKED, _J.REVIEW}),
     Action.RETRY: frozenset({_J.DEAD}),
     Action.DROP: frozenset({_J.DEAD}),
+    Action.PRIORITIZE: frozenset({_J.SCHEDULED, _J.QUEUED, _J.BLOCKED, _J.REVIEW}),
 }
 
 ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
-    Target.PROFILE: (*PROFILE_ACTIONS, *BAN_ACTIONS),
+    Target.PROFILE: (*PROFILE_ACTIONS, *BAN_ACTIONS, Action.MOVE, Action.NOTE),
     Target.JOB: tuple(JOB_ACTIONS),
-    Target.ACCOUNT: (Action.PAUSE, Action.RESUME, *BAN_ACTIONS),
+    Target.ACCOUNT: (Action.PAUSE, Action.RESUME, *BAN_ACTIONS, Action.NOTE),
     Target.LEASE: (Action.REVOKE,),
     Target.WEBHOOK: (Action.REPLAY,),
     Target.TOKEN: (Action.REVOKE,),
@@ -113,7 +119,8 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
 class Decision:
     """A person's word about one record. `version` is the one they saw; None skips that check.
 
-    `until` is of a pause: when it ends by itself, by the store's clock.
+    `until` is of a pause: when it ends by itself, by the store's clock. `to` is of a move: the machine that has the
+    profile's directory now; of prioritize: the job's new priority, as text.
     """
 
     target: Target
@@ -123,6 +130,7 @@ class Decision:
     actor: str
     version: int | None = None
     until: datetime | None = None
+    to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +205,8 @@ def profile_decided(
     lane, action = facts.lane, decision.action
     if action in BAN_ACTIONS:
         return ProfileDecided({"ban_status": BAN_ACTIONS[action]})
+    if action is Action.MOVE:
+        return ProfileDecided(_moved_home(facts, decision))
     reason = f"{action} by {decision.actor}: {decision.note}"
     if lane.state is ProfileState.LEASED:
         return ProfileDecided(_drained(lane, decision, reason), drains=True)
@@ -214,6 +224,19 @@ def profile_decided(
     if action is Action.CLEAR and about_empty_directory:
         changes["engine"] = None  # a person vouches for the directory that is there, and for its empty session
     return ProfileDecided(changes, review=reason if after in WAITS_FOR_PERSON else None)
+
+
+def _moved_home(facts: LaneFacts, decision: Decision) -> Changes:
+    """A person took the directory to another machine. Not while a browser may be open in it, or was lost there."""
+    lane = facts.lane
+    if facts.open or lane.state is ProfileState.LEASED:
+        raise IllegalTransition(
+            f"profile {decision.id} is {lane.state}: its directory may be in use"
+            f"{f' on machine {lane.home}' if lane.home else ''}. Move it when its lease has ended and is explained",
+            profile_id=decision.id,
+            state=lane.state,
+        )
+    return {"home": decision.to or lane.home}
 
 
 def _drained(lane: Lane, decision: Decision, reason: str) -> Changes:
@@ -257,10 +280,19 @@ def job_decided(job: Job, decision: Decision, now: datetime) -> Job:
             return evolve(job, state=JobState.CANCELLED, finished_at=now, blocked_reason=None, detail=decision.note)
         case Action.APPROVE:
             return evolve(job, approved=True)
+        case Action.PRIORITIZE:
+            return evolve(job, priority=int(decision.to or job.priority))
         case _:
             return evolve(
                 job, run_at=None, finished_at=None, stop_reason=None, dropped=False, approved=True, given_back=0
             )
+
+
+def is_priority(text: str | None) -> bool:
+    """Whether the text is a priority that a job may have."""
+    digits = (text or "").removeprefix("-")
+    a_number = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_PRIORITY))
+    return a_number and int(digits) <= MAX_PRIORITY
 
 
 def placed_again(job: Job, action: Action) -> bool:

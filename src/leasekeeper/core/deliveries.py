@@ -28,6 +28,7 @@ MAX_ATTEMPTS: Final = len(DELAYS) + 1
 # Later by up to this part of the delay, by chance: what failed together is not tried together again.
 SPREAD: Final = 0.1
 LONGEST_WAIT: Final = timedelta(days=1)
+BRIDGE: Final = "bridge://"
 GONE: Final = 410
 CLOSED: Final = "not sent: its endpoint is disabled or was removed"
 VANISHED: Final = "whoever sent it last vanished before it was known what came of it"
@@ -37,7 +38,7 @@ VANISHED: Final = "whoever sent it last vanished before it was known what came o
 class Delivery:
     """One message that is owed to a webhook. While somebody sends it, it is due again only after their time.
 
-    `answer` is what the last attempt led to, as a sentence. `host` is where it goes: no host holds up the others.
+    `answer` is what the last attempt led to, as a sentence. `host` is where it goes: no host delays the others.
     It goes to the callback_url of a job, or to a registered endpoint (`endpoint_id`), signed with that one's secret.
     `attempts` counts all of them, so that none is taken for another; `spent` are those from before a person had it sent
     once more.
@@ -51,6 +52,7 @@ class Delivery:
     url: str
     host: str
     body: Mapping[str, object]
+    traceparent: str | None = None
     created_at: datetime
     state: DeliveryState = DeliveryState.PENDING
     due_at: datetime
@@ -81,12 +83,17 @@ class Attempt:
         return self.status is not None and 200 <= self.status < 300
 
 
+def bridge_url(bridge: str) -> str:
+    """The address of results that go back through a bridge, to the queue that it takes jobs from."""
+    return BRIDGE + bridge
+
+
 def host_of(url: str) -> str:
-    """Host and port as the URL has them."""
-    return urlsplit(url).netloc.lower()
+    """Host and port as the URL has them. A bridge is one host."""
+    return url if url.startswith(BRIDGE) else urlsplit(url).netloc.lower()
 
 
-def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
+def taken(delivery: Delivery, *, now: datetime, reserve_for: timedelta) -> Delivery:
     """The delivery while somebody sends it. If they vanish, it is due again when their time is over.
 
     Exhausted, if all who were to send it vanished: it must not be tried for ever.
@@ -94,7 +101,7 @@ def taken(delivery: Delivery, *, now: datetime, hold: timedelta) -> Delivery:
     if delivery.tries >= MAX_ATTEMPTS:
         before = f"; the answer before: {delivery.answer}" if delivery.answer else ""
         return _over(delivery, DeliveryState.EXHAUSTED, VANISHED + before, now)
-    return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + hold)
+    return replace(delivery, attempts=delivery.attempts + 1, attempted_at=now, due_at=now + reserve_for)
 
 
 def unsendable(delivery: Delivery, *, now: datetime) -> Delivery:

@@ -4,15 +4,18 @@ An event carries the state that it led to (`job_state`, `profile_state`), so rep
 rebuilds its state. Payloads, secrets and cookies never enter an event.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
 from leasekeeper.core.jobs import JobState
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import ManualUse, Profile, ProfileState
+
+MAX_REASONS: Final = 5
 
 
 class EventType(StrEnum):
@@ -31,17 +34,21 @@ class EventType(StrEnum):
     LEASE_EXPIRED = "lease_expired"
     LEASE_REVOKED = "lease_revoked"
     STALE_RESOLVED = "stale_resolved"
+    LAUNCHER_SILENT = "launcher_silent"
     STALE_WORKER_WRITE_REJECTED = "stale_worker_write_rejected"
     BROWSER_OUTLIVED_LEASE = "browser_outlived_lease"
     MANUAL_USE_DETECTED = "manual_use_detected"
     PROFILE_ADDED = "profile_added"
     PROFILE_ADOPTED = "profile_adopted"
+    PROFILE_IMPORTED = "profile_imported"
+    PROFILE_EXPORTED = "profile_exported"
     PROFILE_DECIDED = "profile_decided"
     PAUSED = "paused"
     RESUMED = "resumed"
     ACCOUNT_PAUSED = "account_paused"
     ACCOUNT_RESUMED = "account_resumed"
     ACCOUNT_BAN_CHANGED = "account_ban_changed"
+    NOTE_ADDED = "note_added"
     SCHEDULE_FIRED = "schedule_fired"
     SCHEDULE_SKIPPED = "schedule_skipped"
     SCHEDULE_MISSED = "schedule_missed"
@@ -60,6 +67,7 @@ class EventType(StrEnum):
     WORKER_UNWELL = "worker_unwell"
     WORKER_WELL = "worker_well"
     CLOCK_JUMPED = "clock_jumped"
+    MESSAGES_REJECTED = "messages_rejected"
     WEBHOOK_DELIVERED = "webhook_delivered"
     WEBHOOK_EXHAUSTED = "webhook_exhausted"
     WEBHOOK_REPLAYED = "webhook_replayed"
@@ -119,6 +127,17 @@ def browser_outlived_lease(lease: Lease, at: datetime, **found: object) -> Event
     )
 
 
+def messages_rejected(bridge: str, source: str, reasons: Sequence[str], at: datetime) -> Event:
+    """A bridge took messages that are no jobs, and put them apart."""
+    shown = list(dict.fromkeys(reasons))[:MAX_REASONS]
+    return Event(
+        at=at,
+        type=EventType.MESSAGES_REJECTED,
+        actor=f"bridge {bridge}",
+        data={"bridge": bridge, "source": source, "messages": len(reasons), "reasons": shown},
+    )
+
+
 def adopted(profile: Profile, directory: str, engine: int | None, actor: str, at: datetime) -> Event:
     """A person said that the used profile in this directory is this one, as it is."""
     return Event(
@@ -128,6 +147,31 @@ def adopted(profile: Profile, directory: str, engine: int | None, actor: str, at
         profile_id=profile.profile_id,
         actor=actor,
         data={"directory": directory, "engine": engine},
+    )
+
+
+def imported(profile: Profile, source: str, engine: int | None, token: int, actor: str, at: datetime) -> Event:
+    """A person makes what is in the source this profile's session."""
+    return Event(
+        at=at,
+        type=EventType.PROFILE_IMPORTED,
+        account_id=profile.account_id,
+        profile_id=profile.profile_id,
+        actor=actor,
+        data={"source": source, "engine": engine, "token": token},
+    )
+
+
+def exported(lease: Lease, target: str, actor: str, at: datetime) -> Event:
+    """A person took a copy of the profile's session away: whoever has it is logged in."""
+    return Event(
+        at=at,
+        type=EventType.PROFILE_EXPORTED,
+        account_id=lease.account_id,
+        profile_id=lease.profile_id,
+        run_id=lease.run_id,
+        actor=actor,
+        data={"target": target, "token": lease.token},
     )
 
 

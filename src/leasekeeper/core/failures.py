@@ -116,6 +116,8 @@ _ROWS: Final = (
 
 FAILURES: Final[Mapping[str, Failure]] = {row.reason: row for row in _ROWS}
 
+# The stop reason of a run that was given back before it began, for no reason of the table.
+NOT_STARTED: Final = "NOT_STARTED"
 LOST: Final = frozenset({Reason.WORKER_LOST, Reason.LEASE_LOST})
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
 from leasekeeper.core.browsers import LAUNCHER, driver_fault
+from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.core.launchers import Launcher, missing_settings
 from leasekeeper.core.profiles import Profile
 from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
@@ -110,12 +111,13 @@ def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
 def check_fleet(
     current: Fleet, desired: Fleet, *, prune: bool, retired: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Raise InputError for every reference that would lead nowhere, and for a profile that changes hands.
+    """Raise InputError for every value that cannot be, every reference that would lead nowhere, and for a profile that
+    changes hands.
 
     `retired` are the accounts of profiles that were removed: declared again, they are still theirs.
     """
     final = merged(current, desired, prune=prune)
-    problems: list[Problem] = []
+    problems = _impossible(desired)
     for profile in final.profiles.values():
         where = f"profiles.{profile.profile_id}"
         if profile.account_id not in final.accounts:
@@ -142,6 +144,31 @@ def check_fleet(
     problems += _lost_schedules(final)
     if problems:
         raise InputError("the fleet does not hold together; nothing was applied", problems)
+
+
+def _impossible(fleet: Fleet) -> list[Problem]:
+    """Ids that are none, records under another one's id, and counts below 1. A file is refused for them when it is
+    read; a fleet need not come from a file."""
+    problems: list[Problem] = []
+    for kind, own_id, records in _by_kind(fleet):
+        for key, record in records.items():
+            if not is_id(key):
+                problems.append(Problem(kind, f"{key[:200]!r} is no id: {ID_RULE}"))
+            elif getattr(record, own_id) != key:
+                problems.append(Problem(f"{kind}.{key}.{own_id}", f"must be {key}"))
+    counts = {f"limits.{limit.pool}.max_leases": limit.max_leases for limit in fleet.limits.values()}
+    counts |= {f"profiles.{each.profile_id}.max_active_runs": each.max_active_runs for each in fleet.profiles.values()}
+    return problems + [Problem(where, "must be at least 1") for where, number in counts.items() if number < 1]
+
+
+def _by_kind(fleet: Fleet) -> Iterator[tuple[str, str, Mapping[str, Record]]]:
+    """Every kind of record of a fleet: its name there, the field of its id, the records."""
+    yield "accounts", "account_id", fleet.accounts
+    yield "profiles", "profile_id", fleet.profiles
+    yield "proxies", "proxy_id", fleet.proxies
+    yield "launchers", "launcher_id", fleet.launchers
+    yield "limits", "pool", fleet.limits
+    yield "schedules", "schedule_id", fleet.schedules
 
 
 def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:

@@ -9,10 +9,14 @@ from leasekeeper.core.ids import AccountId, ProfileId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileChoice:
-    """Any profile of a pool that has these labels. A profile's tier counts as its label `tier`."""
+    """Any profile of a pool that has these labels. A profile's tier counts as its label `tier`.
+
+    With `machine`, none whose directory is on another one.
+    """
 
     pool: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
+    machine: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class FreeProfile:
 class FreeProfiles:
     """Free profiles, the one that rested longest first. `after` continues the list; None: these were the last.
 
-    `counts`, if asked for: how many that match are held for each blocked reason; those under "" are not held.
+    `counts`, if asked for: how many that match are blocked for each reason; those under "" are not blocked.
     """
 
     items: tuple[FreeProfile, ...] = ()

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from leasekeeper.core.homes import is_away
 from leasekeeper.core.ids import RunId, Token, WorkerId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import Changes, LaneFacts, gate, key_of, moved
 from leasekeeper.core.leases import BY_PERSON, Lease, Mode, Purpose, Timing, lease_id_of, lock_delay_over_at
 from leasekeeper.core.profiles import INSPECTABLE, Cause, Lane, ProfileState, ReleasePolicy, stricter
-from leasekeeper.core.readiness import HOLD_OF_STATE, Block, Blocked, can_share, job_gate
+from leasekeeper.core.readiness import BLOCKED_BY_STATE, Block, Blocked, can_share, job_gate
 from leasekeeper.core.records import changer, evolve
 from leasekeeper.core.routing import is_taken
 
@@ -23,12 +24,12 @@ _started = changer(Job, "state", "attempt", "run_id", "detail", "version")
 class HeadVerdict(NamedTuple):
     """What becomes of the job at the head of a lane: exactly one of these is set.
 
-    `block`: it is not ready itself and leaves the lane. `hold`: the lane is not ready. `waits_on`: another lane holds
-    this key of their account. `key`: it is granted, under this key.
+    `block`: it is not ready itself and leaves the lane. `lane_blocked_by`: the lane is not ready. `waits_on`: another
+    lane has this key of their account. `key`: it is granted, under this key.
     """
 
     block: Block | None = None
-    hold: Blocked | None = None
+    lane_blocked_by: Blocked | None = None
     waits_on: str | None = None
     key: str | None = None
 
@@ -38,15 +39,22 @@ def judge_head(facts: LaneFacts, job: Job, held: Mapping[str, int]) -> HeadVerdi
     block = job_gate(job, facts.profile, facts.proxy, task_known=True)
     if block is not None:
         return HeadVerdict(block=block)
-    hold = gate(facts, shared=job.shared)
-    if hold is not None:
-        return HeadVerdict(hold=hold)
+    reason = gate(facts, shared=job.shared)
+    if reason is not None:
+        return HeadVerdict(lane_blocked_by=reason)
     key = key_of(facts, task=job.task, shared=job.shared)
     return HeadVerdict(waits_on=key) if is_taken(key, held) else HeadVerdict(key=key)
 
 
 def direct_gate(
-    facts: LaneFacts, *, shared: bool, purpose: Purpose, key: str, held: Mapping[str, int], resumed: bool = False
+    facts: LaneFacts,
+    *,
+    shared: bool,
+    purpose: Purpose,
+    key: str,
+    held: Mapping[str, int],
+    machine: str | None = None,
+    resumed: bool = False,
 ) -> Blocked | None:
     """What keeps somebody without a job out of the profile now; the pool's limit apart.
 
@@ -55,7 +63,7 @@ def direct_gate(
     """
     lane = facts.lane
     if purpose is Purpose.INSPECT and lane.state in INSPECTABLE:
-        closed = HOLD_OF_STATE[lane.state] if facts.open else None
+        closed = BLOCKED_BY_STATE[lane.state] if facts.open else None
     else:
         closed = gate(facts, shared=shared, even_paused=resumed or purpose in BY_PERSON)
     if closed is not None:
@@ -64,7 +72,7 @@ def direct_gate(
         return Blocked.PROFILE_LEASE
     if facts.live and lane.head_job_id and not can_share(facts.profile, shared=lane.head_shared):
         return Blocked.PROFILE_LEASE  # a job waits for these sharers to end: nobody joins them any more
-    return None
+    return Blocked.HOME if is_away(lane.home, machine) else None
 
 
 def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:
@@ -122,6 +130,7 @@ def lease_for_job(
     key: str,
     worker_id: WorkerId,
     incarnation: str,
+    machine: str | None,
     timing: Timing,
     now: datetime,
 ) -> Lease:
@@ -133,6 +142,7 @@ def lease_for_job(
         key=key,
         worker_id=worker_id,
         incarnation=incarnation,
+        machine=machine,
         pool=job.pool,
         mode=job.mode,
         purpose=Purpose.JOB,
@@ -151,6 +161,7 @@ def new_lease(
     key: str,
     worker_id: WorkerId,
     incarnation: str,
+    machine: str | None,
     pool: str,
     mode: Mode,
     purpose: Purpose,
@@ -172,6 +183,7 @@ def new_lease(
         run_id=run_id,
         worker_id=worker_id,
         incarnation=incarnation,
+        machine=machine,
         proxy_id=facts.profile.proxy_id,
         pool=pool,
         routing_key=key,

@@ -12,6 +12,7 @@ RunId = NewType("RunId", str)
 LeaseId = NewType("LeaseId", str)
 WorkerId = NewType("WorkerId", str)
 ReviewId = NewType("ReviewId", str)
+NoteId = NewType("NoteId", str)
 ScheduleId = NewType("ScheduleId", str)
 Token = NewType("Token", int)
 

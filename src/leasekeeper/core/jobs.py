@@ -86,10 +86,10 @@ class OnConflict(StrEnum):
     REVIEW = "review"
 
 
-def attempt_text(attempt: int, most: int) -> str:
+def attempt_text(attempt: int, limit: int) -> str:
     """'attempt 2 of 3'. Beyond that a person had the job tried again."""
-    beyond = f", {attempt - most} more than {most} because a person reopened the job"
-    return f"attempt {attempt} of {most}" if attempt <= most else f"attempt {attempt}{beyond}"
+    beyond = f", {attempt - limit} more than {limit} because a person reopened the job"
+    return f"attempt {attempt} of {limit}" if attempt <= limit else f"attempt {attempt}{beyond}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +145,7 @@ class JobSpec:
     conflict_delay_seconds: int = 300
     retry: Retry | None = None
     callback_url: str | None = None
+    traceparent: str | None = None
     created_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
@@ -184,6 +185,7 @@ class Job:
     conflict_delay_seconds: int = 300
     retry: Retry | None = None
     callback_url: str | None = None
+    traceparent: str | None = None
     created_at: datetime
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""

@@ -1,4 +1,4 @@
-"""A lane under decision: what holds it, which job is at its head, and what an ending makes of its profile.
+"""A lane under decision: what blocks it, which job is at its head, and what an ending makes of its profile.
 
 Pure. A store reads `LaneFacts` at one moment (under a lock, or at one revision), asks here, and writes the changes
 that it is given, in order: each function sees the lane as the changes before have left it.
@@ -30,7 +30,7 @@ Changes = Mapping[str, object]
 NOTHING: Final[Changes] = {}
 
 # What a person decides on: a lane has a new version when one of these changed. Jobs that come and go change none.
-DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict", "ban_status")
+DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict", "ban_status", "home")
 
 # Nothing waits for the end of a lease any more.
 NOWHERE: Final[Changes] = {"verdict": None, "verdict_reason": "", "drain": None, "drain_reason": ""}
@@ -80,6 +80,7 @@ class RetiredLane:
     clean: bool
     engine: int | None
     ban_status: BanStatus
+    home: str
     revision: int
 
 
@@ -118,24 +119,28 @@ def gate(facts: LaneFacts, *, shared: bool, even_paused: bool = False) -> Blocke
 
 
 def refreshed(facts: LaneFacts, now: datetime) -> Changes:
-    """What holds the lane, anew. A lane that becomes ready starts to wait now."""
+    """What blocks the lane, anew. A lane that becomes ready starts to wait now."""
     lane = facts.lane
-    held_by = gate(facts, shared=lane.head_shared)
-    waits_on = None if held_by is not None else lane.waits_on
-    hold = held_by or (Blocked.PROFILE_LEASE if waits_on else None)
-    if hold == lane.hold and waits_on == lane.waits_on:
+    reason = gate(facts, shared=lane.head_shared)
+    waits_on = None if reason is not None else lane.waits_on
+    blocked_by = reason or (Blocked.PROFILE_LEASE if waits_on else None)
+    if blocked_by == lane.blocked_by and waits_on == lane.waits_on:
         return NOTHING
-    return {"hold": hold, "waits_on": waits_on, "waiting_at": now if hold is None else lane.waiting_at}
+    return {
+        "blocked_by": blocked_by,
+        "waits_on": waits_on,
+        "waiting_at": now if blocked_by is None else lane.waiting_at,
+    }
 
 
 def parked(key: str) -> Changes:
     """The lane waits for an account's key that others hold."""
-    return {"hold": Blocked.PROFILE_LEASE, "waits_on": key}
+    return {"blocked_by": Blocked.PROFILE_LEASE, "waits_on": key}
 
 
 def unparked(lane: Lane) -> Changes:
     """Check again a lane that waits for an account's key. It keeps its place: it has waited all along."""
-    return NOTHING if lane.waits_on is None else {"waits_on": None, "hold": None}
+    return NOTHING if lane.waits_on is None else {"waits_on": None, "blocked_by": None}
 
 
 def offered(lane: Lane, job: Job, now: datetime) -> Changes:
@@ -243,6 +248,7 @@ def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lan
         engine=before.engine if before else None,
         tier=profile.tier,
         ban_status=before.ban_status if before else BanStatus.NONE,
+        home=before.home if before else "",
         state=before.state if before and again else ProfileState.AVAILABLE,
         state_reason=before.state_reason if before and again else "added to the fleet",
         clean=before.clean if before and again else True,

@@ -6,7 +6,10 @@ What a launcher's API looks like is in `browsers.launchers`; here is what is dec
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from leasekeeper.core.ids import LauncherId
 from leasekeeper.errors import nearest
@@ -24,6 +27,30 @@ VENDORS: Final[Mapping[str, str]] = {
 }
 # What each needs beside its address: a missing one would be found at the first start only.
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {"multilogin": ("folder", "api_token"), HTTP: ("url", "calls")}
+# Names that vendors give to the machine itself.
+_OWN_NAMES: Final = frozenset({"localhost", "local.adspower.net", "launcher.mlx.yt"})
+# What a keeper proves about a launcher, beside what it sees itself.
+LAUNCHER_CLAUSES: Final = ("launcher_stopped", "launcher_idle")
+# How soon, and how late, a launcher that did not answer is asked again.
+ASK_AGAIN_FIRST: Final = timedelta(seconds=2)
+ASK_AGAIN_LAST: Final = timedelta(minutes=5)
+
+
+class LauncherSaid(StrEnum):
+    """What a launcher said about a profile when it was asked after the run."""
+
+    NOT_ASKED = ""
+    SILENT = "silent"
+    IDLE = "idle"
+    RUNNING = "running"
+    CANNOT_SAY = "cannot_say"
+
+
+# Why a browser is not proven dead, going by what the launcher said.
+NOT_DEAD: Final = {
+    LauncherSaid.RUNNING: "its launcher says that the profile still runs",
+    LauncherSaid.CANNOT_SAY: "its launcher cannot say that the browser has ended",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +97,42 @@ def next_turn(
     """When this call may be made, and when the next one after it. `pause`: the API wants none before that."""
     turn = max(now + pause, next_at or now)
     return turn, turn if pause else turn + spacing
+
+
+def is_on_machine(launcher: Launcher) -> bool:
+    """Whether the launcher runs on the worker's own machine: another machine would reach another launcher."""
+    if launcher.url is None:
+        return True  # where the vendors' programs are by themselves
+    host = urlsplit(launcher.url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host in _OWN_NAMES or host.endswith(".localhost")
+
+
+def can_be_asked_from(launcher: Launcher, ran_on: str | None, machine: str | None) -> bool:
+    """Whether this machine reaches the launcher that a run on `ran_on` used."""
+    return not is_on_machine(launcher) or (machine is not None and machine == ran_on)
+
+
+def in_doubt(evidence: Mapping[str, object]) -> bool:
+    """Whether a run's keeper could not find out from the launcher that its browser has ended."""
+    keeper = evidence.get("keeper")
+    clauses = keeper.get("clauses") if isinstance(keeper, Mapping) else None
+    return isinstance(clauses, Mapping) and any(clauses.get(name) is False for name in LAUNCHER_CLAUSES)
+
+
+def must_answer_first(said: LauncherSaid, *, in_doubt: bool, early: bool) -> bool:
+    """Whether nothing may be decided on a lost run before its launcher said whether the browser still runs.
+
+    While it is `early` (lock-delay and TTL) in any case: a keeper may still be stopping it, and the machine that can
+    ask need not be the one that sweeps first.
+    """
+    if said in (LauncherSaid.IDLE, LauncherSaid.CANNOT_SAY):
+        return False
+    return early or said is LauncherSaid.SILENT or (in_doubt and said is LauncherSaid.NOT_ASKED)
+
+
+def ask_again_at(ended_at: datetime, now: datetime) -> datetime:
+    """When to ask a silent launcher again: after half the time that the run has been over, so later and later."""
+    return now + min(max((now - ended_at) / 2, ASK_AGAIN_FIRST), ASK_AGAIN_LAST)

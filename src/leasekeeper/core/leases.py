@@ -60,6 +60,7 @@ class Purpose(StrEnum):
     MANUAL = "manual"
     API = "api"
     INSPECT = "inspect"
+    SESSION = "session"
 
 
 BY_PERSON: Final = frozenset({Purpose.MANUAL, Purpose.INSPECT})
@@ -111,6 +112,7 @@ class Lease:
 
     `open_section` is the mutating section that it is in, since `section_at`; `left_section` the last one that it left
     since its last safe step. One that was declared idempotent is not remembered when it is left.
+    `machine` is where the holder works, if it said so.
     """
 
     lease_id: LeaseId
@@ -145,6 +147,7 @@ class Lease:
     task: str | None = None
     unresolved: bool = False
     ended_at: datetime | None = None
+    machine: str | None = None
 
     @property
     def shared(self) -> bool:
@@ -258,6 +261,7 @@ class RunRecord:
     timings: Mapping[str, float] = field(default_factory=dict)
     acquired_at: datetime
     ended_at: datetime | None = None
+    machine: str | None = None
 
 
 def is_live(lease: Lease, now: datetime) -> bool:

@@ -163,5 +163,9 @@ def holder_of(job: Job, facts: LaneFacts, key_holders: Mapping[str, Lease]) -> L
     if taken and gate(others, shared=job.shared, even_paused=True) is not None:
         return others.open[0]
     key = key_of(facts, task=job.task, shared=job.shared)
-    holder = key_holders.get(key) if is_account_key(key) else None
+    if not is_account_key(key):
+        return None
+    # A profile that several may use at once can have the account's key itself.
+    here = next((lease for lease in others.open if lease.ended_at is None and lease.routing_key == key), None)
+    holder = here or key_holders.get(key)
     return None if holder is None or holder.job_id == job.job_id else holder

@@ -140,12 +140,12 @@ class Profile:
 class Lane:
     """The running side of one profile: its state, its last token, and the head of its queue.
 
-    `hold` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
+    `blocked_by` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
     `verdict` is where the profile goes when the last of several sharers ends; `drain` is where a person sends it when
     its last lease ends (None: nowhere), with `drain_reason`. While a person looks inside a profile that is out of
     rotation, `drain` is the state that it was in. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
-    set. `tier` is the profile's own, for lists.
+    set. `tier` is the profile's own, for lists. `home` is the machine that has its newest directory (see `core.homes`).
     """
 
     profile_id: ProfileId
@@ -169,8 +169,9 @@ class Lane:
     head_priority: int = 0
     head_shared: bool = False
     waiting_at: datetime
-    hold: str | None = None
+    blocked_by: str | None = None
     waits_on: str | None = None
+    home: str = ""
     revision: int = 0
 
 

@@ -1,6 +1,6 @@
 """The health of a proxy: what somebody found out about it, and what follows.
 
-A proxy that cannot be reached, or exits elsewhere than declared, is no failure of the jobs behind it: it holds the
+A proxy that cannot be reached, or exits elsewhere than declared, is no failure of the jobs behind it: it blocks the
 lanes of its profiles, is asked again with backoff, and frees them when it answers as it should.
 """
 

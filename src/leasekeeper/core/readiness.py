@@ -27,6 +27,7 @@ class Blocked(StrEnum):
     CAPACITY = "blocked_by_capacity"
     APPROVAL = "blocked_by_approval"
     NO_WORKER = "blocked_by_no_worker"
+    HOME = "blocked_by_home"
     DUPLICATE = "blocked_by_duplicate_idempotency_key"
 
 
@@ -45,36 +46,41 @@ class Block:
 class WaitFacts:
     """What keeps a queued job waiting that nothing of its own blocks; in `waits_as`, None means either way.
 
-    `hold` is its lane's reason. `paused`: a person paused its pool, or everything. `full`: its pool has no room.
-    `unserved`: no live worker can run it.
+    `lane_blocked_by` is its lane's reason. `paused`: a person paused its pool, or everything. `full`: its pool has no
+    room. `unserved`: no live worker can run it. `away`: none on the machine that has its profile's directory can.
     """
 
-    hold: str | None = None
+    lane_blocked_by: str | None = None
     paused: bool | None = False
     full: bool | None = False
     unserved: bool | None = False
+    away: bool | None = False
 
 
 def shown_reason(facts: WaitFacts) -> str | None:
-    """Why a queued job is shown as blocked: lane, then pause, pool, workers. None: it may run now."""
-    if facts.hold is not None:
-        return facts.hold
+    """Why a queued job is shown as blocked: lane, then pause, pool, workers, home. None: it may run now."""
+    if facts.lane_blocked_by is not None:
+        return facts.lane_blocked_by
     if facts.paused:
         return Blocked.PAUSE
     if facts.full:
         return Blocked.CAPACITY
-    return Blocked.NO_WORKER if facts.unserved else None
+    if facts.unserved:
+        return Blocked.NO_WORKER
+    return Blocked.HOME if facts.away else None
 
 
 def waits_as(reason: str) -> WaitFacts:
     """The facts for which `shown_reason` gives this reason: for a store that has to find such jobs."""
     if reason == Blocked.PAUSE:
-        return WaitFacts(paused=True, full=None, unserved=None)
+        return WaitFacts(paused=True, full=None, unserved=None, away=None)
     if reason == Blocked.CAPACITY:
-        return WaitFacts(full=True, unserved=None)
+        return WaitFacts(full=True, unserved=None, away=None)
     if reason == Blocked.NO_WORKER:
-        return WaitFacts(full=False, unserved=True)
-    return WaitFacts(hold=reason, paused=None, full=None, unserved=None)
+        return WaitFacts(unserved=True, away=None)
+    if reason == Blocked.HOME:
+        return WaitFacts(away=True)
+    return WaitFacts(lane_blocked_by=reason, paused=None, full=None, unserved=None, away=None)
 
 
 def job_gate(job: Job, profile: Profile, proxy: Proxy | None, task_known: bool) -> Block | None:
@@ -114,7 +120,7 @@ def can_share(profile: Profile, *, shared: bool) -> bool:
 
 
 # What a profile's state alone keeps out: a leased one may be shared.
-HOLD_OF_STATE: Final[Mapping[ProfileState, Blocked | None]] = {
+BLOCKED_BY_STATE: Final[Mapping[ProfileState, Blocked | None]] = {
     ProfileState.AVAILABLE: None,
     ProfileState.LEASED: Blocked.PROFILE_LEASE,
     ProfileState.STALE: Blocked.PROFILE_STATE,
@@ -124,7 +130,7 @@ HOLD_OF_STATE: Final[Mapping[ProfileState, Blocked | None]] = {
 }
 
 
-_HOLD_OF_TROUBLE: Final[Mapping[ProxyTrouble, Blocked]] = {
+_BLOCKED_BY_TROUBLE: Final[Mapping[ProxyTrouble, Blocked]] = {
     ProxyTrouble.MISMATCH: Blocked.PROXY_MISMATCH,
     ProxyTrouble.UNREACHABLE: Blocked.PROXY_UNREACHABLE,
 }
@@ -141,16 +147,16 @@ def lane_gate(
     head_shared: bool,
     ending: bool,
 ) -> Blocked | None:
-    """What holds a whole lane. `ending`: a verdict, a drain or an unresolved ending waits for the sharers.
+    """What blocks a whole lane. `ending`: a verdict, a drain or an unresolved ending waits for the sharers.
 
-    What is wrong with the proxy comes last: it holds only what could run otherwise.
+    What is wrong with the proxy comes last: it blocks only what could run otherwise.
     """
     if paused:
         return Blocked.ACCOUNT_PAUSE
-    hold = HOLD_OF_STATE[state]
-    if hold is not None and hold is not Blocked.PROFILE_LEASE:
-        return hold
+    reason = BLOCKED_BY_STATE[state]
+    if reason is not None and reason is not Blocked.PROFILE_LEASE:
+        return reason
     free = live < profile.max_active_runs and live_exclusive == 0 and not ending
-    if hold is not None and not (free and can_share(profile, shared=head_shared)):
-        return hold
-    return _HOLD_OF_TROUBLE[proxy.trouble] if proxy is not None and proxy.trouble is not None else None
+    if reason is not None and not (free and can_share(profile, shared=head_shared)):
+        return reason
+    return _BLOCKED_BY_TROUBLE[proxy.trouble] if proxy is not None and proxy.trouble is not None else None

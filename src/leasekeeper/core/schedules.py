@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from leasekeeper.core.free_profiles import has_labels
 from leasekeeper.core.ids import AccountId, ProfileId, ScheduleId
 from leasekeeper.core.jobs import FINAL, JobSpec, JobState
 
-# The most missed times that `catch_up: all` makes up for; older ones are left out.
+# How many missed times `catch_up: all` makes up for; older ones are left out.
 MAX_CAUGHT_UP: Final = 1_000
 
 SCHEDULE_LABEL: Final = "schedule"
@@ -39,16 +40,19 @@ class CatchUp(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which profiles: one by id, or all that have this account, this pool and these labels."""
+    """Which profiles: one by id, or all that have this account, this pool and these labels.
+
+    A profile's tier counts as its label `tier`.
+    """
 
     profile_id: ProfileId | None = None
     account_id: AccountId | None = None
     pool: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether a profile with these labels is meant. Its account and pool are not checked."""
-        return self.labels.items() <= labels.items()
+    def has(self, labels: Mapping[str, str], tier: str | None) -> bool:
+        """Whether a profile with these labels and this tier is meant. Its account and pool are not checked."""
+        return has_labels(labels, tier, self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

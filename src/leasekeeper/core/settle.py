@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from leasekeeper.core.failures import BelongsTo, Failure, ProfileRule, Reason, RetryRule, failure
+from leasekeeper.core.failures import NOT_STARTED, BelongsTo, Failure, ProfileRule, Reason, RetryRule, failure
 from leasekeeper.core.jobs import FINAL, Backoff, Job, JobState, attempt_text
+from leasekeeper.core.launchers import NOT_DEAD, LauncherSaid, must_answer_first
 from leasekeeper.core.leases import (
     Lease,
     LeaseRef,
@@ -31,7 +32,7 @@ _ended = changer(
 )
 
 # What is wrong with a profile is wrong whether or not the run had started.
-_HOLDS_UNSTARTED = {
+_BLOCKS_UNSTARTED = {
     ProfileRule.REVIEW_REQUIRED: (ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON),
     ProfileRule.QUARANTINED: (ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER),
 }
@@ -144,6 +145,7 @@ class LostFacts:
 
     A report is kept with the run's evidence as soon as it is known (`kept`), and read from there by whoever decides
     (`recalled`): the machine that has the report need not be the one whose sweeper comes first.
+    `launcher` is what a profile's launcher said when it was asked after the run; `problem` why it said nothing.
     """
 
     final_url: str | None = None
@@ -151,6 +153,8 @@ class LostFacts:
     proxy_changed: bool = False
     reported_by: str = ""
     evidence: Mapping[str, object] = field(default_factory=dict)
+    launcher: LauncherSaid = LauncherSaid.NOT_ASKED
+    problem: str = ""
 
     def kept(self) -> Mapping[str, object]:
         said = {"by": self.reported_by, "browser_dead": self.browser_dead, "proxy_changed": self.proxy_changed}
@@ -246,16 +250,16 @@ def _given_back(
 ) -> Settlement:
     row = failure(ending.reason, ending.registered) if ending.reason is not None else None
     profile = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted")
-    if row is not None and row.profile in _HOLDS_UNSTARTED:
+    if row is not None and row.profile in _BLOCKS_UNSTARTED:
         said = ending.message or f"{row.reason} before the run started"
-        state, cause = _HOLDS_UNSTARTED[row.profile]
+        state, cause = _BLOCKS_UNSTARTED[row.profile]
         profile = ProfileVerdict(state=state, cause=cause, reason=said)
     elif ending.facts.failing_clause:
         # The task had not begun, but a browser had, and nobody proved that it closed.
         profile = _profile_verdict(lease, None, ending.facts, now)
     return Settlement(
         result=RunResult.BLOCKED,
-        stop_reason=row.reason if row else "NOT_STARTED",
+        stop_reason=row.reason if row else NOT_STARTED,
         belongs_to=row.belongs_to if row else BelongsTo.WORKER,
         job=_returned(job, ending, now + _delay_of_return(job, jitter, backoff)) if job else None,
         profile=profile,
@@ -385,6 +389,8 @@ def resolve(
     backoff: Backoff,
     proxy_id: str | None,
     lenient: bool = False,
+    launched: bool = False,
+    in_doubt: bool = False,
 ) -> Settlement | None:
     """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
 
@@ -392,7 +398,12 @@ def resolve(
 
     `lenient` while expiry pauses: the clock jumped, so that it cannot tell whether the lock-delay has passed.
     A job whose run already reported its own ending (the close was not proven) is not touched again.
+
+    `launched`: the browser is a launcher's. As long as that did not answer (`in_doubt`) nothing is decided.
     """
+    early = now < lock_delay_over_at(lease) + timedelta(milliseconds=lease.ttl_ms)
+    if launched and not facts.browser_dead and must_answer_first(facts.launcher, in_doubt=in_doubt, early=early):
+        return None
     profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient)
     if profile is None:
         return None
@@ -409,6 +420,12 @@ def resolve(
         job=verdict,
         profile=profile,
     )
+
+
+def silent_reason(lease: Lease, launcher_id: str, problem: str) -> str:
+    """Why a profile stays stale whose launcher does not answer."""
+    silent = f"launcher {launcher_id} does not say whether it still runs ({problem}); it is asked again until it does"
+    return f"{_unexplained(lease)}; {silent}"
 
 
 def _unexplained(lease: Lease) -> str:
@@ -456,13 +473,13 @@ def _resolution(
 def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id: str | None) -> ProfileVerdict | None:
     doubts = [
         sentence
-        for holds, sentence in (
+        for proven, sentence in (
             (lease.last_safe_step is not None, "no safe step is known"),
             (facts.final_url is not None, "the final URL is unknown"),
-            (facts.browser_dead, "the browser is not proven dead"),
+            (facts.browser_dead, NOT_DEAD.get(facts.launcher, "the browser is not proven dead")),
             (lease.proxy_id == proxy_id, f"its proxy was {lease.proxy_id or 'none'} and is {proxy_id or 'none'} now"),
         )
-        if not holds
+        if not proven
     ]
     if now < lock_delay_over_at(lease):
         return None

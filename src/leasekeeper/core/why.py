@@ -73,6 +73,7 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
         pauses=facts.pauses if job.state in _WAITS_FOR_WORKER else (),
         pool=PoolUse(pool=job.pool, leases=facts.pool_leases, max_leases=limit.max_leases) if limit else None,
         webhooks=tuple(_webhook(delivery) for delivery in facts.webhooks),
+        notes=facts.notes,
         next=(*steps, *_webhook_steps(facts)),
         evidence=_evidence(facts),
         possible=(
@@ -95,6 +96,7 @@ def _explain_profile(facts: WhyFacts) -> Why:
         pauses=facts.pauses,
         last_run=_last_run(facts.last_run),
         proxy=_proxy(facts),
+        notes=facts.notes,
         next=tuple(steps),
         evidence=_evidence(facts),
         possible=(*actions, *_profile_actions(facts)),
@@ -294,6 +296,7 @@ def _profile_view(facts: WhyFacts) -> ProfileView:
         account_ban_status=facts.account.ban_status,
         paused=facts.account.paused,
         pause_note=facts.account.pause_note if facts.account.paused else "",
+        home=facts.lane.home,
     )
 
 
@@ -305,6 +308,8 @@ def _holders(facts: WhyFacts) -> tuple[Holder, ...]:
             run_id=lease.run_id,
             profile_id=lease.profile_id,
             purpose=lease.purpose,
+            job_id=lease.job_id,
+            task=lease.task,
             token=lease.token,
             status=lease.status,
             acquired_at=lease.acquired_at,

@@ -9,6 +9,7 @@ from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import DeliveryState
 from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
 from leasekeeper.core.leases import LeaseStatus, Purpose, RunResult
+from leasekeeper.core.notes import Note
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Blocked
@@ -103,6 +104,7 @@ class ProfileView:
     paused: bool
     pause_note: str
     account_ban_status: BanStatus
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,8 @@ class Holder:
     run_id: RunId
     profile_id: ProfileId
     purpose: Purpose
+    job_id: JobId | None
+    task: str | None
     token: Token
     status: LeaseStatus
     acquired_at: datetime
@@ -188,7 +192,7 @@ class Why:
     """The answer about one job (`job` is set) or one profile, as it was at `now`.
 
     `state` is the job's or the profile's; `reason` is why a job is blocked. `evidence`: the runs to read before
-    deciding.
+    deciding. `notes`: the newest on the profile and on its account.
     """
 
     now: datetime
@@ -205,6 +209,7 @@ class Why:
     proxy: ProxyView | None = None
     pool: PoolUse | None = None
     webhooks: tuple[Webhook, ...] = ()
+    notes: tuple[Note, ...] = ()
     next: tuple[Step, ...]
     evidence: tuple[RunId, ...] = ()
     possible: tuple[Possible, ...] = ()

@@ -8,6 +8,7 @@ from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.notes import Note
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.workers import Worker
@@ -38,4 +39,5 @@ class WhyFacts:
     job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's
     webhooks: tuple[Delivery, ...] = ()  # the newest that are owed to the job's callback_url
     webhooks_tried_at: datetime | None = None  # when any that is pending was tried last
+    notes: tuple[Note, ...] = ()  # on the profile and on its account, the newest first
     next_job: Job | None = None  # of the profile, as people see it: the head of its queue, else one that is blocked

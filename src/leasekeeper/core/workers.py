@@ -10,7 +10,8 @@ from leasekeeper.core.ids import WorkerId
 class Worker:
     """A process that takes jobs. `worker_id` is a name people read; `incarnation` is who it is.
 
-    `engine` is the major version of its browser, `version` that of its Leasekeeper.
+    `engine` is the major version of its browser, `version` that of its Leasekeeper, `machine` the name that its data
+    directory keeps (see `core.homes`).
     `unwell_reason`: why its machine cannot run any job now (see `core.machine`); it claims none meanwhile.
     `silent_since`: when a sweep noticed that it no longer reports, though it did not say that it stops.
     """
@@ -28,6 +29,7 @@ class Worker:
     unwell_reason: str | None = None
     unwell_since: datetime | None = None
     silent_since: datetime | None = None
+    machine: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class WorkerReport:
     version: str | None = None
     stopping: bool = False
     unwell_reason: str | None = None
+    machine: str | None = None
 
 
 def reports(worker: Worker, now: datetime, ttl: timedelta) -> bool:

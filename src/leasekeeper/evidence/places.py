@@ -24,7 +24,7 @@ def open_place(config: BrowserConfig, redactor: Redactor | None = None) -> Evide
 
         if redactor is not None:
             redactor.add(config.token)
-        return ServerEvidence(config.server, config.token)
+        return ServerEvidence(config.server, config.token, config.server_ca)
     if not text:
         return None
     if text.startswith("s3://"):

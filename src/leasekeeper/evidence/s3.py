@@ -207,7 +207,7 @@ def _connect(bucket: Bucket) -> "S3Store":
     except ImportError as error:
         raise InputError(
             "evidence in a bucket needs obstore: install leasekeeper with the extra s3",
-            [Problem("evidence", "pip install 'leasekeeper[s3]'")],
+            [Problem("evidence", "install the extra leasekeeper[s3]")],
         ) from error
     config: S3Config = {"checksum_algorithm": "SHA256"}
     if bucket.endpoint is not None:

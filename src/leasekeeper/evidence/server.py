@@ -16,6 +16,7 @@ from leasekeeper.core.leases import LeaseRef
 from leasekeeper.errors import EvidenceRefused, EvidenceUnavailable, LeasekeeperError, LeaseLost, NotFound, StoreError
 from leasekeeper.evidence.places import SERVER
 from leasekeeper.evidence_port import Stored, key_parts
+from leasekeeper.server_trust import authorization, trusted
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wire import error_from_json
 
@@ -30,9 +31,10 @@ class ServerEvidence:
     location = LOCATION
     prunes = False
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, ca: str = "") -> None:
         self._url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self._verify = trusted(self._url, ca)
+        self._headers = authorization(token)
 
     async def check(self) -> None:
         async with self._client() as client:
@@ -77,7 +79,7 @@ class ServerEvidence:
         return EvidenceRefused("the server lists and deletes its evidence itself", location=LOCATION, name=name)
 
     def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(headers=self._headers, timeout=REQUEST_SECONDS)
+        return httpx2.AsyncClient(headers=self._headers, timeout=REQUEST_SECONDS, verify=self._verify)
 
     async def _ask(self, asking: Awaitable[httpx2.Response], key: str) -> httpx2.Response:
         try:

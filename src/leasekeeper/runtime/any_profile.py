@@ -23,6 +23,7 @@ async def acquire_any(store: Store, lost_leases: LostLeases, choice: ProfileChoi
 
     If none is free, leases that are over are ended and resolved first, as for a single profile.
     """
+    choice = replace(choice, machine=request.machine)
     grant = await _first_free(store, choice, request)
     if grant is None and await lost_leases.resolve_all():
         grant = await _first_free(store, choice, request)
@@ -45,7 +46,7 @@ async def _first_free(store: Store, choice: ProfileChoice, request: LeaseRequest
             except ProfileBusy as busy:
                 if busy.reason == Blocked.CAPACITY:
                     return None  # the pool is full: nobody gets another one of it
-                if busy.state == ProfileState.AVAILABLE:
+                if busy.state == ProfileState.AVAILABLE and busy.reason != Blocked.HOME:
                     taken.add(each.account_id)  # its account's key is held: that goes for all its profiles
         after = free.after
         if after is None:

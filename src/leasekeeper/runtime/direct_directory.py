@@ -4,13 +4,14 @@ The program opens its own browser, so nobody stops that one for it. But no worke
 not get in at all, and what the program did under its lease does not count as manual use.
 """
 
+import asyncio
 import fcntl
 import os
 import time
 from pathlib import Path
 
 from leasekeeper.browsers.keeper.directory import forget_tabs, other_user_of, take_directory
-from leasekeeper.browsers.keeper.orders import Refused
+from leasekeeper.browsers.keeper.orders import STALE_TOKEN, Refused
 from leasekeeper.browsers.keeper.proof import read_exit_type
 from leasekeeper.browsers.keeper.seal import fingerprint, keep_seal, seal_directory
 from leasekeeper.browsers.profile_directory import (
@@ -26,6 +27,7 @@ from leasekeeper.core.leases import Mode
 from leasekeeper.errors import Fail
 from leasekeeper.ports import Grant
 from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.threads import run_in_thread
 
 # Which browser the program opens is not known.
 ANY_ENGINE = 1_000_000
@@ -49,7 +51,7 @@ class DirectDirectory:
         try:
             self._lock, self._token_before = take_directory(str(self.path), lease.token, lease.lease_id, lease.run_id)
         except Refused as refused:
-            reason = Reason.PROFILE_IN_USE_ELSEWHERE if refused.reason == "STALE_TOKEN" else refused.reason
+            reason = Reason.PROFILE_IN_USE_ELSEWHERE if refused.reason == STALE_TOKEN else refused.reason
             raise Fail(reason, refused.message) from refused
         self._before = fingerprint(str(self.path))
 
@@ -93,3 +95,19 @@ class DirectDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
             os.close(self._lock)
             self._lock = None
+
+
+async def take_in_thread(grant: Grant, data_dir: Path, engine: int | None) -> DirectDirectory:
+    """The directory. If the caller is cancelled while it is being taken, that takes a moment more, and it is let go."""
+    taking = asyncio.ensure_future(run_in_thread(DirectDirectory, grant, data_dir, engine or ANY_ENGINE))
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        taking.add_done_callback(_unwanted)
+        await asyncio.wait({taking})
+        raise
+
+
+def _unwanted(taking: "asyncio.Future[DirectDirectory]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().release()

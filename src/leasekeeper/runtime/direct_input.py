@@ -1,8 +1,10 @@
-"""What a program says of a lease without a job, read: durations, which profile it wants, and what its ending frees."""
+"""What a program says of a lease without a job, or in a note, read: durations, which profile it wants, what its
+ending frees, what the note is on."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 
+from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.failures import ProfileRule, handed_in
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.errors import InputError, Problem
@@ -31,3 +33,11 @@ def frees_profile(reason: str | None) -> bool:
     """Whether a run that ends for this reason may leave its profile to the next one."""
     rule = ProfileRule.AVAILABLE if reason is None else handed_in(reason, {}).profile
     return rule not in (ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)
+
+
+def note_of(text: str, profile: str | None, account: str | None, actor: str) -> Decision:
+    """The note on one profile or one account, as the store takes it. Raises InputError unless one is named."""
+    if (profile is None) == (account is None):
+        raise InputError("no note was written", [Problem("profile", "name one profile, or one account")])
+    target = Target.ACCOUNT if profile is None else Target.PROFILE
+    return Decision(target=target, id=profile or account or "", action=Action.NOTE, note=text, actor=actor)

@@ -14,7 +14,8 @@ from typing import Any, Final
 from leasekeeper import config as settings
 from leasekeeper.browsers.finding import ADVICE, BrowserNotFound, Found, find_browser
 from leasekeeper.config import Config
-from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Verdict, count, fail, ok, skip, warn
+from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Step, Verdict, count, fail, ok, skip, warn
+from leasekeeper.core.doctor.launcher_checks import judge_launchers
 from leasekeeper.core.doctor.machine_checks import (
     DisplayFacts,
     Place,
@@ -42,6 +43,7 @@ from leasekeeper.errors import EvidenceUnavailable, InputError, LeasekeeperError
 from leasekeeper.evidence.places import open_place
 from leasekeeper.ports import Store, StoreInfo
 from leasekeeper.runtime import fleet_facts, machine_facts
+from leasekeeper.runtime.launcher_facts import launcher_facts
 from leasekeeper.runtime.trial_browser import Trial, try_browser
 from leasekeeper.stores import inspect, open_store, split
 from leasekeeper.stores.sqlite.schema import exists
@@ -83,9 +85,9 @@ class Installation:
         try:
             kind, place = split(self.config.store)
             if kind == "sqlite" and not exists(Path(place)):
-                todo = "Make it: 'leasekeeper apply FLEET_FILE' or 'leasekeeper up TASKS'."
-                return warn(f"there is no store at {place} yet", todo, kind=kind, location=place)
-            self._info = info = await inspect(self.config.store, token=self.config.token)
+                found, todo = f"there is no store at {place} yet", "Make it by applying a fleet."
+                return warn(found, todo, Step.APPLY_FLEET, kind=kind, location=place)
+            self._info = info = await inspect(self.config.store, token=self.config.token, ca=self.config.store_ca)
             if info.schema == info.newest_schema:
                 token = {"token": self.config.token} if kind == "http" else {}
                 self._store = await self.opening(self.config.store, policy=self.config.policy, **token)
@@ -176,6 +178,10 @@ async def _webhooks(site: Installation) -> Verdict:
     return judge_webhooks(await fleet_facts.webhook_facts(await site.store(), site.config))
 
 
+async def _launchers(site: Installation) -> Verdict:
+    return judge_launchers(await launcher_facts(await site.store()))
+
+
 async def _data_dir(site: Installation) -> Verdict:
     return judge_data_dir(machine_facts.folder_facts(site.data_dir))
 
@@ -257,6 +263,7 @@ EXAMINERS: Final[Mapping[str, _Examine]] = {
     "sweeper": _sweeper,
     "workers": _workers,
     "webhooks": _webhooks,
+    "launchers": _launchers,
     "data_dir": _data_dir,
     "file_system": _file_system,
     "disk_space": _disk_space,
@@ -285,7 +292,7 @@ async def examine(
     try:
         site = Installation(load(), with_browser=with_browser)
     except InputError as error:
-        wrong = fail(error.message, "Correct it; 'leasekeeper settings' lists those there are.")
+        wrong = fail(error.message, "Correct it.", Step.LIST_SETTINGS)
         unread = skip("the settings cannot be read")
         return [Finding(check=check, verdict=wrong if check.id == "settings" else unread) for check in wanted]
     return await examine_site(site, wanted, progress)

@@ -1,6 +1,7 @@
 """How a run came to its end, decided from what the worker saw. Pure: the runner observes, this module decides."""
 
 import json
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from leasekeeper.errors import Fail, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 
 MAX_RESULT = 1_000_000
+MAX_TRACEBACK = 8_000
 _STRICTNESS = {ProfileRule.REVIEW_REQUIRED: 1, ProfileRule.STALE: 2, ProfileRule.QUARANTINED: 3}
 
 
@@ -58,6 +60,15 @@ def outcome_of_error(error: BaseException, task: Task, *, facts: Facts, redact: 
         message=f"{type(error).__name__}: {summary(safe_str(error), redact)}",
         retry=reason == Reason.TASK_ERROR and task.retries(error),
     )
+
+
+def traceback_of(error: BaseException, redact: Callable[[str], str]) -> str:
+    """Where the task failed, without secrets. Of a long one the middle is left out: it ends with what was raised."""
+    text = redact("".join(traceback.format_exception(error))).rstrip()
+    if len(text) <= MAX_TRACEBACK:
+        return text
+    beginning = text[: MAX_TRACEBACK // 4].rpartition("\n")[0]
+    return f"{beginning}\n  …\n{text[len(beginning) - MAX_TRACEBACK :].partition(chr(10))[2]}"
 
 
 def outcome_of_result(result: object) -> Outcome:

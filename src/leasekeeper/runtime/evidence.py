@@ -170,6 +170,7 @@ def report_summary(report: BrowserReport) -> dict[str, object]:
         "exit_code": report.exit_code,
         "signal": report.signal,
         "failing_clause": report.proof.failing_clause,
+        "clauses": dict(report.proof.clauses),
         "commands": [
             {"at": round(command.at, 3), "method": command.method, "url": command.url}
             for command in report.commands[-MAX_COMMANDS:]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from leasekeeper.core.leases import DEAD_BY, Lease, LeaseStatus, Refusal, Timing
+from leasekeeper.core.notes import NoteAbout, shortened
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, LeaseExpired, LeaseLost, StoreError, StoreUnavailable
 from leasekeeper.ports import MAX_IN_BATCH, Renewal, Settled, Store
@@ -35,7 +36,7 @@ def dead_by(deadline: float, timing: Timing) -> float:
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class KeptLease:
     """One lease that is being renewed. `lost` is the reason once the lease is lost, else None."""
 
     lease: Lease
@@ -143,43 +144,48 @@ class Hold:
             self.on_lost(self.lost)
 
 
-async def settle_held(store: Store, ending: Ending, hold: Hold) -> Settled:
+async def settle_kept(store: Store, ending: Ending, kept: KeptLease) -> Settled:
     """Settle the run. Retries until the deadline while the store is unavailable or its clock has jumped (see
-    `Hold.retry_until_deadline`); renewal resumes between attempts."""
-    what = f"run {hold.lease.run_id}: not settled yet"
+    `KeptLease.retry_until_deadline`); renewal resumes between attempts."""
+    what = f"run {kept.lease.run_id}: not settled yet"
     while True:
-        await hold.pause_renewal()
+        await kept.pause_renewal()
         try:
             (settled,) = await store.settle([ending])
-            hold.trouble.over(what)
+            kept.trouble.over(what)
             if settled.refused is not Refusal.OVERDUE:
                 return settled
         except StoreError as error:
-            hold.trouble.again(what, error)
+            kept.trouble.again(what, error)
         except BaseException:
-            hold.resume_renewal()
+            kept.resume_renewal()
             raise
-        hold.resume_renewal()
-        hold.check()
-        await asyncio.sleep(hold.again_seconds)
+        kept.resume_renewal()
+        kept.check()
+        await asyncio.sleep(kept.again_seconds)
 
 
-async def checkpoint_held(store: Store, hold: Hold, step: str, url: str | None) -> None:
+async def checkpoint_kept(store: Store, kept: KeptLease, step: str, url: str | None) -> None:
     """Record a safe step; retries until the deadline."""
-    await hold.retry_until_deadline(lambda: store.checkpoint(hold.lease.ref, step, url=url), _never)
+    await kept.retry_until_deadline(lambda: store.checkpoint(kept.lease.ref, step, url=url), _never)
 
 
-async def enter_held(store: Store, hold: Hold, name: str, *, idempotent: bool = False) -> None:
+async def note_kept(store: Store, kept: KeptLease, text: str, about: NoteAbout) -> None:
+    """Write a note; retries until the deadline, and is kept once."""
+    await kept.retry_until_deadline(lambda: store.write_note(kept.lease.ref, shortened(text), about=about), _never)
+
+
+async def enter_kept(store: Store, kept: KeptLease, name: str, *, idempotent: bool = False) -> None:
     """Enter a mutating section; retries until the deadline."""
-    await hold.retry_until_deadline(
-        lambda: store.enter_section(hold.lease.ref, name, idempotent=idempotent), lambda: _section_is(store, hold, name)
+    await kept.retry_until_deadline(
+        lambda: store.enter_section(kept.lease.ref, name, idempotent=idempotent), lambda: _section_is(store, kept, name)
     )
 
 
-async def leave_held(store: Store, hold: Hold, name: str) -> None:
+async def leave_kept(store: Store, kept: KeptLease, name: str) -> None:
     """Leave a mutating section; retries until the deadline."""
-    await hold.retry_until_deadline(
-        lambda: store.leave_section(hold.lease.ref, name), lambda: _section_is(store, hold, None)
+    await kept.retry_until_deadline(
+        lambda: store.leave_section(kept.lease.ref, name), lambda: _section_is(store, kept, None)
     )
 
 
@@ -187,8 +193,8 @@ async def _never() -> bool:
     return False
 
 
-async def _section_is(store: Store, hold: Hold, section: str | None) -> bool:
-    return (await store.get(Lease, hold.lease.lease_id)).open_section == section
+async def _section_is(store: Store, kept: KeptLease, section: str | None) -> bool:
+    return (await store.get(Lease, kept.lease.lease_id)).open_section == section
 
 
 class Heartbeat:
@@ -197,7 +203,7 @@ class Heartbeat:
     def __init__(self, open_store: OpenStore, timing: Timing) -> None:
         self._open_store = open_store
         self._timing = timing
-        self._holds: dict[str, Hold] = {}
+        self._kept: dict[str, KeptLease] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -206,20 +212,20 @@ class Heartbeat:
         self._store: Store | None = None
         self.trouble = FailureLog()
 
-    def hold(
+    def keep(
         self,
         lease: Lease,
         granted_at: float,
         on_lost: Callable[[str], None],
         on_renewed: Callable[[float, float], None] | None = None,
-    ) -> Hold:
+    ) -> KeptLease:
         """Start renewing. `granted_at` is when the request for the lease was sent, by `boot_time`.
 
         Both callbacks are called in the heartbeat's thread: `on_renewed` with the holder's new deadline and the time by
         which its browser must be gone.
         """
         timing = self.timing_of(lease)
-        hold = Hold(
+        kept = KeptLease(
             lease=lease,
             timing=timing,
             deadline=granted_at + timing.holder_stops_after.total_seconds(),
@@ -229,22 +235,22 @@ class Heartbeat:
             trouble=self.trouble,
         )
         with self._lock:
-            self._holds[lease.lease_id] = hold
+            self._kept[lease.lease_id] = kept
             if self._thread is None:
                 self._thread = threading.Thread(target=self._main, name="leasekeeper-heartbeat", daemon=True)
                 self._thread.start()
         self._wake_thread()
-        return hold
+        return kept
 
     def timing_of(self, lease: Lease) -> Timing:
         """The durations of this lease: a job may have its own TTL, and the others scale with it."""
         return self._timing.scaled(timedelta(milliseconds=lease.ttl_ms))
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, kept: KeptLease) -> None:
         """Stop renewing: the lease was settled, or is lost. From here on `check` raises LeaseLost."""
         with self._lock:
-            self._holds.pop(hold.lease.lease_id, None)
-        hold.lost = hold.lost or "it was released"
+            self._kept.pop(kept.lease.lease_id, None)
+        kept.lost = kept.lost or "it was released"
 
     def close(self) -> None:
         """End the thread. Leases that were not released expire."""
@@ -283,61 +289,61 @@ class Heartbeat:
             if self._store is not None:
                 await self._store.close()
 
-    def _current(self) -> list[Hold]:
+    def _current(self) -> list[KeptLease]:
         with self._lock:
-            return [hold for hold in self._holds.values() if hold.lost is None]
+            return [kept for kept in self._kept.values() if kept.lost is None]
 
-    def _due(self) -> list[Hold]:
+    def _due(self) -> list[KeptLease]:
         """The leases that are due for renewal. One past its deadline is lost, not renewed."""
         now = boot_time()
         due = []
-        for hold in self._current():
-            if hold.stop_at is not None and now >= hold.stop_at:
-                hold.lose("the task is past its time limit and does not answer")
+        for kept in self._current():
+            if kept.stop_at is not None and now >= kept.stop_at:
+                kept.lose("the task is past its time limit and does not answer")
             with suppress(LeaseLost):
-                hold.check()
-                if hold.next_at <= now:
-                    due.append(hold)
+                kept.check()
+                if kept.next_at <= now:
+                    due.append(kept)
                     # Renewal may be paused for a settle: check again later, not at once.
-                    hold.next_at = now + hold.timing.renew_every.total_seconds() / 4
+                    kept.next_at = now + kept.timing.renew_every.total_seconds() / 4
         return due
 
     def _pause_seconds(self, renewing: "asyncio.Task[None] | None") -> float:
         """How long nothing will be due. While a renewal is in progress only deadlines count."""
         busy = renewing is not None and not renewing.done()
-        times = [hold.deadline if busy else min(hold.next_at, hold.deadline) for hold in self._current()]
+        times = [kept.deadline if busy else min(kept.next_at, kept.deadline) for kept in self._current()]
         pause = max(0.0, min(times, default=boot_time() + 3600.0) - boot_time())
         # The loop's timeouts do not count suspend, deadlines do: so read the clock at least every second.
         return min(pause, MAX_PAUSE) if times else pause
 
-    async def _renew(self, due: Sequence[Hold]) -> None:
+    async def _renew(self, due: Sequence[KeptLease]) -> None:
         """Renew in batches. What fails is retried soon: an unavailable store must not end this thread."""
         for start in range(0, len(due), MAX_IN_BATCH):
-            batch = [hold for hold in due[start : start + MAX_IN_BATCH] if hold.begin()]
+            batch = [kept for kept in due[start : start + MAX_IN_BATCH] if kept.begin()]
             if not batch:
                 continue
             sent_at = boot_time()
             try:
                 self._store = self._store or await self._open_store()
-                answers = await self._store.renew([Renewal(ref=hold.lease.ref, status=hold.status) for hold in batch])
+                answers = await self._store.renew([Renewal(ref=kept.lease.ref, status=kept.status) for kept in batch])
             except Exception as error:  # noqa: BLE001 - whatever it is, retry until the deadline
                 self.trouble.again(NOT_RENEWED, error)
-                for hold in batch:
-                    hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
+                for kept in batch:
+                    kept.next_at = boot_time() + kept.timing.renew_every.total_seconds() / 4
                 continue
             finally:
-                for hold in batch:
-                    hold.end()
+                for kept in batch:
+                    kept.end()
             self.trouble.over(NOT_RENEWED)
-            for hold, answer in zip(batch, answers, strict=True):
-                self._apply_answer(hold, answer.refused, sent_at)
+            for kept, answer in zip(batch, answers, strict=True):
+                self._apply_answer(kept, answer.refused, sent_at)
 
-    def _apply_answer(self, hold: Hold, refused: Refusal | None, sent_at: float) -> None:
+    def _apply_answer(self, kept: KeptLease, refused: Refusal | None, sent_at: float) -> None:
         with self._lock:
-            held = hold.lease.lease_id in self._holds
+            known = kept.lease.lease_id in self._kept
         if refused is None:
-            hold.renewed(sent_at)
+            kept.renewed(sent_at)
         elif refused is Refusal.OVERDUE:
-            hold.next_at = boot_time() + hold.timing.renew_every.total_seconds() / 4
-        elif held:
-            hold.lose(REFUSALS[refused], refused)
+            kept.next_at = boot_time() + kept.timing.renew_every.total_seconds() / 4
+        elif known:
+            kept.lose(REFUSALS[refused], refused)

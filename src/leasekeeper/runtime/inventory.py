@@ -52,16 +52,21 @@ async def declared_profiles(store: Store, launcher: Launcher) -> dict[str, str]:
             return found
 
 
-async def is_running(store: Store, launcher: Launcher, launcher_profile: str) -> bool | None:
-    """Whether the launcher says that the profile runs now; None if it cannot say."""
+async def is_running(store: Store, launcher: Launcher, launcher_profile: str) -> tuple[bool | None, list[str]]:
+    """Whether the launcher says that the profile runs now, None if it cannot say; and who uses it, where it tells."""
     calls = LauncherCalls(await _described(launcher, launcher_profile))
-    if not calls.has("status"):
-        return None
-    await wait_for_turn(store, launcher)
+    runs: bool | None = None
+    users: list[str] = []
     try:
-        return await run_in_thread(calls.running, CALL_SECONDS)
+        if calls.has("status"):
+            await wait_for_turn(store, launcher)
+            runs = await run_in_thread(calls.running, CALL_SECONDS)
+        if calls.has("users"):
+            await wait_for_turn(store, launcher)
+            users = await run_in_thread(calls.users, CALL_SECONDS)
     except CallFailed as error:
         raise _away(launcher, error) from None
+    return bool(users) or runs, users
 
 
 async def _listed(store: Store, launcher: Launcher) -> AsyncIterator[tuple[str, str]]:

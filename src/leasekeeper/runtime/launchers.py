@@ -7,10 +7,14 @@ the turns of one key.
 import asyncio
 import os
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
+from leasekeeper.browsers.probe import ProbeResult, judge
+from leasekeeper.core.accounts import Proxy
+from leasekeeper.core.environment import engine_of, mismatch
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.launchers import Launcher, spacing
+from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import Fail, InputError, NotFound
 from leasekeeper.evidence.redact import Redactor
@@ -18,8 +22,30 @@ from leasekeeper.ports import Store
 from leasekeeper.secret_files import OTHERS, read_secret_file
 from leasekeeper.threads import run_in_thread
 
-# After a launcher did not answer, or had enough of calls: nobody calls it for so long.
-BACK_OFF: Final = timedelta(seconds=30)
+# After a launcher did not answer, or had enough of calls, nobody starts a profile in it for so long: twice as long each
+# time that this worker meets it so again.
+BACK_OFF_FIRST: Final = timedelta(seconds=2)
+BACK_OFF_LAST: Final = timedelta(seconds=60)
+
+
+# Of so many runs of a profile the newest engine counts as the one that it was last opened by.
+RECENT_RUNS: Final = 10
+
+
+class LaunchedSession(Protocol):
+    async def text_at(self, url: str) -> str | None: ...
+
+
+class LaunchedBrowser(Protocol):
+    """What is asked of an open browser of a launcher: see `opening.Opened`."""
+
+    @property
+    def profile(self) -> Profile: ...
+
+    @property
+    def session(self) -> LaunchedSession: ...
+
+    async def environment(self, timezone: str | None, *, untouched: bool) -> dict[str, str]: ...
 
 
 class Launchers:
@@ -28,6 +54,7 @@ class Launchers:
     def __init__(self, store: Store, redactor: Redactor) -> None:
         self._store = store
         self._redactor = redactor
+        self._refused: dict[str, int] = {}
 
     async def of(self, profile: Profile) -> tuple[Launcher | None, str | None]:
         """The launcher that has the profile, and its token; neither for a profile of this machine. Raises Fail."""
@@ -46,15 +73,45 @@ class Launchers:
         return launcher, token
 
     async def turn(self, launcher: Launcher | None) -> None:
-        """Wait for a turn to call the launcher, where it has a limit."""
+        """Wait for a turn to call the launcher: where it has a limit, and after it was away."""
         if launcher is not None:
             # One for the start, one for the question before it, and two for the end.
-            await wait_for_turn(self._store, launcher, calls=4)
+            wait = await self._store.pace(pace_key(launcher), spacing(launcher) * 4)
+            await asyncio.sleep(wait.total_seconds())
 
-    async def back_off(self, launcher: Launcher | None, reason: str) -> None:
-        """A launcher was away or refused a call for its number: nobody calls it for a while."""
-        if launcher is not None and launcher.calls_per_minute and reason == Reason.LAUNCHER_UNAVAILABLE:
-            await self._store.pace(pace_key(launcher), timedelta(), pause=BACK_OFF)
+    async def back_off(self, launcher: Launcher | None, reason: str | None = None) -> None:
+        """A launcher was away or refused a call for its number: nobody calls it for a while. Without a `reason` it
+        started a profile."""
+        if launcher is None:
+            return
+        key = pace_key(launcher)
+        if reason != Reason.LAUNCHER_UNAVAILABLE:
+            self._refused.pop(key, None)
+            return
+        before = self._refused[key] = self._refused.get(key, -1) + 1
+        pause = min(BACK_OFF_FIRST * 2 ** min(before, 10), BACK_OFF_LAST)
+        await self._store.pace(key, timedelta(), pause=pause)
+
+    async def mismatch(self, opened: LaunchedBrowser, proxy: Proxy | None, probe_url: str | None) -> str | None:
+        """How the launcher's browser differs from what the profile is declared to be, as a sentence."""
+        profile = opened.profile
+        seen = await opened.environment(profile.timezone, untouched=True)
+        found = mismatch(profile, seen, await self._last_engine(profile))
+        if found is not None or proxy is None or proxy.region is None or probe_url is None:
+            return found
+        text = await opened.session.text_at(probe_url)
+        if text is None:
+            return None  # no page could ask: the proxy's own check has the word
+        exits = judge(text.encode(), proxy.region)
+        if exits.result is ProbeResult.OK:
+            return None
+        return f"a page exits elsewhere than proxy {proxy.proxy_id} is declared: {exits.detail}"
+
+    async def _last_engine(self, profile: Profile) -> int | None:
+        """The newest engine among the last runs of the profile."""
+        runs = (await self._store.find(RunRecord, {"profile_id": profile.profile_id}, limit=RECENT_RUNS)).items
+        engines = [engine_of(run.actual.get("browser")) for run in runs if run.actual]
+        return max((engine for engine in engines if engine is not None), default=None)
 
 
 async def wait_for_turn(store: Store, launcher: Launcher, calls: int = 1) -> None:

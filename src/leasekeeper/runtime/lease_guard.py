@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from leasekeeper.core.leases import Lease
 from leasekeeper.driver_port import RunningBrowser
-from leasekeeper.runtime.heartbeat import Heartbeat, Hold
+from leasekeeper.runtime.heartbeat import Heartbeat, KeptLease
 
 
 class LeaseGuard:
@@ -20,14 +20,14 @@ class LeaseGuard:
         self._loop = asyncio.get_running_loop()
         self._browser: RunningBrowser | None = None
         self.lost = asyncio.Event()
-        self.hold: Hold = heartbeat.hold(lease, sent_at, self._on_lost, self._on_renewed)
+        self.kept: KeptLease = heartbeat.keep(lease, sent_at, self._on_lost, self._on_renewed)
 
     def attach(self, browser: RunningBrowser) -> None:
         """From now on the browser lives as long as the lease."""
         self._browser = browser
-        browser.extend(self.hold.deadline, self.hold.dead_by)
-        if self.hold.lost is not None:
-            browser.revoke(self.hold.lost)
+        browser.extend(self.kept.deadline, self.kept.dead_by)
+        if self.kept.lost is not None:
+            browser.revoke(self.kept.lost)
 
     def detach(self) -> None:
         """The browser is about to pass to another lease: what becomes of this one must not reach it any more."""
@@ -36,7 +36,7 @@ class LeaseGuard:
     def release(self) -> None:
         """The lease was settled, or is lost: it is not renewed any more."""
         self._browser = None
-        self._heartbeat.drop(self.hold)
+        self._heartbeat.drop(self.kept)
 
     def _on_renewed(self, deadline: float, dead_by: float) -> None:
         browser = self._browser  # the worker's thread may detach it at any moment

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final
 
+from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
+from leasekeeper.runtime.tracing import trace_id
 
 _OF_RUN: Final[ContextVar[Mapping[str, object]]] = ContextVar("leasekeeper_log_fields")
 _NONE: Final[Mapping[str, object]] = {}
 
 
-def bind(lease: Lease) -> None:
+def bind(lease: Lease, job: Job | None = None) -> None:
     """From here on, lines of this context are about this run."""
     _OF_RUN.set(
         {
@@ -26,6 +28,7 @@ def bind(lease: Lease) -> None:
             "token": lease.token,
             "task": lease.task,
             "worker_id": lease.worker_id,
+            "trace_id": None if job is None else trace_id(job.traceparent),
         }
     )
 

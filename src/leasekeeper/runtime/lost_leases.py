@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leasekeeper.config import Config
+from leasekeeper.core.leases import Lease
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.errors import Forbidden, NotFound, ProfileBusy
 from leasekeeper.ports import Grant, LeaseRequest, Resolution, Store
@@ -62,8 +63,7 @@ class LostLeases:
         except Forbidden:
             return False  # behind a server with a token of a worker's: the server does the housekeeping itself
         lost = (await self._store.why(profile_id=request.profile_id)).unresolved
-        found = [Resolution(lease_id=lease.lease_id, facts=await reports.facts(lease)) for lease in lost]
-        return bool(await self._store.resolve(found) or expired)
+        return await self._resolve_lost(sweeper, reports, list(lost)) or bool(expired)
 
     async def resolve_all(self) -> bool:
         """End and resolve every lease that is over. Whether something changed."""
@@ -71,8 +71,14 @@ class LostLeases:
         reading, _ = await sweeper.check_clock()
         expired = await self._store.expire(seen=reading.store)
         lost = await self._store.unresolved()
-        found = [Resolution(lease_id=lease.lease_id, facts=await reports.facts(lease)) for lease in lost]
-        return bool(await self._store.resolve(found) or expired)
+        return await self._resolve_lost(sweeper, reports, lost) or bool(expired)
+
+    async def _resolve_lost(self, sweeper: "Sweeper", reports: "LostRunReports", lost: list[Lease]) -> bool:
+        """Resolve these by what is known here, or by what their launchers say."""
+        known = await sweeper.without_askable(lost)
+        found = [Resolution(lease_id=lease.lease_id, facts=await reports.facts(lease)) for lease in known]
+        resolved = await self._store.resolve(found)
+        return bool(await sweeper.launchers.ask(await sweeper.launchers.askable(lost)) or resolved)
 
     async def _prepare(self) -> "tuple[Sweeper, LostRunReports]":
         """Loaded when first needed: most requests meet no lost lease. The clock is compared from here on."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.config import Config
 from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.failures import Reason
@@ -18,13 +19,13 @@ from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, Lease
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.any_profile import acquire_any
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.endings import end_facts, unopened_facts
+from leasekeeper.runtime.endings import end_facts
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import Heartbeat, settle_held
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode
+from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode, unopened
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
@@ -65,6 +66,7 @@ async def run_manually(
             purpose=purpose,
             ttl=ttl,
             engine=browser.engine,
+            machine=await run_in_thread(machine_name, config.browsers),
         )
         lost_leases = LostLeases(store, config)
         if isinstance(profile_id, str):
@@ -97,7 +99,7 @@ async def _run(
         opened = await opener.open(grant, guard, evidence, sync=False, by_person=True)
     except (NotOpened, LeasekeeperError, OSError) as error:
         refused = as_not_opened(error)
-        await settle_held(store, _unopened(opener, grant, refused), guard.hold)
+        await settle_kept(store, unopened(opener, grant, refused), guard.kept)
         ledger.strike(grant.lease.run_id)
         raise Conflict(
             f"profile {grant.lease.profile_id} was not opened: {refused.message}",
@@ -111,7 +113,7 @@ async def _run(
         await _until_closed(opened, guard, stop)
     finally:
         report, ending = await _close(opener, grant, guard, evidence, opened)
-        settled = await settle_held(store, ending, guard.hold)
+        settled = await settle_kept(store, ending, guard.kept)
         if settled.refused is not None:
             raise LeaseLost(
                 f"the lease of {grant.lease.profile_id} was lost while it was open: {REFUSALS[settled.refused]}",
@@ -124,24 +126,12 @@ async def _run(
     return ManualRun(grant=grant, settled=settled, report=report)
 
 
-def _unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
-    """The ending of a run without a browser. If one was started all the same, its report says how it ended."""
-    facts = unopened_facts(refused.report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
-    return Ending(
-        ref=grant.lease.ref,
-        reason=refused.reason,
-        message=opener.redactor.text(refused.message),
-        facts=facts,
-        fence=refused.fence,
-    )
-
-
 async def _close(
     opener: BrowserOpener, grant: Grant, guard: LeaseGuard, evidence: RunEvidence, opened: Opened
 ) -> tuple[BrowserReport | None, Ending]:
     """Close the browser; how it ended, and the ending of its run."""
     final_url = opener.redactor.url(opened.session.url() or "about:blank")
-    lost = guard.hold.lost
+    lost = guard.kept.lost
     report = await opener.close_browser(opened, revoke=lost)
     if report is not None:
         await evidence.adopt(report)

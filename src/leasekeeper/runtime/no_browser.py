@@ -47,6 +47,11 @@ class NoBrowserSession:
         """Nothing to open."""
 
     @property
+    def playwright_objects(self) -> tuple[Any, Any]:
+        """What says why there is no page."""
+        return self._page, self._page
+
+    @property
     def clean(self) -> bool:
         """Whether the run left nothing behind that could reach into the next run."""
         return self._child_tasks is None or self._child_tasks.left_running(self._loop) is None
@@ -72,6 +77,9 @@ class NoBrowserSession:
             return await self.thread.call(lambda: task.function(run))
         self._child_tasks = begin()
         return await perform_async(run, task)
+
+    async def text_at(self, url: str) -> str | None:  # noqa: ARG002 - no page reads any
+        return None
 
     async def environment(self, timezone: str | None) -> dict[str, str]:  # noqa: ARG002 - no page sees any
         return {}

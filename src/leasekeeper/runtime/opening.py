@@ -14,14 +14,17 @@ from pathlib import Path
 
 from leasekeeper.browsers.data_directory import claim_data_dir
 from leasekeeper.browsers.drivers import create_driver
+from leasekeeper.browsers.keeper.orders import BAD_ORDERS, STALE_TOKEN
 from leasekeeper.browsers.probe import Probe
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.browsers import BrowserReport, Credentials, DriverInfo, LaunchRefusal, LeaseTerms
 from leasekeeper.core.classify import classify, kind_of, summary
+from leasekeeper.core.environment import browser_version
 from leasekeeper.core.events import manual_use
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.profiles import ManualUse, Profile
+from leasekeeper.core.settle import Ending
 from leasekeeper.driver_port import CannotOpen, Driver, OpenRequest, RunningBrowser
 from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.files import EvidenceNotSaved
@@ -29,6 +32,7 @@ from leasekeeper.evidence.places import open_place
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.endings import unopened_facts
 from leasekeeper.runtime.evidence import RunEvidence, redacted
 from leasekeeper.runtime.launchers import Launchers
 from leasekeeper.runtime.lease_guard import LeaseGuard
@@ -40,7 +44,7 @@ from leasekeeper.threads import run_in_thread
 _LOG = logging.getLogger(__name__)
 
 # What a keeper calls its own refusals, as reasons of the failure table.
-_REASONS = {"STALE_TOKEN": Reason.PROFILE_IN_USE_ELSEWHERE, "BAD_ORDERS": Reason.BROWSER_LAUNCH_FAILED}
+_REASONS = {STALE_TOKEN: Reason.PROFILE_IN_USE_ELSEWHERE, BAD_ORDERS: Reason.BROWSER_LAUNCH_FAILED}
 
 
 class NotOpened(Exception):
@@ -80,6 +84,12 @@ class Opened:
     opened_at: float = field(default_factory=boot_time)
     runs: int = 1
     _environments: dict[tuple[str | None, bool], dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """The browser's version: as its driver knows it, of a launcher's browser as its pages say."""
+        seen = next(iter(self._environments.values()), {}) if self.profile.launcher_id is not None else {}
+        return browser_version(seen) or self.browser.info.version
 
     async def environment(self, timezone: str | None, *, untouched: bool) -> dict[str, str]:
         """Language, time zone and so on as a page sees them, read once in each browser.
@@ -143,11 +153,19 @@ class BrowserOpener:
         return self._drivers[name]
 
     async def open(
-        self, grant: Grant, guard: LeaseGuard, evidence: RunEvidence, *, sync: bool, by_person: bool = False
+        self,
+        grant: Grant,
+        guard: LeaseGuard,
+        evidence: RunEvidence,
+        *,
+        sync: bool,
+        by_person: bool = False,
+        mode: RunMode | None = None,
     ) -> Opened:
         """Open the browser of a lease. Raises NotOpened or a LeasekeeperError; then no process of it is left.
 
         `by_person`: somebody who opens a profile by hand is not kept out because somebody used it by hand.
+        `mode`: visible or not, where no job says so.
         """
         check_display(grant, headless_allowed=self.config.headless_without_display)
         credentials = await self.proxies.credentials(grant)
@@ -156,17 +174,17 @@ class BrowserOpener:
         launcher, token = await self._launchers.of(grant.profile)
         request = OpenRequest(
             grant=grant,
-            run_mode=run_mode(grant),
+            run_mode=run_mode(grant, mode),
             credentials=credentials,
             launcher=launcher,
             launcher_token=token,
         )
         try:
             await self._check(driver, request, by_person=by_person)
-            guard.hold.check()
+            guard.kept.check()
             async with self._launches[grant.profile.driver]:
                 await self._launchers.turn(launcher)
-                guard.hold.check()
+                guard.kept.check()
                 browser = await driver.start(request, terms_of(guard, evidence.folder))
                 session = await self._open_session(browser, guard, sync=sync)
         except NotOpened as refused:
@@ -174,7 +192,8 @@ class BrowserOpener:
             raise
         finally:
             self._on_launch()
-        return Opened(
+        await self._launchers.back_off(launcher)
+        opened = Opened(
             profile=grant.profile,
             session=session,
             browser=browser,
@@ -183,6 +202,18 @@ class BrowserOpener:
             credentials=credentials,
             probed=probed,
         )
+        if launcher is not None and not by_person:
+            await self._check_launched(opened, grant)
+        return opened
+
+    async def _check_launched(self, opened: Opened, grant: Grant) -> None:
+        """What a page of the launcher's browser sees must be what the profile is declared to be."""
+        found = await self._launchers.mismatch(opened, grant.proxy, self.config.probe_url)
+        if found is None:
+            return
+        refused = NotOpened(Reason.PROFILE_MISMATCH, self.redactor.text(found))
+        refused.begun, refused.report = True, await self.close_browser(opened)
+        raise refused
 
     async def _check(self, driver: Driver, request: OpenRequest, *, by_person: bool) -> None:
         """Ask the driver. Use outside a lease is recorded; whether the run then goes on is the profile's setting."""
@@ -204,7 +235,7 @@ class BrowserOpener:
             report = await self._redacted(browser.stop(revoke="the launch failed"))
             if not isinstance(error, Exception):
                 raise
-            refused = self._not_opened(error, browser.refusal(), lost=guard.hold.lost is not None)
+            refused = self._not_opened(error, browser.refusal(), lost=guard.kept.lost is not None)
             refused.begun, refused.report = browser.begun, report
             raise refused from error
 
@@ -266,22 +297,34 @@ def given_back(refused: NotOpened, reason: str, message: str) -> NotOpened:
     return answer
 
 
+def unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
+    """The ending of a direct run without a browser. If one was started all the same, its report says how it ended."""
+    facts = unopened_facts(refused.report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
+    return Ending(
+        ref=grant.lease.ref,
+        reason=refused.reason,
+        message=opener.redactor.text(refused.message),
+        facts=facts,
+        fence=refused.fence,
+    )
+
+
 def terms_of(guard: LeaseGuard, folder: Path) -> LeaseTerms:
     """What the browser of a lease lives by, at this moment."""
-    lease = guard.hold.lease
+    lease = guard.kept.lease
     return LeaseTerms(
         lease_id=lease.lease_id,
         token=lease.token,
         run_id=lease.run_id,
         folder=str(folder),
-        deadline=guard.hold.deadline,
-        kill_at=guard.hold.dead_by,
+        deadline=guard.kept.deadline,
+        kill_at=guard.kept.dead_by,
     )
 
 
-def run_mode(grant: Grant) -> RunMode:
+def run_mode(grant: Grant, mode: RunMode | None = None) -> RunMode:
     """Visible only where there is a display. See `check_display` for jobs that want one."""
-    wanted = grant.job.run_mode if grant.job else RunMode.VISIBLE
+    wanted = grant.job.run_mode if grant.job else mode or RunMode.VISIBLE
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return wanted if screen else RunMode.HEADLESS
 

@@ -17,10 +17,11 @@ from leasekeeper.config import Config
 from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryState
 from leasekeeper.errors import InputError, NoWebhookSecret
 from leasekeeper.ports import DeliveryRequest, Store
+from leasekeeper.runtime import tracing
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.secrets import endpoint_keys_of, webhook_settings
 from leasekeeper.webhooks.message import Keys, body_of, read_keys, signature_headers
-from leasekeeper.webhooks.sending import Network, post, read_networks
+from leasekeeper.webhooks.sending import Answer, Network, post, read_networks
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,8 +71,7 @@ class Sender:
         try:
             body = body_of(delivery)
             headers = signature_headers(await self._keys(delivery), delivery.delivery_id, datetime.now(UTC), body)
-            seconds = self.timeout.total_seconds()
-            answer = await post(delivery.url, headers, body, seconds=seconds, networks=self.networks)
+            answer = await self._post(delivery, headers, body)
         except Exception as error:  # noqa: BLE001 - see above
             kind = error.message if isinstance(error, InputError) else type(error).__name__
             _LOG.warning(
@@ -88,6 +88,19 @@ class Sender:
             answer=answer.message,
             retry_after=answer.retry_after,
         )
+
+    async def _post(self, delivery: Delivery, headers: dict[str, str], body: bytes) -> Answer:
+        """The POST itself, in the trace of its job: the receiver gets the span as `traceparent`."""
+        ids = {"delivery_id": delivery.delivery_id, "job_id": delivery.job_id, "endpoint_id": delivery.endpoint_id}
+        with tracing.step(f"webhook {delivery.type}", parent=delivery.traceparent, kind="CLIENT", **ids) as traced:
+            parent = tracing.current() or delivery.traceparent
+            sent = headers if parent is None else {**headers, "traceparent": parent}
+            seconds = self.timeout.total_seconds()
+            answer = await post(delivery.url, sent, body, seconds=seconds, networks=self.networks)
+            traced.note(status=answer.status, attempt=delivery.attempts)
+            if answer.status is None or not 200 <= answer.status < 300:
+                traced.fail("no_response" if answer.status is None else str(answer.status))
+            return answer
 
 
 async def sender_of(store: Store, config: Config) -> Sender | None:
@@ -167,12 +180,12 @@ class Outbox:
         """Record the attempts that ended, then take as many messages as the limits allow."""
         await self._record_ended(sent)
         # No other process may take a message while it is being sent and while its outcome is being recorded.
-        hold = 2 * self.config.webhooks.timeout + timedelta(seconds=30)
+        reserve_for = 2 * self.config.webhooks.timeout + timedelta(seconds=30)
         for _ in range(MAX_QUERIES):
             space = MAX_AT_ONCE - len(self._sending) - len(self._unrecorded)
             if space <= 0:
                 break
-            page = await self.store.take_deliveries(self._request(space), hold, after=self._after)
+            page = await self.store.take_deliveries(self._request(space), reserve_for, after=self._after)
             for delivery in page.items:
                 self._sending[asyncio.create_task(self.sender.send(delivery))] = delivery
             self._after = page.after or ""

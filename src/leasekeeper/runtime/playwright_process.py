@@ -31,7 +31,7 @@ class NoPlaywright(InputError):
     code = "NO_PLAYWRIGHT"
 
     def __init__(self) -> None:
-        super().__init__("Playwright is not installed; run: pip install playwright (the extra leasekeeper[browser])")
+        super().__init__("Playwright is not installed; install the extra leasekeeper[browser]")
 
 
 def write_starter(data_dir: Path) -> Path | None:

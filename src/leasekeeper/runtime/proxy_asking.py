@@ -38,9 +38,11 @@ class ProxyAsker:
     def __init__(self, store: Store, config: BrowserConfig) -> None:
         self._store = store
         self._config = config
+        self.in_trouble = False
+        """Whether any proxy was in trouble when it was last asked for, due or not."""
 
     async def ask_due(self) -> int:
-        """Ask those whose time has come, a few, and tell the store. Returns how many are well again."""
+        """Ask those whose time has come, a few, and report to the store. Returns how many are well again."""
         due = await self._due()
         reports = await asyncio.gather(*(self._ask(proxy) for proxy in due))
         freed = 0
@@ -53,9 +55,11 @@ class ProxyAsker:
     async def _due(self) -> list[Proxy]:
         due: list[Proxy] = []
         after: str | None = None
+        self.in_trouble = False
         while len(due) < MAX_ASKED:
             page = await self._store.find(Proxy, {"trouble": "1"}, after=after, limit=MAX_IN_PAGE)
             if page.items:
+                self.in_trouble = True
                 now = (await self._store.check()).now
                 due += [proxy for proxy in page.items if proxy.ask_at is None or proxy.ask_at <= now]
             after = page.after

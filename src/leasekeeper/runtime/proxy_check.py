@@ -53,16 +53,16 @@ class ProxyCheck:
         return replace(found, seen=redact(found.seen), region=redact(found.region), detail=redact(found.detail))
 
     async def probe_before_launch(self, proxy: Proxy | None, credentials: Credentials | None) -> Probe | None:
-        """The same; raises ProxyNotReady unless the proxy is as it should be, and tells the store what is wrong."""
+        """The same; raises ProxyNotReady unless the proxy is as it should be, and reports it to the store."""
         found = await self.probe(proxy, credentials)
         if proxy is None or found is None or found.result is ProbeResult.OK:
             return found
         trouble = trouble_of(found)
-        await self._tell(report_on(proxy, trouble, found.detail))
+        await self._report(report_on(proxy, trouble, found.detail))
         raise ProxyNotReady(_REASONS[trouble or ProxyTrouble.UNREACHABLE], found.detail)
 
     async def confirm_unreachable(self, proxy: Proxy | None, credentials: Credentials | None) -> str | None:
-        """Why the proxy of a run that could not get through it cannot be reached, told to the store; None: it can."""
+        """Why the proxy of a run that could not get through it cannot be reached, also reported; None: it can."""
         if proxy is None:
             return None
         found = await self.probe(proxy, credentials)
@@ -71,11 +71,11 @@ class ProxyCheck:
         else:
             fault = found.detail if found.result is ProbeResult.FAILED else None
         if fault is not None:
-            await self._tell(report_on(proxy, ProxyTrouble.UNREACHABLE, fault))
+            await self._report(report_on(proxy, ProxyTrouble.UNREACHABLE, fault))
         return fault
 
-    async def _tell(self, report: ProxyReport) -> None:
-        """The job is given back in any case: if the store cannot be told, the next run finds out the same."""
+    async def _report(self, report: ProxyReport) -> None:
+        """The job is given back in any case: if the report fails, the next run finds out the same."""
         try:
             await self._store.report_proxy(report)
         except LeasekeeperError as error:
@@ -104,7 +104,7 @@ def trouble_of(found: Probe) -> ProxyTrouble | None:
 
 
 def report_on(proxy: Proxy, trouble: ProxyTrouble | None, detail: str = "") -> ProxyReport:
-    """What the store is told about a proxy as it was declared when it was asked."""
+    """The report about a proxy as it was declared when it was asked."""
     return ProxyReport(
         proxy_id=proxy.proxy_id, server=proxy.server, region=proxy.region, trouble=trouble, detail=detail
     )

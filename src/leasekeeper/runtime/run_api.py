@@ -1,18 +1,22 @@
 """The runtime's side of a Run: what a task says about itself goes to the store here, under its lease."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from leasekeeper.app import Content
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import LeaseRef
+from leasekeeper.core.notes import NoteAbout
 from leasekeeper.errors import Fail
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Store
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import Hold, checkpoint_held, enter_held, leave_held
+from leasekeeper.runtime.heartbeat import KeptLease, checkpoint_kept, enter_kept, leave_kept, note_kept
 from leasekeeper.runtime.shutdown import Shutdown
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -23,7 +27,7 @@ class RunApi:
     def __init__(
         self,
         store: Store,
-        hold: Hold,
+        kept: KeptLease,
         stop: Shutdown,
         evidence: RunEvidence,
         redactor: Redactor,
@@ -32,7 +36,7 @@ class RunApi:
         flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._hold = hold
+        self._kept = kept
         self._stop = stop
         self._evidence = evidence
         self._redactor = redactor
@@ -46,32 +50,39 @@ class RunApi:
 
     @property
     def ref(self) -> LeaseRef:
-        return self._hold.lease.ref
+        return self._kept.lease.ref
 
     def check(self) -> None:
-        self._hold.check()
+        self._kept.check()
 
     async def checkpoint(self, step: str, *, flush: bool) -> None:
         if flush:
             await self._flush()
-        await self.note(step, self._url())
+        await self.record_step(step, self._url())
 
-    async def note(self, step: str, url: str | None) -> None:
+    async def record_step(self, step: str, url: str | None) -> None:
         """Record the step. A worker that was asked to stop ends the run here: nothing is half done."""
-        await checkpoint_held(self._store, self._hold, step, self._redactor.url(url) if url else None)
+        await checkpoint_kept(self._store, self._kept, step, self._redactor.url(url) if url else None)
+        _LOG.debug("safe step %s", step)
         if self.stopping and self._section is None:
             raise Fail(Reason.WORKER_STOPPED, f"the worker was asked to stop; the run ended at safe step {step}")
 
     async def enter(self, name: str, *, idempotent: bool) -> None:
-        await enter_held(self._store, self._hold, name, idempotent=idempotent)
+        await enter_kept(self._store, self._kept, name, idempotent=idempotent)
         self._section = name
+        _LOG.debug("enters mutating section %s", name)
 
     async def leave(self, name: str) -> None:
-        await leave_held(self._store, self._hold, name)
+        await leave_kept(self._store, self._kept, name)
         self._section = None
+        _LOG.debug("left mutating section %s", name)
 
     async def attach(self, name: str, content: Content) -> None:
         await self._evidence.attach(name, content)
+
+    async def note(self, text: str, about: NoteAbout) -> None:
+        """Write a note, without secrets that are known."""
+        await note_kept(self._store, self._kept, self._redactor.text(text), about)
 
 
 class ThreadRunApi:
@@ -100,7 +111,7 @@ class ThreadRunApi:
     def checkpoint(self, step: str, *, flush: bool) -> None:
         if flush:
             self._flush()
-        self._ask(self._api.note(step, self._url()))
+        self._ask(self._api.record_step(step, self._url()))
 
     def enter(self, name: str, *, idempotent: bool) -> None:
         self._ask(self._api.enter(name, idempotent=idempotent))
@@ -110,6 +121,9 @@ class ThreadRunApi:
 
     def attach(self, name: str, content: Content) -> None:
         self._ask(self._api.attach(name, content))
+
+    def note(self, text: str, about: NoteAbout) -> None:
+        self._ask(self._api.note(text, about))
 
     def _ask(self, what: Awaitable[T]) -> T:
         async def ask() -> T:

@@ -9,6 +9,7 @@ from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.opening import Opened
+from leasekeeper.runtime.tracing import Step
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class RunState:
     final_url: str | None = None
     report: BrowserReport | None = None
     unproven: str = ""
+    trace: Step = field(default_factory=Step)
     began: float = field(default_factory=boot_time)
 
     def inherit(self, report: BrowserReport | None) -> None:

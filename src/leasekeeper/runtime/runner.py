@@ -5,7 +5,6 @@ A run ends exactly once, whatever comes first: the task, its time limit, the lea
 
 import asyncio
 import logging
-import traceback
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from leasekeeper.browsers.probe import ProbeResult
 from leasekeeper.core.browsers import ENDED_BY_KEEPER
 from leasekeeper.core.classify import Facts, kind_of, says_closed
 from leasekeeper.core.failures import Reason
+from leasekeeper.core.jobs import attempt_text
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.driver_port import works_in_copy
@@ -22,7 +22,7 @@ from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import ClaimRequest, Grant, Store
-from leasekeeper.runtime import log_fields
+from leasekeeper.runtime import log_fields, tracing
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import (
     Outcome,
@@ -30,10 +30,11 @@ from leasekeeper.runtime.endings import (
     outcome_of_error,
     outcome_of_result,
     strictest,
+    traceback_of,
     unopened_facts,
 )
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import Heartbeat, settle_held
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine
@@ -83,7 +84,8 @@ class Runner:
         current: RunState | None = self._begin(grant, sent_at)
         while current is not None:
             try:
-                following = await self._one(current)
+                with tracing.leased(current.grant) as current.trace:
+                    following = await self._one(current)
             finally:
                 current.guard.release()
             current = following
@@ -102,10 +104,11 @@ class Runner:
 
     async def _one(self, current: RunState) -> "RunState | None":
         """One run to its end. Returns the next one, if the browser was handed over to it."""
-        log_fields.bind(current.grant.lease)
+        log_fields.bind(current.grant.lease, current.grant.job)
         self._log_start(current)
         try:
-            await self._get_ready(current)
+            with tracing.step("launch"):
+                await self._get_ready(current)
         except NotOpened as refused:
             await self._settle_unopened(current, refused)
             return None
@@ -118,11 +121,11 @@ class Runner:
     def _log_start(current: RunState) -> None:
         lease, job = current.grant.lease, current.grant.job
         _LOG.info(
-            "run %s started: task %s, job %s, attempt %s, profile %s, worker %s, lease %s",
+            "run %s started: task %s, job %s, %s, profile %s, worker %s, lease %s",
             lease.run_id,
             lease.task,
             lease.job_id,
-            f"{job.attempt} of {job.max_attempts}" if job else 1,
+            attempt_text(job.attempt, job.max_attempts) if job else "attempt 1",
             lease.profile_id,
             lease.worker_id,
             lease.lease_id,
@@ -130,10 +133,14 @@ class Runner:
 
     async def _work(self, current: RunState, opened: Opened, budget: Budget) -> "RunState | None":
         """The task, its evidence, and what becomes of the browser."""
-        outcome, run = await self._perform(current, opened, budget)
-        if current.guard.hold.lost is None:
+        with tracing.step(f"task {current.task.name}") as traced:
+            outcome, run = await self._perform(current, opened, budget)
+            if outcome.reason is not None:
+                traced.fail(outcome.reason)
+        if current.guard.kept.lost is None:
             try:
-                outcome = await self._collect_evidence(current, outcome, run)
+                with tracing.step("evidence"):
+                    outcome = await self._collect_evidence(current, outcome, run)
                 following = None if budget.exceeded.is_set() else await self._hand_over(current, outcome)
             except Exception:  # noqa: BLE001 - whatever it is, the browser is still closed and the run settled
                 _LOG.exception("run %s: its evidence is not complete", current.grant.lease.run_id)
@@ -198,7 +205,7 @@ class Runner:
             return
         timezone = current.grant.profile.timezone or job.expected_timezone
         seen, mode = await opened.environment(timezone, untouched=untouched), run_mode(current.grant).value
-        current.actual = {**seen, "browser": opened.browser.info.version, "run_mode": mode}
+        current.actual = {**seen, "browser": opened.version, "run_mode": mode}
         if opened.probed is not None and opened.probed.seen:
             current.actual["proxy"] = opened.probed.seen
             current.actual["proxy_region"] = opened.probed.region
@@ -211,7 +218,7 @@ class Runner:
         task, session, since = current.task, opened.session, boot_time()
         api = RunApi(
             self._store,
-            current.guard.hold,
+            current.guard.kept,
             self._stop,
             current.evidence,
             self._opener.redactor,
@@ -227,15 +234,15 @@ class Runner:
             asyncio.ensure_future(self._stop.now.wait()): "stop",
             asyncio.ensure_future(budget.exceeded.wait()): "memory",
         }
-        hold = current.guard.hold
-        hold.stop_at = since + limit.total_seconds() + BLOCKED_SECONDS if limit else None
+        kept = current.guard.kept
+        kept.stop_at = since + limit.total_seconds() + BLOCKED_SECONDS if limit else None
         try:
             seen = await self._until(work, watchers, opened, since + limit.total_seconds() if limit else None)
             outcome = await self._outcome(current, work, seen, limit)
             if budget.exceeded.is_set() and outcome.reason in (Reason.BROWSER_CRASHED, Reason.TIMEOUT):
                 outcome = Outcome(reason=Reason.MEMORY_EXCEEDED, message=budget.message)
         finally:
-            hold.stop_at = None
+            kept.stop_at = None
             for future in (work, *watchers):
                 future.cancel()
             await asyncio.wait({work, *watchers}, timeout=UNWIND_SECONDS)
@@ -277,9 +284,9 @@ class Runner:
     async def _judge(
         self, current: RunState, work: "asyncio.Future[object]", seen: set[str], limit: timedelta | None
     ) -> Outcome:
-        hold, opened = current.guard.hold, current.opened
-        if "lost" in seen or hold.lost is not None:
-            lost = Outcome(reason=Reason.LEASE_LOST, message=hold.lost or "the lease is lost")
+        kept, opened = current.guard.kept, current.opened
+        if "lost" in seen or kept.lost is not None:
+            lost = Outcome(reason=Reason.LEASE_LOST, message=kept.lost or "the lease is lost")
             said = work.exception() if work.done() and not work.cancelled() else None
             noticed = [Signal(said.reason, said.detail)] if isinstance(said, Fail) else []
             return self._redacted(strictest(lost, noticed, self._app.reasons))
@@ -295,9 +302,10 @@ class Runner:
             found = outcome_of_error(error, current.task, facts=facts, redact=self._opener.redactor.text)
             if found.reason == Reason.BROWSER_CRASHED and opened is not None and opened.browser.over:
                 found = replace(found, message=await self._why_gone(opened, found.message))
-            if found.reason == Reason.TASK_ERROR:
-                safe_str = self._opener.redactor.text("".join(traceback.format_exception(error)))
-                _LOG.warning("run %s: task %s failed\n%s", current.grant.lease.run_id, current.task.name, safe_str)
+            if not isinstance(error, LeaseLost):
+                where = current.evidence.notes["traceback"] = traceback_of(error, self._opener.redactor.text)
+                if found.reason == Reason.TASK_ERROR:
+                    _LOG.warning("run %s: task %s failed\n%s", current.grant.lease.run_id, current.task.name, where)
             return self._redacted(found)
         if "gone" in seen:
             return Outcome(reason=Reason.BROWSER_CRASHED, message=await self._why_gone(opened))
@@ -369,7 +377,9 @@ class Runner:
             _LOG.info("run %s: no hand-over: its task kept a %s", current.grant.lease.run_id, kept)
             return None
         facts = EndFacts(browser=Browser.HANDED_OVER, final_url=current.final_url)
-        found = await self._warm.next_grant(current, opened, self._ending(current, outcome, facts))
+        with tracing.step("hand_over") as traced:
+            found = await self._warm.next_grant(current, opened, self._ending(current, outcome, facts))
+            traced.note(next_run_id=None if found is None else found[0].lease.run_id)
         if found is None:
             return None
         current.guard.release()
@@ -389,7 +399,8 @@ class Runner:
         revoke = outcome.message if outcome.reason == Reason.LEASE_LOST else None
         # A page that gave the worker no screenshot, say since it is navigating, may give the keeper one.
         missing = "no_screenshot" in current.evidence.notes
-        current.report = await self._opener.close_browser(opened, revoke=revoke, with_evidence=missing)
+        with tracing.step("close"):
+            current.report = await self._opener.close_browser(opened, revoke=revoke, with_evidence=missing)
         current.record_time("close", since)
 
     async def _settle(self, current: RunState, outcome: Outcome) -> None:
@@ -451,8 +462,12 @@ class Runner:
 
     async def _settle_ending(self, current: RunState, ending: Ending) -> None:
         lease = current.grant.lease
+        if ending.reason is not None:
+            current.trace.fail(ending.reason)
         try:
-            settled = await settle_held(self._store, ending, current.guard.hold)
+            with tracing.step("settle") as traced:
+                settled = await settle_kept(self._store, ending, current.guard.kept)
+                traced.note(job_state=settled.job_state, profile_state=settled.profile_state, refused=settled.refused)
         except LeaseLost as lost:
             _LOG.warning("run %s: not settled, its lease is lost: %s", lease.run_id, lost)
         except Exception as error:  # noqa: BLE001 - the lease then expires, and is resolved
@@ -475,4 +490,5 @@ class Runner:
                     settled.profile_state,
                     lease.worker_id,
                     lease.lease_id,
+                    extra={"reason": ending.reason, "seconds": round(boot_time() - current.began, 3)},
                 )

@@ -5,6 +5,7 @@ from typing import Final
 from leasekeeper.errors import InputError
 from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.sweep_log import log_fired
 
 MAX_BATCHES: Final = 20
 
@@ -15,6 +16,7 @@ async def fire_due(store: Store, trouble: FailureLog) -> int:
     for _ in range(MAX_BATCHES):
         fired = await store.fire()
         made += sum(one.made for one in fired)
+        log_fired(fired)
         faults = [one for one in fired if one.fault is not None]
         for one in faults:
             trouble.again(f"schedule {one.schedule_id} makes no jobs", InputError(one.fault or ""))

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.config import BrowserConfig, Config
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.leases import Lease, clock_jump
@@ -27,10 +28,12 @@ from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import MAX_IN_BATCH, Resolution, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.launcher_asking import LauncherAsker
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, check_somebody_sends, sender_of
 from leasekeeper.runtime.proxy_asking import ProxyAsker
 from leasekeeper.runtime.scheduler import fire_due
+from leasekeeper.runtime.sweep_log import log_expired, log_resolved, log_swept
 from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
 
@@ -84,19 +87,25 @@ async def _sweep(
     config: Config,
     facts: Callable[[Lease], Awaitable[LostFacts]],
     *,
+    skipping: Callable[[list[Lease]], Awaitable[list[Lease]]],
     seen: datetime | None,
     prune: bool,
     quiet_counts: bool,
 ) -> Swept:
     """One pass over everything. Only leases that had expired when the store's clock was `seen` are ended.
 
-    `quiet_counts`: the clock can be trusted to say how long a worker did not report.
+    `skipping` takes those out that their launchers are asked about first. `quiet_counts`: the clock can be trusted to
+    say how long a worker did not report.
     """
     expired = resolved = 0
     for _ in range(MAX_BATCHES):
-        ended = len(await store.expire(seen=seen)) if seen is not None else 0
-        lost = await store.unresolved()
+        over = await store.expire(seen=seen) if seen is not None else []
+        ended = len(over)
+        if seen is not None:
+            log_expired(over, seen)
+        lost = await skipping(await store.unresolved())
         done = await store.resolve([Resolution(lease_id=lease.lease_id, facts=await facts(lease)) for lease in lost])
+        log_resolved(done, lost)
         expired, resolved = expired + ended, resolved + len(done)
         if ended < MAX_IN_BATCH and (len(lost) < MAX_IN_BATCH or not done):
             break
@@ -218,6 +227,9 @@ class Sweeper:
         self._watchman = Watchman(reports.ledger, config.policy.timing) if reports is not None else None
         self._trouble = trouble or FailureLog()
         self._asker = ProxyAsker(store, config.browsers)
+        self.launchers = LauncherAsker(
+            store, lambda: known_machine_name(config.browsers) if reports is not None else None, self._facts
+        )
         self._last: _ClockReading | None = None
         self._prune_at = 0.0
 
@@ -231,14 +243,29 @@ class Sweeper:
             self._prune_at = boot_time() + PRUNE_EVERY_SECONDS
         overdue = await self.end_overdue_browsers()
         swept = await _sweep(
-            self._store, self._config, self._facts, seen=seen, prune=prune, quiet_counts=not (first or paused)
+            self._store,
+            self._config,
+            self._facts,
+            skipping=self.without_askable,
+            seen=seen,
+            prune=prune,
+            quiet_counts=not (first or paused),
         )
+        answered = await self.launchers.ask_due()
         fired = await fire_due(self._store, self._trouble)
         delivered = await self._reports.deliver(self._store) if self._reports is not None else 0
         if prune and self._reports is not None:
             await _prune_evidence(self._store, self._config.browsers, self._reports)
         freed = await self._asker.ask_due()
-        return replace(swept, paused=paused, overdue=overdue, fired=fired, reports=delivered, proxies=freed)
+        swept = replace(swept, paused=paused, overdue=overdue, fired=fired, reports=delivered, proxies=freed)
+        swept = replace(swept, resolved=swept.resolved + len(answered))
+        log_swept(swept)
+        return swept
+
+    async def without_askable(self, lost: list[Lease]) -> list[Lease]:
+        """The lost runs that can be decided on without asking a launcher that this machine reaches."""
+        asked = {each.lease.lease_id for each in await self.launchers.askable(lost)}
+        return [lease for lease in lost if lease.lease_id not in asked]
 
     async def end_overdue_browsers(self) -> int:
         """End browsers of this machine that outlived their leases. Returns how many."""

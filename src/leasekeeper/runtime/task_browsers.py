@@ -87,6 +87,9 @@ class Session(Protocol):
 
     async def open(self) -> None: ...
 
+    @property
+    def playwright_objects(self) -> tuple[Any, Any]: ...
+
     def expect_next(self) -> None: ...
 
     async def fresh_page(self) -> None: ...
@@ -101,6 +104,8 @@ class Session(Protocol):
     async def kept_reference(self) -> str | None: ...
 
     async def environment(self, timezone: str | None) -> dict[str, str]: ...
+
+    async def text_at(self, url: str) -> str | None: ...
 
     async def inspect_page(self, detectors: Sequence[Detector]) -> list[PageFacts]: ...
 
@@ -151,6 +156,11 @@ class AsyncSession:
         self._changes = record_changes(self._context)
 
     @property
+    def playwright_objects(self) -> tuple[Any, Any]:
+        """The first page and the context."""
+        return self._page, self._context
+
+    @property
     def clean(self) -> bool:
         """Whether the run left nothing in the browser or beside it that could reach into the next run."""
         return not self._changes and self._child_tasks.left_running(asyncio.get_running_loop()) is None
@@ -184,6 +194,18 @@ class AsyncSession:
             return await perform_async(run, task)
         finally:
             run.end()
+
+    async def text_at(self, url: str) -> str | None:
+        """What a page of its own reads at this address; None if it cannot be read."""
+        with suppress(Exception):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                page = await self._context.new_page()
+                try:
+                    await page.goto(url)
+                    return (await inspect_page(page, ())).text
+                finally:
+                    await page.close()
+        return None
 
     async def environment(self, timezone: str | None) -> dict[str, str]:
         pages = [page for page in (self._page, *self._context.pages) if not page.is_closed()]
@@ -243,6 +265,11 @@ class SyncSession:
         self._changes = record_changes(self._context)
 
     @property
+    def playwright_objects(self) -> tuple[Any, Any]:
+        """The first page and the context."""
+        return self._page, self._context
+
+    @property
     def clean(self) -> bool:
         """Whether the run left nothing in the browser or beside it that could reach into the next run."""
         return not self._changes and self._child_tasks.thread_left() is None
@@ -282,6 +309,19 @@ class SyncSession:
                 run.end()
 
         return await self.thread.call(perform)
+
+    async def text_at(self, url: str) -> str | None:
+        def read() -> str | None:
+            page = self._context.new_page()
+            try:
+                page.goto(url)
+                return inspect_page_sync(page, ()).text
+            finally:
+                page.close()
+
+        with suppress(Exception):
+            return await self._ask(read, None)
+        return None
 
     async def environment(self, timezone: str | None) -> dict[str, str]:
         return await self._ask(lambda: read_environment_sync(self._page, timezone, redactor=self._redactor), {})

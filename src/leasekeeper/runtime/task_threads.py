@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from leasekeeper.runtime import log_fields
+from leasekeeper.runtime import log_fields, tracing
 from leasekeeper.runtime.child_tasks import TaskLeft
 from leasekeeper.runtime.playwright_process import SyncPlaywrightProcess
 
@@ -40,10 +40,11 @@ class TaskThread:
             with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there any more
                 loop.call_soon_threadsafe(resolve, result, error)
 
-        take_over = log_fields.inherit()
+        take_over, take_trace = log_fields.inherit(), tracing.inherit()
 
         def do() -> None:
             take_over()
+            take_trace()
             try:
                 result = work()
             except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:

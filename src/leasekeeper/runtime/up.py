@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -45,23 +45,27 @@ async def work(
     stop: Shutdown | None = None,
     ready: Callable[[Config, str, bool], None] | None = None,
     stopping: Callable[[Config, int], None] | None = None,
+    beside: Callable[[Store, Config], AbstractAsyncContextManager[None]] | None = None,
 ) -> None:
     """Run one worker until it was asked to stop and all runs have ended. With `sweep`, also sweep and send webhooks.
 
     `ready` is called with the worker's name and whether the store has any profiles; `stopping`, at the first request to
-    stop, with the number of runs in progress.
+    stop, with the number of runs in progress. `beside` runs from before the first job to after the last.
     """
     config = config_of(app, store)
     stop = stop or Shutdown(config.browsers.stop_grace)
-    opened = await open_store(config.store, policy=config.policy, token=config.token)
+    opened = await open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca)
+    around = AsyncExitStack()
     try:
+        if beside is not None:
+            await around.enter_async_context(beside(opened, config))
         sender = await sender_of(opened, config) if sweep else None
         worker = Worker(
             app,
             opened,
             config,
             options,
-            open_store=lambda: open_store(config.store, policy=config.policy, token=config.token),
+            open_store=lambda: open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca),
             stop=stop,
         )
         stop.listen()
@@ -79,6 +83,7 @@ async def work(
             await wait_for_end(tasks, stop.now)
             stop.done()
     finally:
+        await around.aclose()
         await opened.close()
 
 

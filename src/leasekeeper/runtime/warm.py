@@ -73,14 +73,14 @@ class WarmHandOver:
         tasks = tuple(t.name for t in self._app.tasks.values() if t.warm and t.sync == opened.sync)
         request = replace(self._request, limit=1, engine=opened.browser.info.engine)
         current.guard.detach()
-        await current.guard.hold.pause_renewal()
+        await current.guard.kept.pause_renewal()
         try:
             handed = await self._store.hand_over(ending, request, among=tasks)
         except LeasekeeperError as error:
             _LOG.warning("run %s: no hand-over: %s", current.grant.lease.run_id, error)
             handed = None
         if handed is None:
-            current.guard.hold.resume_renewal()
+            current.guard.kept.resume_renewal()
             current.guard.attach(opened.browser)
         return handed
 

@@ -16,7 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from leasekeeper.app import App
+from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.config import Config
+from leasekeeper.core.calls import LONG_POLL
 from leasekeeper.core.ids import WorkerId, is_id
 from leasekeeper.core.profiles import Lane
 from leasekeeper.core.settle import Ending
@@ -28,6 +30,7 @@ from leasekeeper.runtime.child_tasks import keep_track
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import unknown_here
 from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.launcher_asking import LauncherAsker
 from leasekeeper.runtime.lost_runs import Ledger, LostRunReports
 from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import MemoryWatch
@@ -36,6 +39,7 @@ from leasekeeper.runtime.proxy_asking import ProxyAsker
 from leasekeeper.runtime.runner import Runner
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.watchman import Watchman
+from leasekeeper.stores import split
 from leasekeeper.threads import run_in_thread
 from leasekeeper.version import __version__
 
@@ -43,6 +47,8 @@ _LOG = logging.getLogger(__name__)
 
 TROUBLE_SECONDS = 1.0
 GIVE_BACK_TRIES = 5
+# While no proxy is in trouble, that is asked for so many times less often.
+SELDOM = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,9 @@ class Worker:
         self._config = config
         self._options = options
         self._stop = stop
+        # A server polls its store for all who wait there: to ask it more often would only cost.
+        remote = split(config.store)[0] == "http"
+        self._idle_wait = max(config.poll_every, LONG_POLL) if remote else config.poll_every
         host = socket.gethostname()
         self.worker_id = WorkerId(options.worker_id or f"{host}-{os.getpid()}"[:128])
         self.incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"[-128:]
@@ -105,6 +114,7 @@ class Worker:
         self._freed = asyncio.Event()
         self._opener = BrowserOpener(config.browsers, store, on_launch=self._freed.set)
         self._report_now = asyncio.Event()
+        self._machine_name: str | None = None
         self._memory = MemoryWatch(
             self._opener.sessions,
             run_bytes=config.browsers.run_memory_bytes,
@@ -122,6 +132,7 @@ class Worker:
     async def run(self) -> None:
         """Work until asked to stop."""
         browser = await self._opener.prepare()
+        self._machine_name = await run_in_thread(machine_name, self._config.browsers)
         keep_track(asyncio.get_running_loop())
         self._request = ClaimRequest(
             worker_id=self.worker_id,
@@ -129,6 +140,7 @@ class Worker:
             tasks=tuple(self._app.tasks),
             pool=self._options.pool,
             engine=browser.engine,
+            machine=self._machine_name,
         )
         self._runner = Runner(
             self._app,
@@ -145,6 +157,7 @@ class Worker:
             self._report_often(),
             self._deliver_often(),
             self._ask_proxies_often(),
+            self._ask_launchers_often(),
             watchman.run(self._store, self._config.sweep_every, self.trouble),
             self._memory.run(self.trouble),
         )
@@ -188,6 +201,7 @@ class Worker:
             if self._stop.asked.is_set():
                 await self._give_back(grants)
                 return
+            _LOG.debug("asked pool %s for %d jobs, got %d", self._options.pool, limit, len(grants))
             for grant in grants:
                 self._start(grant, sent_at)
             if not grants:
@@ -219,7 +233,7 @@ class Worker:
                     missing.cleared(profile_id)
 
     async def _wait_for_work(self) -> None:
-        waiting = asyncio.ensure_future(self._store.wait(self._options.pool, self._config.poll_every))
+        waiting = asyncio.ensure_future(self._store.wait(self._options.pool, self._idle_wait))
         stopping = asyncio.ensure_future(self._stop.asked.wait())
         done, pending = await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for future in pending:
@@ -292,13 +306,28 @@ class Worker:
             await asyncio.sleep(self._config.sweep_every.total_seconds())
 
     async def _ask_proxies_often(self) -> None:
-        """Ask proxies again that something is wrong with: their jobs wait for that."""
+        """Ask proxies again that something is wrong with: their jobs wait for that. Less often while all are well."""
         asker, what = ProxyAsker(self._store, self._config.browsers), "proxies in trouble were not asked"
+        pause = often = self._config.sweep_every.total_seconds()
         while True:
             try:
                 await asker.ask_due()
                 self.trouble.over(what)
             except Exception as error:  # noqa: BLE001 - it is asked again later
+                self.trouble.again(what, error)
+            pause = often if asker.in_trouble else min(2 * pause, SELDOM * often)
+            await asyncio.sleep(pause)
+
+    async def _ask_launchers_often(self) -> None:
+        """Ask launchers of this machine about lost runs: whoever sweeps elsewhere may not reach them."""
+        reports = LostRunReports(self._opener.data_dir, self._opener.place)
+        asker = LauncherAsker(self._store, lambda: self._machine_name, reports.facts)
+        what = "launchers were not asked about lost runs"
+        while True:
+            try:
+                await asker.ask_due()
+                self.trouble.over(what)
+            except Exception as error:  # noqa: BLE001 - they are asked again later
                 self.trouble.again(what, error)
             await asyncio.sleep(self._config.sweep_every.total_seconds())
 
@@ -312,6 +341,7 @@ class Worker:
                 concurrency=self._options.concurrency,
                 engine=self._opener.info.engine,
                 version=__version__,
+                machine=self._machine_name,
                 stopping=stopping,
                 unwell_reason=self._machine.unwell.message if self._machine.unwell is not None else None,
             )

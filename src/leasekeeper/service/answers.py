@@ -1,17 +1,15 @@
-"""Answers to calls that change something, by token and request id: a call that is sent again, because its answer was
-lost on the way, gets the answer of the first time and does nothing twice. Kept in this process, for some minutes.
+"""Calls that change something, by token and request id: one that is sent again, because its answer was lost on the way,
+gets the answer of the first time. Answers are in the store (`Store.once`), where a restart does not lose them; here a
+call that is sent again while the first is under way joins it.
 """
 
 import asyncio
-import time
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from leasekeeper.core.tokens import OPERATIONS, Scope
-
-# Longer than any client asks again.
-KEPT_SECONDS: Final = 180.0
-MAX_KEPT: Final = 10_000
+from leasekeeper.core.calls import CallAttempt, Request
+from leasekeeper.core.tokens import OPERATIONS, ApiToken, Scope
 
 # Doing these twice is the same as doing them once; and what only reads is read again.
 REPEATABLE: Final = frozenset(
@@ -23,36 +21,29 @@ REPEATABLE: Final = frozenset(
 )
 
 
-class Answers:
-    """What was answered lately."""
+def request_of(token: ApiToken, request_id: str, sequence: int, content: bytes, attempt: CallAttempt | None) -> Request:
+    """The name of a call. A token never gets the answers of another."""
+    return Request(
+        slot=f"{token.token_id}/{request_id}",
+        sequence=sequence,
+        body=hashlib.blake2b(content, digest_size=12).hexdigest(),
+        attempt=attempt or CallAttempt.AGAIN,
+    )
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._known: dict[str, tuple[float, asyncio.Future[bytes]]] = {}
 
-    async def once(self, key: str, work: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The answer to this call: of the first time, if it came before, also if that one is still under way.
+class CallsUnderWay:
+    """The calls that are being answered now."""
 
-        An error is not kept: it means that nothing was done.
-        """
-        self._forget()
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = (self._now(), asyncio.ensure_future(work()))
-            known[1].add_done_callback(lambda done: self._ended(key, done))
+    def __init__(self) -> None:
+        self._calls: dict[Request, asyncio.Future[bytes]] = {}
+
+    async def join(self, request: Request, work: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The answer to this call: to the one that is under way, if there is one."""
+        # How often it was sent is no part of its name.
+        name = Request(slot=request.slot, sequence=request.sequence, body=request.body)
+        call = self._calls.get(name)
+        if call is None:
+            call = self._calls[name] = asyncio.ensure_future(work())
+            call.add_done_callback(lambda _: self._calls.pop(name, None))
         # A caller that goes away does not stop the work: it may ask again.
-        return await asyncio.shield(known[1])
-
-    def _ended(self, key: str, done: "asyncio.Future[bytes]") -> None:
-        if done.cancelled() or done.exception() is not None:
-            self._known.pop(key, None)
-
-    def _forget(self) -> None:
-        """Drop the oldest, which are first."""
-        while self._known:
-            oldest = next(iter(self._known))
-            since, answer = self._known[oldest]
-            fresh = self._now() - since < KEPT_SECONDS
-            if not answer.done() or (fresh and len(self._known) <= MAX_KEPT):
-                return
-            del self._known[oldest]
+        return await asyncio.shield(call)

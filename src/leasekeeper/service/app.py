@@ -3,7 +3,7 @@ problems. Knows no noun: those are in `routes/`.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as Mounted
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leasekeeper.core.tokens import Needs, Reach, denial, has_scope
 from leasekeeper.errors import (
@@ -24,29 +24,41 @@ from leasekeeper.errors import (
     NotFound,
     Problem,
 )
+from leasekeeper.local_tokens import is_loopback
 from leasekeeper.service.auth import bearer
 from leasekeeper.service.guards import Guards
+from leasekeeper.service.mcp import PATH as AGENTS
+from leasekeeper.service.pages.table import page_routes
 from leasekeeper.service.permissions import refuse
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.routes import ROUTES
 from leasekeeper.service.routing import JSON, Call, Route
-from leasekeeper.service.serving import is_loopback
+from leasekeeper.service.session_socket import socket_routes
 from leasekeeper.service.state import Service
 from leasekeeper.wire import encode
 from leasekeeper.wire.jobs import load_json
 from leasekeeper.wire.kinds import Problems
 
 MAX_BODY_BYTES: Final = 64 * 1024**2
+_Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(service: Service, routes: Iterable[Route] = ROUTES) -> ASGIApp:
     """The application over one service. Run `service.running()` around it."""
     table = tuple(routes)
+    endpoints = {path: _endpoint(service, [row for row in table if row.path == path]) for path in _paths(table)}
     app = Starlette(
-        routes=[_mounted(service, path, [row for row in table if row.path == path]) for path in _paths(table)],
+        routes=[
+            *(_mounted(path, endpoint) for path, endpoint in endpoints.items()),
+            *socket_routes(service),
+            Mounted(AGENTS, service.agents),
+            *page_routes(service),
+        ],
         exception_handlers={HTTPException: _no_such_path},
     )
-    return Guards(app, service.hosts)
+    guarded = Guards(_by_whole_path(endpoints, app), service.hosts)
+    service.agents.app = guarded
+    return guarded
 
 
 def _paths(table: Iterable[Route]) -> list[str]:
@@ -54,7 +66,22 @@ def _paths(table: Iterable[Route]) -> list[str]:
     return sorted(dict.fromkeys(row.path for row in table), key=lambda path: path.count("{"))
 
 
-def _mounted(service: Service, path: str, rows: list[Route]) -> BaseRoute:
+def _by_whole_path(endpoints: Mapping[str, _Endpoint], others: ASGIApp) -> ASGIApp:
+    """Paths without names in them are found at once: workers call these, and the table is long."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
+        endpoint = endpoints.get(path)
+        if endpoint is None or "{" in path:
+            await others(scope, receive, send)
+            return
+        response = await endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app
+
+
+def _endpoint(service: Service, rows: list[Route]) -> _Endpoint:
     """One path with all its methods. Another method is answered with those that there are."""
     by_method = {row.method: row for row in rows}
     allowed = tuple(sorted(by_method))
@@ -70,6 +97,10 @@ def _mounted(service: Service, path: str, rows: list[Route]) -> BaseRoute:
         except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets a problem and the log the reason
             return bug_response(error)
 
+    return endpoint
+
+
+def _mounted(path: str, endpoint: _Endpoint) -> BaseRoute:
     # Starlette answers a method that it does not know by itself, and not with a problem.
     return Mounted(path, endpoint, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 
@@ -77,13 +108,13 @@ def _mounted(service: Service, path: str, rows: list[Route]) -> BaseRoute:
 async def answer(service: Service, row: Route, request: Request) -> Response:
     """Authenticate, read, authorize, do, write. Nothing of the body is read before the caller is known."""
     call = Call(request=request, service=service)
-    if row.needs is not None and not _let_in(service, row, request):
+    if row.needs is not None and not _let_in(service, row, call):
         call.token = await service.auth.identify(bearer(request.headers.get("authorization")))
         # Without the scope nothing is read for the caller.
         if not any(has_scope(call.token, scope) for scope in row.also):
             refuse(denial(call.token, Needs(row.needs.scope, Reach.NOTHING)))
     call.query = read_parameters(row, request)
-    call.body = await _read_body(row, request)
+    call.body = await _read_body(row, call)
     if row.needs is not None and call.token is not None:
         subject = await row.about(call)
         call.record = subject.record
@@ -93,9 +124,13 @@ async def answer(service: Service, row: Route, request: Request) -> Response:
     return value if isinstance(value, Response) else write(row, call, value)
 
 
-def _let_in(service: Service, row: Route, request: Request) -> bool:
-    """Whether the caller is on this machine, and a setting says that such callers need no token for this."""
-    local = request.client is not None and is_loopback(request.client.host)
+def _let_in(service: Service, row: Route, call: Call) -> bool:
+    """Whether no API token is needed: the row knows another proof, which the call brings; or the caller is on this
+    machine, and a setting says that such callers need none for this."""
+    if row.admits is not None and row.admits(call):
+        return True
+    client = call.request.client
+    local = client is not None and is_loopback(client.host)
     return row.open_to_this_machine and service.config.metrics_open and local
 
 
@@ -119,10 +154,10 @@ def read_parameters(row: Route, request: Request) -> dict[str, Any]:
     return found
 
 
-async def _read_body(row: Route, request: Request) -> Any:
+async def _read_body(row: Route, call: Call) -> Any:
     if row.body is None or row.method in ("GET", "HEAD"):
         return None
-    text = await body_bytes(request, MAX_BODY_BYTES)
+    text = call.content = await body_bytes(call.request, MAX_BODY_BYTES)
     if not text:
         if row.body.required:
             raise InputError("the call has no body", [Problem("body", "must be JSON")])

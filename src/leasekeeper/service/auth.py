@@ -90,12 +90,17 @@ class Authenticator:
         self._noted: dict[str, float] = {}
         self._uses: set[str] = set()
         self._noting: asyncio.Task[None] | None = None
+        self.local: StoredToken | None = None
+        """A token that is in no store: see `local_access`."""
 
     async def identify(self, text: str) -> ApiToken:
         """Whose token this is. Raises NotAuthenticated (UNAUTHENTICATED, TOKEN_EXPIRED, TOKEN_REVOKED)."""
         token_id = token_id_of(text)
         if token_id is None:
             raise NotAuthenticated("that is no token: it was mistyped or cut off; a token begins with lk_")
+        local = self.local
+        if local is not None and local.token.token_id == token_id and proves(text, local.hash):
+            return local.token
         read_at, stored = await self._stored(token_id)
         if not proves(text, stored.hash if stored else _NO_HASH) or stored is None:
             raise NotAuthenticated(f"token {token_id} is unknown or wrong", token_id=token_id)

@@ -28,12 +28,13 @@ MIN_PAUSE_SECONDS: Final = 0.1
 _WHAT: Final = "the event log could not be read"
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An event, and from where to continue after it."""
+@dataclass(slots=True, eq=False)
+class FeedItem:
+    """An event, and from where to continue after it. `text` is what a stream made of it, for all who read that."""
 
     event: Event
     position: int
+    text: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -41,16 +42,16 @@ class Listener:
     """One who listens. `wanted` are fields of an event and the values that it must have one of."""
 
     wanted: Mapping[str, frozenset[str]]
-    waiting: "asyncio.Queue[Told | None]" = field(default_factory=lambda: asyncio.Queue(MAX_BEHIND))
+    waiting: "asyncio.Queue[FeedItem | None]" = field(default_factory=lambda: asyncio.Queue(MAX_BEHIND))
     cut_off: bool = False
 
     def wants(self, event: Event) -> bool:
         return all(getattr(event, name) in values for name, values in self.wanted.items())
 
-    def put(self, told: Told) -> bool:
+    def put(self, item: FeedItem) -> bool:
         """Give it an event. False: it is too far behind."""
         try:
-            self.waiting.put_nowait(told)
+            self.waiting.put_nowait(item)
         except asyncio.QueueFull:
             self.cut_off = True
             return False
@@ -66,9 +67,9 @@ class EventFeed:
         self._trouble = trouble or FailureLog()
         self._listeners: set[Listener] = set()
         self._observers: list[Callable[[Event], None]] = []
-        self._recent: deque[Told] = deque(maxlen=MAX_REMEMBERED)
-        self._position: int | None = None  # everything up to here was told
-        self._above: set[int] = set()  # told as well, though a smaller number is missing
+        self._recent: deque[FeedItem] = deque(maxlen=MAX_REMEMBERED)
+        self._position: int | None = None  # everything up to here was published
+        self._above: set[int] = set()  # published as well, though a smaller number is missing
         self._missing: dict[int, float] = {}  # number → until when to wait for it
         self.reads = 0
 
@@ -89,11 +90,11 @@ class EventFeed:
         if len(self._listeners) >= MAX_LISTENERS:
             return None
         if after is not None:
-            oldest = min((told.event.seq for told in self._recent), default=self.position + 1)
+            oldest = min((item.event.seq for item in self._recent), default=self.position + 1)
             if after + 1 < min(oldest, self.position + 1):
                 return None
-            missed = [told for told in self._recent if told.event.seq > after and listener.wants(told.event)]
-            if not all(listener.put(told) for told in missed):
+            missed = [item for item in self._recent if item.event.seq > after and listener.wants(item.event)]
+            if not all(listener.put(item) for item in missed):
                 return None
         self._listeners.add(listener)
         return listener
@@ -114,7 +115,7 @@ class EventFeed:
             await asyncio.sleep(MIN_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Nothing more comes: every listener is told."""
+        """Nothing more comes: every listener is notified."""
         for listener in self._listeners:
             with suppress(asyncio.QueueFull):  # it ends when it has read what waits
                 listener.waiting.put_nowait(None)
@@ -122,7 +123,7 @@ class EventFeed:
         self._listeners.clear()
 
     async def read(self) -> None:
-        """Read what is new and hand it on. The first call only finds out where the log ends."""
+        """Read what is new and publish it. The first call only finds out where the log ends."""
         self.reads += 1
         if self._position is None:
             newest = (await self._store.find(Event, limit=1)).items
@@ -143,7 +144,7 @@ class EventFeed:
             self._recent.clear()
         self._advance([event.seq for event in new])
         for event in new:
-            self._tell(Told(event, min(self.position, event.seq)))
+            self._publish(FeedItem(event, min(self.position, event.seq)))
 
     def _advance(self, numbers: list[int]) -> None:
         """Move the position on, over what was read and over gaps that were waited for."""
@@ -164,10 +165,10 @@ class EventFeed:
         for number in [number for number in self._missing if number in self._above]:
             del self._missing[number]
 
-    def _tell(self, told: Told) -> None:
-        self._recent.append(told)
+    def _publish(self, item: FeedItem) -> None:
+        self._recent.append(item)
         for observer in self._observers:
-            observer(told.event)
-        late = [each for each in self._listeners if each.wants(told.event) and not each.put(told)]
+            observer(item.event)
+        late = [each for each in self._listeners if each.wants(item.event) and not each.put(item)]
         for listener in late:
             self._listeners.discard(listener)

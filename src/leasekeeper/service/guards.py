@@ -2,10 +2,12 @@
 headers, and how often its sender failed to authenticate. Pure ASGI, so that streams pass through untouched.
 """
 
+import asyncio
 import ipaddress
 import socket
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,6 +23,8 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_FAILURES: Final = 20
 FAILURE_SECONDS: Final = 60.0
 MAX_SENDERS: Final = 10_000
+CLOSE_SECONDS: Final = 2.0
+SIGN_IN: Final = "/ui/sign-in"
 
 # A page of ours loads nothing from elsewhere, and is shown in no frame.
 SECURITY_HEADERS: Final = (
@@ -31,6 +35,37 @@ SECURITY_HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+
+
+def signs_in(scope: Scope) -> bool:
+    """Whether somebody tries a token in the form of the pages."""
+    path: str = scope["path"]
+    return scope["method"] == "POST" and path.endswith(SIGN_IN)
+
+
+def is_own(headers: Headers) -> bool:
+    """Whether no browser sent this, or one that shows a page of this server."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == headers.get("host", "")
+
+
+def _tries_token(scope: Scope) -> bool:
+    """Whether the call brings a token. One without guesses nothing; and a page of another site could make the browser
+    of this machine call so often that the workers beside it are kept out."""
+    headers = Headers(scope=scope)
+    brings = "authorization" in headers or b"token=" in scope["query_string"]
+    return is_own(headers) and (brings or (scope["type"] == "http" and signs_in(scope)))
+
+
+async def _closed(receive: Receive) -> None:
+    """Wait until the connection of a refused upgrade is closed: until then uvicorn logs it as one not answered."""
+    seen = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            while seen < 2:  # the first says that the answer was sent
+                seen += (await receive())["type"] == "websocket.disconnect"
 
 
 class FailureCount:
@@ -65,14 +100,18 @@ class Guards:
         self._failures = FailureCount()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         sender = scope["client"][0] if scope.get("client") else ""
 
+        denied = False
+
         async def guarded_send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                if message["status"] == 401:
+            nonlocal denied
+            denied = denied or message["type"] == "websocket.http.response.start"
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                if message["status"] == 401 and _tries_token(scope):
                     self._failures.failed(sender)
                 given = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [
@@ -84,8 +123,10 @@ class Guards:
         refused = self._refusal(scope, sender)
         if refused is not None:
             await problem_response(refused)(scope, receive, guarded_send)
-            return
-        await self._app(scope, receive, guarded_send)
+        else:
+            await self._app(scope, receive, guarded_send)
+        if denied:
+            await _closed(receive)
 
     def _refusal(self, scope: Scope, sender: str) -> LeasekeeperError | None:
         raw = scope["headers"]
@@ -94,9 +135,10 @@ class Guards:
         headers = Headers(scope=scope)
         if not self._knows(headers.get("host", "")):
             return HostNotAllowed("this server does not go by that name: allow it where the server is started")
-        if scope["method"] not in SAFE and not self._is_own(headers):
+        # A page of another site may open a WebSocket as it may send a form.
+        if scope.get("method") not in SAFE and not is_own(headers):
             return CrossSiteRequest("a page of another site sent this request; nothing was done")
-        if headers.get("authorization") is not None:
+        if headers.get("authorization") is not None or scope["type"] == "websocket" or signs_in(scope):
             wait = self._failures.wait_seconds(sender)
             if wait is not None:
                 return TooManyRequests(
@@ -112,10 +154,3 @@ class Guards:
         except ValueError:
             return host.partition(":")[0].lower() in self._hosts
         return True
-
-    def _is_own(self, headers: Headers) -> bool:
-        """Whether no browser sent this, or one that shows a page of this server."""
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return False
-        origin = headers.get("origin")
-        return origin is None or urlsplit(origin).netloc == headers.get("host", "")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 PHASES: Final = ("open", "task", "evidence", "close")
+# Of calls of the store: a claim or a settle takes milliseconds.
+CALL_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
 
 
@@ -16,6 +18,7 @@ class MetricRow:
     kind: str
     help: str
     labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = SECONDS
 
 
 METRICS: Final = (
@@ -51,15 +54,27 @@ METRICS: Final = (
     ),
     MetricRow("leasekeeper_webhooks_total", "counter", "Webhooks that were delivered or exhausted.", ("outcome",)),
     MetricRow(
+        "leasekeeper_profile_runs_total",
+        "counter",
+        "Runs that were settled, for the 50 profiles with most trouble; the rest is `other`.",
+        ("profile",),
+    ),
+    MetricRow(
         "leasekeeper_profile_prompts_total",
         "counter",
-        "Runs that a login, a security prompt or a request for a person stopped; the first 50 profiles by name.",
+        "Runs that a login, a security prompt or a request for a person stopped, for the same profiles.",
         ("profile", "reason"),
+    ),
+    MetricRow(
+        "leasekeeper_profile_bans_total",
+        "counter",
+        "Runs that found their account banned, for the same profiles.",
+        ("profile",),
     ),
     MetricRow(
         "leasekeeper_profiles_quarantined_total",
         "counter",
-        "Times that a profile was quarantined; the first 50 profiles by name.",
+        "Times that a profile was quarantined, for the same profiles.",
         ("profile",),
     ),
     MetricRow(
@@ -70,5 +85,12 @@ METRICS: Final = (
         "histogram",
         "Duration of runs by phase: open, task, evidence, close, or all.",
         ("task", "phase"),
+    ),
+    MetricRow(
+        "leasekeeper_store_call_seconds",
+        "histogram",
+        "Calls of the store that this server made for remote workers, by operation: claim, settle and others.",
+        ("operation",),
+        CALL_SECONDS,
     ),
 )

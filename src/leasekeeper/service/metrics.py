@@ -1,10 +1,11 @@
 """Metrics in Prometheus' format. Counts of now come from one `stats` of the store; counters and histograms count the
 events that this process has read since it started, so any server can show them and none of them asks a worker.
 
-Labels are bounded: of profiles, tasks and pools the first `MAX_LABELS` are kept by name, all others are `other`.
+Labels are bounded: of tasks and pools the first `MAX_LABELS` are kept by name, of profiles those with most trouble; all
+others are `other`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,7 +24,7 @@ from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.workers import Worker, reports
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Stats, Store
-from leasekeeper.service.metric_table import METRICS, PHASES, SECONDS
+from leasekeeper.service.metric_table import METRICS, PHASES
 
 MAX_LABELS: Final = 50
 MAX_WAITING: Final = 100_000
@@ -35,6 +36,13 @@ _STARTS: Final = frozenset({
     Reason.PROFILE_NEWER_THAN_BROWSER, Reason.PROFILE_DIRECTORY_EMPTY, Reason.PROXY_UNREACHABLE,
     Reason.PROXY_REGION_MISMATCH, Reason.PROXY_CHANGED, Reason.SECRET_UNAVAILABLE,
 })  # fmt: skip
+_MEASURED: Final = frozenset({
+    "acquire", "claim", "hand_over", "renew", "checkpoint", "enter_section", "leave_section", "settle", "submit",
+})  # fmt: skip
+_OF_PROFILES: Final = (
+    "leasekeeper_profile_runs_total", "leasekeeper_profile_prompts_total", "leasekeeper_profile_bans_total",
+    "leasekeeper_profiles_quarantined_total",
+)  # fmt: skip
 _PROMPTS: Final = frozenset({Reason.SECURITY_PROMPT, Reason.LOGIN_REQUIRED, Reason.HUMAN_REVIEW_REQUIRED})
 # Counter, label, or the field of the event's data that is the label.
 _COUNTED: Final = {
@@ -63,6 +71,37 @@ class Names:
         return name
 
 
+class Worst:
+    """The profiles with most trouble by name, the rest together. At any time at most `MAX_LABELS` have a name.
+
+    A profile with more trouble takes the place of the one with least: `drop` is told, so that its series end. What
+    happened before under `other` stays there: no counter ever goes down.
+    """
+
+    def __init__(self, drop: Callable[[str], None]) -> None:
+        self._drop = drop
+        self._trouble: dict[str, int] = {}
+        self._named: set[str] = set()
+
+    def troubled(self, profile: str) -> None:
+        """Something went wrong in this profile."""
+        if profile not in self._trouble and len(self._trouble) >= MAX_WAITING:
+            return
+        self._trouble[profile] = self._trouble.get(profile, 0) + 1
+        if profile in self._named:
+            return
+        if len(self._named) >= MAX_LABELS:
+            least = min(self._named, key=lambda each: (self._trouble[each], each))
+            if self._trouble[least] >= self._trouble[profile]:
+                return
+            self._named.discard(least)
+            self._drop(least)
+        self._named.add(profile)
+
+    def __call__(self, profile: str | None) -> str:
+        return profile if profile is not None and profile in self._named else OTHER
+
+
 class Metrics:
     """What one process has counted, and what the store says now."""
 
@@ -81,9 +120,9 @@ class Metrics:
                 )
             elif row.kind == "histogram":
                 self._histograms[row.name] = Histogram(
-                    row.name, row.help, row.labels, registry=self._registry, buckets=SECONDS
+                    row.name, row.help, row.labels, registry=self._registry, buckets=row.buckets
                 )
-        self._profiles, self._tasks, self._pools = Names(), Names(), Names()
+        self._profiles, self._tasks, self._pools = Worst(self._forget), Names(), Names()
         self._waiting: dict[str, tuple[datetime, str]] = {}  # job → since when it waits, its task
         self._ended: set[str] = set()  # runs whose times were not read yet
 
@@ -102,8 +141,18 @@ class Metrics:
         if event.job_state in FINAL:
             self._count("leasekeeper_jobs_ended_total", str(event.job_state))
             self._waiting.pop(event.job_id or "", None)
-        if event.profile_state is ProfileState.QUARANTINED:
+        if event.profile_state is ProfileState.QUARANTINED and event.profile_id is not None:
+            self._profiles.troubled(event.profile_id)
             self._count("leasekeeper_profiles_quarantined_total", self._profiles(event.profile_id))
+
+    def called(self, operation: str, seconds: float) -> None:
+        """A call of the store for a remote worker took so long."""
+        if operation in _MEASURED:
+            self._histograms["leasekeeper_store_call_seconds"].labels(operation).observe(seconds)
+
+    def _forget(self, profile: str) -> None:
+        for name in _OF_PROFILES:
+            self._counters[name].remove_by_labels({"profile": profile})
 
     def _count(self, name: str, *labels: str) -> None:
         self._counters[name].labels(*labels).inc()
@@ -121,9 +170,14 @@ class Metrics:
         self._count("leasekeeper_runs_total", result, known)
         if reason in _STARTS:
             self._count("leasekeeper_browser_start_failures_total", reason)
+        if reason in (*_PROMPTS, Reason.ACCOUNT_BANNED) and event.profile_id is not None:
+            self._profiles.troubled(event.profile_id)
+        profile = self._profiles(event.profile_id)
+        self._count("leasekeeper_profile_runs_total", profile)
         if reason in _PROMPTS:
-            profile = self._profiles(event.profile_id)
             self._count("leasekeeper_profile_prompts_total", profile, reason)
+        if reason == Reason.ACCOUNT_BANNED:
+            self._count("leasekeeper_profile_bans_total", profile)
         if event.run_id is not None and len(self._ended) < MAX_WAITING:
             self._ended.add(event.run_id)
 

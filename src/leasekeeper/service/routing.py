@@ -56,6 +56,8 @@ class Call:
     token: ApiToken | None = None
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Any = None
+    # The body as it came.
+    content: bytes = b""
     record: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     status: int | None = None
@@ -99,5 +101,7 @@ class Route:
     open_to_this_machine: bool = False
     # Scopes that are enough instead for some of the calls: which one is needed is in the body, and checked with it.
     also: tuple[Scope, ...] = ()
+    # Another proof than an API token that is enough: whether the call brings it. It then sets the call's record.
+    admits: Callable[[Call], bool] | None = None
     # Payloads of jobs are part of the answer.
     payload: bool = False

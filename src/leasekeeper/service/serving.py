@@ -1,8 +1,9 @@
 """Serves the application on a port: binds it, refuses what is not safe, runs uvicorn until asked to stop."""
 
 import asyncio
-import ipaddress
+import errno
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from leasekeeper.browsers.keeper.client import MAX_COMMAND_BYTES
 from leasekeeper.errors import InputError, Problem
+from leasekeeper.local_tokens import is_loopback
+from leasekeeper.runtime.session_door import GONE_SECONDS, PING_SECONDS
 
 DEFAULT_PORT: Final = 7070
 STOP_SECONDS: Final = 5
@@ -59,29 +63,35 @@ def check_address(address: Address) -> None:
         raise InputError("the server was not started", problems)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
+def _check_certificate(address: Address) -> None:
+    """Raise InputError if the certificate and its key cannot be used together."""
+    if address.tls_cert is None:
+        return
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(address.tls_cert, address.tls_key)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "the server was not started",
+            [Problem("tls", f"{address.tls_cert} and {address.tls_key} are not a certificate and its key: {error}")],
+        ) from None
 
 
 def bind(address: Address) -> socket.socket:
     """A listening socket. Port 0 takes a free one. Raises InputError if the port is taken or the host is not ours."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once (TCP_NODELAY) only where the protocol is named: else small answers wait for 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((address.host, address.port))
         bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
+        taken = error.errno == errno.EADDRINUSE
+        why = "another program listens there; choose another port, or 0 for a free one" if taken else error.strerror
         raise InputError(
             "the server was not started",
-            [Problem("port", f"{address.host}:{address.port} cannot be used: {error.strerror or error}")],
+            [Problem("port", f"{address.host}:{address.port} cannot be used: {why or error}")],
         ) from None
     bound.setblocking(False)
     return bound
@@ -99,6 +109,7 @@ class Server(uvicorn.Server):
 async def serving(app: ASGIApp, address: Address) -> AsyncIterator[str]:
     """Serve until the block ends, and give the address. Requests under way get some seconds to end."""
     check_address(address)
+    _check_certificate(address)
     bound = bind(address)
     settings = uvicorn.Config(
         app,
@@ -109,6 +120,12 @@ async def serving(app: ASGIApp, address: Address) -> AsyncIterator[str]:
         lifespan="off",
         access_log=False,
         log_config=None,
+        # Below this it logs addresses of WebSockets with their queries, where tokens are.
+        log_level="warning",
+        ws_max_size=MAX_COMMAND_BYTES,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=GONE_SECONDS,
+        ws_per_message_deflate=False,
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

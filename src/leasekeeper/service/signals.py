@@ -1,4 +1,4 @@
-"""What a service tells of its store without being asked each time: the feed of events, and the metrics made of it.
+"""What a service publishes about its store: the feed of events, and the metrics made of it.
 
 Both begin when they are first wanted: a server that nobody watches reads nothing.
 """
@@ -42,6 +42,11 @@ class Signals:
             self._metrics = Metrics(self._store, self._config)
             feed.observe(self._metrics.seen)
         return self._metrics
+
+    def called(self, operation: str, seconds: float) -> None:
+        """A call of the store took so long. Counted once somebody scrapes."""
+        if self._metrics is not None:
+            self._metrics.called(operation, seconds)
 
     async def close(self) -> None:
         """End every stream and stop reading."""

@@ -5,8 +5,12 @@ from contextlib import asynccontextmanager
 
 from leasekeeper.config import Config
 from leasekeeper.ports import Store
-from leasekeeper.service.answers import Answers
+from leasekeeper.runtime.session_host import SessionHost
+from leasekeeper.service.answers import CallsUnderWay
 from leasekeeper.service.auth import Authenticator
+from leasekeeper.service.long_polls import LongPolls
+from leasekeeper.service.mcp import AgentDoor
+from leasekeeper.service.one_time_links import OneTimeLinks
 from leasekeeper.service.permissions import Permissions
 from leasekeeper.service.signals import Signals
 
@@ -15,10 +19,17 @@ class Service:
     """The service around one open store. Whoever opened the store closes it.
 
     `hosts` are names that a browser or a proxy may call this server by, besides addresses and this machine's own names.
+    `sessions` is how many browsers it runs at once for programs that ask for one.
     """
 
     def __init__(
-        self, store: Store, config: Config, *, hosts: tuple[str, ...] = (), auth: Authenticator | None = None
+        self,
+        store: Store,
+        config: Config,
+        *,
+        hosts: tuple[str, ...] = (),
+        auth: Authenticator | None = None,
+        sessions: int = 0,
     ) -> None:
         self.store = store
         self.config = config
@@ -26,7 +37,11 @@ class Service:
         self.auth = auth or Authenticator(store)
         self.permissions = Permissions(store)
         self.signals = Signals(store, config)
-        self.answers = Answers()
+        self.polls = LongPolls(store, config.poll_every)
+        self.under_way = CallsUnderWay()
+        self.links = OneTimeLinks()
+        self.sessions = SessionHost(store, config, sessions)
+        self.agents = AgentDoor(self.auth)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -34,5 +49,12 @@ class Service:
         try:
             yield
         finally:
-            await self.signals.close()
+            await self.agents.close()
+            await self.sessions.close()
+            await self.end_streams()
             await self.auth.close()
+
+    async def end_streams(self) -> None:
+        """End what takes long by nature, streams and long polls: a server that stops does not wait for them."""
+        await self.polls.close()
+        await self.signals.close()

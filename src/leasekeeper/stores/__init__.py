@@ -1,4 +1,4 @@
-"""Stores by URL: `sqlite:///FILE`, `postgresql://…` or the `https://…` of a server.
+"""Stores by URL: `sqlite:///FILE`, `postgresql://…`, `redis://…` or the `https://…` of a server.
 
 Each store is imported when its URL is opened.
 """
@@ -11,11 +11,13 @@ from typing import Final
 
 from leasekeeper.core.policy import Policy
 from leasekeeper.errors import InputError, Problem
+from leasekeeper.local_tokens import is_loopback
 from leasekeeper.ports import Store, StoreInfo
 from leasekeeper.settings_file import sqlite_file
 
 # A password with an unescaped @, / or #: a part of it would be read as the host, and shown in errors.
 _MISREAD: Final = re.compile(r"[^/?#@]*:(?!\d+(?:[/?]|$))(?:[^@?]*[@/#][^?]*@|[^@?]*\?.*@)")
+_ESCAPES: Final = "a password has to be written with %40 for @, %2F for /, %3F for ?, %23 for #"
 
 
 def _same(real: datetime) -> datetime:
@@ -28,11 +30,13 @@ async def open_store(
     policy: Policy | None = None,
     clock: Callable[[datetime], datetime] = _same,
     token: str = "",
+    ca: str = "",
 ) -> Store:
     """Open the store behind a URL and check its schema.
 
     An SQLite file is created and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. A server
-    (`https://…`) is called with `token`; its clock and its policy are its own. `clock` maps the store's real time to
+    (`https://…`) is called with `token`, and trusted by the certificates in the file `ca`; its clock and its policy are
+    its own. `clock` maps the store's real time to
     the time it acts on: for tests that move time.
     """
     kind, place = split(url)
@@ -51,8 +55,25 @@ async def open_store(
     if kind == "http":
         from leasekeeper.stores.http import open_http
 
-        return await open_http(place, token, policy)
+        return await open_http(place, token, policy, ca)
+    if kind == "redis":
+        return await _open_redis(place, policy, clock)
     return await _open_postgres(place, policy, clock)
+
+
+async def _open_redis(url: str, policy: Policy, clock: Callable[[datetime], datetime]) -> Store:
+    from leasekeeper.stores.redis.connections import check_url
+    from leasekeeper.stores.redis.engine import RedisEngine
+    from leasekeeper.stores.sql.store import SqlStore
+
+    check_url(url)
+    engine = RedisEngine(url, clock, policy.store_timeout, policy.timing.ttl)
+    try:
+        await engine.open()
+    except BaseException:
+        await engine.close()
+        raise
+    return SqlStore(engine, policy)
 
 
 async def _open_postgres(url: str, policy: Policy, clock: Callable[[datetime], datetime]) -> Store:
@@ -81,16 +102,20 @@ async def migrate(url: str) -> StoreInfo:
         raise InputError(
             "nothing was migrated", [Problem("store", "a server's store is migrated where the server runs, by its URL")]
         )
+    if kind == "redis":
+        from leasekeeper.stores.redis.schema import migrate_url as migrate_redis
+
+        return await migrate_redis(place)
     from leasekeeper.stores.postgres.schema import migrate_url
 
     return await migrate_url(place)
 
 
-async def inspect(url: str, *, token: str = "") -> StoreInfo:
+async def inspect(url: str, *, token: str = "", ca: str = "") -> StoreInfo:
     """Kind, location, schema and clock of the store, whatever its schema."""
     kind, place = split(url)
     if kind == "http":
-        store = await open_store(url, token=token)
+        store = await open_store(url, token=token, ca=ca)
         try:
             return await store.check()
         finally:
@@ -99,6 +124,10 @@ async def inspect(url: str, *, token: str = "") -> StoreInfo:
         from leasekeeper.stores.sqlite.inspect import inspect_file
 
         return inspect_file(Path(place))
+    if kind == "redis":
+        from leasekeeper.stores.redis.schema import inspect_url as inspect_redis
+
+        return await inspect_redis(place)
     from leasekeeper.stores.postgres.schema import inspect_url
 
     return await inspect_url(place)
@@ -118,11 +147,12 @@ def split(url: str) -> tuple[str, str]:
         return "sqlite", str(file)
     if separator and scheme in ("postgresql", "postgres"):
         if _MISREAD.match(rest):
-            raise InputError(
-                "the store's URL is not usable",
-                [Problem("store", "a password has to be written with %40 for @, %2F for /, %3F for ?, %23 for #")],
-            )
+            raise InputError("the store's URL is not usable", [Problem("store", _ESCAPES)])
         return "postgres", url
+    if separator and scheme in ("redis", "rediss", "redis+unix"):
+        if _MISREAD.match(rest):
+            raise InputError("the store's URL is not usable", [Problem("store", _ESCAPES)])
+        return "redis", url
     if separator and scheme in ("http", "https") and rest:
         return "http", _checked(url)
     shown = f"{scheme}://…" if separator else "it"
@@ -131,7 +161,8 @@ def split(url: str) -> tuple[str, str]:
         [
             Problem(
                 "store",
-                f"{shown} must be sqlite:///relative.db, sqlite:////absolute/path.db, postgresql://… or https://…",
+                f"{shown} must be sqlite:///relative.db, sqlite:////absolute/path.db, postgresql://…, redis://… "
+                "or https://…",
             )
         ],
     )
@@ -145,17 +176,8 @@ def _checked(url: str) -> str:
     problem = None
     if parts.username or parts.password or parts.query or parts.fragment:
         problem = "a server's URL has no user, password, query or fragment: give the token apart"
-    elif parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+    elif parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         problem = "a server of another machine needs https://: its token would be readable on the way"
     if problem:
         raise InputError("the store's URL is not usable", [Problem("store", problem)])
     return url.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    import ipaddress
-
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

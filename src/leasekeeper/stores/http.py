@@ -1,31 +1,32 @@
 """The store behind a server, over HTTP: the same operations with a URL and a token, and no database password.
 
 Every operation is one POST. A call whose answer did not come is sent again with its request id, and the server answers
-as it did the first time. A server that was restarted in between has forgotten that: what it granted then expires. A
-timeout is shorter than a holder's deadline, so that silence costs no lease.
+as it did the first time, also if it was restarted in between. A grant whose answer never came is asked for until its
+lease is over, and given back. A timeout is shorter than a holder's deadline, so that silence costs no lease.
 """
 
 import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from inspect import signature
 from typing import Any, Final, cast
 
 import httpx2
 
+from leasekeeper.core.calls import CallAttempt, Request
 from leasekeeper.core.policy import Policy
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import InputError, LeasekeeperError, NotAuthenticated, Problem, StoreError, StoreUnavailable
 from leasekeeper.ports import Grant, HandedOver, Store, StoreInfo
+from leasekeeper.server_trust import authorization, tls_fault, trusted
 from leasekeeper.stores.sql.codec import check_structure
 from leasekeeper.wire import error_from_json
-from leasekeeper.wire.operations import Operation, operations
+from leasekeeper.wire.operations import ATTEMPT_HEADER, Operation, operations
 from leasekeeper.wire.shapes import VERSION
 
 MAX_CONNECTIONS: Final = 100
@@ -37,65 +38,124 @@ AWAY: Final = frozenset({502, 503, 504})
 _GRANTING: Final = frozenset({"claim", "acquire", "hand_over"})
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The name of a call: calls of one slot are sent one after another, each with the next number."""
+
+    name: str
+    sequence: int = 0
+
+
+class Slots:
+    """The slots of one client. As many as it had calls under way at once, so that a server keeps few answers."""
+
+    def __init__(self) -> None:
+        self._prefix = os.urandom(8).hex()
+        self._made = 0
+        self._free: list[Slot] = []
+
+    def take(self) -> Slot:
+        """A slot in which no call is under way."""
+        if self._free:
+            return self._free.pop()
+        self._made += 1
+        return Slot(f"{self._prefix}-{self._made}")
+
+    def give_back(self, slot: Slot) -> None:
+        """The call has ended. The next one here gets the next number: if the last one arrives late, it is refused."""
+        self._free.append(Slot(slot.name, slot.sequence + 1))
+
+
 class HttpStore:
     """One client of a server. The operations of the port are made from its signatures: see `open_http`."""
 
-    def __init__(self, url: str, token: str, policy: Policy) -> None:
+    def __init__(self, url: str, token: str, policy: Policy, ca: str = "") -> None:
         self._url = url.rstrip("/")
         self._timeout = policy.store_timeout.total_seconds()
         self._client = httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            headers={**authorization(token), "Content-Type": "application/json"},
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_CONNECTIONS),
             timeout=self._timeout,
-            verify=self._url.startswith("https:"),  # certificates take long to load, and plain HTTP has none
+            verify=trusted(self._url, ca),
             trust_env=self._url.startswith("https:"),
         )
-        self._prefix = os.urandom(8).hex()
-        self._calls = 0
+        self._ttl = policy.timing.ttl.total_seconds()
+        # Parsed once: it costs as much as writing the call.
+        self._urls = {name: httpx2.URL(f"{self._url}/v1/store/{name}") for name in operations()}
+        self._slots = Slots()
         self._undo: set[asyncio.Task[None]] = set()
 
     def __getattr__(self, name: str) -> Any:
         operation = operations().get(name)
         if operation is None:
             raise AttributeError(f"a store has no operation {name}")
-        return partial(self._perform, operation, _SIGNATURES[name])
+        return partial(self._perform, operation, None)
+
+    def once(self, request: Request) -> Store:
+        return cast(Store, _OnceOverHttp(self._perform, request))
 
     async def close(self) -> None:
         """Finish giving back, and close the connections. Leases stay live until they are released or expire."""
         if self._undo:
-            await asyncio.wait(self._undo, timeout=self._timeout)
+            _, late = await asyncio.wait(self._undo, timeout=self._timeout)
+            for task in late:
+                task.cancel()
         await self._client.aclose()
 
-    async def _perform(self, operation: Operation, form: Any, *positional: Any, **named: Any) -> Any:
-        arguments = form.bind(*positional, **named).arguments
-        if operation.name not in _GRANTING:
-            return await self._call(operation, arguments)
-        asking = asyncio.ensure_future(self._call(operation, arguments))
+    async def _perform(self, operation: Operation, request: Request | None, /, *positional: Any, **named: Any) -> Any:
+        arguments = operation.bind(*positional, **named)
+        slot = self._slots.take() if request is None else Slot(request.slot, request.sequence)
+        attempt = CallAttempt.FIRST if request is None else request.attempt
+        if operation.name not in _GRANTING or request is not None:
+            try:
+                return await self._call(operation, arguments, slot, attempt)
+            finally:
+                if request is None:
+                    self._slots.give_back(slot)
+        asking = asyncio.ensure_future(self._call(operation, arguments, slot, attempt))
         try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            undo = asyncio.ensure_future(self._give_back(asking))
+            answer = await asyncio.shield(asking)
+        except (asyncio.CancelledError, StoreUnavailable):
+            undo = asyncio.ensure_future(self._give_back(operation, arguments, slot, asking))
             self._undo.add(undo)
             undo.add_done_callback(self._undo.discard)
             raise
+        except LeasekeeperError:
+            self._slots.give_back(slot)
+            raise
+        self._slots.give_back(slot)
+        return answer
 
-    async def _give_back(self, asking: "asyncio.Future[Any]") -> None:
-        """The caller is gone, and does not know what it was granted: its jobs take their places again."""
+    async def _give_back(
+        self, operation: Operation, arguments: Mapping[str, Any], slot: "Slot", asking: "asyncio.Future[Any]"
+    ) -> None:
+        """The caller is gone, or gave up, and does not know what it was granted: its jobs take their places again."""
         with suppress(LeasekeeperError):
-            answer = await asking
+            try:
+                answer = await asking
+            except StoreUnavailable:
+                answer = await self._call(operation, arguments, slot, CallAttempt.ASK, patience=self._ttl)
             refs = [grant.lease.ref for grant in _granted(answer)]
             if refs:
-                endings = [Ending(ref=ref, not_started=True) for ref in refs]
-                await self._call(operations()["settle"], {"endings": endings})
+                await cast(Store, self).settle([Ending(ref=ref, not_started=True) for ref in refs])
+        self._slots.give_back(slot)
 
-    async def _call(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
-        self._calls += 1
-        content = _content(operation, f"{self._prefix}-{self._calls}", arguments)
-        document = await self._until_answered(operation.name, content, _longer(operation.name, arguments))
+    async def _call(
+        self,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        slot: "Slot",
+        attempt: CallAttempt,
+        *,
+        patience: float = 0.0,
+    ) -> Any:
+        content = _content(operation, slot, arguments)
+        waits = _longer(operation.name, arguments) + patience
+        document = await self._until_answered(operation.name, content, waits, attempt)
         value = operation.read_answer(arguments, document)
         return replace(value, kind="http", location=self._url) if isinstance(value, StoreInfo) else value
 
-    async def _until_answered(self, name: str, content: bytes, waits: float) -> object:
+    async def _until_answered(self, name: str, content: bytes, waits: float, attempt: CallAttempt) -> object:
         """Send the call until it is answered, at most for twice the timeout: a holder's deadline is later than that."""
         give_up_at = time.monotonic() + waits + 2 * self._timeout
         pause = FIRST_PAUSE
@@ -104,12 +164,15 @@ class HttpStore:
             timeout = min(self._timeout + waits, max(left, 0.001))
             try:
                 answer = await self._client.post(
-                    f"{self._url}/v1/store/{name}",
+                    self._urls[name],
                     content=content,
+                    headers={ATTEMPT_HEADER: attempt},
                     timeout=timeout,
                 )
             except (httpx2.TransportError, OSError) as error:
                 fault: LeasekeeperError = self._away(error)
+                if tls_fault(error) is not None:
+                    raise fault from None
             except RuntimeError:
                 raise StoreUnavailable("the store is closed") from None
             else:
@@ -120,8 +183,12 @@ class HttpStore:
                 raise fault
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
+            attempt = CallAttempt.AGAIN if attempt is CallAttempt.FIRST else attempt
 
     def _away(self, error: Exception) -> StoreUnavailable:
+        wrong = tls_fault(error)
+        if wrong is not None:
+            return StoreUnavailable(f"{self._url} is not trusted: {wrong}; the setting store_ca names who signed it")
         return StoreUnavailable(f"no response from {self._url}: {type(error).__name__} {error}".rstrip())
 
     def _document(self, answer: httpx2.Response) -> object:
@@ -146,10 +213,18 @@ class HttpStore:
         return NotAuthenticated(message) if answer.status_code == 401 else StoreError(message)
 
 
-_SIGNATURES: Final = {
-    name: each.replace(parameters=list(each.parameters.values())[1:])
-    for name, each in ((name, signature(getattr(Store, name))) for name in operations())
-}
+class _OnceOverHttp:
+    """A store for one call, whose name is the caller's."""
+
+    def __init__(self, perform: Callable[..., Awaitable[Any]], request: Request) -> None:
+        self._perform = perform
+        self._request = request
+
+    def __getattr__(self, name: str) -> Any:
+        operation = operations().get(name)
+        if operation is None:
+            raise AttributeError(f"a store has no operation {name} that may be repeated")
+        return partial(self._perform, operation, self._request)
 
 
 def _check_structures(name: str, arguments: Mapping[str, Any]) -> None:
@@ -182,11 +257,16 @@ def _structures(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, 
             yield "data", arguments["event"].data
 
 
-def _content(operation: Operation, request_id: str, arguments: Mapping[str, Any]) -> bytes:
+def _content(operation: Operation, slot: Slot, arguments: Mapping[str, Any]) -> bytes:
     """The call as JSON. Raises InputError if an argument has no form there."""
     _check_structures(operation.name, arguments)
     try:
-        body = {"version": VERSION, "request_id": request_id, "arguments": operation.write(arguments)}
+        body = {
+            "version": VERSION,
+            "request_id": slot.name,
+            "sequence": slot.sequence,
+            "arguments": operation.write(arguments),
+        }
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         problem = Problem("arguments", f"cannot be kept as JSON: {error}")
@@ -211,9 +291,9 @@ def _longer(name: str, arguments: Mapping[str, Any]) -> float:
     return max(0.0, timeout.total_seconds())
 
 
-async def open_http(url: str, token: str, policy: Policy) -> Store:
+async def open_http(url: str, token: str, policy: Policy, ca: str = "") -> Store:
     """Connect to a server, and check that it answers and knows the token."""
-    opened = HttpStore(url, token, policy)
+    opened = HttpStore(url, token, policy, ca)
     store = cast(Store, opened)
     try:
         await store.check()

@@ -5,13 +5,16 @@ anything else is checked.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from leasekeeper.core.decisions import MAX_PRIORITY
+from leasekeeper.core.deliveries import BRIDGE
 from leasekeeper.core.depth import MAX_DEPTH
-from leasekeeper.core.ids import ID_RULE
+from leasekeeper.core.ids import ID_PATTERN, ID_RULE
 from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode, SessionMode
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.profiles import ReleasePolicy
@@ -30,7 +33,6 @@ MAX_NOTES_BYTES: Final = 4 * 1024
 MAX_ACTIONS: Final = 64
 MAX_REASONS: Final = 64
 MAX_ATTEMPTS: Final = 100
-MAX_PRIORITY: Final = 1_000
 MAX_KEY_LENGTH: Final = 256
 MAX_URL_LENGTH: Final = 2_048
 MAX_EXPECTATION_LENGTH: Final = 128
@@ -68,6 +70,15 @@ def web_address_fault(text: str) -> str | None:
 
 WEB_ADDRESS: Final = Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=web_address_fault)
 
+_BRIDGE: Final = re.compile(rf"{BRIDGE}(?:{ID_PATTERN})")
+
+
+def _callback_fault(text: str) -> str | None:
+    return None if _BRIDGE.fullmatch(text) else web_address_fault(text)
+
+
+_CALLBACK: Final = Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=_callback_fault)
+
 
 def labels(what: str) -> Field:
     """The field `labels`, the same on everything that has one."""
@@ -90,6 +101,12 @@ def _expectation(name: str, doc: str) -> Field:
 
 _REASON: Final = Text(
     "a reason as TIMEOUT: 1 to 64 capital letters, digits and '_'", maximum=64, pattern="[A-Z][A-Z0-9_]{0,63}"
+)
+
+TRACEPARENT: Final = Text(
+    "a traceparent as W3C Trace Context has it: 00-<32 hex digits>-<16>-<2>, in lower case, ids not all zero",
+    maximum=55,
+    pattern="00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}",
 )
 
 BACKOFF: Final = Record(
@@ -233,8 +250,13 @@ JOB: Final = Record(
         Field(name="retry", kind=RETRY, doc="this job's own retry rule"),
         Field(
             name="callback_url",
-            kind=WEB_ADDRESS,
-            doc="the webhook that is called when the job has ended",
+            kind=_CALLBACK,
+            doc=f"the webhook that is called when the job has ended; {BRIDGE}NAME is the queue of a bridge",
+        ),
+        Field(
+            name="traceparent",
+            kind=TRACEPARENT,
+            doc="the trace that the job is part of; without it, that of whoever submits it",
         ),
         Field(name="created_at", kind=Time(), doc="when the job was made; without it, when it arrived"),
         labels("job"),
@@ -245,7 +267,7 @@ JOB: Final = Record(
 )
 
 # Two submissions with one key may differ in these and still be the same job.
-_NOT_OF_THE_BODY: Final = frozenset({"job_id", "created_at", "idempotency_key"})
+_NOT_OF_THE_BODY: Final = frozenset({"job_id", "created_at", "idempotency_key", "traceparent"})
 
 
 def parse_job(data: object, where: str = "") -> JobSpec:

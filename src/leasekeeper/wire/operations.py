@@ -1,13 +1,13 @@
 """Operations of the store as calls over a wire: their arguments and answers, derived from the port's signatures.
 
-A call is `{"version": 1, "request_id": …, "arguments": {…}}`, an answer is a document (`shapes.to_document`). A new
-operation of the port has its form here by itself.
+A call is `{"version": 1, "request_id": …, "sequence": …, "arguments": {…}}`, an answer is a document
+(`shapes.to_document`). A new operation of the port has its form here by itself.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from inspect import Parameter, isfunction, signature
+from inspect import Parameter, Signature, isfunction, signature
 from typing import Any, Final, get_origin, get_type_hints
 
 from leasekeeper.errors import InputError, Problem
@@ -18,9 +18,13 @@ from leasekeeper.wire.kinds import Kind, Problems, Scalar, Wrong, mistyped, type
 from leasekeeper.wire.records import at
 from leasekeeper.wire.shapes import VERSION, shape_of
 
-# Closing a handle is the caller's own business.
-LOCAL: Final = frozenset({"close"})
+# Closing a handle is the caller's own business; the name of a call travels with it.
+LOCAL: Final = frozenset({"close", "once"})
+# Says how often a call was sent; a client that does not say so is answered as if it had sent it before.
+ATTEMPT_HEADER: Final = "Leasekeeper-Attempt"
 MAX_REQUEST_ID: Final = 64
+MAX_SEQUENCE: Final = 2**53
+_FIELDS: Final = ("version", "request_id", "sequence", "arguments")
 _KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in LISTS}
 
 
@@ -48,6 +52,11 @@ class Operation:
     doc: str
     arguments: Mapping[str, tuple[Kind, Any]]
     answers: Any
+    form: Signature
+
+    def bind(self, *positional: Any, **named: Any) -> dict[str, Any]:
+        """The arguments of a call in Python, by name."""
+        return self.form.bind(*positional, **named).arguments
 
     def write(self, arguments: Mapping[str, Any]) -> dict[str, object]:
         """The arguments in plain JSON types, without those at their default."""
@@ -108,6 +117,7 @@ class Operation:
             "properties": {
                 "version": {"const": VERSION},
                 "request_id": {"type": "string", "minLength": 1, "maxLength": MAX_REQUEST_ID},
+                "sequence": {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
                 "arguments": arguments,
             },
             "required": ["version", "arguments"],
@@ -117,10 +127,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCall:
-    """One call of an operation as it was read."""
+    """One call of an operation as it was read. `request_id` names the caller's slot, `sequence` the call in it."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     request_id: str | None = None
+    sequence: int = 0
 
 
 def read_call(operation: Operation, data: object) -> StoreCall:
@@ -130,8 +141,8 @@ def read_call(operation: Operation, data: object) -> StoreCall:
         problems.add("", f"must be an object, not {type_name(data)}")
         data = {}
     for name in data:
-        if name not in ("version", "request_id", "arguments"):
-            problems.add(str(name), "no such field; there are: version, request_id, arguments")
+        if name not in _FIELDS:
+            problems.add(str(name), f"no such field; there are: {', '.join(_FIELDS)}")
     if isinstance(data.get("version"), bool) or data.get("version") != VERSION:
         problems.add("version", f"must be {VERSION}, the one this program knows; for a newer one upgrade it")
     request_id = data.get("request_id")
@@ -140,8 +151,12 @@ def read_call(operation: Operation, data: object) -> StoreCall:
         and 1 <= len(request_id) <= MAX_REQUEST_ID
     ):  # fmt: skip
         problems.add("request_id", f"must be 1 to {MAX_REQUEST_ID} printable characters")
+    sequence = data.get("sequence", 0)
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
+        problems.add("sequence", f"must be a whole number from 0 to {MAX_SEQUENCE}")
     problems.raise_any(f"{operation.name} was not called")
-    return StoreCall(arguments=operation.read(data.get("arguments", {})), request_id=request_id)
+    arguments = operation.read(data.get("arguments", {}))
+    return StoreCall(arguments=arguments, request_id=request_id, sequence=sequence)
 
 
 @cache
@@ -153,7 +168,8 @@ def operations() -> Mapping[str, Operation]:
 
 def _operation(name: str, function: Any) -> Operation:
     hints = get_type_hints(function)
-    parameters = list(signature(function).parameters.values())[1:]
+    form = signature(function)
+    parameters = list(form.parameters.values())[1:]
     return Operation(
         name=name,
         doc=(function.__doc__ or "").partition("\n")[0].strip(),
@@ -165,4 +181,5 @@ def _operation(name: str, function: Any) -> Operation:
             for each in parameters
         },
         answers=hints["return"],
+        form=form.replace(parameters=parameters),
     )

@@ -20,8 +20,11 @@ MAX_ID_LENGTH: Final = 64  # an idempotency key holds a schedule's id beside a p
 
 # Each job of a schedule gets these of its own, or the store makes them.
 _OF_EACH_JOB: Final = frozenset(
-    {"schema_version", "job_id", "account_id", "profile_id", "attempt", "idempotency_key", "run_at", "created_at"}
-)
+    {
+        "schema_version", "job_id", "account_id", "profile_id", "attempt", "idempotency_key", "run_at", "created_at",
+        "traceparent",
+    }
+)  # fmt: skip
 _OWN_LABELS: Final = (SCHEDULE_LABEL, TIME_LABEL)
 
 SCHEDULE_ID: Final = Text(
@@ -34,7 +37,11 @@ SELECT: Final = Record(
     [
         Field(name="account", kind=ID, doc="profiles of this account", into="account_id"),
         Field(name="pool", kind=ID, doc="profiles of this pool"),
-        Field(name="labels", kind=labels("profile").kind, doc="profiles that have all of these"),
+        Field(
+            name="labels",
+            kind=labels("profile").kind,
+            doc="profiles that have all of these; a tier counts as label `tier`",
+        ),
     ],
     of=Selection,
 )

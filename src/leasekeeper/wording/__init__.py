@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from leasekeeper.core.leases import Refusal
+from leasekeeper.core.notes import Note, NoteAbout
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.readiness import Blocked
 
@@ -34,6 +35,7 @@ UNBLOCKED_BY: Final[Mapping[Blocked, str]] = {
     Blocked.CAPACITY: "starts by itself when the pool has a free lease, or raise its limit in fleet.yaml",
     Blocked.APPROVAL: "a person must approve it",
     Blocked.NO_WORKER: "start a worker that offers this task in this pool",
+    Blocked.HOME: "start a worker on the machine that has the profile's directory, or move the profile",
     Blocked.DUPLICATE: "nothing: the first job with this key was accepted, see that one",
 }
 
@@ -45,11 +47,26 @@ def pause_text(pause: Pause) -> str:
     return f"{what} is paused{until} by {pause.actor} ({pause.note})"
 
 
+def note_text(note: Note, now: datetime) -> str:
+    """One note on one line: when, by whom, on what if it is the whole account, and what it says."""
+    on = f" on account {note.account_id}" if note.about is NoteAbout.ACCOUNT else ""
+    run = f" in run {note.run_id}" if note.run_id else ""
+    return f"{ago(note.written_at, now)} by {note.author}{run}{on}: {' '.join(note.text.split())}"
+
+
 def too_old(profile_id: str, engine: int) -> str:
     """Why no live worker takes the jobs of a profile."""
     return (
         f"profile {profile_id} was last opened by browser version {engine}, and no live worker has one as new: "
         "upgrade the browser of a worker"
+    )
+
+
+def at_home(profile_id: str, home: str) -> str:
+    """Where a profile has to be opened, and what to do elsewhere."""
+    return (
+        f"the directory of profile {profile_id} is on machine {home}: start a worker there, or take the directory to "
+        "another machine and move the profile"
     )
 
 

@@ -6,7 +6,7 @@ from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.wording import UNBLOCKED_BY, pause_text
+from leasekeeper.wording import UNBLOCKED_BY, at_home, pause_text
 
 _HOLDER_ENDS = "it is free when the holder releases it; if the holder is dead, the first request after that resolves it"
 
@@ -15,6 +15,8 @@ def busy_text(facts: LaneFacts, gate: Blocked, until: datetime | None, holder: L
     """The message of `ProfileBusy`. `until` is when the lease expires that keeps others out, or when its ending may be
     resolved; `holder` is that lease, which may be of another profile of the account."""
     lane, live = facts.lane, facts.live
+    if gate is Blocked.HOME:
+        return f"profile {lane.profile_id} is not given to this machine: {gate}; {at_home(lane.profile_id, lane.home)}"
     at = f"{until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
     step = UNBLOCKED_BY[gate]
     if live:

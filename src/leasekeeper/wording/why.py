@@ -12,7 +12,7 @@ from leasekeeper.core.jobs import FINAL, JobState, attempt_text
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.why_answer import Holder, LastRun, Next, Step, Webhook, Why
-from leasekeeper.wording import UNBLOCKED_BY, ago, pause_text, silent_text, too_old
+from leasekeeper.wording import UNBLOCKED_BY, ago, note_text, pause_text, silent_text, too_old
 
 MAX_UNWELL: Final = 3
 _NOBODY_SWEEPS: Final = "If this stays so, nothing sweeps"
@@ -91,6 +91,7 @@ def _job_facts(why: Why) -> list[tuple[str, str]]:
         lines.append(("pool", f"{pool.leases} of {pool.max_leases} leases of pool {pool.pool} are taken"))
     if job.finished_at and why.state in FINAL:
         lines.append(("finished", ago(job.finished_at, why.now)))
+    lines += _note_lines(why)
     return lines + [("webhook", _webhook_text(webhook, why.now)) for webhook in why.webhooks]
 
 
@@ -128,12 +129,19 @@ def _profile_facts(why: Why) -> list[tuple[str, str]]:
     if profile.state_reason:
         lines.append(("because", profile.state_reason))
     lines.append(("waiting jobs", str(profile.waiting)))
+    if profile.home:
+        lines.append(("home", f"machine {profile.home} has its directory"))
     lines += _proxy_lines(why)
     lines += _holder_lines(why)
     lines += _run_lines(why.last_run, why.now)
     if profile.drain:
         lines.append(("draining", f"will be {profile.drain} when the present lease ends: {profile.drain_reason}"))
-    return lines
+    return lines + _note_lines(why)
+
+
+def _note_lines(why: Why) -> list[tuple[str, str]]:
+    """The newest notes on the profile and its account."""
+    return [("note", note_text(note, why.now)) for note in why.notes]
 
 
 def _holder_lines(why: Why) -> list[tuple[str, str]]:
@@ -147,8 +155,10 @@ def _holder_text(holder: Holder, now: datetime) -> list[tuple[str, str]]:
     revoked = "revoked, " if holder.status is LeaseStatus.REVOKED else ""
     ends = f"lease {revoked}{'was over' if holder.expires_at <= now else 'ends'} {ago(holder.expires_at, now)}"
     silent = f" ({silent_text(holder.silent_seconds)})" if holder.silent_seconds is not None else ""
+    works = [("its job", f"{holder.job_id}, task {holder.task}")] if holder.job_id else []
     return [
         ("holder", f"{holder.worker_id}, {run}, since {ago(holder.acquired_at, now)}"),
+        *works,
         ("heartbeat", f"{ago(holder.heartbeat_at, now)}{silent}; {ends}"),
         ("last safe step", step + inside),
     ]

@@ -11,7 +11,7 @@ from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.directory import clear_singletons, forget_tabs, take_directory
 from leasekeeper.browsers.keeper.fast_imports import signals
 from leasekeeper.browsers.keeper.fence_file import record_token
-from leasekeeper.browsers.keeper.orders import Orders, Refused
+from leasekeeper.browsers.keeper.orders import BAD_ORDERS, Orders, Refused
 from leasekeeper.browsers.keeper.processes import DIRECTORY_FLAG, family_of
 from leasekeeper.browsers.keeper.reached import Channel, ReachedBrowser
 from leasekeeper.browsers.keeper.reasons import BROWSER_LAUNCH_FAILED, PROFILE_IN_USE_ELSEWHERE
@@ -43,13 +43,11 @@ def check_arguments(arguments: list[str], user_data_dir: str) -> None:
     """Refuse a command line for another directory, or one that would open a way around the keeper."""
     directories = [_value_of(argument) for argument in arguments if argument.startswith(DIRECTORY_FLAG)]
     if len(directories) != 1 or os.path.realpath(directories[0]) != os.path.realpath(user_data_dir):
-        raise Refused("BAD_ORDERS", f"the browser was to be started on {directories}, the orders say {user_data_dir}")
+        raise Refused(BAD_ORDERS, f"the browser was to be started on {directories}, the orders say {user_data_dir}")
     if any(_is_flag(argument, "--remote-debugging-port") for argument in arguments):
-        raise Refused("BAD_ORDERS", "--remote-debugging-port would open a way around the lease: leave it out")
+        raise Refused(BAD_ORDERS, "--remote-debugging-port would open a way around the lease: leave it out")
     if not any(_is_flag(argument, "--remote-debugging-pipe") for argument in arguments):
-        raise Refused(
-            "BAD_ORDERS", "--remote-debugging-pipe is missing: a keeper is launched by Playwright, not by hand"
-        )
+        raise Refused(BAD_ORDERS, "--remote-debugging-pipe is missing: a keeper is launched by Playwright, not by hand")
 
 
 class ChildBrowser(ReachedBrowser):

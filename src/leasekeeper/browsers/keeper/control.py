@@ -5,7 +5,7 @@ import select
 import struct
 
 from leasekeeper.browsers.keeper.fast_imports import from_json, sockets, to_json
-from leasekeeper.browsers.keeper.orders import Orders, Refused
+from leasekeeper.browsers.keeper.orders import BAD_ORDERS, Orders, Refused
 from leasekeeper.browsers.keeper.reasons import BROWSER_LAUNCH_FAILED, LEASE_LOST
 
 MAX_UNREAD = 256 * 1024
@@ -28,7 +28,7 @@ class Control:
             raise
         peer = self._socket.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(peer)[1] != os.geteuid():
-            raise Refused("BAD_ORDERS", "the worker's socket belongs to another user")
+            raise Refused(BAD_ORDERS, "the worker's socket belongs to another user")
         self._socket.setblocking(False)
         self.descriptor = self._socket.fileno()
         self._unread = b""

@@ -16,6 +16,7 @@ CAPTURE_SECONDS = 8.0
 
 def end(watch: Watch, cause: str) -> int:
     """End the browser and report. Returns the keeper's exit code: the browser's own."""
+    watch.cut_clients(watch.revoke_reason or cause)
     if not watch.close_requested:  # else Playwright knows, and clears up when the pipe ends with this process
         os.close(FROM_PLAYWRIGHT)
         os.close(TO_PLAYWRIGHT)

@@ -11,7 +11,7 @@ import fcntl
 import os
 
 from leasekeeper.browsers.keeper.fast_imports import from_json, to_json
-from leasekeeper.browsers.keeper.orders import Refused
+from leasekeeper.browsers.keeper.orders import STALE_TOKEN, Refused
 from leasekeeper.browsers.keeper.reasons import BROWSER_LAUNCH_FAILED, PROFILE_IN_USE_ELSEWHERE
 
 OWN_FOLDER = ".leasekeeper"
@@ -64,11 +64,11 @@ def record_token(user_data_dir: str, token: int, lease_id: str, run_id: str) -> 
         fence = read_fence(user_data_dir)
     except FenceUnreadable as error:
         message = f"{path} cannot be read ({error}), so nobody knows who was here last; check it, then remove the file"
-        raise Refused("STALE_TOKEN", message) from None
+        raise Refused(STALE_TOKEN, message) from None
     if fence is not None:
         if fence.refuses(token, run_id):
             message = f"lease {lease_id} has token {token}, but {user_data_dir} was already opened under {fence.token}"
-            raise Refused("STALE_TOKEN", message)
+            raise Refused(STALE_TOKEN, message)
         if fence.token == token:
             return token
     try:

@@ -14,6 +14,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 MAX_ANSWER = 16 * 1024 * 1024
 MAX_MESSAGE = 300
+MIN_SECRET = 8
+REDACTED = "[redacted]"
 DEFAULT_SECONDS = 15.0
 STATUS = "http.status"
 _HOLE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
@@ -69,8 +71,8 @@ class Answer:
             for each in alternatives
         )
 
-    def text(self) -> str:
-        """What it said, for a person."""
+    def text(self, secrets: "tuple[str, ...]" = ()) -> str:
+        """What it said, for a person. Some launchers repeat what they were sent: `secrets` are taken out of it."""
         for path in (
             "status.message",
             "msg",
@@ -83,6 +85,8 @@ class Answer:
         ):
             found = self.at(path)
             if isinstance(found, str) and found:
+                for secret in secrets:
+                    found = found.replace(secret, REDACTED)
                 return found[:MAX_MESSAGE]
         return f"HTTP {self.status}"
 
@@ -94,7 +98,9 @@ class LauncherCalls:
         self._url = str(description["url"])
         self._headers = _texts(description.get("headers"))
         self.values = _mapping(description.get("values"))
-        self._steps = {name: _mapping(description.get(name)) for name in ("start", "stop", "status", "list")}
+        self._steps = {
+            name: _mapping(description.get(name)) for name in ("start", "stop", "status", "list", "plan", "users")
+        }
 
     def has(self, step: str) -> bool:
         """Whether the launcher has such a call."""
@@ -130,11 +136,34 @@ class LauncherCalls:
         if not answer.matches(self._steps["stop"].get("idle"), self.values):
             self._check("stop", answer)
 
+    def users(self, seconds: float = DEFAULT_SECONDS) -> list[str]:
+        """Who has the profile open, on whatever machine, as the launcher names them. Raises CallFailed."""
+        answer, step = self.call("users", seconds), self._steps["users"]
+        self._check("users", answer)
+        items = answer.at(str(step.get("items", "")))
+        names = (
+            [item.get(str(step.get("user", ""))) for item in items if isinstance(item, dict)]
+            if isinstance(items, list)
+            else []
+        )
+        return [str(name) for name in names if name]
+
+    def plan(self, seconds: float = DEFAULT_SECONDS) -> int | None:
+        """How many profiles the plan lets run at once; None if it sets no limit. Raises CallFailed."""
+        answer = self.call("plan", seconds)
+        self._check("plan", answer)
+        found = answer.at(str(self._steps["plan"].get("cap", "")))
+        return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+
     def _check(self, name: str, answer: Answer) -> None:
         wanted = self._steps[name].get("ok")
         fine = answer.matches(wanted, self.values) if wanted else 200 <= answer.status < 300
         if not fine:
-            raise CallFailed(f"{name} was refused: {answer.text()}", sent=False, status=answer.status)
+            # A header is a scheme and a token, or a token alone.
+            secrets = tuple(
+                word for value in self._headers.values() for word in value.split() if len(word) >= MIN_SECRET
+            )
+            raise CallFailed(f"{name} was refused: {answer.text(secrets)}", sent=False, status=answer.status)
 
     def call(self, name: str, seconds: float, more: dict[str, object] | None = None) -> Answer:
         """One request and its answer. Raises CallFailed."""

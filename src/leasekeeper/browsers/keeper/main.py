@@ -10,6 +10,7 @@ from leasekeeper.browsers.keeper.child import start_child
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.control import Control, wait_readable
 from leasekeeper.browsers.keeper.orders import (
+    BAD_ORDERS,
     ENV_NAME,
     FROM_PLAYWRIGHT,
     TO_PLAYWRIGHT,
@@ -102,7 +103,7 @@ def _leave_group() -> None:
         os.fstat(TO_PLAYWRIGHT)
     except OSError:
         raise Refused(
-            "BAD_ORDERS", "there is no debugging pipe: a keeper is launched by Playwright, not by hand"
+            BAD_ORDERS, "there is no debugging pipe: a keeper is launched by Playwright, not by hand"
         ) from None
     if os.getsid(0) != os.getpid() and os.getpgid(0) != os.getpid():
         os.setsid()

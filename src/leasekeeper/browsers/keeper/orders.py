@@ -12,6 +12,11 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 LEASE_FIELDS = ("lease_id", "token", "run_id", "folder", "deadline", "kill_at")
 
 
+# What a refusal is about, beside the reasons in `reasons`: the runtime makes a reason of the failure table of it.
+BAD_ORDERS = "BAD_ORDERS"
+STALE_TOKEN = "STALE_TOKEN"  # noqa: S105 - the name of a refusal
+
+
 class Refused(Exception):
     """There will be no browser. `reason` is for programs, `message` says to a person what to do."""
 
@@ -98,7 +103,7 @@ class Orders:
 def orders_of(found: dict[str, object]) -> Orders:
     """Orders from the fields of a file. Raises Refused if one is missing or wrong."""
     if found.get("version") != VERSION:
-        raise Refused("BAD_ORDERS", f"orders of version {found.get('version')!r}, this keeper knows {VERSION}")
+        raise Refused(BAD_ORDERS, f"orders of version {found.get('version')!r}, this keeper knows {VERSION}")
     return Orders(
         browser=_text(found, "browser"),
         user_data_dir=_text(found, "user_data_dir"),
@@ -125,10 +130,10 @@ def read_orders(path: str) -> Orders:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             if os.fstat(handle).st_uid != os.geteuid():
-                raise Refused("BAD_ORDERS", f"{path} belongs to another user")
+                raise Refused(BAD_ORDERS, f"{path} belongs to another user")
             found = from_json(file.read(MAX_BYTES))
     except (OSError, ValueError) as error:
-        raise Refused("BAD_ORDERS", f"cannot read the orders in {path}: {error}") from None
+        raise Refused(BAD_ORDERS, f"cannot read the orders in {path}: {error}") from None
     return orders_of(found)
 
 
@@ -142,7 +147,7 @@ def as_number(value: object) -> float | None:
 def _text(found: dict[str, object], name: str) -> str:
     value = found.get(name)
     if not isinstance(value, str) or not value:
-        raise Refused("BAD_ORDERS", f"the orders lack {name}")
+        raise Refused(BAD_ORDERS, f"the orders lack {name}")
     return value
 
 
@@ -150,19 +155,19 @@ def _launcher(found: dict[str, object]) -> dict[str, object]:
     """How to ask a launcher for the browser; empty: it is a process of our own."""
     launcher = found.get("launcher", {})
     if not isinstance(launcher, dict):
-        raise Refused("BAD_ORDERS", "the orders lack launcher")
+        raise Refused(BAD_ORDERS, "the orders lack launcher")
     return launcher
 
 
 def _number(found: dict[str, object], name: str) -> float:
     number = as_number(found.get(name))
     if number is None:
-        raise Refused("BAD_ORDERS", f"the orders lack {name}")
+        raise Refused(BAD_ORDERS, f"the orders lack {name}")
     return number
 
 
 def _whole(found: dict[str, object], name: str) -> int:
     value = found.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused("BAD_ORDERS", f"the orders lack {name}")
+        raise Refused(BAD_ORDERS, f"the orders lack {name}")
     return value

@@ -24,7 +24,7 @@ class Pages:
     """Fed with both directions of the pipe."""
 
     def __init__(self) -> None:
-        self.to_browser = Messages(self._on_command)
+        self.to_browser = Messages(self.on_command)
         self.from_browser = Messages(self._on_event)
         self.commands: deque[tuple[float, str, str]] = deque(maxlen=MAX_COMMANDS)
         self.asked_to_close = False
@@ -39,11 +39,12 @@ class Pages:
             return self._urls[self.last_used]
         return next(reversed(self._urls.values()), None)
 
-    def _on_command(self, begin: bytes, end: bytes) -> None:
+    def on_command(self, begin: bytes, end: bytes) -> None:
+        """A command was sent: its first bytes (all, or some) and its last."""
         method = begin[:200].partition(_METHOD)[2].partition(b'"')[0].decode(errors="replace")
         if method == "Browser.close":
             self.asked_to_close = True
-        session, target = _session(end), None
+        session, target = session_of(end), None
         if session is not None:
             target = self._targets.get(session)
             if target is not None and method.startswith(_USES):
@@ -108,8 +109,8 @@ def plain_url(url: str) -> str:
     return (scheme + slashes + host.rpartition("@")[2] + slash + path)[:MAX_URL]
 
 
-def _session(end: bytes) -> str | None:
-    """The session a command is for: Playwright writes it last."""
+def session_of(end: bytes) -> str | None:
+    """The session that a message is for: Playwright and the browser write it last."""
     _, found, value = end.rpartition(_SESSION)
     if not found or not value.endswith(b'"}') or value.count(b'"') != 1:
         return None

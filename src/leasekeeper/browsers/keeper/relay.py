@@ -13,7 +13,11 @@ ENDING = 128
 
 
 class Flow:
-    """Reads from `source`, shows it to `watch`, writes to `sink`."""
+    """Reads from `source`, shows it to `watch`, writes to `sink`.
+
+    `share` takes out what is for others than the sink; then `room` bytes may wait here, so that a sink that does not
+    read delays the others later.
+    """
 
     def __init__(self, source: Channel, sink: Channel, watch: Callable[[bytes], None]) -> None:
         self.source = source
@@ -21,11 +25,18 @@ class Flow:
         self.ended = False
         self.between_messages = True
         self.waiting = memoryview(b"")
+        self.room = 0
+        self.share: Callable[[bytes], bytes] | None = None
         self._watch = watch
 
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is read now."""
+        return len(self.waiting) > self.room
+
     def take(self) -> None:
-        """Read one piece, if none waits. `ended` is set once the source has nothing more to give."""
-        if self.waiting or self.ended:
+        """Read one piece, if there is room. `ended` is set once the source has nothing more to give."""
+        if self.full or self.ended:
             return
         piece = self.source.read()
         if piece is None:
@@ -34,6 +45,8 @@ class Flow:
             self.ended = True
             return
         self._watch(piece)
+        if self.share is not None:
+            piece = bytes(self.waiting) + self.share(piece)
         self.waiting = memoryview(piece)
 
     def give(self) -> None:
@@ -55,7 +68,7 @@ class Flow:
 class Messages:
     """Cuts a stream into messages and hands each to `finish`: its first bytes (all, unless it is long) and its last.
 
-    `size` is that of the message under way, `largest` the most that one message had so far.
+    `size` is that of the message under way, `largest` that of the largest message so far.
     """
 
     def __init__(self, finish: Callable[[bytes, bytes], None]) -> None:

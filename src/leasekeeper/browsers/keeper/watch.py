@@ -11,15 +11,21 @@ import time
 
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.control import Control
-from leasekeeper.browsers.keeper.orders import FROM_PLAYWRIGHT, TO_PLAYWRIGHT, Orders, Refused
+from leasekeeper.browsers.keeper.orders import FROM_PLAYWRIGHT, STALE_TOKEN, TO_PLAYWRIGHT, Orders, Refused
 from leasekeeper.browsers.keeper.pages import Pages
 from leasekeeper.browsers.keeper.reached import Channel, ReachedBrowser
 from leasekeeper.browsers.keeper.reasons import LEASE_LOST
 from leasekeeper.browsers.keeper.relay import Flow
 from leasekeeper.browsers.keeper.status_file import remove_status, write_status
 
+TYPE_CHECKING = False  # the typing module would cost each launch 5 ms
+if TYPE_CHECKING:
+    from leasekeeper.browsers.keeper.sharing import Sharing
+
 # The kernel's timeouts do not count suspend, the deadline does: read the clock every so often.
 MAX_POLL_SECONDS = 1.0
+# What may wait for a Playwright process that does not read, while other clients do.
+ROOM_BYTES = 16 * 1024 * 1024
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -39,6 +45,7 @@ class Watch:
         self.started_at = time.time()
         self._inward = Flow(Channel(FROM_PLAYWRIGHT), browser.to, self.pages.to_browser.feed)
         self._outward = Flow(browser.out, Channel(TO_PLAYWRIGHT), self.pages.from_browser.feed)
+        self._sharing: Sharing | None = None
         self._signals = _catch_signals()
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
@@ -49,7 +56,12 @@ class Watch:
     @property
     def command_broken_off(self) -> bool:
         """Whether the last command that reached the browser is only a part of one."""
-        return not self._inward.between_messages
+        return not self._inward.between_messages or (self._sharing is not None and self._sharing.writing)
+
+    def cut_clients(self, why: str) -> None:
+        """Nothing of any client but Playwright reaches the browser any more."""
+        if self._sharing is not None:
+            self._sharing.remove_all(why)
 
     def run(self) -> str:
         """Relay until something ends it. Returns the cause, as the report names it."""
@@ -78,9 +90,15 @@ class Watch:
         wanted = dict.fromkeys((control.descriptor, control.worker, self._signals, browser.watch), select.POLLIN)
         for flow in (self._inward, self._outward):
             if not flow.ended:
-                wanted[flow.source.descriptor] = 0 if flow.waiting else select.POLLIN
+                wanted[flow.source.descriptor] = 0 if flow.full else select.POLLIN
         wanted[TO_PLAYWRIGHT] = select.POLLOUT if self._outward.waiting else 0
-        if self._inward.waiting:
+        writes = bool(self._inward.waiting)
+        if self._sharing is not None:
+            writes = writes or (self._sharing.ready and self._inward.between_messages)
+            for client in self._sharing.clients.values():
+                reads, takes = client.wants
+                wanted[client.descriptor] = (select.POLLIN if reads else 0) | (select.POLLOUT if takes else 0)
+        if writes:
             wanted[browser.to.descriptor] = wanted.get(browser.to.descriptor, 0) | select.POLLOUT
         return wanted
 
@@ -92,11 +110,13 @@ class Watch:
         if self._outward.source.descriptor in ready:
             self._outward.take()
             self.spoke = self.spoke or bool(self._outward.waiting)
-            if self.pages.from_browser.largest > self.orders.max_message_bytes:
+            if self._too_large():
                 self._outward.drop()  # the end of it never reaches Playwright, which has to hold a message whole
                 return "message_too_large"
         if self._inward.source.descriptor in ready:
             self._inward.take()
+        if self._sharing is not None:
+            self._serve_clients(self._sharing, ready)
         if self.pages.asked_to_close:
             # The task closes its browser, or Playwright does since its worker has just died: evidence comes first.
             self._inward.drop()
@@ -104,8 +124,38 @@ class Watch:
         self._outward.give()
         if boot_time() >= self.orders.deadline:
             return self._turn({})
-        self._inward.give()
+        self._forward()
         return ""
+
+    def _forward(self) -> None:
+        """Write commands to the browser, each whole before another client's."""
+        sharing = self._sharing
+        if sharing is None or not sharing.writing:
+            self._inward.give()
+        if sharing is not None and self._inward.between_messages:
+            sharing.give(self.browser.to)
+
+    def _too_large(self) -> bool:
+        if self._sharing is not None:
+            return self._sharing.too_large
+        return self.pages.from_browser.largest > self.orders.max_message_bytes
+
+    @staticmethod
+    def _serve_clients(sharing: "Sharing", ready: dict[int, int]) -> None:
+        for descriptor in list(sharing.clients):
+            events = ready.get(descriptor, 0)
+            if events or sharing.clients[descriptor].wants[1]:
+                readable = bool(events & (select.POLLIN | _GONE))
+                sharing.serve(descriptor, readable=readable, writable=True)
+
+    def _add_client(self, name: str) -> None:
+        if self._sharing is None:
+            from leasekeeper.browsers.keeper.sharing import Sharing
+
+            inside = self.pages.from_browser.size > 0
+            self._sharing = Sharing(self.orders, self.pages, self.control.send, inside=inside)
+            self._outward.share, self._outward.room = self._sharing.split, ROOM_BYTES
+        self._sharing.add(name)
 
     def _over(self, ready: dict[int, int]) -> str:
         """Why the relaying is over, or nothing. The worker is read first: a renewal that waited here still counts."""
@@ -136,6 +186,8 @@ class Watch:
             self.control.send({"closing": 1})
         if "revoke" in message:
             self.revoke_reason = self.revoke_reason or str(message["revoke"]) or "no reason given"
+        if "client" in message:
+            self._add_client(str(message["client"]))
         lease = message.get("lease")
         if isinstance(lease, dict):
             self._hand_over(lease)
@@ -147,13 +199,14 @@ class Watch:
                 raise Refused(LEASE_LOST, "the browser is already being closed")
             token = lease.get("token")
             if not isinstance(token, int) or token <= self.orders.token:
-                raise Refused("STALE_TOKEN", f"token {token} is not above {self.orders.token}")
+                raise Refused(STALE_TOKEN, f"token {token} is not above {self.orders.token}")
             self.browser.take_lease(token, str(lease.get("lease_id")), str(lease.get("run_id")))
             before = self.orders.folder
             self.orders.take_lease(lease)
         except Refused as refused:
             self.control.send({"refused": f"{refused.reason}: {refused.message}"})
             return
+        self.cut_clients("the browser went on under another lease")
         write_status(self.orders)
         remove_status(before)
         self.pages.commands.clear()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from leasekeeper.core.launchers import CDP, HTTP, Launcher
 
-STEPS: Final = ("start", "stop", "status", "list")
+STEPS: Final = ("start", "stop", "status", "list", "plan", "users")
 
 
 def vendor(driver: str) -> Mapping[str, Any]:
@@ -21,6 +21,11 @@ def vendor(driver: str) -> Mapping[str, Any]:
         return {}
     found: Mapping[str, Any] = import_module(f"leasekeeper.browsers.launchers.{driver}").LAUNCHER
     return found
+
+
+def confirm_seconds(description: Mapping[str, Any]) -> float:
+    """How far apart the two answers must be that prove a profile idle; 0: one is enough."""
+    return float(description.get("confirm_seconds") or 0.0)
 
 
 def describe(launcher: Launcher, profile: str, *, headless: bool, token: str | None) -> dict[str, Any]:

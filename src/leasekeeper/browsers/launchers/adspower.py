@@ -27,6 +27,15 @@ LAUNCHER: Final[dict[str, Any]] = {
         "running": [{"code": 0, "data.status": "Active"}],
         "idle": [{"code": 0, "data.status": "Inactive"}],
     },
+    # Who has it open, on whatever machine of the team.
+    "users": {
+        "method": "POST",
+        "path": "/api/v1/browser/cloud-active",
+        "body": {"user_ids": "{profile}"},
+        "ok": [{"code": 0}],
+        "items": "data",
+        "user": "account",
+    },
     "list": {
         "method": "GET",
         "path": "/api/v1/user/list",

@@ -25,5 +25,7 @@ LAUNCHER: Final[dict[str, Any]] = {
         "running": [{"lifetimeState": ["running", "starting", "loading", "locked", "terminating"]}],
         "idle": [{"lifetimeState": ["created", "terminated"]}],
     },
+    # A limit of -1 is none.
+    "plan": {"method": "GET", "path": "/general/user-info", "cap": "runningUserProfiles.total.maximumLimit"},
     "list": {"method": "GET", "path": "/profiles", "items": "", "id": "id", "name": "name"},
 }

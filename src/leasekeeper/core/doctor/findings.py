@@ -25,6 +25,27 @@ class Answer(StrEnum):
     NO = "no"
 
 
+class Step(StrEnum):
+    """What a person can do next, as a code. Whoever shows it says how: the command line, what to type."""
+
+    APPLY_FLEET = "apply_fleet"
+    MIGRATE_STORE = "migrate_store"
+    START_SWEEPER = "start_sweeper"
+    START_WORKER = "start_worker"
+    MAKE_WEBHOOK_SECRET = "make_webhook_secret"  # noqa: S105 - the name of a step
+    LIST_EXHAUSTED_WEBHOOKS = "list_exhausted_webhooks"
+    LIST_SETTINGS = "list_settings"
+    LIST_REVIEWS = "list_reviews"
+    LIST_FAILED_RUNS = "list_failed_runs"
+    EXPLAIN_PROFILE = "explain_profile"
+    OPEN_PROFILE = "open_profile"
+    RESTRICT_DATA_DIR = "restrict_data_dir"
+    INSTALL_BROWSER_LIBRARIES = "install_browser_libraries"
+    INSTALL_FONTS = "install_fonts"
+    START_FEWER_AT_ONCE = "start_fewer_at_once"
+    NAME_WORKERS = "name_workers"
+
+
 class Group(StrEnum):
     INSTALLATION = "installation"
     PROFILES = "profiles"
@@ -42,11 +63,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one check. `todo` is empty iff nothing has to be done."""
+    """What came of one check. `todo` is empty iff nothing has to be done; `steps` are ways to do it."""
 
     status: Status
     found: str
     todo: str = ""
+    steps: tuple[Step, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     answer: Answer | None = None
 
@@ -69,6 +91,7 @@ CHECKS: Final = (
     Check("sweeper", _I, "Does somebody sweep?"),
     Check("workers", _I, "Do workers report, all of one version?"),
     Check("webhooks", _I, "Can webhooks be sent?"),
+    Check("launchers", _I, "Does each launcher answer, and do the limits fit its plan?"),
     Check("data_dir", _I, "Does the data directory belong to this user alone?"),
     Check("file_system", _I, "Are data and store on local disks?"),
     Check("disk_space", _I, "Is there room on the disks?"),
@@ -88,16 +111,16 @@ def ok(found: str, **facts: object) -> Verdict:
     return Verdict(status=Status.OK, found=found, facts=facts)
 
 
-def warn(found: str, todo: str, **facts: object) -> Verdict:
-    return Verdict(status=Status.WARN, found=found, todo=todo, facts=facts)
+def warn(found: str, todo: str, *steps: Step, **facts: object) -> Verdict:
+    return Verdict(status=Status.WARN, found=found, todo=todo, steps=steps, facts=facts)
 
 
-def fail(found: str, todo: str, **facts: object) -> Verdict:
-    return Verdict(status=Status.FAIL, found=found, todo=todo, facts=facts)
+def fail(found: str, todo: str, *steps: Step, **facts: object) -> Verdict:
+    return Verdict(status=Status.FAIL, found=found, todo=todo, steps=steps, facts=facts)
 
 
-def skip(found: str, **facts: object) -> Verdict:
-    return Verdict(status=Status.SKIP, found=found, facts=facts)
+def skip(found: str, *steps: Step, **facts: object) -> Verdict:
+    return Verdict(status=Status.SKIP, found=found, steps=steps, facts=facts)
 
 
 def counts(findings: Sequence[Finding]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from leasekeeper.core.doctor.findings import GB, MB, Verdict, count, fail, names, ok, size, skip, warn
+from leasekeeper.core.doctor.findings import GB, MB, Step, Verdict, count, fail, names, ok, size, skip, warn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ def judge_data_dir(facts: FolderFacts) -> Verdict:
     if facts.mode & 0o077:
         return warn(
             f"others have access to {facts.path} (mode {facts.mode:04o}): who can read it can read cookies",
-            f"Run 'chmod 700 {facts.path}'.",
+            "Let only its owner read and write it.",
+            Step.RESTRICT_DATA_DIR,
             **data,
         )
     return ok(f"{facts.path} is this user's alone", **data)
@@ -201,8 +202,9 @@ def judge_launch(facts: LaunchFacts) -> Verdict:
     if facts.problem:
         return fail(
             facts.problem,
-            "Start the browser by hand as the same user. Common causes: missing libraries ('playwright install-deps'), "
-            "a data directory mounted noexec, no user namespaces for the sandbox.",
+            "Start the browser by hand as the same user. Common causes: missing libraries, a data directory mounted "
+            "noexec, no user namespaces for the sandbox.",
+            Step.INSTALL_BROWSER_LIBRARIES,
             **data,
         )
     if facts.unclean:
@@ -214,7 +216,8 @@ def judge_launch(facts: LaunchFacts) -> Verdict:
     if facts.seconds > LAUNCH_WARNS:
         return warn(
             f"the browser took {facts.seconds:.0f} s to start",
-            "The machine is overloaded: lower --concurrency or LEASEKEEPER_LAUNCH_TOGETHER.",
+            "The machine is overloaded: lower the worker's concurrency or LEASEKEEPER_LAUNCH_TOGETHER.",
+            Step.START_FEWER_AT_ONCE,
             **data,
         )
     if facts.root:
@@ -235,17 +238,17 @@ SCRIPTS: Final[Mapping[str, str]] = {
     "Korean": "한글",
     "emoji": "😀🚗",
 }
-_FONT_ADVICE: Final = "Install fonts, on Debian: 'apt install fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji'."
+_FONT_ADVICE: Final = "Install fonts for these scripts."
 
 
 def judge_fonts(drawn: Mapping[str, bool]) -> Verdict:
     """`drawn`: for each script, whether a page shows its characters and not boxes."""
     missing = [script for script, shown in drawn.items() if not shown]
     if not drawn.get("Latin", False):
-        return fail("pages show no text at all", _FONT_ADVICE, drawn=dict(drawn))
+        return fail("pages show no text at all", _FONT_ADVICE, Step.INSTALL_FONTS, drawn=dict(drawn))
     if missing:
         found = f"pages show boxes in place of {names(missing)}, in screenshots too"
-        return warn(found, f"{_FONT_ADVICE} Sites may also notice.", drawn=dict(drawn))
+        return warn(found, f"{_FONT_ADVICE} Sites may also notice.", Step.INSTALL_FONTS, drawn=dict(drawn))
     return ok("pages show every script that was tried", drawn=dict(drawn))
 
 
@@ -254,7 +257,7 @@ def judge_font_list(files: int | None) -> Verdict:
     if files is None:
         return skip("no browser was started, and there is no 'fc-list' to ask", fonts=None)
     if files == 0:
-        return warn("fontconfig knows no fonts", _FONT_ADVICE, fonts=0)
+        return warn("fontconfig knows no fonts", "Install fonts.", Step.INSTALL_FONTS, fonts=0)
     return ok(f"fontconfig knows {count(files, 'font')}", fonts=files)
 
 

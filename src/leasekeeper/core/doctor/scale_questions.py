@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from leasekeeper.core.accounts import Account, Routing
-from leasekeeper.core.doctor.findings import Answer, Check, Group, Status, Verdict, count, names, skip, span
+from leasekeeper.core.doctor.findings import Answer, Check, Group, Status, Step, Verdict, count, names, skip, span
 from leasekeeper.core.doctor.store_checks import SweepFacts
 from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, LOST, Reason, RetryRule
@@ -55,6 +55,7 @@ class But:
 
     found: str
     todo: str
+    step: Step | None = None
 
 
 def _yes(found: str, *buts: But | None, **facts: object) -> Verdict:
@@ -66,12 +67,13 @@ def _yes(found: str, *buts: But | None, **facts: object) -> Verdict:
         answer=Answer.YES_BUT,
         found="; ".join(but.found for but in against),
         todo=" ".join(but.todo for but in against),
+        steps=tuple(but.step for but in against if but.step is not None),
         facts=facts,
     )
 
 
-def _no(found: str, todo: str, **facts: object) -> Verdict:
-    return Verdict(status=Status.FAIL, answer=Answer.NO, found=found, todo=todo, facts=facts)
+def _no(found: str, todo: str, *steps: Step, **facts: object) -> Verdict:
+    return Verdict(status=Status.FAIL, answer=Answer.NO, found=found, todo=todo, steps=steps, facts=facts)
 
 
 def _profiles_of(facts: ScaleFacts) -> dict[str, list[Profile]]:
@@ -87,7 +89,7 @@ def _profiles_of(facts: ScaleFacts) -> dict[str, list[Profile]]:
 def one_profile(facts: ScaleFacts) -> Verdict:
     owned = _profiles_of(facts)
     if not owned:
-        return skip("no account is declared yet: 'leasekeeper apply fleet.yaml'")
+        return skip("no account is declared yet", Step.APPLY_FLEET)
     bare = [account for account, profiles in owned.items() if not profiles]
     several = [account for account, profiles in owned.items() if len(profiles) > 1]
     but = But(
@@ -119,7 +121,8 @@ def owner_named(facts: ScaleFacts) -> Verdict:
     without_job = sum(lease.job_id is None for lease in facts.leases)
     but = But(
         f"several processes hold leases under one name: {names(doubled)}",
-        "Give every worker a name of its own (--name), so that people can tell them apart.",
+        "Give every worker a name of its own, so that people can tell them apart.",
+        Step.NAME_WORKERS,
     )
     manual = f", {without_job:,} of them for no job (by hand or by a program)" if without_job else ""
     return _yes(
@@ -145,7 +148,8 @@ def lease_renewed(facts: ScaleFacts) -> Verdict:
         else None,
         But(
             f"the holder of {count(len(silent), 'live lease')} is silent: {names(silent)}",
-            "See 'leasekeeper why profile ID': its worker is stuck, or cannot reach the store.",
+            "Find out why: its worker is stuck, or cannot reach the store.",
+            Step.EXPLAIN_PROFILE,
         )
         if silent
         else None,
@@ -162,7 +166,8 @@ def lost_resolved(facts: ScaleFacts) -> Verdict:
     if facts.sweep.nobody:
         return _no(
             f"nobody sweeps: what is lost waits since {span(facts.sweep.late)}",
-            "Run 'leasekeeper up' somewhere, or 'leasekeeper sweep' every minute.",
+            "Let a sweeper run somewhere.",
+            Step.START_SWEEPER,
             **data,
         )
     age = facts.now - facts.oldest_review_at if facts.oldest_review_at is not None else timedelta(0)
@@ -171,7 +176,8 @@ def lost_resolved(facts: ScaleFacts) -> Verdict:
         f"by each profile's release policy ({chosen})",
         But(
             f"{count(facts.reviews, 'review')} open, the oldest for {span(age)}",
-            "Decide them ('leasekeeper reviews'): until then these profiles and jobs wait.",
+            "Decide them: until then these profiles and jobs wait.",
+            Step.LIST_REVIEWS,
         )
         if age > REVIEW_OLD
         else None,
@@ -201,9 +207,9 @@ def conflicts_logged(facts: ScaleFacts) -> Verdict:
     jobs, events = facts.retention.jobs, facts.retention.events
     short = events is not None and (jobs is None or events < jobs)
     return _yes(
-        f"each is an event with its cause; {conflicts:,} in {span(HISTORY)} ('leasekeeper conflicts')",
+        f"each is an event with its cause; {conflicts:,} in {span(HISTORY)}",
         But(
-            "events are deleted before the jobs that they tell of",
+            "events are deleted before the jobs that they are about",
             "Set LEASEKEEPER_KEEP_EVENTS to at least LEASEKEEPER_KEEP_JOBS.",
         )
         if short
@@ -214,7 +220,7 @@ def conflicts_logged(facts: ScaleFacts) -> Verdict:
 
 def sharing_chosen(facts: ScaleFacts) -> Verdict:
     if not facts.profiles:
-        return skip("no profile is declared yet: 'leasekeeper apply fleet.yaml'")
+        return skip("no profile is declared yet", Step.APPLY_FLEET)
     shared = [p.profile_id for p in facts.profiles if p.max_active_runs > 1 and not p.disposable]
     used = {job.profile_id for job in facts.jobs}
     really = {job.profile_id for job in facts.jobs if job.shared}
@@ -304,7 +310,8 @@ def one_worker(facts: ScaleFacts) -> Verdict:
         "by leases in the store, and by a lock and a fencing token in the directory itself",
         But(
             f"another program had these profiles open: {names(foreign)}",
-            "Find it: 'leasekeeper open PROFILE' opens a profile by hand without a conflict.",
+            "Find that program. A profile opened by hand under a lease conflicts with nobody.",
+            Step.OPEN_PROFILE,
         )
         if foreign
         else None,
@@ -316,10 +323,11 @@ def long_runs(facts: ScaleFacts) -> Verdict:
     lost = facts.stopped_for(*LOST)
     data = {"runs": len(facts.runs), "lost": len(lost)}
     found = f"{len(lost):,} of {count(len(facts.runs), 'recent run')} lost the lease or the worker"
-    todo = "See 'leasekeeper runs --result failed': machines that sleep, are killed or cannot reach the store."
+    todo = "Find out which machines sleep, are killed or cannot reach the store."
     if len(facts.runs) >= FEW_RUNS and len(lost) > MANY_LOST * len(facts.runs):
-        return _no(found, todo, **data)
-    return _yes("renewal goes on beside the task, however long it takes", But(found, todo) if lost else None, **data)
+        return _no(found, todo, Step.LIST_FAILED_RUNS, **data)
+    but = But(found, todo, Step.LIST_FAILED_RUNS) if lost else None
+    return _yes("renewal goes on beside the task, however long it takes", but, **data)
 
 
 def late_writes(facts: ScaleFacts) -> Verdict:
@@ -431,7 +439,7 @@ QUESTIONS: Final = (
         ("conflicts_logged", "Can people see which jobs wanted the same profile?", conflicts_logged),
         ("sharing_chosen", "Is sharing chosen profile by profile?", sharing_chosen),
         ("manual_use", "Is it noticed when somebody uses a profile by hand?", manual_use),
-        ("failure_owner", "Does a failure tell code, profile, proxy and worker apart?", failure_owner),
+        ("failure_owner", "Does a failure say whether code, profile, proxy or worker caused it?", failure_owner),
     ),
     *_about(
         Group.QUEUE,

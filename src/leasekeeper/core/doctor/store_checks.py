@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from leasekeeper.core.doctor.findings import Verdict, count, fail, names, ok, skip, span, warn
+from leasekeeper.core.doctor.findings import Step, Verdict, count, fail, names, ok, skip, span, warn
 from leasekeeper.core.workers import Worker, reports
 
 
@@ -20,7 +20,7 @@ def judge_schema(schema: int, newest: int) -> Verdict:
             **facts,
         )
     found = f"schema {schema}; this program needs {newest}" if schema else "the store has no tables yet"
-    return fail(found, "Run 'leasekeeper db migrate'.", **facts)
+    return fail(found, "Migrate the store.", Step.MIGRATE_STORE, **facts)
 
 
 # From here on receivers of webhooks refuse a message for its timestamp.
@@ -90,8 +90,8 @@ def judge_sweeper(facts: SweepFacts) -> Verdict:
         if since is not None
     ]
     found = f"{' and '.join(waiting)} wait to be swept, the oldest for {span(facts.late)}"
-    todo = "Run 'leasekeeper up' somewhere, or 'leasekeeper sweep' every minute: workers alone do not sweep."
-    return (fail if facts.late > SWEEP_FAILS else warn)(found, todo, **data)
+    todo = "Let a sweeper run somewhere: workers alone do not sweep."
+    return (fail if facts.late > SWEEP_FAILS else warn)(found, todo, Step.START_SWEEPER, **data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def judge_workers(facts: WorkerFacts) -> Verdict:
     }
     if not live and facts.waiting_jobs:
         found = f"no worker reports, and {count(facts.waiting_jobs, 'job')} could run"
-        return fail(found, "Start one: 'leasekeeper worker TASKS' or 'leasekeeper up TASKS'.", **data)
+        return fail(found, "Start a worker.", Step.START_WORKER, **data)
     if not live and not silent:
         return skip("no worker reports, and no job waits for one", **data)
     trouble = _worker_trouble(live, silent, versions, engines, facts.version)
@@ -181,19 +181,23 @@ def judge_webhooks(facts: WebhookFacts) -> Verdict:
         return fail(facts.problem, "Correct LEASEKEEPER_WEBHOOK_SECRET or LEASEKEEPER_WEBHOOK_NETWORKS.", **data)
     if late > WEBHOOKS_LATE and not tried:
         found = f"{count(facts.pending, 'message')} wait, the oldest is due for {span(late)}, and nobody sends"
-        secret = "" if facts.secret else "Set LEASEKEEPER_WEBHOOK_SECRET ('leasekeeper webhooks secret' makes one). "
-        return fail(found, f"{secret}Run 'leasekeeper up', or 'leasekeeper sweep' every minute.", **data)
+        todo = "Let a sweeper run: it sends webhooks."
+        if facts.secret:
+            return fail(found, todo, Step.START_SWEEPER, **data)
+        todo = f"Set LEASEKEEPER_WEBHOOK_SECRET. {todo}"
+        return fail(found, todo, Step.MAKE_WEBHOOK_SECRET, Step.START_SWEEPER, **data)
     if facts.exhausted:
         return warn(
             f"gave up on {count(facts.exhausted, 'message')} that no receiver took",
-            "See 'leasekeeper webhooks --state exhausted'; 'leasekeeper webhooks replay' sends one again.",
+            "Repair the receivers, then replay these messages.",
+            Step.LIST_EXHAUSTED_WEBHOOKS,
             **data,
         )
     if facts.callbacks and not facts.secret and not tried:
         return warn(
             "jobs have a callback_url, and no secret is set here",
-            "Set LEASEKEEPER_WEBHOOK_SECRET where 'leasekeeper up' or 'sweep' runs; 'leasekeeper webhooks secret' "
-            "makes one.",
+            "Set LEASEKEEPER_WEBHOOK_SECRET where the sweeper runs.",
+            Step.MAKE_WEBHOOK_SECRET,
             **data,
         )
     if not facts.callbacks and not facts.pending:

@@ -2,7 +2,19 @@
 
 from typing import Final
 
-from leasekeeper.service.routes import deciding, evidence, health, live, metrics, records, reference, store, work
+from leasekeeper.service.routes import (
+    deciding,
+    evidence,
+    health,
+    live,
+    metrics,
+    records,
+    reference,
+    sealing,
+    sessions,
+    store,
+    work,
+)
 from leasekeeper.service.routing import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -11,7 +23,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *live.ROUTES,
     *metrics.ROUTES,
     *work.ROUTES,
+    *sessions.ROUTES,
     *records.ROUTES,
+    *sealing.ROUTES,
     *evidence.ROUTES,
     *deciding.ROUTES,
     *store.ROUTES,

@@ -12,6 +12,7 @@ from leasekeeper.wire.kinds import Integer, Problems, Text
 from leasekeeper.wire.records import Field, Record
 
 MAX_NOTE: Final = 2_000
+MAX_MACHINE: Final = 128
 MAX_VERSION: Final = 2**53
 _BODY: Final = Record(
     [
@@ -25,6 +26,11 @@ _BODY: Final = Record(
             name="version",
             kind=Integer(1, MAX_VERSION),
             doc="decide only if the record still has this version; the header If-Match says the same",
+        ),
+        Field(
+            name="to",
+            kind=Text("a name or a number", maximum=MAX_MACHINE),
+            doc="of a move: the machine that has the profile's directory now; of prioritize: the job's new priority",
         ),
     ]
 )
@@ -55,7 +61,13 @@ async def decide(target: Target, action: Action, call: Call) -> Decided:
             raise InputError("nothing was decided", [Problem("version", "differs from If-Match: give one of them")])
         version = seen
     decision = Decision(
-        target=target, id=call.path["id"], action=action, note=call.body["note"], actor=call.actor, version=version
+        target=target,
+        id=call.path["id"],
+        action=action,
+        note=call.body["note"],
+        actor=call.actor,
+        version=version,
+        to=call.body.get("to"),
     )
     return await call.service.store.decide(decision)
 
@@ -74,11 +86,15 @@ def _noun(target: Target) -> str:
     return "proxies" if target is Target.PROXY else f"{target}s"
 
 
+def _one(target: Target) -> str:
+    return f"an {target}" if target[0] in "ae" else f"a {target}"
+
+
 def _route(target: Target, action: Action, needs: Needs) -> Route:
     return Route(
         method="POST",
         path=f"/v1/{_noun(target)}/{{id}}/{action}",
-        summary=f"Decide about a {target}: {action}.",
+        summary=f"Decide about {_one(target)}: {action}.",
         handler=partial(decide, target, action),
         needs=needs,
         about=partial(about, target, action),

@@ -29,7 +29,9 @@ from leasekeeper.wire.kinds import ID, Text
 KEEPER_FILES: Final = frozenset({"last.png"})
 _LOST: Final = (LeaseStatus.EXPIRED, LeaseStatus.REVOKED)
 # Everything else is served as bytes: a browser must not find a page in it.
-SAFE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "text/plain", "application/json"})
+SAFE_TYPES: Final = frozenset(
+    {"image/png", "image/jpeg", "image/webp", "video/webm", "video/mp4", "text/plain", "application/json"}
+)
 BYTES: Final = "application/octet-stream"
 MAX_TYPE: Final = 100
 _HASH: Final = Text("a SHA-256 as 64 hexadecimal digits", maximum=64, pattern="[0-9a-f]{64}")

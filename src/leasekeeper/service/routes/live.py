@@ -15,7 +15,7 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.tokens import Needs, Scope
 from leasekeeper.errors import EventsGone
 from leasekeeper.lists import is_number
-from leasekeeper.service.event_feed import EventFeed, Listener, Told
+from leasekeeper.service.event_feed import EventFeed, FeedItem, Listener
 from leasekeeper.service.routing import Call, Parameter, Route, Subject
 from leasekeeper.wire import encode
 from leasekeeper.wire.kinds import Scalar, Wrong
@@ -24,6 +24,7 @@ MEDIA: Final = "text/event-stream"
 # Proxies cut connections that are silent for a minute.
 PING_SECONDS: Final = 20.0
 RETRY_MS: Final = 2_000
+MAX_TOGETHER: Final = 100
 _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _IDS: Final = ("account_id", "profile_id", "job_id", "run_id", "worker_id")
 
@@ -83,13 +84,19 @@ async def _messages(feed: EventFeed, listener: Listener) -> AsyncIterator[str]:
         yield f"retry: {RETRY_MS}\nid: {feed.position}\n\n"
         while True:
             try:
-                told = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
+                item = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
             except TimeoutError:
                 yield f": ping\nid: {feed.position}\n\n"
                 continue
-            if told is None:
+            items = [item]
+            while not listener.waiting.empty() and len(items) < MAX_TOGETHER:
+                items.append(listener.waiting.get_nowait())
+            # What waits goes in one write: with many readers writes cost more than bytes.
+            text = "".join(_message(each) for each in items if each is not None)
+            if text:
+                yield text
+            if None in items:
                 return
-            yield _message(told)
             if listener.cut_off and listener.waiting.empty():
                 yield "event: cut_off\ndata: {}\n\n"
                 return
@@ -97,9 +104,12 @@ async def _messages(feed: EventFeed, listener: Listener) -> AsyncIterator[str]:
         feed.leave(listener)
 
 
-def _message(told: Told) -> str:
-    data = json.dumps(encode(told.event), ensure_ascii=False, separators=(",", ":"))
-    return f"id: {told.position}\nevent: {told.event.type.value}\ndata: {data}\n\n"
+def _message(item: FeedItem) -> str:
+    """The event as it is sent; made once for all who read it."""
+    if item.text is None:
+        data = json.dumps(encode(item.event), ensure_ascii=False, separators=(",", ":"))
+        item.text = f"id: {item.position}\nevent: {item.event.type.value}\ndata: {data}\n\n"
+    return item.text
 
 
 _TYPES: Final = _Words("types of events, separated by commas", frozenset(map(str, EventType)))

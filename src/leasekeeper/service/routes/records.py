@@ -12,6 +12,7 @@ from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.notes import Note
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.schedules import Schedule, ScheduleState
 from leasekeeper.core.secrets import Secret
@@ -36,6 +37,7 @@ NOUNS: Final[dict[str, type]] = {
     "runs": RunRecord,
     "events": Event,
     "reviews": Review,
+    "notes": Note,
     "workers": Worker,
     "webhooks": Delivery,
     "endpoints": Endpoint,

@@ -7,27 +7,26 @@ caller sees its own incarnations as it sent them.
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
+from time import perf_counter
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from leasekeeper.core.calls import CallAttempt
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.secrets import LeaseSecret
 from leasekeeper.core.tokens import OPERATIONS, ApiToken, Needs, Reach, Scope, bound_incarnation
 from leasekeeper.encryption import open_lease_secret
 from leasekeeper.errors import NotAuthenticated, SecretKeyMissing
-from leasekeeper.ports import Grant, HandedOver, StoreInfo
-from leasekeeper.service.answers import REPEATABLE
+from leasekeeper.ports import Grant, HandedOver, Store, StoreInfo
+from leasekeeper.service.answers import REPEATABLE, request_of
 from leasekeeper.service.permissions import bind, is_housekeeper
-from leasekeeper.service.routing import JSON, Body, Call, Route
+from leasekeeper.service.routing import JSON, Body, Call, Parameter, Route
 from leasekeeper.threads import run_in_thread
-from leasekeeper.wire.operations import Operation, StoreCall, operations, read_call
+from leasekeeper.wire.kinds import Choice
+from leasekeeper.wire.operations import ATTEMPT_HEADER, Operation, StoreCall, operations, read_call
 from leasekeeper.wire.shapes import to_document
-
-# A long poll ends by itself before proxies on the way give up on it.
-LONGEST_WAIT: Final = timedelta(seconds=25)
 
 
 async def perform(operation: Operation, call: Call) -> Response:
@@ -37,19 +36,23 @@ async def perform(operation: Operation, call: Call) -> Response:
     if token is None:
         raise NotAuthenticated("the call has no token")
     await call.service.permissions.check(token, operation.name, asked.arguments)
-    work = partial(_answer, operation, call, token, asked)
+    store = call.service.store
     if asked.request_id is None or operation.name in REPEATABLE:
-        return Response(await work(), 200, None, JSON)
-    key = f"{token.token_id}/{operation.name}/{asked.request_id}"
-    return Response(await call.service.answers.once(key, work), 200, None, JSON)
+        return Response(await _answer(operation, call, token, asked, store), 200, None, JSON)
+    attempt = call.query.get(ATTEMPT_HEADER)
+    request = request_of(token, asked.request_id, asked.sequence, call.content, attempt)
+    work = partial(_answer, operation, call, token, asked, store.once(request))
+    return Response(await call.service.under_way.join(request, work), 200, None, JSON)
 
 
-async def _answer(operation: Operation, call: Call, token: ApiToken, asked: StoreCall) -> bytes:
+async def _answer(operation: Operation, call: Call, token: ApiToken, asked: StoreCall, store: Store) -> bytes:
     """Call the store, and write its answer as this caller sees it."""
     arguments = bind(token, asked.arguments)
-    if operation.name == "wait":
-        arguments["timeout"] = min(arguments["timeout"], LONGEST_WAIT)
-    value = await getattr(call.service.store, operation.name)(**arguments)
+    began = perf_counter()
+    # Who waits is answered by the server: it waits at its store for all of them.
+    target: Any = call.service.polls if operation.name == "wait" else store
+    value = await getattr(target, operation.name)(**arguments)
+    call.service.signals.called(operation.name, perf_counter() - began)
     value = await _for_caller(call, token, operation.name, value)
     text = json.dumps(to_document(value), separators=(",", ":"))
     own = bound_incarnation(token, "")
@@ -97,6 +100,14 @@ async def _opened(call: Call, secret: LeaseSecret) -> LeaseSecret:
     return LeaseSecret(name=secret.name, value=value)
 
 
+_ATTEMPT: Final = Parameter(
+    ATTEMPT_HEADER,
+    "first: this call was not sent before, which saves a read; again, the default; ask: only answer what was done",
+    Choice(CallAttempt),
+    "header",
+)
+
+
 def _route(operation: Operation) -> Route:
     # What the call is about is checked by `perform`, which knows each operation's arguments.
     return Route(
@@ -106,6 +117,7 @@ def _route(operation: Operation) -> Route:
         handler=partial(perform, operation),
         needs=Needs(OPERATIONS[operation.name].scope, Reach.NOTHING),
         also=(Scope.REVIEW,) if operation.name in ("decide", "acquire") else (),
+        parameters=() if operation.name in REPEATABLE else (_ATTEMPT,),
         body=Body(partial(read_call, operation), operation.schema),
         answers={"type": "object", "required": ["version", "value"]},
         tag="store",

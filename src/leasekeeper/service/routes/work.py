@@ -27,6 +27,7 @@ from leasekeeper.core.why_answer import Why
 from leasekeeper.errors import Forbidden, InputError, Problem
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Stats, Submitted
+from leasekeeper.runtime import tracing
 from leasekeeper.service.auth import create_token
 from leasekeeper.service.permissions import refuse
 from leasekeeper.service.routing import Body, Call, Parameter, Route, Subject
@@ -78,7 +79,11 @@ async def submit(call: Call) -> SubmittedJobs:
     if call.token is not None and (call.token.accounts or call.token.pools):
         for place in await call.service.permissions.places("submit", {"specs": specs}):
             refuse(denial(call.token, OPERATIONS["submit"], account=place.account, pool=place.pool))
-    answers = await call.service.store.submit(specs)
+    if (parent := tracing.from_header(call.query.get("traceparent"))) is not None:
+        specs = [each if each.traceparent else replace(each, traceparent=parent) for each in specs]
+    with tracing.submitting(specs) as traced:
+        answers = await call.service.store.submit(traced.specs)
+        traced.done(answers)
     call.status = 200 if all(each.already_handled for each in answers) else 201
     return SubmittedJobs(items=answers)
 
@@ -201,6 +206,12 @@ _KEY: Final = Parameter(
     Text(f"1 to {MAX_KEY} printable characters", maximum=MAX_KEY),
     "header",
 )
+_TRACEPARENT: Final = Parameter(
+    "traceparent",
+    "W3C Trace Context: the trace that the jobs are part of, unless they name one; ignored if it is not valid",
+    Text("text", maximum=MAX_KEY, minimum=0),
+    "header",
+)
 _SWITCH: Final = Text("1 or 0", maximum=1, pattern="[01]")
 
 ROUTES: Final = (
@@ -211,7 +222,7 @@ ROUTES: Final = (
         handler=submit,
         # Each job names its own account and pool: `submit` checks them.
         needs=Needs(Scope.SUBMIT, Reach.NOTHING),
-        parameters=(_KEY,),
+        parameters=(_KEY, _TRACEPARENT),
         body=Body(parse_jobs, _jobs_schema),
         answers=SubmittedJobs,
         status=201,

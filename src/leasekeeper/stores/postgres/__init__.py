@@ -1,6 +1,6 @@
 """The PostgreSQL store, for many machines. Needs psycopg, the extra `leasekeeper[postgres]`.
 
-Importing it raises InputError with the command to install psycopg if that is missing.
+Importing it raises InputError, which names the extra, if psycopg is missing.
 """
 
 from leasekeeper.errors import InputError
@@ -10,5 +10,5 @@ try:
 except ImportError as error:
     raise InputError(
         "PostgreSQL stores need psycopg, which is not installed here or lacks its libpq; "
-        "run: pip install 'psycopg[binary]' (the extra leasekeeper[postgres])"
+        "install the extra leasekeeper[postgres]"
     ) from error

@@ -22,6 +22,7 @@ KEYS: Final[Mapping[str, Callable[[Params], Any] | None]] = {
     "end_runs": itemgetter("profile_id", "token"),
     "insert_events": None,
     "insert_runs": itemgetter("profile_id", "token"),
+    "put_answers": itemgetter("slot"),
     "mark_commit": itemgetter("nonce"),
     "unmark_commit": itemgetter("nonce"),
     "update_jobs": itemgetter("seq"),

@@ -32,7 +32,7 @@ from leasekeeper.stores.postgres.notifications import Notifications
 from leasekeeper.stores.postgres.pipeline import Link
 from leasekeeper.stores.postgres.transaction import PostgresTx
 from leasekeeper.stores.sql.batching import Threads
-from leasekeeper.stores.sql.engine import Memory, Tx
+from leasekeeper.stores.sql.engine import ANSWERS_IN_ORDER, AnsweredBefore, Memory, Tx
 
 T = TypeVar("T")
 
@@ -156,6 +156,8 @@ class PostgresEngine:
                 conflicts, disconnects = self._clean_up(tx, error, conflicts, disconnects)
             except psycopg.Error as error:
                 self._roll_back(tx)
+                if error.diag.constraint_name == ANSWERS_IN_ORDER:
+                    raise AnsweredBefore from None
                 raise refused(error) from None
             except BaseException:
                 self._roll_back(tx)

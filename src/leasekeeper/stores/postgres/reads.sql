@@ -8,25 +8,12 @@ SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UP
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UPDATE SKIP LOCKED;
 
 -- Which lanes a claim has locked stays known to the server until the transaction ends, so that what is to be read of
--- them can follow in the same trip: `heads_of_ready`, `configs_of_ready`.
+-- them can follow in the same trip: `heads=ready`, `configs=ready` are those reads for the ids in this setting.
+
+-- Of each task, and of each of the homes, the first few lanes by the index: a worker gets no lane of another machine,
+-- however many there are.
 
 -- name: lock_ready
-WITH locked AS (
-    SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit,
-       (SELECT max(coalesce(p.until, 9223372036854775807)) FROM pauses p
-        WHERE p.pause_id IN ('all', 'pool:' || CAST(:pool AS text), 'worker:' || CAST(:worker AS text))) AS paused_until
-    FROM lanes l
-    WHERE l.head_pool = :pool AND l.head_task = :task AND l.hold IS NULL AND l.head_job_id IS NOT NULL
-      AND (l.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR l.engine <= CAST(:engine AS bigint))
-    ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
-    LIMIT :limit
-    FOR NO KEY UPDATE OF l SKIP LOCKED
-)
-SELECT locked.*,
-       (SELECT set_config('leasekeeper.ready', CAST(array_agg(profile_id) AS text), TRUE) FROM locked) AS ready
-FROM locked;
-
--- name: lock_ready_among
 WITH locked AS (
     SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit,
        (SELECT max(coalesce(p.until, 9223372036854775807)) FROM pauses p
@@ -35,15 +22,18 @@ WITH locked AS (
     WHERE l.profile_id IN (
         SELECT best.profile_id
         FROM unnest(CAST(:tasks AS text[])) AS offered (task)
+        CROSS JOIN unnest(CAST(:homes AS text[])) AS here (home)
         CROSS JOIN LATERAL (
             SELECT r.profile_id FROM lanes r
-            WHERE r.head_pool = :pool AND r.head_task = offered.task AND r.hold IS NULL AND r.head_job_id IS NOT NULL
+            WHERE r.head_pool = :pool AND r.head_task = offered.task AND r.home = here.home
+              AND r.blocked_by IS NULL AND r.head_job_id IS NOT NULL
               AND (r.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR r.engine <= CAST(:engine AS bigint))
             ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
             LIMIT :window
         ) best
     )
-      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.hold IS NULL AND l.head_job_id IS NOT NULL
+      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.home = ANY(CAST(:homes AS text[]))
+      AND l.blocked_by IS NULL AND l.head_job_id IS NOT NULL
     ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
     LIMIT :limit
     FOR NO KEY UPDATE OF l SKIP LOCKED
@@ -74,41 +64,6 @@ LEFT JOIN LATERAL (
     LIMIT 1 OFFSET 1
 ) n ON TRUE
 WHERE l.profile_id IN :ids[];
-
--- name: heads_of_ready
-SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n.priority AS next_priority,
-       n.mode AS next_mode,
-       EXISTS (
-           SELECT 1 FROM jobs q
-           WHERE q.profile_id = l.profile_id AND q.state = 'queued' AND q.on_conflict <> 'wait' AND NOT q.approved
-             AND q.seq <> j.seq
-       ) AS impatient
-FROM lanes l
-CROSS JOIN LATERAL (
-    SELECT * FROM jobs q
-    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
-    ORDER BY q.priority DESC, q.seq
-    LIMIT 1
-) j
-LEFT JOIN LATERAL (
-    SELECT q.job_id, q.pool, q.task, q.priority, q.mode FROM jobs q
-    WHERE q.profile_id = l.profile_id AND q.state = 'queued'
-    ORDER BY q.priority DESC, q.seq
-    LIMIT 1 OFFSET 1
-) n ON TRUE
-WHERE l.profile_id = ANY(CAST(nullif(current_setting('leasekeeper.ready', TRUE), '') AS text[]));
-
--- name: configs_of_ready
-SELECT p.*,
-       a.account_id AS a_account_id, a.routing AS a_routing, a.url AS a_url, a.labels AS a_labels, a.notes AS a_notes,
-       a.paused AS a_paused, a.pause_note AS a_pause_note, a.ban_status AS a_ban_status, a.version AS a_version,
-       x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials,
-       x.trouble AS x_trouble, x.trouble_detail AS x_trouble_detail, x.trouble_at AS x_trouble_at, x.asked AS x_asked,
-       x.ask_at AS x_ask_at
-FROM profiles p
-JOIN accounts a ON a.account_id = p.account_id
-LEFT JOIN proxies x ON x.proxy_id = p.proxy_id
-WHERE p.profile_id = ANY(CAST(nullif(current_setting('leasekeeper.ready', TRUE), '') AS text[]));
 
 -- Open runs are looked up lane by lane: a plan that was made while there were no runs must not walk through all later.
 

@@ -13,7 +13,7 @@ from leasekeeper.stores.postgres.pipeline import Call, Link, Statement
 from leasekeeper.stores.postgres.values import encode
 from leasekeeper.stores.sql.codec import Row, dump, from_us, to_us
 from leasekeeper.stores.sql.engine import Memory, Params
-from leasekeeper.stores.sql.statements import for_one, for_postgres, lists, load
+from leasekeeper.stores.sql.statements import for_one, for_postgres, for_setting, lists, load
 
 _CLOCK = Statement(
     "clock",
@@ -23,15 +23,19 @@ _CLOCK = Statement(
 
 
 class _Statements(dict[str, Statement]):
-    """Statements by name; `a+b` is the pieces a and b joined, `a=1` the read a for lists of one item."""
+    """Statements by name; `a+b` is the pieces a and b joined, `a=1` the read a for lists of one item, `a=ready` for the
+    lanes that `lock_ready` locked."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lists: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, name: str) -> Statement:
-        text = for_one(_text(name[:-2])) if name.endswith("=1") else for_postgres(_text(name))
-        statement = self[name] = Statement(name, text)
+        pieces, _, variant = name.partition("=")
+        text = _text(pieces)
+        if variant:
+            text = for_one(text) if variant == "1" else for_setting(text, f"leasekeeper.{variant}")
+        statement = self[name] = Statement(name, for_postgres(text))
         return statement
 
     def call(self, name: str, params: Params) -> Call:
@@ -158,9 +162,9 @@ class PostgresTx:
             return self._now, self.read(*queries)
         calls = [STATEMENTS.call(name, params) for name, params in queries]
         ready, self._expected = self._expected, None
-        along = [STATEMENTS.call(*ready), STATEMENTS.call("heads_of_ready", {})] if ready else []
+        along = [STATEMENTS.call(*ready), (STATEMENTS["heads=ready"], ())] if ready else []
         # Configuration is read after the revision: it may be newer than that, and then is read again, but never older.
-        after = [STATEMENTS.call("configs_of_ready", {})] if ready and self._memory.new_ones else []
+        after = [(STATEMENTS["configs=ready"], ())] if ready and self._memory.new_ones else []
         answers = self._send([*calls, *along, (_CLOCK, ()), *after])
         (row,) = answers[len(calls) + len(along)]
         schema.refuse(row["schema"])
@@ -248,7 +252,7 @@ class PostgresTx:
 
 
 # The queries that lock ready lanes: further reads about those lanes are sent with them.
-_READY = frozenset({"lock_ready", "lock_ready_among"})
+_READY = frozenset({"lock_ready"})
 # Reads of single profiles: writes about other profiles do not change them.
 _OF_PROFILES = frozenset({"configs", "heads", "open_runs"})
 # Writes that change what `clock` reads besides the time.

@@ -6,25 +6,25 @@ INSERT INTO jobs (
     job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
-    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
-    blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
+    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, traceparent, created_at, labels, notes,
+    state, blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 ) SELECT
     job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
-    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
-    blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
+    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, traceparent, created_at, labels, notes,
+    state, blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 FROM json_populate_recordset(NULL::jobs, :rows);
 
 -- name: insert_lanes
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    hold, waits_on, revision
+    blocked_by, waits_on, home, revision
 ) SELECT
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    hold, waits_on, revision
+    blocked_by, waits_on, home, revision
 FROM json_populate_recordset(NULL::lanes, :rows);
 
 -- name: renew_runs
@@ -53,11 +53,11 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, endpoint_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at,
-    answer, ended_at
+    delivery_id, job_id, endpoint_id, type, url, host, body, traceparent, created_at, state, due_at, attempts, spent,
+    attempted_at, answer, ended_at
 ) SELECT
-    delivery_id, job_id, endpoint_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at,
-    answer, ended_at
+    delivery_id, job_id, endpoint_id, type, url, host, body, traceparent, created_at, state, due_at, attempts, spent,
+    attempted_at, answer, ended_at
 FROM json_populate_recordset(NULL::deliveries, :rows);
 
 -- name: update_deliveries
@@ -75,16 +75,16 @@ WHERE t.ended_at IS NULL AND t.due_at > r.latest;
 -- name: put_workers
 INSERT INTO workers (
     incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
-    unwell_reason, unwell_since, silent_since
+    unwell_reason, unwell_since, silent_since, machine
 ) SELECT
     incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
-    unwell_reason, unwell_since, silent_since
+    unwell_reason, unwell_since, silent_since, machine
 FROM json_populate_recordset(NULL::workers, :rows)
 ON CONFLICT (incarnation) DO UPDATE SET
     pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
     engine = excluded.engine, version = excluded.version, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at,
     unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since,
-    silent_since = excluded.silent_since;
+    silent_since = excluded.silent_since, machine = excluded.machine;
 
 -- name: silence_workers
 UPDATE workers t SET silent_since = r.silent_since
@@ -172,6 +172,11 @@ FROM json_to_recordset(:rows) AS r (
 )
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
 
+-- name: ask_again
+UPDATE runs t SET ask_at = r.ask_at
+FROM json_to_recordset(:rows) AS r (profile_id text, token bigint, ask_at bigint, silent boolean)
+WHERE t.profile_id = r.profile_id AND t.token = r.token AND (r.silent OR t.ask_at IS NULL);
+
 -- name: keep_reports
 UPDATE runs t SET final_url = coalesce(t.final_url, r.final_url), evidence = r.evidence
 FROM json_to_recordset(:rows) AS r (profile_id text, token bigint, final_url text, evidence text)
@@ -195,6 +200,11 @@ FROM json_to_recordset(:rows) AS r (resumes_at bigint, back boolean);
 UPDATE runs t SET expires_at = r.now + t.ttl_ms * 1000
 FROM json_to_recordset(:rows) AS r (now bigint)
 WHERE t.ended_at IS NULL;
+
+-- name: prioritize_jobs
+UPDATE jobs t SET priority = r.priority
+FROM json_to_recordset(:rows) AS r (seq bigint, priority bigint)
+WHERE t.seq = r.seq;
 
 -- name: pause_accounts
 UPDATE accounts t SET paused = r.paused, pause_note = r.pause_note, ban_status = r.ban_status, version = t.version + 1
@@ -230,13 +240,13 @@ DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.prox
 DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision)
-SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.ban_status, t.revision
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision)
+SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.ban_status, t.home, t.revision
 FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
     state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
-    ban_status = excluded.ban_status, revision = excluded.revision;
+    ban_status = excluded.ban_status, home = excluded.home, revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
@@ -256,6 +266,10 @@ WHERE t.profile_id = r.profile_id AND t.job_id = r.job_id;
 -- name: prune_deliveries
 DELETE FROM deliveries t USING json_to_recordset(:rows) AS r (seq bigint, ended_at bigint)
 WHERE t.seq = r.seq AND t.ended_at = r.ended_at;
+
+-- name: prune_answers
+DELETE FROM answers t USING json_to_recordset(:rows) AS r (slot text, sequence bigint)
+WHERE t.slot = r.slot AND t.sequence = r.sequence;
 
 -- name: prune_events
 DELETE FROM events t USING json_to_recordset(:rows) AS r (seq bigint)
@@ -292,6 +306,16 @@ ON CONFLICT (name) DO UPDATE SET
 
 -- name: delete_secret
 DELETE FROM secrets t USING json_to_recordset(:rows) AS r (id text) WHERE t.name = r.id;
+
+-- name: insert_notes
+INSERT INTO notes (
+    note_id, about, subject, by_run, account_id, profile_id, job_id, run_id, author, text, written_at
+) SELECT
+    note_id, about, subject, by_run, account_id, profile_id, job_id, run_id, author, text, written_at
+FROM json_populate_recordset(NULL::notes, :rows);
+
+-- name: delete_notes
+DELETE FROM notes t USING json_populate_recordset(NULL::notes, :rows) r WHERE t.note_id = r.note_id;
 
 -- name: put_endpoints
 INSERT INTO endpoints (endpoint_id, url, events, description, state, reason, created_at, created_by, changed_at)

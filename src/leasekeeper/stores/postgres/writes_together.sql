@@ -20,12 +20,13 @@ UPDATE lanes t SET
     ban_status = r.ban_status, verdict = r.verdict,
     verdict_reason = r.verdict_reason, engine = r.engine, head_job_id = r.head_job_id,
     head_pool = r.head_pool, head_task = r.head_task, head_priority = r.head_priority,
-    head_shared = r.head_shared, waiting_at = r.waiting_at, hold = r.hold, waits_on = r.waits_on,
-    revision = r.revision
+    head_shared = r.head_shared, waiting_at = r.waiting_at, blocked_by = r.blocked_by, waits_on = r.waits_on,
+    home = r.home, revision = r.revision
 FROM :rows (
     profile_id text, state text, state_reason text, state_at bigint, token bigint, version bigint, clean boolean,
     drain text, drain_reason text, tier text, ban_status text, verdict text, verdict_reason text, engine bigint, head_job_id text, head_pool text,
-    head_task text, head_priority bigint, head_shared boolean, waiting_at bigint, hold text, waits_on text, revision bigint
+    head_task text, head_priority bigint, head_shared boolean, waiting_at bigint, blocked_by text, waits_on text, home text,
+    revision bigint
 )
 WHERE t.profile_id = r.profile_id;
 
@@ -33,18 +34,28 @@ WHERE t.profile_id = r.profile_id;
 INSERT INTO runs (
     profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
     proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms, renew_ms,
-    release_policy, status, purpose, priority, unresolved, run_mode, expected
+    release_policy, status, purpose, priority, unresolved, run_mode, expected, machine
 ) SELECT
     profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
     proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms, renew_ms,
-    release_policy, status, purpose, priority, unresolved, run_mode, expected
+    release_policy, status, purpose, priority, unresolved, run_mode, expected, machine
 FROM :rows (
     profile_id text, token bigint, lease_id text, run_id text, account_id text, job_id text, task text, attempt bigint,
     worker_id text, incarnation text, proxy_id text, pool text, routing_key text, mode text, acquired_at bigint,
     heartbeat_at bigint, expires_at bigint, ttl_ms bigint, lock_delay_ms bigint, renew_ms bigint, release_policy text,
-    status text, purpose text, priority bigint, unresolved boolean, run_mode text, expected text
+    status text, purpose text, priority bigint, unresolved boolean, run_mode text, expected text,
+    machine text
 )
 WHERE r.run_id IS NOT NULL;
+
+-- name: put_answers
+INSERT INTO answers (slot, sequence, operation, body, answer, at)
+SELECT slot, sequence, operation, body, answer, at
+FROM :rows (slot text, sequence bigint, operation text, body text, answer text, at bigint)
+WHERE r.slot IS NOT NULL
+ON CONFLICT (slot) DO UPDATE SET
+    sequence = CASE WHEN answers.sequence < excluded.sequence THEN excluded.sequence ELSE -1 END,
+    operation = excluded.operation, body = excluded.body, answer = excluded.answer, at = excluded.at;
 
 -- name: end_runs
 UPDATE runs t SET

@@ -10,16 +10,13 @@ from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret, check_na
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, check_new
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.stores.sql import free_profiles, heartbeats, pacing, secrets, tokens
+from leasekeeper.stores.sql.answers import RepeatableOperations
 from leasekeeper.stores.sql.checks import check_batch, check_limit
 from leasekeeper.stores.sql.codec import clean
-from leasekeeper.stores.sql.engine import Context, Engine
 
 
-class AccessOperations:
+class AccessOperations(RepeatableOperations):
     """Who may call, when, and what is kept encrypted. A part of `SqlStore`."""
-
-    _engine: Engine
-    _ctx: Context
 
     async def free_profiles(
         self, choice: ProfileChoice, *, after: str | None = None, limit: int = 100, counted: bool = False
@@ -31,7 +28,7 @@ class AccessOperations:
 
     async def create_token(self, new: NewToken, *, actor: str) -> ApiToken:
         check_new(new)
-        return await self._engine.change(lambda tx: tokens.create(tx, self._ctx, new, check_actor(actor)))
+        return await self._change(lambda tx: tokens.create(tx, self._ctx, new, check_actor(actor)))
 
     async def stored_token(self, token_id: str) -> StoredToken | None:
         return await self._engine.view(lambda tx: tokens.stored(tx, token_id))
@@ -44,16 +41,16 @@ class AccessOperations:
     async def pace(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
         if not key or spacing < timedelta() or pause < timedelta():
             raise InputError("nothing was reserved", [Problem("key", "needs a name, and spans that are not negative")])
-        return await self._engine.change(lambda tx: pacing.pace(tx, key, spacing, pause))
+        return await self._change(lambda tx: pacing.pace(tx, key, spacing, pause))
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
         check_name(sealed.name)
-        return await self._engine.change(lambda tx: secrets.put(tx, self._ctx, sealed, check_actor(actor), replaces))
+        return await self._change(lambda tx: secrets.put(tx, self._ctx, sealed, check_actor(actor), replaces))
 
     async def remove_secret(self, name: str, *, actor: str, note: str) -> None:
         if not note.strip():
             raise InputError("nothing was removed", [Problem("note", "must say why")])
-        await self._engine.change(lambda tx: secrets.remove(tx, self._ctx, name, check_actor(actor), clean(note)))
+        await self._change(lambda tx: secrets.remove(tx, self._ctx, name, check_actor(actor), clean(note)))
 
     async def sealed_secrets(self, names: Sequence[str]) -> list[SealedSecret]:
         check_batch(names, "names")

@@ -26,6 +26,7 @@ class Alert(NamedTuple):
     name: str
     job_id: str | None
     body: dict[str, object]
+    traceparent: str | None = None
 
 
 def endpoints(tx: Tx) -> Sequence[Endpoint]:

@@ -35,7 +35,7 @@ def lock_banned(tx: Tx, endings: Sequence[Ending]) -> list[str]:
 
 
 def ban_accounts(tx: Tx, log: Log, works: Iterable[Work], bans: Mapping[str, tuple[Lease, str]]) -> None:
-    """Pause these accounts, and hold their lanes. The profile in which a ban was seen is marked, too."""
+    """Pause these accounts, and block their lanes. The profile in which a ban was seen is marked, too."""
     tx.write("count_change", [{"changes": len(bans)}])
     lanes = list(works)
     for account_id, (lease, reason) in bans.items():

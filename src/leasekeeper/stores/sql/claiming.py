@@ -25,6 +25,7 @@ from leasekeeper.core.granting import (
     new_lease,
     started,
 )
+from leasekeeper.core.homes import homes_of, is_away
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import Head, key_of, next_head, parked
@@ -60,7 +61,7 @@ MAX_ROUNDS = 64
 WIDEST_ROUND = 128
 WINDOW = 8
 _write_lease = encoder(Lease)
-_asked = attrgetter("pool", "tasks", "engine", "worker_id", "incarnation")
+_asked = attrgetter("pool", "tasks", "engine", "worker_id", "incarnation", "machine")
 
 
 @dataclass(slots=True)
@@ -195,6 +196,8 @@ def claim_lane(
     work = works.get(profile_id)
     if work is None or work.lane.head_task not in tasks or work.lane.head_pool != request.pool:
         return None
+    if is_away(work.lane.home, request.machine):
+        return None
     if work.lane.head_shared or (best and best[0]["head_priority"] > work.lane.head_priority):
         return None
     if paused(tx, now, Scope.ALL, pool=request.pool, worker=request.worker_id):
@@ -221,17 +224,22 @@ def claim_lane(
 def _ready(request: ClaimRequest, limit: int) -> tuple[str, Params]:
     """The query that locks the best ready lanes which nobody else is taking.
 
-    Lanes of each task are in an order of their own, so a worker of several tasks reads the first few of each: some
-    more than it wants, as others may hold them.
+    Lanes of each task and home are in an order of their own, so the first few of each are read: some more than it
+    wants, as others may have locked them.
     """
-    common = {"pool": request.pool, "worker": request.worker_id, "limit": limit, "engine": request.engine}
-    if len(request.tasks) == 1:
-        return "lock_ready", {**common, "task": request.tasks[0]}
-    return "lock_ready_among", {**common, "tasks": list(request.tasks), "window": limit * WINDOW + WINDOW}
+    return "lock_ready", {
+        "pool": request.pool,
+        "worker": request.worker_id,
+        "tasks": list(request.tasks),
+        "homes": homes_of(request.machine),
+        "engine": request.engine,
+        "limit": limit,
+        "window": limit * WINDOW + WINDOW,
+    }
 
 
 def _pool_room(tx: Tx, pool: str) -> int:
-    """How many more leases the pool may hold, with the pool's limit locked until the commit."""
+    """How many more leases the pool may have, with the pool's limit locked until the commit."""
     (limits,) = tx.read(("lock_pool", {"pool": pool}))
     (taken,) = tx.read(("pool_leases", {"pool": pool}))
     return max(0, limits[0]["max_leases"] - taken[0]["leases"]) if limits else len(taken)
@@ -300,6 +308,7 @@ def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: Cl
         key=key,
         worker_id=request.worker_id,
         incarnation=request.incarnation,
+        machine=request.machine,
         timing=round_.ctx.policy.timing,
         now=now,
     )
@@ -388,6 +397,7 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant | ProfileBusy:
         key=key,
         worker_id=request.worker_id,
         incarnation=request.incarnation,
+        machine=request.machine,
         pool=work.profile.pool,
         mode=request.mode,
         purpose=request.purpose,
@@ -410,7 +420,15 @@ def _refused(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseRequ
     now = round_.log.now
     resumed = work.account.paused and account_pause_is_over(tx, lane.account_id, now)
     shared = request.mode is Mode.SHARED
-    gate = direct_gate(work, shared=shared, purpose=request.purpose, key=key, held=round_.keys, resumed=resumed)
+    gate = direct_gate(
+        work,
+        shared=shared,
+        purpose=request.purpose,
+        key=key,
+        held=round_.keys,
+        machine=request.machine,
+        resumed=resumed,
+    )
     if gate is None and request.purpose not in BY_PERSON:
         for pause in paused(tx, now, Scope.ALL, pool=work.profile.pool):
             text = paused_text(lane.profile_id, pause)

@@ -76,7 +76,7 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
         and current.profiles[c.id].disposable != fleet.profiles[c.id].disposable
     ]
     if shared_anew:
-        _check_nobody_holds(tx, shared_anew)
+        _check_not_leased(tx, shared_anew)
     tx.write("count_change", [{"changes": 1}])
     added = _write(tx, fleet, changes)
     _close_proxy_reviews(tx, changes, actor)
@@ -91,27 +91,27 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
 def _check_removable(tx: Tx, profiles: Sequence[str]) -> None:
     ids = {"ids": sorted(profiles)}
     _, busy, waiting = tx.read(("lock_lanes", ids), ("open_runs", ids), ("profiles_with_open_jobs", ids))
-    held = sorted({row["profile_id"] for row in busy} | {row["profile_id"] for row in waiting})
-    if held:
+    in_use = sorted({row["profile_id"] for row in busy} | {row["profile_id"] for row in waiting})
+    if in_use:
         raise Conflict(
-            f"these profiles are leased or have open jobs and cannot be removed: {', '.join(held[:10])}; "
+            f"these profiles are leased or have open jobs and cannot be removed: {', '.join(in_use[:10])}; "
             "cancel or finish their jobs first. Nothing was applied",
             cause=ConflictReason.PROFILE_IN_USE,
-            profile_ids=tuple(held),
+            profile_ids=tuple(in_use),
         )
 
 
-def _check_nobody_holds(tx: Tx, profiles: Sequence[str]) -> None:
+def _check_not_leased(tx: Tx, profiles: Sequence[str]) -> None:
     """A run that has the profile's own directory to itself must not be joined by others, nor one in a copy be alone."""
     ids = {"ids": sorted(profiles)}
     _, runs = tx.read(("lock_lanes", ids), ("open_runs", ids))
-    held = sorted({row["profile_id"] for row in runs if row["ended_at"] is None})
-    if held:
+    leased = sorted({row["profile_id"] for row in runs if row["ended_at"] is None})
+    if leased:
         raise Conflict(
-            f"these profiles are leased, and `disposable` says how runs share them: {', '.join(held[:10])}; apply it "
+            f"these profiles are leased, and `disposable` says how runs share them: {', '.join(leased[:10])}; apply it "
             "when their runs have ended (pause their accounts, so that no others begin). Nothing was applied",
             cause=ConflictReason.PROFILE_IN_USE,
-            profile_ids=tuple(held),
+            profile_ids=tuple(leased),
         )
 
 

@@ -6,17 +6,20 @@ from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import (
     ACTIONS,
     BAN_ACTIONS,
+    MAX_PRIORITY,
     Action,
     Decision,
     Target,
     account_decided,
     check_job_action,
+    is_priority,
     job_decided,
     placed_again,
     profile_decided,
 )
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.failures import Reason
+from leasekeeper.core.ids import is_id
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import next_head
 from leasekeeper.core.pauses import Scope, pause_id_of
@@ -56,22 +59,26 @@ def check(decision: Decision) -> None:
     if decision.action not in allowed:
         has = ", ".join(action.value for action in allowed)
         problems.append(Problem("action", f"a {decision.target} has no {decision.action}; it has: {has}"))
+    if decision.action is Action.MOVE and not (decision.to and is_id(decision.to)):
+        problems.append(Problem("to", "must be the name of the machine that has the profile's directory now"))
+    if decision.action is Action.PRIORITIZE and not is_priority(decision.to):
+        problems.append(Problem("to", f"must be the new priority, from -{MAX_PRIORITY} to {MAX_PRIORITY}"))
     if problems:
         raise InputError("the decision is not complete", problems)
 
 
 def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Clear, quarantine, review, disable or enable one profile. Its jobs are not touched: the lane holds them."""
+    """Clear, quarantine, review, disable, enable or move one profile. Touches its lane, not its jobs."""
     now, works, _ = lock(tx, [decision.id])
     work = next(iter(works.values()), None)
     if work is None:
         raise NotFound(f"there is no profile {decision.id}", what="profile", id=decision.id)
     check_version("profile", decision, work.lane.version)
     log = Log(ctx, now)
-    before = work.lane.state
+    before, home = work.lane.state, work.lane.home
     decided = profile_decided(work, decision, now, about_empty_directory=_about_empty_directory(tx, decision.id))
     work.change(decided.changes)
-    if decision.action not in BAN_ACTIONS:
+    if decision.action not in (*BAN_ACTIONS, Action.MOVE):
         _close_review(tx, decision, now)
     if decided.review is not None:
         log.review_profile(work.lane, None, decision.action.value, decided.review)
@@ -86,6 +93,7 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
             "note": decision.note,
             "from": before.value,
             "drain": work.lane.drain.value if work.lane.drain else None,
+            **({"home_before": home, "home": work.lane.home} if decision.action is Action.MOVE else {}),
         },
     )
     save(tx, [work])
@@ -100,7 +108,7 @@ def _about_empty_directory(tx: Tx, profile_id: str) -> bool:
 
 
 def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Approve, requeue, cancel, retry or drop one job."""
+    """Approve, requeue, cancel, retry, drop or prioritize one job."""
     missing = NotFound(f"there is no job {decision.id}", what="job", id=decision.id)
     (found,) = tx.read(("jobs_by_id", {"ids": [decision.id]}))
     if not found:
@@ -115,11 +123,14 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     check_job_action(job.job_id, job.state, decision.action)
     placer = Placer(tx, ctx, now, works, known)
     decided = _decided_job(placer, works.get(job.profile_id), evolve(job, version=job.version + 1), decision, now)
-    if decision.action is not Action.DROP:
+    if decision.action not in (Action.DROP, Action.PRIORITIZE):
         _close_review(tx, decision, now)
     tx.write("update_jobs", [change_job(decided)])
     work = works.get(job.profile_id)
-    if work is not None and work.lane.head_job_id == job.job_id and decided.state is not JobState.QUEUED:
+    if decision.action is Action.PRIORITIZE:
+        tx.write("prioritize_jobs", [{"seq": decided.seq, "priority": decided.priority}])
+        _find_head(tx, work, now)
+    elif work is not None and work.lane.head_job_id == job.job_id and decided.state is not JobState.QUEUED:
         (heads,) = tx.read(("heads", {"ids": [job.profile_id]}))
         following, _ = heads_by_profile(heads).get(job.profile_id, ([], {}))
         work.change(next_head(work.lane, following, job.job_id, work.lane.waiting_at))
@@ -130,12 +141,28 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         job=decided,
         actor=decision.actor,
         job_state=decided.state,
-        data={"action": decision.action.value, "note": decision.note, "from": job.state.value},
+        data={
+            "action": decision.action.value,
+            "note": decision.note,
+            "from": job.state.value,
+            **({"priority": decided.priority} if decision.action is Action.PRIORITIZE else {}),
+        },
     )
     if decided.state is not job.state:
         placer.log.owe(decided)
     placer.save()
     return Decided(state=decided.state, version=decided.version)
+
+
+def _find_head(tx: Tx, work: Work | None, now: datetime) -> None:
+    """The order of a lane's jobs changed: read which one is at its head now, and how urgent that one is."""
+    if work is None or work.lane.head_job_id is None:
+        return
+    (rows,) = tx.read(("heads", {"ids": [work.lane.profile_id]}))
+    heads, _ = heads_by_profile(rows).get(work.lane.profile_id, ([], {}))
+    work.change(next_head(work.lane, heads, None, work.lane.waiting_at))
+    refresh(work, now)
+    save(tx, [work])
 
 
 def _decided_job(placer: Placer, work: Work | None, job: Job, decision: Decision, now: datetime) -> Job:
@@ -152,7 +179,7 @@ def _decided_job(placer: Placer, work: Work | None, job: Job, decision: Decision
 
 
 def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Pause or resume, or what is known of a ban: lanes are held or freed, however many jobs wait in them."""
+    """Pause or resume, or what is known of a ban: lanes are blocked or freed, however many jobs wait in them."""
     tx.read(("lock_fleet", {}))
     (rows,) = tx.read(("lock_accounts", {"ids": [decision.id]}))
     if not rows:
@@ -218,6 +245,7 @@ def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
         concurrency=said.concurrency,
         engine=said.engine,
         version=said.version,
+        machine=said.machine,
         started_at=now,
         heartbeat_at=now,
         stopped_at=now if said.stopping else None,

@@ -89,7 +89,7 @@ def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 
 def disable_gone(tx: Tx, log: Log, ids: Collection[str]) -> None:
-    """These receivers said that they are gone for good. The fleet's lock is held."""
+    """These receivers said that they are gone for good. The fleet is locked."""
     (rows,) = tx.read(("lock_endpoints", {"ids": sorted(ids)}))
     for endpoint in map(read_endpoint, rows):
         if endpoint.state is EndpointState.ACTIVE:

@@ -19,6 +19,12 @@ from leasekeeper.stores.sql.codec import Row
 T = TypeVar("T")
 Params = Mapping[str, Any]
 MAX_KEPT = 20_000
+# The name of the constraint that refuses an answer to a call that was answered before.
+ANSWERS_IN_ORDER = "answers_in_order"
+
+
+class AnsweredBefore(Exception):
+    """The transaction repeats a call whose answer is kept: it was rolled back. Never leaves the store."""
 
 
 class Memory:
@@ -31,6 +37,11 @@ class Memory:
         self.new_ones = True  # whether the profiles that come are mostly ones that are not in `kept`
         self.kept: dict[str, tuple[int, Any]] = {}
         self.held: dict[str, tuple[Lease, Job | None]] = {}
+
+    def forget(self) -> None:
+        """Remember nothing: the store may not be what it was."""
+        self.kept.clear()
+        self.held.clear()
 
     def committed(self, tx: "Tx") -> None:
         """Keep what a transaction that has committed read and granted."""
@@ -85,6 +96,8 @@ class Engine(Protocol):
 
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":
         """Run the operation in a write transaction, again if it lost a race, and never twice if it committed.
+
+        Raises AnsweredBefore if it writes the answer to a call that has one.
 
         A brief one is about a few rows: it may be done before this returns, where that is quicker than a hop.
         """

@@ -36,6 +36,11 @@ AND t.review_id IN (
     SELECT b.review_id FROM reviews b WHERE b.review_id >= :prefix_from AND b.review_id < :prefix_to ORDER BY b.review_id LIMIT :limit
 )
 
+-- name: find_note__prefix
+AND t.note_id IN (
+    SELECT b.note_id FROM notes b WHERE b.note_id >= :prefix_from AND b.note_id < :prefix_to ORDER BY b.note_id LIMIT :limit
+)
+
 -- name: find_worker__prefix
 AND t.incarnation IN (
     SELECT b.incarnation FROM workers b WHERE b.incarnation >= :prefix_from AND b.incarnation < :prefix_to ORDER BY b.incarnation LIMIT :limit

@@ -55,11 +55,17 @@ AND t.profile_id = :profile_id
 -- name: find_lane__account_id
 AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id = :account_id)
 
+-- name: find_lane__account_prefix
+AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id >= :account_from AND p.account_id < :account_to)
+
 -- name: find_lane__tier
 AND t.tier = :tier
 
 -- name: find_lane__ban_status
 AND t.ban_status = :ban_status
+
+-- name: find_lane__home
+AND t.home = :home
 
 -- name: find_lane__state
 AND t.state = :state
@@ -109,11 +115,13 @@ AND t.pool = :pool
 -- name: find_job
 SELECT * FROM (
     SELECT j.*,
-           l.hold,
+           l.blocked_by,
            CASE WHEN CAST(:all_paused AS integer) = 1 OR j.pool IN :paused[] THEN 1 ELSE 0 END AS pool_paused,
            CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
            CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker,
-           CASE WHEN j.profile_id IN :newer[] THEN l.engine END AS newer_engine
+           CASE WHEN j.profile_id IN :newer[] THEN l.engine END AS newer_engine,
+           CASE WHEN l.home <> '' AND NOT (j.pool || '/' || j.task || '@' || l.home) IN :served[] THEN 1 ELSE 0 END AS away,
+           coalesce(l.home, '') AS home
     FROM jobs j LEFT JOIN lanes l ON l.profile_id = j.profile_id
 ) t WHERE TRUE
 
@@ -166,7 +174,8 @@ AND t.state IN ('queued', 'blocked') AND t.state <> 'blocked'
 AND NOT (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
 AND NOT t.pool IN :full[]
 AND NOT (CAST(:all_paused AS integer) = 1 OR t.pool IN :paused[])
-AND NOT t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
+AND NOT t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.blocked_by IS NOT NULL)
+AND (t.home = '' OR (t.pool || '/' || t.task || '@' || t.home) IN :served[])
 
 -- name: find_job__state_blocked
 AND t.state IN ('queued', 'blocked') AND (
@@ -174,7 +183,8 @@ AND t.state IN ('queued', 'blocked') AND (
     OR (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
     OR t.pool IN :full[]
     OR CAST(:all_paused AS integer) = 1 OR t.pool IN :paused[]
-    OR t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.hold IS NOT NULL)
+    OR t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.blocked_by IS NOT NULL)
+    OR (t.home <> '' AND NOT (t.pool || '/' || t.task || '@' || t.home) IN :served[])
 )
 
 -- name: find_job__blocked_reason
@@ -182,10 +192,11 @@ AND (
     (t.state = 'blocked' AND t.blocked_reason = :blocked_reason)
     OR (
         t.state = 'queued'
-        AND coalesce(t.hold, '') = :want_hold
+        AND coalesce(t.blocked_by, '') = :want_blocked_by
         AND CAST(:want_paused AS integer) IN (t.pool_paused, -1)
         AND CAST(:want_full AS integer) IN (t.pool_full, -1)
         AND CAST(:want_unserved AS integer) IN (t.no_worker, -1)
+        AND CAST(:want_away AS integer) IN (t.away, -1)
     )
 )
 
@@ -326,6 +337,33 @@ AND t.profile_id = :profile_id
 
 -- name: find_review__job_id
 AND t.job_id = :job_id
+
+-- name: find_note
+SELECT * FROM notes t WHERE TRUE
+
+-- name: find_note__after
+AND t.note_id < :after
+
+-- name: find_note__order
+ORDER BY t.note_id DESC LIMIT :limit
+
+-- name: find_note__note_id
+AND t.note_id = :note_id
+
+-- name: find_note__about
+AND t.about = :about
+
+-- name: find_note__account_id
+AND t.account_id = :account_id
+
+-- name: find_note__profile_id
+AND t.profile_id = :profile_id
+
+-- name: find_note__job_id
+AND t.job_id = :job_id
+
+-- name: find_note__run_id
+AND t.run_id = :run_id
 
 -- name: find_worker
 SELECT * FROM workers t WHERE TRUE

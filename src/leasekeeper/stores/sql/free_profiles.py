@@ -6,6 +6,8 @@ from functools import cache
 from typing import Final
 
 from leasekeeper.core.free_profiles import FreeProfile, FreeProfiles, ProfileChoice, has_labels
+from leasekeeper.core.homes import is_away
+from leasekeeper.core.readiness import Blocked
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.stores.sql.codec import Row, from_us, load
 from leasekeeper.stores.sql.engine import Tx
@@ -20,7 +22,7 @@ def find(tx: Tx, choice: ProfileChoice, after: str | None, limit: int) -> FreePr
     matches = _matcher(choice)
     while True:
         (rows,) = tx.read(("rested_profiles", {"pool": choice.pool, "since": since, "after": last, "limit": WINDOW}))
-        found += filter(matches, rows)
+        found += (row for row in rows if matches(row) and not is_away(row["home"], choice.machine))
         if len(found) > limit or len(rows) < WINDOW:
             break
         since, last = rows[-1]["state_at"], rows[-1]["profile_id"]
@@ -34,11 +36,12 @@ def find(tx: Tx, choice: ProfileChoice, after: str | None, limit: int) -> FreePr
 
 
 def count(tx: Tx, choice: ProfileChoice) -> FreeProfiles:
-    """How many profiles match, by what holds their lanes."""
+    """How many profiles match, by what blocks their lanes."""
     counts: Counter[str] = Counter()
-    (rows,) = tx.read(("count_by_hold", {"pool": choice.pool}))
+    (rows,) = tx.read(("count_by_blocked_by", {"pool": choice.pool}))
     for row in filter(_matcher(choice), rows):
-        counts[row["hold"]] += row["profiles"]
+        away = not row["blocked_by"] and is_away(row["home"], choice.machine)
+        counts[Blocked.HOME if away else row["blocked_by"]] += row["profiles"]
     return FreeProfiles(counts=dict(counts))
 
 

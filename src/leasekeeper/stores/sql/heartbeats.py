@@ -60,7 +60,7 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
 
 def checkpoint(tx: Tx, ctx: Context, ref: LeaseRef, step: str, url: str | None) -> Refusal | None:
     """Record a safe step. Answers why it was refused, or None."""
-    lease, log, why = _live(tx, ctx, ref, "checkpoint")
+    lease, log, why = live_lease(tx, ctx, ref, "checkpoint")
     if lease is not None and why is None:
         tx.write(
             "step_runs",
@@ -83,7 +83,7 @@ def checkpoint(tx: Tx, ctx: Context, ref: LeaseRef, step: str, url: str | None) 
 
 def enter_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str, *, idempotent: bool) -> Refusal | None:
     """Open a mutating section; sections do not nest."""
-    lease, log, why = _live(tx, ctx, ref, "enter_section")
+    lease, log, why = live_lease(tx, ctx, ref, "enter_section")
     if lease is not None and why is None:
         if lease.open_section is not None:
             raise Conflict(
@@ -113,7 +113,7 @@ def _disposable(tx: Tx, lease: Lease) -> bool:
 
 def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> Refusal | None:
     """Close the open mutating section."""
-    lease, log, why = _live(tx, ctx, ref, "leave_section")
+    lease, log, why = live_lease(tx, ctx, ref, "leave_section")
     if lease is not None and why is None:
         if lease.open_section != name:
             raise Conflict(
@@ -142,7 +142,8 @@ def lost(ref: LeaseRef, why: Refusal | None) -> None:
         )
 
 
-def _live(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None, Log, Refusal | None]:
+def live_lease(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None, Log, Refusal | None]:
+    """The lease of a write, and why it is refused; a refusal is in the log that is returned."""
     now, held = leases(tx, [ref])
     lease = held.get(ref.lease_id)
     log = Log(ctx, now)

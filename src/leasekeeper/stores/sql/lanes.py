@@ -115,9 +115,9 @@ def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
 def lock(
     tx: Tx, ids: Iterable[str], *queries: tuple[str, Params], waiting: bool = True
 ) -> tuple[datetime, dict[ProfileId, Work], list[list[Row]]]:
-    """Lock these profiles (all, or with waiting=False those that nobody holds) and read what bears on them.
+    """Lock these profiles (all, or with waiting=False those that nobody has locked) and read what bears on them.
 
-    The facts are read after the locks are held: a snapshot from before would show another's old state.
+    The facts are read after the locks were taken: a snapshot from before would show another's old state.
     """
     wanted = {"ids": sorted(set(ids))}
     name = "lock_lanes" if waiting else "lock_lanes_free"

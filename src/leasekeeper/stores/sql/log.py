@@ -197,14 +197,28 @@ class Log:
             return
         self._told.append(job)
         if job.callback_url is not None:
-            self._owe(JOB_ALERTS[job.state], job.callback_url, _job_body(job), job.job_id)
+            self._owe(JOB_ALERTS[job.state], job.callback_url, _job_body(job), job.job_id, traceparent=job.traceparent)
 
-    def owe_endpoint(self, endpoint: Endpoint, alert: str, job_id: str | None, body: Mapping[str, object]) -> None:
+    def owe_endpoint(
+        self,
+        endpoint: Endpoint,
+        alert: str,
+        job_id: str | None,
+        body: Mapping[str, object],
+        traceparent: str | None = None,
+    ) -> None:
         """A message to a registered receiver."""
-        self._owe(alert, endpoint.url, body, job_id, endpoint.endpoint_id)
+        self._owe(alert, endpoint.url, body, job_id, endpoint.endpoint_id, traceparent=traceparent)
 
     def _owe(
-        self, kind: str, url: str, body: Mapping[str, object], job_id: str | None, endpoint_id: str | None = None
+        self,
+        kind: str,
+        url: str,
+        body: Mapping[str, object],
+        job_id: str | None,
+        endpoint_id: str | None = None,
+        *,
+        traceparent: str | None = None,
     ) -> None:
         delivery = Delivery(
             delivery_id=self._ctx.new_id(),
@@ -214,6 +228,7 @@ class Log:
             url=url,
             host=host_of(url),
             body=body,
+            traceparent=traceparent,
             created_at=self.now,
             due_at=self.now,
         )
@@ -225,7 +240,7 @@ class Log:
         """Messages to the registered endpoints that ask for what this operation did."""
         if not (self._told or self._reviews or any(map(_is_alert, self._events))) or not alerts.endpoints(tx):
             return
-        found = [Alert(JOB_ALERTS[job.state], job.job_id, _job_body(job)) for job in self._told]
+        found = [Alert(JOB_ALERTS[job.state], job.job_id, _job_body(job), job.traceparent) for job in self._told]
         found += alerts.of_events(self._events)
         if self._reviews and alerts.receivers(tx, [REVIEW_OPENED]).get(REVIEW_OPENED):
             found += alerts.of_reviews(tx, self._reviews)

@@ -34,7 +34,7 @@ def meet_grants(tx: Tx, ctx: Context, log: Log, works: Iterable[Work]) -> None:
 def meet_all(tx: Tx, ctx: Context, limit: int) -> int:
     """Jobs of all lanes whose profile, or whose account's key, another run has: at most `limit` of them.
 
-    Lanes that somebody holds are left for the next time.
+    Lanes that somebody has locked are left for the next time.
     """
     met, after = 0, ""
     while met < limit:

@@ -11,29 +11,32 @@ from leasekeeper.errors import InputError, Problem
 from leasekeeper.ports import MAX_IN_BATCH, DeliveryRequest, Page
 from leasekeeper.stores.sql import deciding, endpoints, sending
 from leasekeeper.stores.sql.access import check_actor
+from leasekeeper.stores.sql.answers import NOTHING, RepeatableOperations
 from leasekeeper.stores.sql.checks import check_batch
-from leasekeeper.stores.sql.engine import Context, Engine
 from leasekeeper.wire.jobs import web_address_fault
 
 
-class OutboxOperations:
+class OutboxOperations(RepeatableOperations):
     """Webhook messages and the endpoints that get them. A part of `SqlStore`."""
 
-    _engine: Engine
-    _ctx: Context
-
-    async def take_deliveries(self, look: DeliveryRequest, hold: timedelta, *, after: str = "") -> Page[Delivery]:
-        if not 1 <= look.limit <= MAX_IN_BATCH or look.each < 1:
+    async def take_deliveries(
+        self, request: DeliveryRequest, reserve_for: timedelta, *, after: str = ""
+    ) -> Page[Delivery]:
+        if not 1 <= request.limit <= MAX_IN_BATCH or request.each < 1:
             raise InputError(f"`limit` must be between 1 and {MAX_IN_BATCH}, `each` at least 1")
-        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, look))
-        taken = await self._engine.change(lambda tx: sending.take(tx, self._ctx, ids, hold)) if ids else []
+        ids, more = await self._engine.view(lambda tx: sending.due(tx, after, request))
+        if not ids:
+            return Page(items=[], after=more)
+        taken = await self._change(
+            lambda tx: sending.take(tx, self._ctx, ids, reserve_for), answer=lambda taken: Page(items=taken, after=more)
+        )
         return Page(items=taken, after=more)
 
     async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
         check_batch(attempts, "attempts")
         if not attempts:
             return []
-        return await self._engine.change(lambda tx: sending.settle(tx, self._ctx, attempts))
+        return await self._change(lambda tx: sending.settle(tx, self._ctx, attempts))
 
     async def add_endpoint(self, new: NewEndpoint, sealed: SealedSecret, *, actor: str) -> Endpoint:
         problems = problems_of(new)
@@ -44,7 +47,9 @@ class OutboxOperations:
         if problems:
             raise InputError("no endpoint was added", problems)
         who = check_actor(actor)
-        return await self._engine.change(lambda tx: endpoints.add(tx, self._ctx, new, sealed, who))
+        return await self._change(lambda tx: endpoints.add(tx, self._ctx, new, sealed, who))
 
     async def mark_silent(self, limit: int = MAX_IN_BATCH) -> list[Worker]:
-        return await self._engine.change(lambda tx: deciding.mark_silent(tx, self._ctx, limit))
+        return await self._change(
+            lambda tx: deciding.mark_silent(tx, self._ctx, limit), answer=lambda found: found or NOTHING
+        )

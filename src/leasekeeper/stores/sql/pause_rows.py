@@ -1,4 +1,4 @@
-"""Which pauses hold now: for granting, and for what lists show. How they come and go is in `pausing`."""
+"""Which pauses are in force: for granting, and for what lists show. How they come and go is in `pausing`."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ def active_pauses(tx: Tx, now: datetime) -> list[Pause]:
 
 
 def paused(tx: Tx, now: datetime, *always: Scope, **named: str) -> list[Pause]:
-    """Which of these hold now: scopes without a name, and by name (`pool="eu"`)."""
+    """Which of these are in force: scopes without a name, and by name (`pool="eu"`)."""
     ids = [pause_id_of(scope) for scope in always] + [pause_id_of(Scope(scope), name) for scope, name in named.items()]
     (rows,) = tx.read(("pauses_among", {"ids": ids}))
     return [pause for pause in map(read_pause, rows) if is_active(pause, now)]

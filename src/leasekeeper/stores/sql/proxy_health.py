@@ -1,8 +1,9 @@
-"""What is wrong with proxies: kept by `core.proxies`, with the lanes of their profiles held and freed in the commit."""
+"""What is wrong with proxies: kept by `core.proxies`. Lanes of their profiles are blocked and freed in the commit."""
 
 from leasekeeper.core.accounts import Proxy, ProxyTrouble
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.events import EventType
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.proxies import EVENTS, Found, ProxyReport, found, is_about
 from leasekeeper.core.records import evolve
 from leasekeeper.errors import NotFound
@@ -45,7 +46,7 @@ def _found(tx: Tx, ctx: Context, proxy: Proxy | None, report: ProxyReport) -> Fo
 
 
 def _tell(tx: Tx, ctx: Context, before: Proxy, proxy: Proxy) -> None:
-    """Hold or free the lanes of the proxy's profiles; one line in the log, and a review that opens or is closed."""
+    """Block or free the lanes of the proxy's profiles; one line in the log, and a review that opens or is closed."""
     tx.write("count_change", [{"changes": 1}])
     (profiles,) = tx.read(("profiles_of_proxy", {"proxy_id": proxy.proxy_id}))
     now, works, _ = lock(tx, [row["profile_id"] for row in profiles])
@@ -61,7 +62,7 @@ def _tell(tx: Tx, ctx: Context, before: Proxy, proxy: Proxy) -> None:
     log.event(EVENTS[proxy.trouble], data=data)
     if proxy.trouble is ProxyTrouble.MISMATCH and works:
         summary = f"proxy {proxy.proxy_id} does not exit where it is declared: {proxy.trouble_detail}"
-        log.review_proxy(next(iter(works.values())).lane, proxy.proxy_id, "PROXY_REGION_MISMATCH", summary)
+        log.review_proxy(next(iter(works.values())).lane, proxy.proxy_id, Reason.PROXY_REGION_MISMATCH, summary)
     log.save(tx)
     if proxy.trouble is None:
         close_reviews(tx, [proxy.proxy_id], "the proxy answers as it should", to_us(now))

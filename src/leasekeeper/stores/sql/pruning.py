@@ -1,7 +1,8 @@
-"""Retention: old finished jobs with their runs, and old events, a batch at a time."""
+"""Retention: old finished jobs with their runs, old events and answers, a batch at a time."""
 
 from datetime import datetime, timedelta
 
+from leasekeeper.core.calls import ANSWERS_KEPT
 from leasekeeper.core.policy import Retention
 from leasekeeper.stores.sql.codec import Row, to_us
 from leasekeeper.stores.sql.engine import Params, Tx
@@ -10,10 +11,13 @@ from leasekeeper.stores.sql.engine import Params, Tx
 def prune(tx: Tx, retention: Retention, limit: int) -> int:
     """Delete a batch of what is past its time.
 
-    Open jobs, leases that are live or not resolved, messages that are owed, the event that tells the present state of
+    Open jobs, leases that are live or not resolved, messages that are owed, the event that says the present state of
     a job or profile, and the newest event of all stay, however old: numbers of events only grow.
     """
     now, _ = tx.clock()
+    (answers,) = tx.read(("old_answers", {"cutoff": to_us(now - ANSWERS_KEPT), "limit": limit}))
+    if answers:
+        tx.write("prune_answers", answers)
     gone = 0
     if retention.jobs is not None:
         gone += _prune_jobs(tx, now, retention.jobs, limit)
@@ -45,13 +49,13 @@ def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, limit: int) -> int:
 
 
 def _still_finished(tx: Tx, profiles: set[str], wanted: Params) -> list[Row]:
-    """The same jobs, read under the locks of their lanes: a person may be about to retry one. Those whose lane somebody
-    holds right now wait for the next time."""
+    """The same jobs, read under the locks of their lanes: a person may be about to retry one. Those whose lane is
+    locked right now wait for the next time."""
     ids = {"ids": sorted(profiles)}
     free, there = tx.read(("lock_lanes_free", ids), ("lanes_there", ids))
-    held = {row["profile_id"] for row in there} - {row["profile_id"] for row in free}
+    locked = {row["profile_id"] for row in there} - {row["profile_id"] for row in free}
     (jobs,) = tx.read(("finished_jobs", wanted))
-    return [row for row in jobs if row["profile_id"] in profiles - held]
+    return [row for row in jobs if row["profile_id"] in profiles - locked]
 
 
 def _first_event_since(tx: Tx, at: int) -> int:

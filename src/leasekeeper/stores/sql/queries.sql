@@ -58,17 +58,17 @@ SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM profiles WHERE pool = :name)
 SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM workers WHERE worker_id = :name);
 
 -- name: rested_profiles
-SELECT l.profile_id, l.account_id, l.state_at, p.labels, p.tier
+SELECT l.profile_id, l.account_id, l.state_at, l.home, p.labels, p.tier
 FROM lanes l JOIN profiles p ON p.profile_id = l.profile_id
-WHERE l.state = 'available' AND l.hold IS NULL AND p.pool = :pool
+WHERE l.state = 'available' AND l.blocked_by IS NULL AND p.pool = :pool
   AND (l.state_at, l.profile_id) > (CAST(:since AS BIGINT), CAST(:after AS TEXT))
 ORDER BY l.state_at, l.profile_id LIMIT :limit;
 
--- name: count_by_hold
-SELECT p.labels, p.tier, coalesce(l.hold, '') AS hold, count(*) AS profiles
+-- name: count_by_blocked_by
+SELECT p.labels, p.tier, l.home, coalesce(l.blocked_by, '') AS blocked_by, count(*) AS profiles
 FROM lanes l JOIN profiles p ON p.profile_id = l.profile_id
 WHERE p.pool = :pool
-GROUP BY p.labels, p.tier, coalesce(l.hold, '');
+GROUP BY p.labels, p.tier, l.home, coalesce(l.blocked_by, '');
 
 -- name: known_tasks
 SELECT pool, task FROM tasks;
@@ -139,7 +139,8 @@ WHERE profile_id IN :ids[] AND state NOT IN ('completed', 'dead', 'skipped', 'ca
 SELECT profile_id FROM runs WHERE ended_at IS NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
 
 -- name: unresolved_runs
-SELECT * FROM runs WHERE unresolved ORDER BY ended_at LIMIT :limit;
+SELECT * FROM runs WHERE unresolved AND (ask_at IS NULL OR ask_at <= :now)
+ORDER BY ask_at IS NOT NULL, ask_at, ended_at LIMIT :limit;
 
 -- name: parked_keys
 SELECT DISTINCT waits_on FROM lanes WHERE waits_on IS NOT NULL AND waits_on > :after ORDER BY waits_on LIMIT :limit;
@@ -155,7 +156,7 @@ SELECT profile_id, waits_on, head_priority FROM (
 WHERE place = 1;
 
 -- name: retired_lanes_of
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision
 FROM retired_lanes WHERE profile_id IN :ids[];
 
 -- name: retired_accounts_of
@@ -204,13 +205,14 @@ WHERE state = 'running' AND job_id IN (SELECT r.job_id FROM runs r WHERE r.open)
 SELECT profile_id, engine, head_pool, head_task FROM lanes WHERE engine > :engine AND head_job_id IS NOT NULL;
 
 -- name: count_waiting
-SELECT j.state, j.blocked_reason, l.hold, count(*) AS jobs,
+SELECT j.state, j.blocked_reason, l.blocked_by, count(*) AS jobs,
        CASE WHEN CAST(:all_paused AS integer) = 1 OR j.pool IN :paused[] THEN 1 ELSE 0 END AS pool_paused,
        CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
-       CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker
+       CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker,
+       CASE WHEN l.home <> '' AND NOT (j.pool || '/' || j.task || '@' || l.home) IN :served[] THEN 1 ELSE 0 END AS away
 FROM jobs j JOIN lanes l ON l.profile_id = j.profile_id
 WHERE j.state IN ('queued', 'blocked')
-GROUP BY j.state, j.blocked_reason, l.hold, pool_paused, pool_full, no_worker;
+GROUP BY j.state, j.blocked_reason, l.blocked_by, pool_paused, pool_full, no_worker, away;
 
 -- name: count_profiles
 SELECT state, count(*) AS profiles FROM lanes GROUP BY state;
@@ -243,6 +245,18 @@ SELECT * FROM runs WHERE profile_id = :profile_id ORDER BY token DESC LIMIT 1;
 -- name: open_reviews_of
 SELECT * FROM reviews WHERE profile_id = :profile_id AND decided_at IS NULL ORDER BY review_id;
 
+-- name: notes_on
+SELECT * FROM notes
+WHERE (about = 'profile' AND subject = :profile_id) OR (about = 'account' AND subject = :account_id)
+ORDER BY note_id DESC LIMIT :limit;
+
+-- name: notes_beyond
+SELECT note_id FROM notes WHERE about = :about AND subject = :subject AND by_run = :by_run
+ORDER BY note_id DESC LIMIT :limit OFFSET :kept;
+
+-- name: notes_of_run
+SELECT about, text FROM notes WHERE run_id = :run_id;
+
 -- name: finished_jobs
 SELECT seq, job_id, profile_id, finished_at FROM jobs
 WHERE finished_at < :before
@@ -251,6 +265,12 @@ ORDER BY finished_at LIMIT :limit;
 
 -- name: lanes_there
 SELECT profile_id FROM lanes WHERE profile_id IN :ids[];
+
+-- name: answer_of
+SELECT sequence, operation, body, answer FROM answers WHERE slot = :slot;
+
+-- name: old_answers
+SELECT slot, sequence FROM answers WHERE at < :cutoff LIMIT :limit;
 
 -- name: old_events
 SELECT seq FROM events t
@@ -281,6 +301,11 @@ WHERE job_id IS NULL AND ended_at < :before AND NOT unresolved ORDER BY ended_at
 
 -- name: old_deliveries
 SELECT seq, ended_at FROM deliveries WHERE ended_at < :before ORDER BY ended_at LIMIT :limit;
+
+-- name: due_deliveries_of
+SELECT delivery_id FROM deliveries
+WHERE ended_at IS NULL AND host = :host AND due_at <= :now
+ORDER BY due_at, seq LIMIT :limit;
 
 -- name: count_deliveries
 SELECT state, count(*) AS deliveries, min(due_at) AS due_at, max(attempted_at) AS tried_at

@@ -11,12 +11,15 @@ from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event
+from leasekeeper.core.homes import NO_HOME
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, RunRecord, lease_key
+from leasekeeper.core.notes import MAX_SHOWN as MAX_NOTES
+from leasekeeper.core.notes import Note
 from leasekeeper.core.pauses import Pause, Scope, bearing_on
 from leasekeeper.core.profiles import Lane, Profile
-from leasekeeper.core.readiness import WaitFacts, shown_reason, waits_as
+from leasekeeper.core.readiness import Blocked, WaitFacts, shown_reason, waits_as
 from leasekeeper.core.routing import routing_key
 from leasekeeper.core.schedules import Schedule, ScheduleState, keys_of
 from leasekeeper.core.secrets import Secret
@@ -31,7 +34,7 @@ from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.lanes import read_account, read_job, read_lane, read_lease, read_profile, read_proxy
 from leasekeeper.stores.sql.pause_rows import active_pauses
 from leasekeeper.stores.sql.schedule_rows import read_schedule
-from leasekeeper.wording import too_old
+from leasekeeper.wording import at_home, too_old
 
 T = TypeVar("T")
 
@@ -66,6 +69,7 @@ _TABLES: Mapping[type, _Table] = {
     RunRecord: _Table("find_lease", "run_id"),
     Event: _Table("find_event", "seq"),
     Review: _Table("find_review", "review_id"),
+    Note: _Table("find_note", "note_id"),
     Worker: _Table("find_worker", "incarnation"),
     Delivery: _Table("find_delivery", "seq"),
     Endpoint: _Table("find_endpoint", "endpoint_id"),
@@ -117,14 +121,17 @@ def _piece(spec: _Table, kind: type, name: str, value: str, params: dict[str, An
         params |= {"lease_profile": profile_id, "lease_token": token}
     elif name == "blocked_reason":
         facts = waits_as(value)
-        params |= {name: value, "want_hold": facts.hold or ""}
+        params |= {name: value, "want_blocked_by": facts.lane_blocked_by or ""}
         params |= {
             "want_paused": _wanted(facts.paused),
             "want_full": _wanted(facts.full),
             "want_unserved": _wanted(facts.unserved),
+            "want_away": _wanted(facts.away),
         }
     elif name == "schedule":
         params["schedule_from"], params["schedule_to"] = keys_of(value)
+    elif name == "account_prefix":
+        params |= {"account_from": value, "account_to": value + LAST_CHARACTER}
     elif name == "since":
         params[name] = _number(value, name)
     elif name == "label":
@@ -192,7 +199,8 @@ def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
     """
     now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
     pauses = active_pauses(tx, now)
-    offered = _offered(tx, ctx, now, {pause.name for pause in pauses if pause.scope is Scope.WORKER})
+    workers = _working(tx, ctx, now, {pause.name for pause in pauses if pause.scope is Scope.WORKER})
+    offered = _offered(workers)
     gone = {(row["pool"], row["task"]) for row in known} - offered.keys()
     newer = _newer(tx, offered)
     return {
@@ -202,14 +210,20 @@ def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
         "gone": sorted(f"{pool}/{task}" for pool, task in gone),
         "newer": newer,
         "unserved": 1 if gone or newer else 0,
+        "served": sorted({f"{each.pool}/{task}@{each.machine or NO_HOME}" for each in workers for task in each.tasks}),
     }
 
 
-def _offered(tx: Tx, ctx: Context, now: datetime, paused: Collection[str]) -> dict[tuple[str, str], float]:
-    """What live workers that are not `paused` offer, by pool and task, each with the newest browser among them."""
+def _working(tx: Tx, ctx: Context, now: datetime, paused: Collection[str]) -> list[Worker]:
+    """Live workers that are not `paused`."""
     (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
+    return [worker for worker in map(decoder(Worker), rows) if worker.worker_id not in paused]
+
+
+def _offered(workers: Sequence[Worker]) -> dict[tuple[str, str], float]:
+    """What these workers offer, by pool and task, each with the newest browser among them."""
     offered: dict[tuple[str, str], float] = {}
-    for worker in (each for each in map(decoder(Worker), rows) if each.worker_id not in paused):
+    for worker in workers:
         engine = inf if worker.engine is None else worker.engine
         for task in worker.tasks:
             offered[worker.pool, task] = max(engine, offered.get((worker.pool, task), 0))
@@ -238,17 +252,21 @@ def shown_job(row: Row) -> Job:
     job = read_job(row)
     if job.state is not JobState.QUEUED or (reason := shown_reason(_wait_facts(row))) is None:
         return job
-    engine = row["newer_engine"]
-    detail = job.detail if engine is None else too_old(job.profile_id, engine)
+    engine, detail = row["newer_engine"], job.detail
+    if engine is not None:
+        detail = too_old(job.profile_id, engine)
+    elif reason == Blocked.HOME:
+        detail = at_home(job.profile_id, row["home"])
     return replace(job, state=JobState.BLOCKED, blocked_reason=reason, detail=detail)
 
 
 def _wait_facts(row: Row) -> WaitFacts:
     return WaitFacts(
-        hold=row["hold"],
+        lane_blocked_by=row["blocked_by"],
         paused=bool(row["pool_paused"]),
         full=bool(row["pool_full"]),
         unserved=bool(row["no_worker"]),
+        away=bool(row["away"]),
     )
 
 
@@ -337,11 +355,12 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         shared=job.shared if job else lane.head_shared,
     )
     place = {"profile_id": wanted, "priority": job.priority if job else 0, "seq": job.seq if job else 0}
-    ahead, holders, limits, taken = tx.read(
+    ahead, holders, limits, taken, notes = tx.read(
         ("ahead_of", place),
         ("account_key_holders", {"accounts": [account.account_id]}),
         ("pool_limit", {"pool": pool}),
         ("pool_leases", {"pool": pool}),
+        ("notes_on", {**about, "account_id": account.account_id, "limit": MAX_NOTES}),
     )
     owed: Sequence[Row] = []
     counted: Sequence[Row] = []
@@ -371,6 +390,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         job_run=ran[0] if ran else None,
         next_job=None if job else _next_job(tx, ctx, lane),
         reviews=tuple(decoder(Review)(row) for row in reviews),
+        notes=tuple(decoder(Note)(row) for row in notes),
         webhooks=tuple(decoder(Delivery)(row) for row in owed),
         webhooks_tried_at=_pending(counted, "tried_at"),
     )

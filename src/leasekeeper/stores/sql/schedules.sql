@@ -24,7 +24,7 @@ FROM schedules s LEFT JOIN schedule_states t ON t.schedule_id = s.schedule_id
 WHERE s.schedule_id = :schedule_id;
 
 -- name: profiles_selected
-SELECT profile_id, labels FROM profiles
+SELECT profile_id, labels, tier FROM profiles
 WHERE profile_id > :after
   AND (CAST(:account_id AS text) IS NULL OR account_id = CAST(:account_id AS text))
   AND (CAST(:pool AS text) IS NULL OR pool = CAST(:pool AS text))

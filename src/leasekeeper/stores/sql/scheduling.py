@@ -166,7 +166,7 @@ class _Round:
                     firing.done = False
                     break
                 after = row["profile_id"]
-                if select.has(load(row["labels"])):
+                if select.has(load(row["labels"]), row["tier"]):
                     firing.profiles.append(row["profile_id"])
                     self._room -= 1
         return firing, after

@@ -1,7 +1,7 @@
 """The outbox: which messages are due, who sends them, and what came of it.
 
 Taking a message puts its next time off, so that nobody else sends it meanwhile and a sender that vanishes leaves it to
-the others. No host holds up the rest: each gives its first few.
+the others. No host delays the rest: each gives its first few.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,13 @@ from datetime import timedelta
 from leasekeeper.core.alerts import EndpointState
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import (
+    BRIDGE,
     GONE,
     Attempt,
     Delivery,
     DeliveryState,
     after_attempt,
+    bridge_url,
     replayed,
     taken,
     unsendable,
@@ -36,36 +38,41 @@ _MOVING = ("seq", "state", "due_at", "attempts", "spent", "attempted_at", "answe
 MAX_HOSTS = 500
 
 
-def due(tx: Tx, after: str, look: DeliveryRequest) -> tuple[list[str], str | None]:
+def due(tx: Tx, after: str, request: DeliveryRequest) -> tuple[list[str], str | None]:
     """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
     more hosts than one read takes in."""
     now, _ = tx.clock()
-    asked = {"after": after, "now": to_us(now), "hosts": MAX_HOSTS, "each": look.each}
-    asked |= {"callbacks": int(look.callbacks), "endpoints": int(look.endpoints)}
+    if request.bridge is not None:
+        of_bridge = {"host": bridge_url(request.bridge), "now": to_us(now), "limit": request.limit}
+        (rows,) = tx.read(("due_deliveries_of", of_bridge))
+        return [row["delivery_id"] for row in rows], None
+    asked = {"after": after, "now": to_us(now), "hosts": MAX_HOSTS, "each": request.each}
+    asked |= {"callbacks": int(request.callbacks), "endpoints": int(request.endpoints)}
     (rows,) = tx.read(("due_deliveries", asked))
     hosts = sorted({row["host"] for row in rows})
     places: dict[str, int] = {}
     ranked = []
-    for row in sorted((row for row in rows if row["due_at"] is not None), key=lambda row: row["due_at"]):
+    found = (row for row in rows if row["due_at"] is not None and not row["host"].startswith(BRIDGE))
+    for row in sorted(found, key=lambda row: row["due_at"]):
         places[row["host"]] = place = places.get(row["host"], 0) + 1
-        if place <= look.room.get(row["host"], look.each):
+        if place <= request.room.get(row["host"], request.each):
             ranked.append((place, row["due_at"], row["delivery_id"], row["host"]))
-    chosen, slow = list[str](), look.slow_places
+    chosen, slow = list[str](), request.slow_places
     for _, _, delivery_id, host in sorted(ranked):
-        if host in look.slow:
+        if host in request.slow:
             if slow <= 0:
                 continue
             slow -= 1
         chosen.append(delivery_id)
-    return chosen[: look.limit], hosts[-1] if len(hosts) == MAX_HOSTS else None
+    return chosen[: request.limit], hosts[-1] if len(hosts) == MAX_HOSTS else None
 
 
-def take(tx: Tx, ctx: Context, ids: Sequence[str], hold: timedelta) -> list[Delivery]:
+def take(tx: Tx, ctx: Context, ids: Sequence[str], reserve_for: timedelta) -> list[Delivery]:
     """Take those of the messages that are still due and that nobody else is taking."""
     now, (rows,) = tx.clock(("lock_deliveries_free", {"ids": ids}))
     active = {each.endpoint_id for each in endpoints(tx) if each.state is EndpointState.ACTIVE}
     found = [
-        taken(delivery, now=now, hold=hold)
+        taken(delivery, now=now, reserve_for=reserve_for)
         if delivery.endpoint_id is None or delivery.endpoint_id in active
         else unsendable(delivery, now=now)
         for delivery in map(read_delivery, rows)

@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from leasekeeper.core.events import EventType
+from leasekeeper.core.homes import home_after
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import profile_ended, profile_expired, unparked
+from leasekeeper.core.launchers import LauncherSaid, ask_again_at, in_doubt
 from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, RunRecord, RunResult, lease_key, raised, silence
+from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.records import changer, evolve
 from leasekeeper.core.routing import account_of, freed_keys
-from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, used_proxy
+from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, silent_reason, used_proxy
 from leasekeeper.core.settle import resolve as decide_lost
 from leasekeeper.core.settle import settle as decide_ending
 from leasekeeper.errors import Conflict, ConflictReason
@@ -140,6 +144,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
             proxy_used=used_proxy(ending),
         )
     )
+    work.change({"home": home_after(work.lane, work.profile, lease, ending)})
     if ending.engine is not None:
         work.change({"engine": max(ending.engine, work.lane.engine or 0)})
     fence = {}
@@ -229,7 +234,7 @@ def _end_row(
 
 
 def expire(tx: Tx, ctx: Context, limit: int, seen: datetime | None = None) -> tuple[list[Lease], list[str]]:
-    """End leases that have expired. Those whose profile somebody holds right now wait for the next sweep."""
+    """End leases that have expired. Those whose profile is locked right now wait for the next sweep."""
     now, _ = tx.clock()
     if tx.lenient:
         return [], []
@@ -352,22 +357,34 @@ def _keep_reports(tx: Tx, resolutions: Sequence[Resolution]) -> None:
 
 def _cleaned(facts: LostFacts) -> LostFacts:
     url = facts.final_url
-    return evolve(facts, final_url=url if url is None else clean(url), reported_by=clean(facts.reported_by))
+    return evolve(
+        facts,
+        final_url=url if url is None else clean(url),
+        reported_by=clean(facts.reported_by),
+        problem=clean(facts.problem),
+    )
 
 
-def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object]]:
-    """What is known of a lost run, by this report or an earlier one, and its evidence with that in it."""
+def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object], bool]:
+    """What is known of a lost run, by this report or an earlier one, its evidence with that in it, and whether its
+    launcher did not answer."""
     (rows,) = tx.read(("run_by_token", {"profile_id": lease.profile_id, "token": lease.token}))
     run = read_run(rows[0])
+    facts, asked = _cleaned(facts), facts.launcher is not LauncherSaid.NOT_ASKED
     # The evidence of a run that was released is its holder's own: a keeper's report is kept with lost ones only.
-    early = facts == LostFacts() and lease.status is not LeaseStatus.RELEASED
-    facts = LostFacts.recalled(run.final_url, run.evidence) if early else _cleaned(facts)
-    return facts, facts.merged(run.evidence) if facts.reported_by else run.evidence
+    if lease.status is LeaseStatus.RELEASED:
+        facts = evolve(facts, final_url=facts.final_url or run.final_url) if asked else facts
+    elif not facts.reported_by and (asked or facts == LostFacts()):
+        said = LostFacts.recalled(run.final_url, run.evidence)
+        dead = said.browser_dead or facts.browser_dead
+        facts = evolve(said, browser_dead=dead, launcher=facts.launcher, problem=facts.problem)
+    evidence = facts.merged(run.evidence) if facts.reported_by else run.evidence
+    return facts, evidence, rows[0]["ask_at"] is not None or in_doubt(evidence)
 
 
 def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
     job = batch.jobs.get(lease.run_id)
-    facts, evidence = _recall(batch.tx, lease, facts)
+    facts, evidence, doubt = _recall(batch.tx, lease, facts)
     settlement = decide_lost(
         lease,
         job,
@@ -377,10 +394,15 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
         backoff=batch.ctx.policy.backoff,
         proxy_id=work.profile.proxy_id,
         lenient=batch.tx.lenient,
+        launched=work.profile.launcher_id is not None,
+        in_doubt=doubt,
     )
     if settlement is None:
+        _ask_again(batch, work, lease, facts, doubt=doubt)
         return None
     work.open = [o for o in work.open if o.token != lease.token]
+    if lease.status is not LeaseStatus.RELEASED:
+        work.change({"home": home_after(work.lane, work.profile, lease, None)})
     batch.tx.write(
         "resolve_runs",
         [
@@ -412,6 +434,34 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
         job_state=ended.state if ended else None,
         profile_state=work.lane.state,
     )
+
+
+def _ask_again(batch: _Ending, work: Work, lease: Lease, facts: LostFacts, *, doubt: bool) -> None:
+    """A lease whose launcher does not answer comes after those that nobody has asked about, and not too often. Who
+    cannot ask only puts it there: another machine may, at once."""
+    silent = facts.launcher is LauncherSaid.SILENT
+    if work.profile.launcher_id is None or not (silent or doubt):
+        return
+    ask_at = ask_again_at(lease.ended_at or batch.now, batch.now) if silent else batch.now
+    row = {"profile_id": lease.profile_id, "token": lease.token, "ask_at": to_us(ask_at), "silent": silent}
+    batch.tx.write("ask_again", [row])
+    reason = silent_reason(lease, work.profile.launcher_id, facts.problem)
+    if not silent or work.lane.state is not ProfileState.STALE or work.lane.state_reason == reason:
+        return
+    work.change({"state_reason": reason})
+    batch.log.event(
+        EventType.LAUNCHER_SILENT,
+        lease=lease,
+        profile_state=work.lane.state,
+        data={"launcher_id": work.profile.launcher_id, "reason": reason},
+    )
+
+
+def unresolved(tx: Tx, limit: int) -> Sequence[Mapping[str, Any]]:
+    """Rows of leases that wait for a resolution now. Those whose launcher does not answer come last, when due."""
+    now, _ = tx.clock()
+    (rows,) = tx.read(("unresolved_runs", {"now": to_us(now), "limit": limit}))
+    return rows
 
 
 def wake(tx: Tx, keys: Sequence[str]) -> int:

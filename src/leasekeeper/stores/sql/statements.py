@@ -40,6 +40,11 @@ def for_one(text: str) -> str:
     return _LIST.sub(r"= :\1", text)
 
 
+def for_setting(text: str, name: str) -> str:
+    """The statement for the list that the transaction has in a setting of this name, as an array (PostgreSQL)."""
+    return _LIST.sub(f"= ANY(CAST(nullif(current_setting('{name}', TRUE), '') AS text[]))", text)
+
+
 def lists(text: str) -> tuple[str, ...]:
     """The parameters that take a list."""
     return tuple(_LIST.findall(text))

@@ -1,24 +1,23 @@
 """The Store port on top of any SQL engine: each method is one operation, one transaction, one thread hop."""
 
 import asyncio
-import os
 import random
-import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple, TypeVar, assert_never
 
 from leasekeeper.core.accounts import Proxy
-from leasekeeper.core.decisions import Decision, Target
+from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.jobs import JobSpec
-from leasekeeper.core.leases import Lease, LeaseRef
+from leasekeeper.core.leases import Lease, LeaseRef, Refusal
+from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.core.records import evolve, quick_init
@@ -52,6 +51,7 @@ from leasekeeper.stores.sql import (
     hand_over,
     heartbeats,
     meeting,
+    notes,
     pausing,
     proxy_health,
     pruning,
@@ -63,10 +63,12 @@ from leasekeeper.stores.sql import (
     tokens,
 )
 from leasekeeper.stores.sql.access import AccessOperations
+from leasekeeper.stores.sql.answers import NOTHING, Naming
 from leasekeeper.stores.sql.batching import Batcher
 from leasekeeper.stores.sql.codec import clean
-from leasekeeper.stores.sql.engine import Context, Engine, Tx
+from leasekeeper.stores.sql.engine import Context, Engine, Params, Tx
 from leasekeeper.stores.sql.lanes import read_lease
+from leasekeeper.stores.sql.new_ids import new_id
 from leasekeeper.stores.sql.outbox import OutboxOperations
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wire.jobs import fingerprint
@@ -87,39 +89,23 @@ def _bodies(specs: Sequence[JobSpec]) -> list[str]:
     return [fingerprint(spec) for spec in specs]
 
 
-class Ids:
-    """UUIDs of version 7: random, but in the order they were made, so that newest-first lists need no other key.
-
-    Within a millisecond a counter of 12 bits keeps the order; one that overflows continues in the next millisecond.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last = 0
-
-    def __call__(self) -> str:
-        chance = int.from_bytes(os.urandom(9))
-        fresh = (time.time_ns() // 1_000_000) << 12 | chance >> 64
-        with self._lock:
-            order = self._last = max(fresh, self._last + 1)
-        low = 0b10 << 62 | (chance & 0x3FFF_FFFF_FFFF_FFFF)
-        text = f"{(order >> 12) << 80 | 0x7 << 76 | (order & 0xFFF) << 64 | low:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-new_id = Ids()
-
-
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
     """One call: endings to settle, or a claim. `again`: the claim was put off once. `thorough`: it met many lanes that
-    cannot run, and goes on."""
+    cannot run, and goes on. `naming`: it may be repeated."""
 
     endings: Sequence[Ending] = ()
     claim: ClaimRequest | None = None
     again: bool = False
     thorough: bool = False
+    naming: Naming | None = None
+
+    def rows(self, tx: Tx, settled: list[Settled], grants: list[Grant] | None) -> list[Params]:
+        """The row that keeps the answer, if the call may be repeated and something was done."""
+        if self.naming is None or not (settled or grants):
+            return []
+        return [self.naming.row(tx, grants if self.claim is not None else settled)]
 
 
 class _Answer(NamedTuple):
@@ -140,6 +126,12 @@ class _Changed(NamedTuple):
     granted: list[list[Grant] | None]
     unfinished: bool
 
+    def parts(self) -> Iterator[tuple[_Call, list[Settled], list[Grant] | None]]:
+        """Each call with what came of it."""
+        settled, granted = iter(self.settled), iter(self.granted)
+        for call in self.calls:
+            yield call, list(islice(settled, len(call.endings))), next(granted) if call.claim is not None else []
+
 
 class SqlStore(AccessOperations, OutboxOperations):
     """A store on SQL. See ports.Store for what each operation guarantees."""
@@ -158,7 +150,7 @@ class SqlStore(AccessOperations, OutboxOperations):
         await self._engine.close()
 
     async def apply(self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False) -> list[Change]:
-        changes = await self._engine.change(
+        changes = await self._change(
             lambda tx: configuring.apply(tx, self._ctx, fleet, actor=actor, prune=prune, dry_run=dry_run)
         )
         self._engine.hint()
@@ -172,21 +164,21 @@ class SqlStore(AccessOperations, OutboxOperations):
             "nothing was submitted", ((f"jobs[{n}].payload", spec.payload) for n, spec in enumerate(specs))
         )
         bodies = _bodies(specs) if len(specs) <= FEW else await run_in_thread(_bodies, specs)
-        answers = await self._engine.change(lambda tx: submitting.submit(tx, self._ctx, specs, bodies))
+        answers = await self._change(lambda tx: submitting.submit(tx, self._ctx, specs, bodies))
         self._engine.hint()
         return answers
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         checks.check_claim(request)
-        answer = await self._calls.put(_Call(claim=request))
+        answer = await self._calls.put(_Call(claim=request, naming=self.naming))
         if answer.grants is None:
             if answer.woken is not None:
                 await asyncio.shield(answer.woken)
-            answer = await self._calls.put(_Call(claim=request, again=True))
+            answer = await self._calls.put(_Call(claim=request, again=True, naming=self.naming))
         for _ in range(MAX_PASSES):
             if answer.grants or not answer.unfinished:
                 break
-            answer = await self._calls.put(_Call(claim=request, again=True, thorough=True))
+            answer = await self._calls.put(_Call(claim=request, again=True, thorough=True, naming=self.naming))
         return answer.grants or []
 
     def _send(self, calls: Sequence["_Call"]) -> "asyncio.Future[_Changed]":
@@ -198,7 +190,7 @@ class SqlStore(AccessOperations, OutboxOperations):
         brief = few and not any(call.thorough for call in calls)
 
         def operation(tx: Tx) -> _Changed:
-            # Whoever claims after a ban looks in the next commit: this one holds lanes that it has not read.
+            # Whoever claims after a ban reads in the next commit: this one blocks lanes that it has not read.
             banned = any(ban_of(ending) is not None for ending in endings)
             if endings and requests and not banned:
                 claiming.expect(tx, requests)
@@ -212,14 +204,18 @@ class SqlStore(AccessOperations, OutboxOperations):
             asked = [requests[n] for n in now]
             for n, grants in zip(now, self._grant(tx, asked, patience, again=bool(settled)), strict=True):
                 granted[n] = grants
-            return _Changed(calls, settled, freed, granted, patience.unfinished)
+            changed = _Changed(calls, settled, freed, granted, patience.unfinished)
+            rows = [row for call, ended, grants in changed.parts() for row in call.rows(tx, ended, grants)]
+            if rows:
+                tx.write("put_answers", rows)
+            return changed
 
         return self._engine.change(operation, brief=brief)
 
     def _grant(
         self, tx: Tx, requests: Sequence[ClaimRequest], patience: claiming.Patience, *, again: bool
     ) -> list[list[Grant]]:
-        """Grant what was asked for. Whoever gets too little looks `again`: what was settled a moment ago may be
+        """Grant what was asked for. Whoever gets too little reads `again`: what was settled a moment ago may be
         ready."""
         granted = claiming.claim_all(tx, self._ctx, requests, patience) if requests else []
         short = [n for n, request in enumerate(requests) if len(granted[n]) < request.limit] if again else []
@@ -236,16 +232,7 @@ class SqlStore(AccessOperations, OutboxOperations):
             woken = asyncio.ensure_future(self._wake(changed.freed))
         elif changed.settled:
             self._engine.hint()
-        settled, granted = iter(changed.settled), iter(changed.granted)
-        return [
-            _Answer(
-                settled=list(islice(settled, len(call.endings))),
-                grants=next(granted) if call.claim is not None else [],
-                woken=woken,
-                unfinished=changed.unfinished,
-            )
-            for call in changed.calls
-        ]
+        return [_Answer(settled, grants, woken, changed.unfinished) for _, settled, grants in changed.parts()]
 
     async def _give_back(self, answer: "_Answer") -> None:
         """The caller is gone, and does not know what it was granted: its jobs take their places again."""
@@ -254,7 +241,11 @@ class SqlStore(AccessOperations, OutboxOperations):
 
     async def acquire(self, request: LeaseRequest) -> Grant:
         checks.check_lease(request)
-        granted = await self._engine.change(lambda tx: claiming.acquire(tx, self._ctx, request), brief=True)
+        granted = await self._change(
+            lambda tx: claiming.acquire(tx, self._ctx, request),
+            answer=lambda granted: NOTHING if isinstance(granted, ProfileBusy) else granted,
+            brief=True,
+        )
         if isinstance(granted, ProfileBusy):
             raise granted
         return granted
@@ -269,26 +260,29 @@ class SqlStore(AccessOperations, OutboxOperations):
 
     async def checkpoint(self, ref: LeaseRef, step: str, *, url: str | None = None) -> None:
         step, url = clean(step), clean(url) if url else None
-        why = await self._engine.change(lambda tx: heartbeats.checkpoint(tx, self._ctx, ref, step, url), brief=True)
-        heartbeats.lost(ref, why)
+        await self._under(ref, lambda tx: heartbeats.checkpoint(tx, self._ctx, ref, step, url))
 
     async def enter_section(self, ref: LeaseRef, name: str, *, idempotent: bool = False) -> None:
-        why = await self._engine.change(
-            lambda tx: heartbeats.enter_section(tx, self._ctx, ref, clean(name), idempotent=idempotent), brief=True
+        await self._under(
+            ref, lambda tx: heartbeats.enter_section(tx, self._ctx, ref, clean(name), idempotent=idempotent)
         )
-        heartbeats.lost(ref, why)
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
-        why = await self._engine.change(
-            lambda tx: heartbeats.leave_section(tx, self._ctx, ref, clean(name)), brief=True
-        )
+        await self._under(ref, lambda tx: heartbeats.leave_section(tx, self._ctx, ref, clean(name)))
+
+    async def write_note(self, ref: LeaseRef, text: str, *, about: NoteAbout = NoteAbout.PROFILE) -> None:
+        await self._under(ref, lambda tx: notes.write_note(tx, self._ctx, ref, clean(text), about))
+
+    async def _under(self, ref: LeaseRef, operation: Callable[[Tx], Refusal | None]) -> None:
+        """A write under a lease. Raises LeaseLost if it was refused."""
+        why = await self._change(operation, answer=lambda why: why and NOTHING, brief=True)
         heartbeats.lost(ref, why)
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
         checks.check_endings(endings)
         if not endings:
             return []
-        answer = await self._calls.put(_Call(endings=_closed_or_not(endings)))
+        answer = await self._calls.put(_Call(endings=_closed_or_not(endings), naming=self.naming))
         if answer.woken is not None:
             await asyncio.shield(answer.woken)
         return answer.settled
@@ -300,8 +294,8 @@ class SqlStore(AccessOperations, OutboxOperations):
         tasks = request.tasks if among is None else among
         ending = evolve(ending, facts=evolve(ending.facts, browser=Browser.HANDED_OVER))
         try:
-            handed, freed = await self._engine.change(
-                lambda tx: hand_over.hand_over(tx, self._ctx, ending, request, tasks)
+            handed, freed = await self._change(
+                lambda tx: hand_over.hand_over(tx, self._ctx, ending, request, tasks), answer=itemgetter(0)
             )
         except hand_over.NobodyWaits:
             return None
@@ -309,16 +303,18 @@ class SqlStore(AccessOperations, OutboxOperations):
         return handed
 
     async def expire(self, limit: int = MAX_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
-        expired, freed = await self._engine.change(lambda tx: settling.expire(tx, self._ctx, limit, seen))
+        expired, freed = await self._change(
+            lambda tx: settling.expire(tx, self._ctx, limit, seen), answer=lambda both: both[0] or NOTHING
+        )
         if freed:
             await self._wake(freed)
         return expired
 
     async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
-        await self._engine.change(lambda tx: heartbeats.pause_expiry(tx, self._ctx, span, jump))
+        await self._change(lambda tx: heartbeats.pause_expiry(tx, self._ctx, span, jump))
 
     async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
-        rows = await self._engine.view(lambda tx: tx.read(("unresolved_runs", {"limit": limit}))[0])
+        rows = await self._engine.view(lambda tx: settling.unresolved(tx, limit))
         return [read_lease(row) for row in rows]
 
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
@@ -327,7 +323,7 @@ class SqlStore(AccessOperations, OutboxOperations):
         checks.check_kept("nothing was resolved", found)
         if not resolutions:
             return []
-        answers = await self._engine.change(lambda tx: settling.resolve(tx, self._ctx, resolutions))
+        answers = await self._change(lambda tx: settling.resolve(tx, self._ctx, resolutions))
         self._engine.hint()
         return answers
 
@@ -344,7 +340,9 @@ class SqlStore(AccessOperations, OutboxOperations):
             raise InputError("nothing was fired", [Problem("limit", f"must be 1 to {MAX_IN_BATCH}")])
         fired, more = list[Fired](), await self._engine.view(scheduling.any_due)
         while more and not fired:
-            fired, more = await self._engine.change(lambda tx: scheduling.fire(tx, self._ctx, limit))
+            fired, more = await self._change(
+                lambda tx: scheduling.fire(tx, self._ctx, limit), answer=lambda both: both[0] or NOTHING
+            )
         if fired:
             self._engine.hint()
         return fired
@@ -369,6 +367,8 @@ class SqlStore(AccessOperations, OutboxOperations):
         deciding.check(decision)
         decision = evolve(decision, note=clean(decision.note), actor=clean(decision.actor))
         match decision.target:
+            case Target.PROFILE | Target.ACCOUNT if decision.action is Action.NOTE:
+                operation = notes.decide_note
             case Target.PROFILE:
                 operation = deciding.decide_profile
             case Target.JOB:
@@ -391,13 +391,14 @@ class SqlStore(AccessOperations, OutboxOperations):
                 return await self._revoke(decision)
             case _:
                 assert_never(decision.target)
-        decided = await self._engine.change(lambda tx: operation(tx, self._ctx, decision))
+        decided = await self._change(lambda tx: operation(tx, self._ctx, decision))
         self._engine.hint()
         return decided
 
     async def _revoke(self, decision: Decision) -> Decided:
-        lease = await self._engine.change(
-            lambda tx: settling.revoke(tx, self._ctx, decision.id, decision.actor, decision.note)
+        lease = await self._change(
+            lambda tx: settling.revoke(tx, self._ctx, decision.id, decision.actor, decision.note),
+            answer=lambda lease: NOTHING if lease is None else Decided(state=lease.status, version=0),
         )
         if lease is None:
             raise NotFound(f"there is no live lease {decision.id}", what="lease", id=decision.id)
@@ -420,13 +421,13 @@ class SqlStore(AccessOperations, OutboxOperations):
 
     async def report_proxy(self, report: ProxyReport) -> Proxy | None:
         report = evolve(report, detail=clean(report.detail))
-        proxy = await self._engine.change(lambda tx: proxy_health.report_proxy(tx, self._ctx, report))
+        proxy = await self._change(lambda tx: proxy_health.report_proxy(tx, self._ctx, report))
         self._engine.hint()
         return proxy
 
     async def record(self, event: Event) -> None:
         checks.check_kept("the event was not recorded", [("data", event.data)])
-        await self._engine.change(lambda tx: deciding.record(tx, self._ctx, event))
+        await self._change(lambda tx: deciding.record(tx, self._ctx, event))
 
     async def get(self, kind: type[T], record_id: str) -> T:
         return await self._engine.view(lambda tx: reading.get(tx, self._ctx, kind, record_id))

@@ -225,7 +225,7 @@ class Placer:
 
 
 def promote(tx: Tx, ctx: Context, limit: int) -> int:
-    """Scheduled jobs that are due enter their lanes. Lanes that somebody holds are left for the next time."""
+    """Scheduled jobs that are due enter their lanes. Lanes that somebody has locked are left for the next time."""
     now, _ = tx.clock()
     (due,) = tx.read(("due_jobs", {"now": to_us(now), "limit": limit}))
     return _enter_all(tx, ctx, [row["profile_id"] for row in due], "due_jobs_of", {"limit": limit}, EventType.JOB_DUE)

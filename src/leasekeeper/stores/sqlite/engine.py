@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +20,13 @@ from leasekeeper.core.leases import Lease
 from leasekeeper.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasekeeper.ports import StoreInfo
 from leasekeeper.stores.sql.batching import Threads
-from leasekeeper.stores.sql.codec import Row, clean, dump_texts, from_us, to_us
-from leasekeeper.stores.sql.engine import Memory, Params, Tx
-from leasekeeper.stores.sql.statements import for_one, for_sqlite, lists, load, positional
+from leasekeeper.stores.sql.codec import Row, from_us, to_us
+from leasekeeper.stores.sql.engine import ANSWERS_IN_ORDER, AnsweredBefore, Memory, Params, Tx
 from leasekeeper.stores.sqlite import schema
 from leasekeeper.stores.sqlite.checkpoints import Checkpoints
 from leasekeeper.stores.sqlite.file_watch import FileWatch
 from leasekeeper.stores.sqlite.inline_writes import Committing, InlineWrites
+from leasekeeper.stores.sqlite.prepared import STATEMENTS
 from leasekeeper.stores.sqlite.waiters import Waiters
 
 T = TypeVar("T")
@@ -51,46 +50,6 @@ JUST_NOW = timedelta(milliseconds=5)
 STATEMENTS_KEPT = 256
 
 
-class Statement:
-    """A statement with numbered parameters: SQLite finds those several times as fast as named ones."""
-
-    __slots__ = ("columns", "for_one", "lists", "names", "pick", "text")
-
-    def __init__(self, text: str) -> None:
-        self.lists = lists(text)
-        self.for_one = Statement(for_one(text)) if self.lists else self
-        self.text, self.names = positional(for_sqlite(text), "?")
-        self.pick = _picker(self.names)
-        self.columns: list[str] = []
-
-    def prepared(self, params: Params) -> tuple["Statement", list[Any]]:
-        """The statement to run for these parameters, and its values."""
-        if self.lists and all(len(params[name]) == 1 for name in self.lists):
-            one = self.for_one
-            return one, [_adapted(params[n][0] if n in self.lists else params[n]) for n in one.names]
-        return self, [_adapted(value) for value in self.pick(params)]
-
-
-def _picker(names: Sequence[str]) -> Callable[[Params], Sequence[Any]]:
-    """A function that takes these values out of a row."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda row: [row[name] for name in names]
-
-
-class _Statements(dict[str, Statement]):
-    """Statements by name; `a+b` is the pieces a and b joined."""
-
-    def __missing__(self, name: str) -> Statement:
-        statement = self[name] = Statement("\n".join(_TEXTS[piece] for piece in name.split("+")))
-        return statement
-
-
-_TEXTS = {
-    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "find_prefixes.sql", "schedules.sql"),
-    **load("leasekeeper.stores.sqlite", "reads.sql", "writes.sql", "schedules.sql"),
-}
-_STATEMENTS = _Statements()
 _FLEET = "SELECT revision, expiry_resumes_at FROM fleet_lock"
 # Writes that change what `clock` reads besides the time.
 _READ_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
@@ -115,7 +74,7 @@ class _SqliteTx:
         return [self._rows(name, params) for name, params in queries]
 
     def _rows(self, name: str, params: Params) -> list[Row]:
-        statement, values = _STATEMENTS[name].prepared(params)
+        statement, values = STATEMENTS[name].prepared(params)
         cursor = self._cursor.execute(statement.text, values)
         columns = statement.columns
         if not columns:
@@ -139,15 +98,8 @@ class _SqliteTx:
     def write(self, name: str, rows: Sequence[Params]) -> None:
         if name in _READ_BY_CLOCK:
             self._now = None
-        statement = _STATEMENTS[name]
+        statement = STATEMENTS[name]
         self._cursor.executemany(statement.text, map(statement.pick, rows))
-
-
-def _adapted(value: object) -> object:
-    """Lists become JSON text; text is cleaned of what SQLite cannot store."""
-    if type(value) is list:
-        return dump_texts([clean(item) for item in value])
-    return clean(value) if type(value) is str else value
 
 
 class SqliteEngine:
@@ -358,6 +310,8 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if isinstance(error, sqlite3.IntegrityError) and ANSWERS_IN_ORDER in str(error):
+            raise AnsweredBefore from None
         raise _translation(path, str(error)) from error
 
 

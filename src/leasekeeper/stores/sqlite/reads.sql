@@ -7,24 +7,18 @@ SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id;
 -- name: lock_lanes_free
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id;
 
--- name: lock_ready
-SELECT *, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit,
-       (SELECT max(coalesce(p.until, 9223372036854775807)) FROM pauses p
-        WHERE p.pause_id IN ('all', 'pool:' || CAST(:pool AS TEXT), 'worker:' || CAST(:worker AS TEXT))) AS paused_until
-FROM lanes
-WHERE head_pool = :pool AND head_task = :task AND hold IS NULL AND head_job_id IS NOT NULL
-  AND (engine IS NULL OR CAST(:engine AS INTEGER) IS NULL OR engine <= CAST(:engine AS INTEGER))
-ORDER BY head_priority DESC, waiting_at, profile_id
-LIMIT :limit;
+-- Of each task, and of each of the homes, the first few lanes by the index: a worker gets no lane of another machine,
+-- however many there are.
 
--- name: lock_ready_among
+-- name: lock_ready
 SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit,
        (SELECT max(coalesce(p.until, 9223372036854775807)) FROM pauses p
         WHERE p.pause_id IN ('all', 'pool:' || CAST(:pool AS TEXT), 'worker:' || CAST(:worker AS TEXT))) AS paused_until
-FROM json_each(:tasks) t CROSS JOIN lanes l
+FROM json_each(:tasks) t CROSS JOIN json_each(:homes) h CROSS JOIN lanes l
 WHERE l.profile_id IN (
     SELECT r.profile_id FROM lanes r
-    WHERE r.head_pool = :pool AND r.head_task = t.value AND r.hold IS NULL AND r.head_job_id IS NOT NULL
+    WHERE r.head_pool = :pool AND r.head_task = t.value AND r.home = h.value
+      AND r.blocked_by IS NULL AND r.head_job_id IS NOT NULL
       AND (r.engine IS NULL OR CAST(:engine AS INTEGER) IS NULL OR r.engine <= CAST(:engine AS INTEGER))
     ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
     LIMIT :limit

@@ -7,24 +7,28 @@ UPDATE jobs SET
     stop_reason = :stop_reason, run_at = :run_at, finished_at = :finished_at, version = :version
 WHERE seq = :seq;
 
+-- name: prioritize_jobs
+UPDATE jobs SET priority = :priority WHERE seq = :seq;
+
 -- name: update_lanes
 UPDATE lanes SET
     state = :state, state_reason = :state_reason, state_at = :state_at, token = :token,
     version = :version, clean = :clean, drain = :drain, drain_reason = :drain_reason, tier = :tier, ban_status = :ban_status, verdict = :verdict,
     verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
     head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
-    head_shared = :head_shared, waiting_at = :waiting_at, hold = :hold, waits_on = :waits_on, revision = :revision
+    head_shared = :head_shared, waiting_at = :waiting_at, blocked_by = :blocked_by, waits_on = :waits_on, home = :home, revision = :revision
 WHERE profile_id = :profile_id;
 
 -- name: insert_runs
 INSERT INTO runs (
     profile_id, token, lease_id, run_id, account_id, job_id, task, attempt, worker_id, incarnation,
     proxy_id, pool, routing_key, mode, acquired_at, heartbeat_at, expires_at, ttl_ms, lock_delay_ms, renew_ms,
-    release_policy, status, purpose, priority, unresolved, run_mode, expected
+    release_policy, status, purpose, priority, unresolved, run_mode, expected, machine
 ) VALUES (
     :profile_id, :token, :lease_id, :run_id, :account_id, :job_id, :task, :attempt, :worker_id,
     :incarnation, :proxy_id, :pool, :routing_key, :mode, :acquired_at, :heartbeat_at, :expires_at,
-    :ttl_ms, :lock_delay_ms, :renew_ms, :release_policy, :status, :purpose, :priority, :unresolved, :run_mode, :expected
+    :ttl_ms, :lock_delay_ms, :renew_ms, :release_policy, :status, :purpose, :priority, :unresolved, :run_mode, :expected,
+    :machine
 );
 
 -- name: end_runs
@@ -48,14 +52,14 @@ INSERT INTO jobs (
     job_id, account_id, profile_id, task, payload, pool, attempt, max_attempts, idempotency_key,
     body_hash, priority, run_at, mode, allowed_actions, expected_proxy_region, expected_language,
     expected_timezone, proxy_id, run_mode, risk_level, lock_timeout_seconds, release_policy,
-    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, created_at, labels, notes, state,
-    blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
+    session_mode, on_conflict, conflict_delay_seconds, retry, callback_url, traceparent, created_at, labels, notes,
+    state, blocked_reason, detail, losses, given_back, approved, dropped, run_id, stop_reason, finished_at, version
 ) VALUES (
     :job_id, :account_id, :profile_id, :task, :payload, :pool, :attempt, :max_attempts,
     :idempotency_key, :body_hash, :priority, :run_at, :mode, :allowed_actions, :expected_proxy_region,
     :expected_language, :expected_timezone, :proxy_id, :run_mode, :risk_level, :lock_timeout_seconds,
-    :release_policy, :session_mode, :on_conflict, :conflict_delay_seconds, :retry, :callback_url, :created_at, :labels,
-    :notes, :state, :blocked_reason, :detail, :losses, :given_back, :approved, :dropped, :run_id, :stop_reason,
+    :release_policy, :session_mode, :on_conflict, :conflict_delay_seconds, :retry, :callback_url, :traceparent,
+    :created_at, :labels, :notes, :state, :blocked_reason, :detail, :losses, :given_back, :approved, :dropped, :run_id, :stop_reason,
     :finished_at, :version
 );
 
@@ -63,11 +67,11 @@ INSERT INTO jobs (
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    hold, waits_on, revision
+    blocked_by, waits_on, home, revision
 ) VALUES (
     :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain, :drain_reason, :tier, :ban_status,
     :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
-    :head_shared, :waiting_at, :hold, :waits_on, :revision
+    :head_shared, :waiting_at, :blocked_by, :waits_on, :home, :revision
 );
 
 -- name: renew_runs
@@ -94,11 +98,11 @@ ON CONFLICT (target, subject) WHERE decided_at IS NULL DO NOTHING;
 
 -- name: insert_deliveries
 INSERT INTO deliveries (
-    delivery_id, job_id, endpoint_id, type, url, host, body, created_at, state, due_at, attempts, spent, attempted_at,
-    answer, ended_at
+    delivery_id, job_id, endpoint_id, type, url, host, body, traceparent, created_at, state, due_at, attempts, spent,
+    attempted_at, answer, ended_at
 ) VALUES (
-    :delivery_id, :job_id, :endpoint_id, :type, :url, :host, :body, :created_at, :state, :due_at, :attempts, :spent,
-    :attempted_at, :answer, :ended_at
+    :delivery_id, :job_id, :endpoint_id, :type, :url, :host, :body, :traceparent, :created_at, :state, :due_at,
+    :attempts, :spent, :attempted_at, :answer, :ended_at
 );
 
 -- name: update_deliveries
@@ -113,16 +117,16 @@ UPDATE deliveries SET due_at = :now WHERE ended_at IS NULL AND due_at > :latest;
 -- name: put_workers
 INSERT INTO workers (
     incarnation, worker_id, pool, tasks, concurrency, engine, version, started_at, heartbeat_at, stopped_at,
-    unwell_reason, unwell_since, silent_since
+    unwell_reason, unwell_since, silent_since, machine
 ) VALUES (
     :incarnation, :worker_id, :pool, :tasks, :concurrency, :engine, :version, :started_at, :heartbeat_at,
-    :stopped_at, :unwell_reason, :unwell_since, :silent_since
+    :stopped_at, :unwell_reason, :unwell_since, :silent_since, :machine
 )
 ON CONFLICT (incarnation) DO UPDATE SET
     pool = excluded.pool, tasks = excluded.tasks, concurrency = excluded.concurrency,
     engine = excluded.engine, version = excluded.version, heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at,
     unwell_reason = excluded.unwell_reason, unwell_since = excluded.unwell_since,
-    silent_since = excluded.silent_since;
+    silent_since = excluded.silent_since, machine = excluded.machine;
 
 -- name: silence_workers
 UPDATE workers SET silent_since = :silent_since WHERE incarnation = :incarnation;
@@ -204,6 +208,10 @@ UPDATE runs SET
     evidence = :evidence
 WHERE profile_id = :profile_id AND token = :token;
 
+-- name: ask_again
+UPDATE runs SET ask_at = :ask_at
+WHERE profile_id = :profile_id AND token = :token AND (:silent OR ask_at IS NULL);
+
 -- name: keep_reports
 UPDATE runs SET final_url = coalesce(final_url, :final_url), evidence = :evidence
 WHERE profile_id = :profile_id AND token = :token
@@ -252,12 +260,13 @@ DELETE FROM proxies WHERE proxy_id = :id;
 DELETE FROM profiles WHERE profile_id = :id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision)
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, revision FROM lanes WHERE profile_id = :id
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision)
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision
+FROM lanes WHERE profile_id = :id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
     state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
-    ban_status = excluded.ban_status, revision = excluded.revision;
+    ban_status = excluded.ban_status, home = excluded.home, revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes WHERE profile_id = :id;
@@ -273,6 +282,16 @@ DELETE FROM reviews WHERE profile_id = :profile_id AND job_id = :job_id;
 
 -- name: prune_deliveries
 DELETE FROM deliveries WHERE seq = :seq AND ended_at = :ended_at;
+
+-- name: put_answers
+INSERT INTO answers (slot, sequence, operation, body, answer, at)
+VALUES (:slot, :sequence, :operation, :body, :answer, :at)
+ON CONFLICT (slot) DO UPDATE SET
+    sequence = CASE WHEN answers.sequence < excluded.sequence THEN excluded.sequence ELSE -1 END,
+    operation = excluded.operation, body = excluded.body, answer = excluded.answer, at = excluded.at;
+
+-- name: prune_answers
+DELETE FROM answers WHERE slot = :slot AND sequence = :sequence;
 
 -- name: prune_events
 DELETE FROM events WHERE seq = :seq;
@@ -302,6 +321,16 @@ ON CONFLICT (name) DO UPDATE SET
 
 -- name: delete_secret
 DELETE FROM secrets WHERE name = :id;
+
+-- name: insert_notes
+INSERT INTO notes (
+    note_id, about, subject, by_run, account_id, profile_id, job_id, run_id, author, text, written_at
+) VALUES (
+    :note_id, :about, :subject, :by_run, :account_id, :profile_id, :job_id, :run_id, :author, :text, :written_at
+);
+
+-- name: delete_notes
+DELETE FROM notes WHERE note_id = :note_id;
 
 -- name: put_endpoints
 INSERT INTO endpoints (endpoint_id, url, events, description, state, reason, created_at, created_by, changed_at)

@@ -1,0 +1,175 @@
+"""A RabbitMQ queue: messages are acknowledged when they are jobs, and come again if this process dies before.
+
+The queue must exist: it is never declared here. Messages that are no jobs go to a queue of their own with the reason
+as a header, or, if wanted, to the queue's dead-letter exchange.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, AbstractIncomingMessage
+from aio_pika.exceptions import AMQPError, ChannelClosed, ChannelInvalidStateError
+from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity, ProbableAuthenticationError
+
+from leasekeeper.bridges.broker import Message, Rejected, Reply
+from leasekeeper.errors import BrokerUnavailable, InputError, Problem
+
+_TIMEOUT_SECONDS: Final = 15.0
+_AWAY: Final = (AMQPError, ChannelInvalidStateError, OSError, asyncio.TimeoutError, RuntimeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RabbitQueues:
+    """Which queues a bridge uses. `dead_letter`: messages that are no jobs are rejected, for the queue's own
+    dead-letter exchange. `reply_exchange`: results go there with their type (`job.completed`) as routing key, instead
+    of to the queue `replies`."""
+
+    jobs: str
+    invalid: str = ""
+    dead_letter: bool = False
+    replies: str | None = None
+    reply_exchange: str | None = None
+
+    @property
+    def rejected(self) -> str:
+        return self.invalid or f"{self.jobs}.invalid"
+
+
+@dataclass(slots=True)
+class RabbitBroker:
+    """One queue of one RabbitMQ server. See `broker.Broker`."""
+
+    url: str = field(repr=False)
+    queues: RabbitQueues
+    prefetch: int
+    _connection: AbstractConnection | None = None
+    _channel: AbstractChannel | None = None
+    _exchange: AbstractExchange | None = None
+    _arrived: "asyncio.Queue[AbstractIncomingMessage]" = field(default_factory=asyncio.Queue)
+    _lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def location(self) -> str:
+        return f"RabbitMQ queue {self.queues.jobs}"
+
+    async def open(self) -> None:
+        await self.close()
+        self._arrived, self._lost = asyncio.Queue(), asyncio.Event()
+        try:
+            await asyncio.wait_for(self._connect(), _TIMEOUT_SECONDS)
+        except (ProbableAuthenticationError, ChannelAccessRefused) as error:
+            raise InputError(f"{self.location}: RabbitMQ refused: {error}") from None
+        except ChannelNotFoundEntity as error:
+            fault = f"{error}; create it first, a bridge does not declare other people's queues"
+            raise InputError("the bridge cannot start", [Problem(self.location, fault)]) from None
+        except ValueError as error:
+            raise InputError("the bridge cannot start", [Problem("url", str(error))]) from None
+        except _AWAY as error:
+            raise self._away(error) from None
+
+    async def _connect(self) -> None:
+        # Not the "robust" connection: it may hang silently. The bridge opens another one when this one is lost.
+        self._connection = await aio_pika.connect(self.url)
+        self._connection.close_callbacks.add(self._closed)
+        self._channel = await self._connection.channel(publisher_confirms=True)
+        self._channel.close_callbacks.add(self._closed)
+        await self._channel.set_qos(prefetch_count=self.prefetch)
+        if not self.queues.dead_letter:
+            await self._channel.declare_queue(self.queues.rejected, durable=True)
+        if self.queues.replies is not None:
+            await self._channel.declare_queue(self.queues.replies, passive=True)
+        if self.queues.reply_exchange is not None:
+            self._exchange = await self._channel.get_exchange(self.queues.reply_exchange)
+        queue = await self._channel.declare_queue(self.queues.jobs, passive=True)
+        await queue.consume(self._arrived.put)
+
+    async def take(self, limit: int, seconds: float) -> Sequence[Message]:
+        if self._lost.is_set():
+            raise BrokerUnavailable(f"{self.location}: the connection was closed")
+        found: list[AbstractIncomingMessage] = []
+        if self._arrived.empty() and seconds > 0:
+            first = asyncio.ensure_future(self._arrived.get())
+            lost = asyncio.ensure_future(self._lost.wait())
+            try:
+                await asyncio.wait({first, lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                lost.cancel()
+                first.cancel()
+            if first.done() and not first.cancelled():
+                found.append(first.result())
+        while len(found) < limit and not self._arrived.empty():
+            found.append(self._arrived.get_nowait())
+        return [Message(id=each.message_id or None, body=each.body, handle=each) for each in found]
+
+    async def accept(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            await self._sent(_delivered(message).ack())
+
+    async def reject(self, rejected: Sequence[Rejected]) -> None:
+        for each in rejected:
+            message = _delivered(each.message)
+            if not self.queues.dead_letter:
+                headers = {**message.headers, "x-leasekeeper-code": each.code, "x-leasekeeper-reason": each.reason}
+                copy = aio_pika.Message(
+                    each.message.body,
+                    headers=headers,
+                    message_id=message.message_id,
+                    content_type=message.content_type,
+                    delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+                )
+                await self._publish(copy, self.queues.rejected)
+                await self._sent(message.ack())
+            else:
+                await self._sent(message.reject(requeue=False))
+
+    async def give_back(self, messages: Sequence[Message]) -> None:
+        for message in reversed(messages):
+            await self._sent(_delivered(message).nack(requeue=True))
+
+    async def reply(self, replies: Sequence[Reply]) -> None:
+        for each in replies:
+            message = aio_pika.Message(
+                each.body,
+                headers=dict(each.headers),
+                message_id=each.id,
+                type=each.type,
+                content_type="application/json",
+                delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+            )
+            if self._exchange is not None:
+                await self._sent(self._exchange.publish(message, each.type, mandatory=False))
+            elif self.queues.replies is not None:
+                await self._publish(message, self.queues.replies)
+
+    async def close(self) -> None:
+        connection, self._connection, self._channel, self._exchange = self._connection, None, None, None
+        if connection is not None:
+            with suppress(*_AWAY):
+                await asyncio.wait_for(connection.close(), _TIMEOUT_SECONDS)
+
+    async def _publish(self, message: aio_pika.Message, queue: str) -> None:
+        if self._channel is None:
+            raise BrokerUnavailable(f"{self.location} is not connected")
+        await self._sent(self._channel.default_exchange.publish(message, queue, mandatory=True))
+
+    async def _sent(self, sending: Awaitable[object]) -> None:
+        try:
+            await asyncio.wait_for(sending, _TIMEOUT_SECONDS)
+        except (ChannelClosed, *_AWAY) as error:
+            raise self._away(error) from None
+
+    def _closed(self, *_: object) -> None:
+        self._lost.set()
+
+    def _away(self, error: BaseException) -> BrokerUnavailable:
+        return BrokerUnavailable(f"{self.location}: {str(error) or type(error).__name__}")
+
+
+def _delivered(message: Message) -> AbstractIncomingMessage:
+    if not isinstance(message.handle, AbstractIncomingMessage):
+        raise TypeError("this message did not come from RabbitMQ")
+    return message.handle

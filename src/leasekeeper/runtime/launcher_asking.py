@@ -1,0 +1,148 @@
+"""Launchers are asked about lost runs: does the browser still run? By every machine that reaches them, until they say.
+
+A profile whose launcher does not answer stays stale. One that still runs is told to stop, then asked again.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeVar
+
+from leasekeeper.browsers.keeper.launcher_calls import CallFailed, LauncherCalls
+from leasekeeper.browsers.launchers import confirm_seconds, describe
+from leasekeeper.core.launchers import Launcher, LauncherSaid, can_be_asked_from
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.profiles import Profile
+from leasekeeper.core.settle import LostFacts
+from leasekeeper.errors import InputError, NotFound
+from leasekeeper.evidence.redact import Redactor
+from leasekeeper.ports import Resolution, Settled, Store
+from leasekeeper.runtime.launchers import launcher_token, wait_for_turn
+from leasekeeper.threads import run_in_thread
+
+CALL_SECONDS: Final = 5.0
+# So often one that still runs is told to stop and asked again, so far apart.
+ASKS: Final = 3
+AGAIN_SECONDS: Final = 0.5
+# All of one pass: a sweep must not wait for launchers that do not answer.
+PASS_SECONDS: Final = 30.0
+
+
+T = TypeVar("T")
+
+
+class Question(NamedTuple):
+    """A lost run to ask its launcher about, and what is known of it without."""
+
+    lease: Lease
+    profile: Profile
+    launcher: Launcher
+    token: str | None
+    known: LostFacts
+
+
+class LauncherAsker:
+    """Asks the launchers that this machine reaches. `known`: what is known of a lost run without them."""
+
+    def __init__(
+        self, store: Store, machine: Callable[[], str | None], known: Callable[[Lease], Awaitable[LostFacts]]
+    ) -> None:
+        self._store = store
+        self._machine = machine
+        self._known = known
+
+    async def ask_due(self) -> list[Settled]:
+        """Ask about every lost run that is due. Returns those that were resolved by an answer."""
+        lost = await self._store.unresolved()
+        return await self.ask(await self.askable(lost)) if lost else []
+
+    async def askable(self, lost: Sequence[Lease]) -> list[Question]:
+        """Those whose launcher this machine reaches, and must be asked: nobody decides on them without its answer."""
+        if not lost or not (await self._store.find(Launcher, limit=1)).items:
+            return []
+        found: list[Question] = []
+        machine = await run_in_thread(self._machine)
+        launchers: dict[str, tuple[Launcher, str | None] | None] = {}
+        for lease in lost:
+            profile = await self._get(Profile, lease.profile_id)
+            if profile is None or profile.launcher_id is None:
+                continue
+            if profile.launcher_id not in launchers:
+                launchers[profile.launcher_id] = await self._reach(profile.launcher_id)
+            reached = launchers[profile.launcher_id]
+            if reached is None or not can_be_asked_from(reached[0], lease.machine, machine):
+                continue
+            known = await self._known(lease)
+            if not known.browser_dead:
+                found.append(Question(lease, profile, *reached, known))
+        return found
+
+    async def ask(self, questions: Sequence[Question]) -> list[Settled]:
+        """Ask them. The first call of a launcher that fails ends the pass for it: its others are asked later."""
+        by_launcher: dict[str, list[Question]] = {}
+        for each in questions:
+            by_launcher.setdefault(each.launcher.launcher_id, []).append(each)
+        done: list[Settled] = []
+
+        async def ask_one(asked: Sequence[Question]) -> None:
+            async for settled in self._ask_launcher(asked):
+                done.extend(settled)
+
+        passes = asyncio.gather(*(ask_one(asked) for asked in by_launcher.values()))
+        with suppress(TimeoutError):  # the rest is still due
+            async with asyncio.timeout(PASS_SECONDS):
+                await passes
+        return done
+
+    async def _get(self, kind: type[T], key: str) -> T | None:
+        try:
+            return await self._store.get(kind, key)
+        except NotFound:
+            return None
+
+    async def _reach(self, launcher_id: str) -> tuple[Launcher, str | None] | None:
+        """The launcher and its token; None if this machine cannot ask it: another may."""
+        launcher = await self._get(Launcher, launcher_id)
+        try:
+            return None if launcher is None else (launcher, await run_in_thread(launcher_token, launcher))
+        except InputError:
+            return None
+
+    async def _ask_launcher(self, questions: Sequence[Question]) -> AsyncIterator[list[Settled]]:
+        silent = ""
+        for lease, profile, launcher, token, known in questions:
+            said, problem = LauncherSaid.SILENT, silent
+            if not silent:
+                await wait_for_turn(self._store, launcher, calls=2)
+                description = describe(launcher, profile.launcher_profile or "", headless=True, token=token)
+                said, problem = await run_in_thread(ask, description)
+                silent = Redactor((token,) if token else ()).text(problem) if said is LauncherSaid.SILENT else ""
+            facts = replace(known, browser_dead=said is LauncherSaid.IDLE, launcher=said, problem=silent)
+            yield await self._store.resolve([Resolution(lease_id=lease.lease_id, facts=facts)])
+
+
+def ask(description: dict[str, object]) -> tuple[LauncherSaid, str]:
+    """What the launcher says about one profile, and why if it says nothing. Stops one that still runs. Blocking."""
+    calls, confirm = LauncherCalls(description), confirm_seconds(description)
+    try:
+        if not calls.has("status"):
+            if calls.has("stop"):
+                calls.stop(CALL_SECONDS)
+            return LauncherSaid.CANNOT_SAY, ""
+        idle_since = 0.0
+        for _ in range(ASKS):
+            if calls.running(CALL_SECONDS):
+                idle_since = 0.0
+                if calls.has("stop"):
+                    calls.stop(CALL_SECONDS)
+                time.sleep(AGAIN_SECONDS)
+                continue
+            if not confirm or (idle_since and time.monotonic() - idle_since >= confirm):
+                return LauncherSaid.IDLE, ""
+            idle_since = idle_since or time.monotonic()
+            time.sleep(confirm)
+    except CallFailed as error:
+        return LauncherSaid.SILENT, str(error)
+    return LauncherSaid.RUNNING, ""

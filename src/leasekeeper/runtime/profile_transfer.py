@@ -1,0 +1,368 @@
+"""A profile's directory brought in or taken away by a person: under a lease, beside the real one, in one step.
+
+Until the swap nothing of the profile is touched; from then on it is the new one, whole. Whoever is interrupted gives
+the lease back and leaves nothing behind.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from leasekeeper.browsers.finding import find_browser
+from leasekeeper.browsers.keeper.directory import other_user_of, take_directory
+from leasekeeper.browsers.keeper.fence_file import lock_directory
+from leasekeeper.browsers.keeper.orders import Refused
+from leasekeeper.browsers.keeper.seal import fingerprint, keep_seal
+from leasekeeper.browsers.machine_name import machine_name
+from leasekeeper.browsers.profile_directory import claim_directory, directory_of, last_engine, refuse_foreign
+from leasekeeper.config import Config
+from leasekeeper.core.accounts import Account
+from leasekeeper.core.browsers import LOCAL
+from leasekeeper.core.events import exported, imported
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.granting import purpose_of_visit
+from leasekeeper.core.ids import ProfileId, WorkerId
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.encryption import Keyring, read_keyring
+from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeasekeeperError, LeaseLost
+from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
+from leasekeeper.runtime.acquiring import acquire_waiting
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
+from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.leased_browser import LeasedBrowser
+from leasekeeper.runtime.lost_leases import LostLeases
+from leasekeeper.runtime.session_run import SessionTerms
+from leasekeeper.snapshots.contents import File, find_files
+from leasekeeper.snapshots.cookie_store import check_cookies
+from leasekeeper.snapshots.directory_swap import Beside, swap
+from leasekeeper.snapshots.packing import pack
+from leasekeeper.snapshots.sources import Source, appearing, copy_source, write_zip
+from leasekeeper.threads import run_in_thread
+from leasekeeper.wording import REFUSALS
+
+T = TypeVar("T")
+OnBytes = Callable[[int], None]
+# Called with how many bytes there are to copy; what it returns is called with the size of each part.
+Counting = Callable[[int], OnBytes]
+
+
+class _Interrupted(Exception):
+    """The copy was stopped on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transferred:
+    """What was brought in or taken away."""
+
+    profile_id: str
+    directory: str
+    files: int
+    size: int
+    engine: int | None
+    profile_state: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Transfer:
+    """Imports and exports of one person on this machine."""
+
+    store: Store
+    config: Config
+    heartbeat: Heartbeat
+    who: str
+    actor: str
+
+    async def import_directory(
+        self, profile_id: str, source: Source, *, replace: bool, counting: Counting
+    ) -> Transferred:
+        """Make the source's files the profile's directory on this machine.
+
+        Raises InputError or Conflict, and changes nothing: cookies that cannot be read here, a browser older than the
+        profile, a profile that has a session already (unless `replace`).
+        """
+        async with self._leased(profile_id) as under:
+            lease, directory = under.grant.lease, under.directory
+            before = await run_in_thread(_take, directory, under.grant, replace)
+            try:
+                keyring = read_keyring(self.config.secrets) if source.packed is not None else None
+                stage = partial(self._stage, source, directory, profile_id, keyring)
+                await under.copying(stage, counting(source.size))
+                files = await run_in_thread(find_files, Beside(directory).incoming)
+                engine = await run_in_thread(last_engine, Beside(directory).incoming)
+                under.guard.kept.check()
+                event = imported(
+                    under.grant.profile, str(source.path), engine, lease.token, self.actor, datetime.now(UTC)
+                )
+                await self.store.record(event)
+                await _to_the_end(_put_in_place(under, engine))
+            except BaseException:
+                await run_in_thread(_undo, directory, lease.token, before.token)
+                raise
+            finally:
+                os.close(before.lock)
+        return Transferred(
+            profile_id=profile_id,
+            directory=str(directory),
+            files=len(files),
+            size=sum(file.size for file in files),
+            engine=engine,
+            profile_state=under.settled.profile_state if under.settled else None,
+        )
+
+    def _stage(
+        self, source: Source, directory: Path, profile_id: str, keyring: Keyring | None, on_bytes: OnBytes
+    ) -> None:
+        beside = Beside(directory)
+        beside.clear()
+        copy_source(source, beside.incoming, on_bytes, profile_id=profile_id, keyring=keyring)
+        check_cookies(beside.incoming)
+        last, here = last_engine(beside.incoming), None
+        with suppress(LeasekeeperError):
+            here = find_browser(self.config.browsers.browser).engine
+        if last is None:
+            raise InputError(f"{source.path} has no file 'Last Version': import the whole user data directory")
+        if here is not None and last > here:
+            raise InputError(
+                f"{source.path} was last used by version {last}, and the browser here is {here}: an older one would "
+                "damage it. Install a newer browser, or set LEASEKEEPER_BROWSER to one"
+            )
+
+    async def export(self, profile_id: str, target: Path, *, encrypted: bool, counting: Counting) -> Transferred:
+        """Write the profile's directory as a ZIP, or encrypted with the key of the settings.
+
+        Raises InputError or Conflict; then there is no file.
+        """
+        keyring = read_keyring(self.config.secrets) if encrypted else None
+        async with self._leased(profile_id) as under:
+            directory = under.directory
+            lock = await run_in_thread(_lock_to_read, directory)
+            try:
+                files = await run_in_thread(find_files, directory)
+                total = sum(file.size for file in files)
+                write = partial(_write_export, directory, files, target, profile_id, keyring)
+                await under.copying(write, counting(total))
+            finally:
+                os.close(lock)
+            await self.store.record(exported(under.grant.lease, str(target), self.actor, datetime.now(UTC)))
+        return Transferred(
+            profile_id=profile_id,
+            directory=str(directory),
+            files=len(files),
+            size=total,
+            engine=await run_in_thread(last_engine, directory),
+            profile_state=under.settled.profile_state if under.settled else None,
+        )
+
+    async def import_state(self, profile_id: str, source: Source) -> Transferred:
+        """Put a storage state into the profile with its own browser: cookies, and what each origin had stored."""
+        request = await self._request(profile_id)
+        state = source.state or {}
+        browser = LeasedBrowser(
+            self.store,
+            self.config,
+            self.heartbeat,
+            LostLeases(self.store, self.config),
+            request,
+            choice=None,
+            wait=timedelta(0),
+            terms=SessionTerms(headless=True),
+        )
+        async with browser:
+            context, page = browser.context, browser.page
+            # Nothing leaves the machine: every address is answered here, with an empty page.
+            await context.route("**/*", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
+            try:
+                await context.add_cookies(state["cookies"])
+                for origin in state.get("origins", []):
+                    await page.goto(origin["origin"])
+                    items = [(item["name"], item["value"]) for item in origin.get("localStorage", [])]
+                    await page.evaluate(
+                        "items => { for (const [name, value] of items) localStorage.setItem(name, value) }", items
+                    )
+                await page.goto("about:blank")
+            except (KeyError, TypeError) as error:
+                raise Fail(Reason.TASK_ERROR, f"the storage state is incomplete: {type(error).__name__}") from error
+            engine = browser.grant.engine
+            profile, token = browser.grant.profile, browser.token
+        await self.store.record(imported(profile, str(source.path), engine, token, self.actor, datetime.now(UTC)))
+        settled = browser.end.settled if browser.end else None
+        return Transferred(
+            profile_id=profile_id,
+            directory=str(self._directory_of(profile)),
+            files=len(state.get("cookies", [])),
+            size=0,
+            engine=engine,
+            profile_state=settled.profile_state if settled else None,
+        )
+
+    def _directory_of(self, profile: Profile) -> Path:
+        return directory_of(profile, Path(self.config.browsers.data_dir).absolute())
+
+    async def _request(self, profile_id: str) -> LeaseRequest:
+        profile, lane = await self.store.get(Profile, profile_id), await self.store.get(Lane, profile_id)
+        if profile.driver != LOCAL:
+            raise InputError(
+                f"profile {profile_id} is opened by {profile.driver}: its session is not in a directory here"
+            )
+        account = await self.store.get(Account, profile.account_id)
+        return LeaseRequest(
+            profile_id=ProfileId(profile_id),
+            worker_id=WorkerId(self.who),
+            incarnation=f"{self.who}-{os.urandom(6).hex()}",
+            purpose=purpose_of_visit(lane.state, paused=account.paused),
+            machine=await run_in_thread(machine_name, self.config.browsers),
+        )
+
+    @asynccontextmanager
+    async def _leased(self, profile_id: str) -> "AsyncIterator[_Under]":
+        request = await self._request(profile_id)
+        grant, sent_at = await acquire_waiting(
+            self.store, LostLeases(self.store, self.config), request, None, timedelta(0)
+        )
+        guard = LeaseGuard(self.heartbeat, grant.lease, sent_at)
+        try:
+            under = _Under(grant, guard, self._directory_of(grant.profile))
+            try:
+                under.directory = await run_in_thread(claim_directory, under.directory)
+                yield under
+            except Fail as refused:
+                await _to_the_end(self._settle(under, Reason.BROWSER_LAUNCH_FAILED, refused.detail))
+                raise Conflict(
+                    refused.detail, cause=ConflictReason.PROFILE_NOT_OPENED, profile_id=profile_id
+                ) from refused
+            except BaseException as error:
+                text = error.message if isinstance(error, LeasekeeperError) else f"stopped: {type(error).__name__}"
+                await _to_the_end(self._settle(under, Reason.WORKER_STOPPED, text))
+                raise
+            under.settled = await _to_the_end(self._settle(under, None, ""))
+        finally:
+            guard.release()
+        if under.settled.refused is not None:
+            raise LeaseLost(
+                f"the lease of {profile_id} was lost on the way: {REFUSALS[under.settled.refused]}",
+                refusal=under.settled.refused,
+                lease_id=grant.lease.lease_id,
+                profile_id=profile_id,
+            )
+
+    async def _settle(self, under: "_Under", reason: str | None, message: str) -> Settled:
+        """No browser was open. With an engine, the directory on this machine is the profile's newest now."""
+        ending = Ending(
+            ref=under.grant.lease.ref,
+            reason=reason,
+            message=message,
+            not_started=reason is not None,
+            facts=EndFacts(browser=Browser.NONE),
+            engine=under.engine,
+            proxy_used=False,
+        )
+        return await settle_kept(self.store, ending, under.guard.kept)
+
+
+class _Under:
+    """A lease for a transfer, and what is known of it so far."""
+
+    def __init__(self, grant: Grant, guard: LeaseGuard, directory: Path) -> None:
+        self.grant, self.guard, self.directory = grant, guard, directory
+        self.engine: int | None = None
+        self.settled: Settled | None = None
+
+    async def copying(self, work: Callable[[OnBytes], None], on_bytes: OnBytes) -> None:
+        """Copy in a thread. Stops soon after the lease is lost, or after Ctrl-C."""
+        stopped = threading.Event()
+
+        def tick(size: int) -> None:
+            if stopped.is_set():
+                raise _Interrupted
+            self.guard.kept.check()
+            on_bytes(size)
+
+        copying = asyncio.ensure_future(run_in_thread(work, tick))
+        try:
+            await asyncio.shield(copying)
+        except asyncio.CancelledError:
+            stopped.set()
+            await asyncio.wait({copying})
+            copying.exception()
+            raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    lock: int
+    token: int | None
+
+
+def _take(directory: Path, grant: Grant, replace: bool) -> _Before:
+    """Take the directory for the lease. Raises Fail if it is in use or foreign, Conflict if it has a session."""
+    lease = grant.lease
+    refuse_foreign(directory, token=lease.token, run_id=lease.run_id)
+    if fingerprint(str(directory)) and not replace:
+        raise Conflict(
+            f"profile {lease.profile_id} has a session already, in {directory}: it would be lost. Export it first if "
+            "you may want it back; --replace replaces it",
+            cause=ConflictReason.PROFILE_NOT_EMPTY,
+            profile_id=lease.profile_id,
+        )
+    try:
+        lock, before = take_directory(str(directory), lease.token, lease.lease_id, lease.run_id)
+    except Refused as refused:
+        raise Fail(refused.reason, refused.message) from refused
+    return _Before(lock=lock, token=before)
+
+
+async def _put_in_place(under: _Under, engine: int | None) -> None:
+    await run_in_thread(swap, under.directory, token=under.grant.lease.token)
+    under.engine = engine  # what is in the directory is what was imported
+
+
+def _write_export(
+    directory: Path,
+    files: tuple[File, ...],
+    target: Path,
+    profile_id: str,
+    keyring: Keyring | None,
+    on_bytes: OnBytes,
+) -> None:
+    if keyring is None:
+        write_zip(directory, files, target, on_bytes)
+        return
+    with appearing(target) as part:
+        pack(directory, files, part, profile_id=profile_id, keyring=keyring, on_bytes=on_bytes)
+
+
+def _undo(directory: Path, token: int, before: int | None) -> None:
+    """Nothing came of it: what was not finished goes, and the seal counts as before."""
+    Beside(directory).clear()
+    keep_seal(str(directory), token, before)
+
+
+def _lock_to_read(directory: Path) -> int:
+    if not fingerprint(str(directory)):
+        raise InputError(f"there is nothing to export: {directory} has no session in it")
+    user = other_user_of(str(directory))
+    if user is not None:
+        raise Fail(Reason.PROFILE_IN_USE_ELSEWHERE, user)
+    try:
+        return lock_directory(str(directory), shared=True)
+    except Refused as refused:
+        raise Fail(refused.reason, refused.message) from refused
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work that must not stop half-way. If we are cancelled meanwhile, that is raised when it is done."""
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait({doing})
+        doing.result()
+        raise

@@ -1,0 +1,98 @@
+"""A program that gets a leased browser for as long as it runs: started, signalled and waited for like in a shell.
+
+It is in a process group of its own, in the terminal's foreground if there is one: Ctrl-C is the program's. A signal
+sent to us is passed on. If the session is ended, other than by
+the program itself, the program is asked to end, then killed.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Final
+
+from leasekeeper.errors import InputError
+from leasekeeper.runtime.leased_browser import LeasedBrowser
+
+PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def run_command(browser: LeasedBrowser, command: Sequence[str], kill_after: timedelta) -> int:
+    """Run it beside the open session; returns its exit code, 128 + the signal if one ended it."""
+    environ = {**os.environ, **await session_environment(browser)}
+    try:
+        process = await asyncio.create_subprocess_exec(*command, env=environ, process_group=0)
+    except FileNotFoundError:
+        raise InputError(f"{command[0]} was not found") from None
+    except PermissionError as error:
+        raise InputError(f"{command[0]} cannot be run: {error.strerror}") from None
+    with _foreground(process.pid), _passing_signals(process.pid):
+        ended = asyncio.ensure_future(process.wait())
+        over = asyncio.ensure_future(browser.wait_ended())
+        try:
+            await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done() and (await over).reason is not None:  # else it closed the browser itself
+                await _end(process, ended, kill_after)
+            code = await ended
+        except BaseException:
+            _signal_group(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            over.cancel()
+    return code if code >= 0 else 128 - code
+
+
+async def session_environment(browser: LeasedBrowser) -> Mapping[str, str]:
+    """What a program is told of its session."""
+    lease = browser.lease
+    return {
+        "LEASEKEEPER_CDP_URL": await browser.cdp_url(),
+        "LEASEKEEPER_PROFILE_ID": lease.profile_id,
+        "LEASEKEEPER_RUN_ID": lease.run_id,
+        "LEASEKEEPER_FENCING_TOKEN": str(lease.token),
+    }
+
+
+async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[int]", kill_after: timedelta) -> None:
+    _signal_group(process.pid, signal.SIGTERM)
+    await asyncio.wait({ended}, timeout=kill_after.total_seconds())
+    if not ended.done():
+        _signal_group(process.pid, signal.SIGKILL)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+@contextmanager
+def _passing_signals(pid: int) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in PASSED_ON:
+        loop.add_signal_handler(number, _signal_group, pid, number)
+    try:
+        yield
+    finally:
+        for number in PASSED_ON:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _foreground(pid: int) -> Iterator[None]:
+    """The terminal is the program's while it runs, as for a job of a shell."""
+    terminal = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
+    if terminal is None or os.tcgetpgrp(terminal) != os.getpgrp():
+        yield
+        return
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # taking the terminal back would stop us
+    with suppress(OSError):
+        os.tcsetpgrp(terminal, pid)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.tcsetpgrp(terminal, os.getpgrp())
+        signal.signal(signal.SIGTTOU, before)

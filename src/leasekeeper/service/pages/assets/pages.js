@@ -1,0 +1,161 @@
+// What a page does beyond showing: it refreshes itself, keeps times current, filters while you type, follows keys.
+// Without this file every page can still be read, and every form works.
+
+const body = document.body;
+const root = body.dataset.root ?? "";
+const clockSkew = Date.now() - Date.parse(body.dataset.now ?? new Date().toISOString());
+
+// On a phone the navigation scrolls: begin where the present page is.
+document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
+// Times: "3 min ago", by the server's clock.
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"]];
+function span(seconds) {
+  for (const [size, unit] of UNITS) if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
+  return `${Math.floor(seconds)} s`;
+}
+function updateTimes() {
+  const now = Date.now() - clockSkew;
+  for (const element of document.querySelectorAll("time[datetime]:not([data-exact])")) {
+    const seconds = (now - Date.parse(element.dateTime)) / 1000;
+    const text = seconds >= 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+setInterval(() => { if (!document.hidden) updateTimes(); }, 1000);
+
+// Refresh: read this address again and morph the page into it. One at a time; never while the tab is hidden.
+let refreshing = false, wanted = false;
+async function refresh() {
+  if (refreshing || document.hidden || busyTyping()) { wanted = true; return; }
+  refreshing = true; wanted = false;
+  try {
+    await htmx.ajax("GET", location.href, { source: "#main", target: "#main", select: "#main", swap: "outerMorph" });
+  } catch { wanted = true; }
+  refreshing = false;
+  updateTimes();
+  markRow();
+}
+// A form that is open, or text that is being written, is left alone until the person is done.
+function busyTyping() {
+  return Boolean(document.querySelector("details.ask[open]")) || document.activeElement?.closest?.("form:not(.filter)") != null && document.activeElement.matches("textarea, input, select");
+}
+setInterval(() => { if (wanted) refresh(); }, 1000);
+document.addEventListener("visibilitychange", () => { if (wanted && !document.hidden) refresh(); });
+
+// Live: a stream says that something changed. A stream that is lost is opened again, and the page read once more.
+const status = document.getElementById("live");
+function say(text, on) {
+  if (!status) return;
+  status.textContent = text;
+  status.toggleAttribute("data-on", on);
+  status.toggleAttribute("data-lost", !on);
+}
+function listen(url, again) {
+  const stream = new EventSource(url);
+  stream.onopen = () => { say("live", true); if (again) refresh(); };
+  stream.addEventListener("change", () => refresh());
+  stream.onerror = () => {
+    say("reconnecting", false);
+    stream.close();
+    setTimeout(() => listen(url, true), 2000);
+  };
+  addEventListener("pagehide", () => stream.close(), { once: true });
+}
+if (body.dataset.live) listen(body.dataset.live, false);
+
+// Filter: results follow what is typed; suggestions by the term under the cursor.
+const filter = document.querySelector("form[data-filter]");
+if (filter) {
+  const input = filter.querySelector("[name=q]"), list = filter.querySelector("#suggested");
+  let timer, chosen = -1, asked = 0;
+  const term = () => input.value.slice(0, input.selectionStart).split(/\s/).pop();
+  function apply() {
+    const query = new URLSearchParams(new FormData(filter));
+    if (!query.get("q")) query.delete("q");
+    const text = query.toString();
+    history.replaceState(null, "", location.pathname + (text ? `?${text}` : ""));
+    refresh();
+  }
+  function close() { list.hidden = true; chosen = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); }
+  function choose(index) {
+    const items = [...list.children];
+    chosen = (index + items.length) % items.length;
+    items.forEach((item, place) => item.setAttribute("aria-selected", String(place === chosen)));
+    input.setAttribute("aria-activedescendant", items[chosen].id);
+  }
+  function take(text) {
+    const at = input.selectionStart, start = at - term().length, rest = input.value.slice(at);
+    input.value = input.value.slice(0, start) + text + (text.endsWith(":") ? "" : " ") + rest.trimStart();
+    const caret = start + text.length + (text.endsWith(":") ? 0 : 1);
+    input.setSelectionRange(caret, caret);
+    close(); input.focus();
+    if (text.endsWith(":")) suggest(); else apply();
+  }
+  async function suggest() {
+    const mine = ++asked;
+    const query = new URLSearchParams({ of: filter.dataset.filter, term: term() });
+    let found = [];
+    try { const answer = await fetch(`${root}/ui/suggest?${query}`); if (answer.ok) found = await answer.json(); } catch { return; }
+    if (mine !== asked || document.activeElement !== input) return;
+    const kept = list.hidden ? undefined : list.children[chosen]?.dataset.term;
+    list.replaceChildren(...found.map(({ term, doc }, index) => {
+      const item = document.createElement("li"), name = document.createElement("span"), what = document.createElement("small");
+      item.id = `s-${index}`; item.setAttribute("role", "option"); item.setAttribute("aria-selected", "false");
+      name.textContent = term; what.textContent = doc; what.className = "dim";
+      item.append(name, what); item.dataset.term = term;
+      return item;
+    }));
+    list.hidden = !found.length; chosen = -1;
+    input.setAttribute("aria-expanded", String(found.length > 0));
+    // What was chosen stays chosen when a later answer has it too.
+    const again = found.findIndex(({ term }) => term === kept);
+    if (again >= 0) choose(again); else input.removeAttribute("aria-activedescendant");
+  }
+  input.addEventListener("input", () => { suggest(); clearTimeout(timer); timer = setTimeout(apply, 120); });
+  input.addEventListener("focus", () => suggest());
+  input.addEventListener("blur", () => setTimeout(close, 150));
+  list.addEventListener("mousedown", (event) => { const item = event.target.closest("li"); if (item) { event.preventDefault(); take(item.dataset.term); } });
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" && !list.hidden) { event.preventDefault(); choose(chosen + 1); }
+    else if (event.key === "ArrowUp" && !list.hidden) { event.preventDefault(); choose(chosen - 1); }
+    else if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) { event.preventDefault(); take(list.children[chosen].dataset.term); }
+    else if (event.key === "Escape" && !list.hidden) { event.preventDefault(); close(); }
+  });
+  filter.addEventListener("submit", (event) => { event.preventDefault(); clearTimeout(timer); close(); apply(); });
+}
+
+// Keys.
+const GOES = { f: "/ui/", q: "/ui/queue", r: "/ui/runs", i: "/ui/reviews", d: "/ui/dead-letters", a: "/ui/activity" };
+let going = false, row = -1;
+function rows() { return [...document.querySelectorAll("tr[data-row]")]; }
+function markRow() { rows().forEach((each, index) => each.classList.toggle("here", index === row)); }
+function move(step) {
+  const all = rows();
+  if (!all.length) return;
+  row = Math.max(0, Math.min(all.length - 1, row + step));
+  markRow();
+  all[row].querySelector("a")?.focus();
+}
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) {
+    if (event.key === "Escape") event.target.blur?.();
+    return;
+  }
+  const key = event.key;
+  if (going) { going = false; if (GOES[key]) { location.href = root + GOES[key]; event.preventDefault(); } return; }
+  if (key === "g") { going = true; setTimeout(() => { going = false; }, 1000); return; }
+  if (key === "/") { const box = document.getElementById("q"); if (box) { box.focus(); event.preventDefault(); } return; }
+  if (key === "?") { document.getElementById("keys")?.showModal(); return; }
+  if (key === "Escape") { document.querySelectorAll("details.ask[open]").forEach((each) => { each.open = false; }); return; }
+  const named = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  if (named) { event.preventDefault(); named.click(); return; }
+  if (key === "j") move(1);
+  if (key === "k") move(-1);
+});
+// One decision at a time: another one that is open closes, and the note gets the cursor.
+document.addEventListener("toggle", (event) => {
+  if (!event.target.matches?.("details.ask") || !event.target.open) return;
+  document.querySelectorAll("details.ask[open]").forEach((each) => { if (each !== event.target) each.open = false; });
+  event.target.querySelector("textarea, input:not([type=hidden])")?.focus();
+}, true);

@@ -1,0 +1,53 @@
+"""`/ui/live`: says that something changed, so that a page reads itself again. Carries no data of any record.
+
+However many events come, a page hears of them at most a few times a second.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from starlette.responses import Response, StreamingResponse
+
+from leasekeeper.errors import EventsGone
+from leasekeeper.service.event_feed import EventFeed, Listener
+from leasekeeper.service.pages.visit import Visit
+from leasekeeper.service.routes.live import MEDIA, PING_SECONDS
+
+# What a page may be about.
+ABOUT: Final = ("profile_id", "job_id", "run_id", "account_id")
+RETRY_MS: Final = 2_000
+GATHER_SECONDS: Final = 0.25
+_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+async def view(visit: Visit) -> Response:
+    """A stream that ends when the reader is gone or the server stops."""
+    feed = await visit.service.signals.feed()
+    wanted = {name: frozenset({visit.query[name]}) for name in ABOUT if name in visit.query}
+    if visit.token.accounts:
+        wanted["account_id"] = frozenset(visit.token.accounts)
+    listener = feed.listen(wanted)
+    if listener is None:
+        raise EventsGone("too many pages are open already: this one does not refresh itself", position="")
+    return StreamingResponse(_pulses(feed, listener), media_type=MEDIA, headers=_HEADERS)
+
+
+async def _pulses(feed: EventFeed, listener: Listener) -> AsyncIterator[str]:
+    try:
+        yield f"retry: {RETRY_MS}\n\n"
+        while True:
+            try:
+                told = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
+            except TimeoutError:
+                yield ": ping\n\n"
+                continue
+            if told is not None and not listener.cut_off:
+                await asyncio.sleep(GATHER_SECONDS)
+            while told is not None and not listener.waiting.empty():
+                told = listener.waiting.get_nowait()
+            yield "event: change\ndata: 1\n\n"
+            if told is None or listener.cut_off:
+                return
+    finally:
+        feed.leave(listener)

@@ -1,0 +1,186 @@
+"""The table of pages, and how a request gets to one: who looks, the view, and what an error looks like to a person."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from leasekeeper.core.tokens import Scope, has_scope
+from leasekeeper.errors import AccessDenied, LeasekeeperError, NotAuthenticated, NotFound
+from leasekeeper.service.guards import SIGN_IN
+from leasekeeper.service.one_time_links import ENTER
+from leasekeeper.service.pages import (
+    actions,
+    activity,
+    conflicts,
+    dead_letters,
+    evidence,
+    fleet,
+    inbox,
+    kit,
+    live,
+    profile,
+    queue,
+    runs,
+    settings,
+    suggestions,
+)
+from leasekeeper.service.pages.rendering import asset, link, plain_page
+from leasekeeper.service.pages.signing_in import (
+    COOKIE,
+    HOME,
+    forget_cookie,
+    safe_next,
+    set_cookie,
+)
+from leasekeeper.service.pages.visit import Visit, read_form
+from leasekeeper.service.problems import bug_response, status_of
+from leasekeeper.service.state import Service
+
+ASSET_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+FOR_EVER: Final = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One page, or one form that it sends."""
+
+    method: str
+    path: str
+    view: Callable[[Visit], Awaitable[Response]]
+
+
+TABLE: Final = (
+    Row("GET", "/ui/", fleet.view),
+    Row("GET", "/ui/profiles/{id}", profile.view),
+    Row("GET", "/ui/queue", queue.view),
+    Row("GET", "/ui/queue/new", queue.new_job),
+    Row("POST", "/ui/queue/new", queue.submit_job),
+    Row("GET", "/ui/jobs/{id}", queue.job),
+    Row("GET", "/ui/runs", runs.view),
+    Row("GET", "/ui/runs/{run_id}", runs.one),
+    Row("GET", "/ui/runs/{run_id}/evidence/{name}", evidence.file),
+    Row("GET", "/ui/reviews", inbox.view),
+    Row("GET", "/ui/dead-letters", dead_letters.view),
+    Row("GET", "/ui/conflicts", conflicts.view),
+    Row("GET", "/ui/activity", activity.view),
+    Row("GET", "/ui/settings", settings.view),
+    Row("POST", "/ui/settings/tokens", settings.create_token),
+    Row("POST", "/ui/settings/endpoints", settings.add_endpoint),
+    Row("GET", "/ui/kit", kit.view),
+    Row("GET", "/ui/live", live.view),
+    Row("GET", "/ui/suggest", suggestions.view),
+    Row("POST", "/ui/decide", actions.decide),
+    Row("POST", "/ui/decide-all", actions.decide_all),
+)
+
+
+def page_routes(service: Service) -> list[BaseRoute]:
+    """The pages as routes of Starlette."""
+    by_path: dict[str, dict[str, Row]] = {}
+    for row in TABLE:
+        by_path.setdefault(row.path, {})[row.method] = row
+    mounted: list[BaseRoute] = [
+        Route("/", _home, methods=["GET"]),
+        Route("/ui", _home, methods=["GET"]),
+        Route("/ui/assets/{name:path}", _asset, methods=["GET"]),
+        Route(SIGN_IN, _signing_in(service), methods=["GET", "POST"]),
+        Route(ENTER, _entering(service), methods=["GET"]),
+        Route("/ui/sign-out", _sign_out, methods=["POST"]),
+    ]
+    ordered = sorted(by_path.items(), key=lambda item: item[0].count("{"))
+    mounted += [Route(path, _endpoint(service, rows), methods=list(rows)) for path, rows in ordered]
+    return mounted
+
+
+def _endpoint(service: Service, rows: dict[str, Row]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        row = rows["GET" if request.method == "HEAD" else request.method]
+        try:
+            token = await service.auth.identify(request.cookies.get(COOKIE, ""))
+            if not has_scope(token, Scope.READ):
+                raise AccessDenied(f"token {token.token_id} ({token.name}) has no scope read, so no page can be shown")
+            return await row.view(Visit(request, service, token))
+        except NotAuthenticated:
+            return _to_sign_in(request)
+        except LeasekeeperError as error:
+            return _error_page(request, error)
+        except Exception as error:  # noqa: BLE001 - whatever happens, the log gets the reason
+            return bug_response(error)
+
+    return endpoint
+
+
+def _error_page(request: Request, error: LeasekeeperError) -> Response:
+    what = "There is no such page" if isinstance(error, NotFound) else "That did not work"
+    return plain_page(request, "error.html", status=status_of(error), title=what, error=error)
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _to_sign_in(request: Request) -> Response:
+    here = f"{request.url.path.removeprefix(_root(request))}?{request.url.query}".rstrip("?")
+    wanted = here if request.method == "GET" and here != HOME else ""
+    return RedirectResponse(link(_root(request), SIGN_IN, next=wanted), 303)
+
+
+def _signing_in(service: Service) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        if request.method == "GET":
+            return plain_page(request, "sign_in.html", title="Sign in", wrong="", next=request.query_params.get("next"))
+        form = dict(await read_form(request))
+        text = form.get("token", "").strip()
+        try:
+            await service.auth.identify(text)
+        except NotAuthenticated as error:
+            return plain_page(
+                request, "sign_in.html", status=401, title="Sign in", wrong=error.message, next=form.get("next")
+            )
+        except LeasekeeperError as error:
+            return _error_page(request, error)
+        response = RedirectResponse(_root(request) + safe_next(form.get("next")), 303)
+        set_cookie(request, response, text)
+        return response
+
+    return endpoint
+
+
+def _entering(service: Service) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        """A page in between, not a redirect: after a link from elsewhere, browsers send the new cookie only then."""
+        text = service.links.take(request.query_params.get("code", ""))
+        if text is None:
+            wrong = "this link was used already, or is too old: sign in with a token, or start the server again"
+            return plain_page(request, "sign_in.html", status=410, title="Sign in", wrong=wrong, next=None)
+        response = plain_page(request, "entering.html", title="Signing in")
+        set_cookie(request, response, text)
+        return response
+
+    return endpoint
+
+
+async def _sign_out(request: Request) -> Response:
+    response = RedirectResponse(link(_root(request), SIGN_IN), 303)
+    forget_cookie(request, response)
+    return response
+
+
+async def _home(request: Request) -> Response:
+    return RedirectResponse(link(_root(request), HOME), 307)
+
+
+async def _asset(request: Request) -> Response:
+    name = request.path_params["name"]
+    kind = ASSET_TYPES.get(name.rpartition(".")[2])
+    try:
+        if kind is None or ".." in name or name.startswith("/"):
+            raise FileNotFoundError
+        content = asset(name)
+    except OSError:
+        return _error_page(request, NotFound(f"there is nothing at {request.url.path}", what="path", id=name))
+    return Response(content, 200, {"Cache-Control": FOR_EVER}, kind)

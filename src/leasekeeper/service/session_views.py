@@ -1,0 +1,216 @@
+"""Sessions as callers see them: what is answered, which one a call means, and who may use it.
+
+A session's own token is enough for everything about that session. Of API tokens, the one that opened it may use it with
+scope `work`, and those that may operate; whoever may read its account sees it.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from starlette.datastructures import Headers, QueryParams
+
+from leasekeeper.core.leases import Purpose, RunRecord, RunResult
+from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial, has_scope
+from leasekeeper.errors import LeaseOfAnotherToken, NotAuthenticated, NotFound
+from leasekeeper.runtime.session_host import TOKEN_PREFIX, HostedSession, ended
+from leasekeeper.runtime.session_run import OnDisconnect
+from leasekeeper.service.permissions import refuse
+from leasekeeper.service.routing import Call, Subject
+
+if TYPE_CHECKING:
+    from leasekeeper.service.state import Service
+
+
+NOT_HERE: Final = "this server does not run it, or does not any more"
+
+
+class SessionState(StrEnum):
+    """`closing`: its end was asked for or has come, and the browser is being closed."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionView:
+    """One session. Its id is that of its run. `reason` and `message` say how it ended; no reason: completed."""
+
+    session_id: str
+    state: SessionState
+    profile_id: str
+    account_id: str
+    lease_id: str
+    token: int
+    worker_id: str
+    opened_at: datetime
+    expires_at: datetime | None = None
+    clients: int = 0
+    idle_timeout: timedelta | None = None
+    max_duration: timedelta | None = None
+    on_disconnect: OnDisconnect | None = None
+    reason: str | None = None
+    message: str = ""
+    profile_state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """Sessions of this server, the open ones first."""
+
+    items: list[SessionView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedSession:
+    """A new session. `cdp_url` and `session_token` are shown this once: whoever has one of them has the browser."""
+
+    session: SessionView
+    session_id: str
+    token: int
+    expires_at: datetime | None
+    cdp_url: str = field(repr=False)
+    session_token: str = field(repr=False)
+
+
+def view_of(session: HostedSession) -> SessionView:
+    """A session that this process runs, or ran."""
+    run, lease, end = session.run, session.run.lease, session.run.end
+    state = SessionState.ENDED if run.over else SessionState.CLOSING if session.over else SessionState.OPEN
+    settled = end.settled if end else None
+    return SessionView(
+        session_id=session.session_id,
+        state=state,
+        profile_id=lease.profile_id,
+        account_id=lease.account_id,
+        lease_id=lease.lease_id,
+        token=lease.token,
+        worker_id=lease.worker_id,
+        opened_at=lease.acquired_at,
+        expires_at=session.expires_at,
+        clients=run.clients,
+        idle_timeout=run.terms.idle_timeout,
+        max_duration=run.terms.max_duration,
+        on_disconnect=run.terms.on_disconnect,
+        reason=end.reason if end else None,
+        message=end.message if end else run.lost or "",
+        profile_state=settled.profile_state if settled else None,
+    )
+
+
+def view_of_run(run: RunRecord) -> SessionView:
+    """A session that this process does not know: of another process, or of one before this."""
+    going_on = run.result is RunResult.STARTED and run.ended_at is None
+    return SessionView(
+        session_id=run.run_id,
+        state=SessionState.OPEN if going_on else SessionState.ENDED,
+        profile_id=run.profile_id,
+        account_id=run.account_id,
+        lease_id=run.lease_id,
+        token=run.token,
+        worker_id=run.worker_id,
+        opened_at=run.acquired_at,
+        reason=run.stop_reason,
+        message=run.message,
+    )
+
+
+def token_in(headers: Headers, query: QueryParams) -> str:
+    """The token of a session that a call brings: in the query, for clients that send no headers, or as Bearer."""
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    return query.get("token") or (text.strip() if scheme.lower() == "bearer" else "")
+
+
+def admits(call: Call) -> bool:
+    """Whether the call brings the token of the session that it names, or of any if its path names none.
+
+    Raises SessionEnded for a session's token where this process knows no such session: it was forgotten, or ended with
+    the process before this.
+    """
+    text = token_in(call.request.headers, call.request.query_params)
+    session = call.service.sessions.by_token(text)
+    named = call.path.get("id")
+    if session is None and named and text.startswith(TOKEN_PREFIX) and call.service.sessions.get(named) is None:
+        raise ended(named, NOT_HERE)
+    if session is None or call.path.get("id", session.session_id) != session.session_id:
+        return False
+    call.record = session
+    return True
+
+
+async def find_session(service: "Service", session_id: str) -> HostedSession | RunRecord:
+    """The session, or its run if this process does not know it. Raises NotFound."""
+    known = service.sessions.get(session_id)
+    if known is not None:
+        return known
+    run = await service.store.get(RunRecord, session_id)
+    if run.purpose is not Purpose.SESSION:
+        raise NotFound(f"there is no session {session_id}", what="session", id=session_id)
+    return run
+
+
+async def about_session(call: Call) -> Subject:
+    """A session is about its profile's account and pool."""
+    found = await find_session(call.service, call.path["id"])
+    if isinstance(found, HostedSession):
+        lease = found.run.lease
+        return Subject(account=lease.account_id, pool=lease.pool, record=found)
+    place = await call.service.permissions.place(found)
+    return Subject(account=place.account, pool=place.pool, record=found)
+
+
+def used_session(call: Call) -> HostedSession:
+    """The session that a call wants to use. Raises LeaseOfAnotherToken, or SessionEnded which says why."""
+    found = call.record
+    token = call.token
+    if isinstance(found, RunRecord):
+        raise _not_here(found)
+    if not isinstance(found, HostedSession):
+        raise NotFound("the call names no session", what="session")
+    if token is not None and not (found.owner == token.token_id or has_scope(token, Scope.OPERATE)):
+        raise LeaseOfAnotherToken(
+            f"session {found.session_id} was opened with another token: use that one, or the session's own",
+            token_id=token.token_id,
+        )
+    return found
+
+
+def _not_here(run: RunRecord) -> Exception:
+    why = f"{run.stop_reason}: {run.message}" if run.stop_reason else run.message or run.result.value
+    if run.ended_at is None:
+        why = "the process that ran its browser is gone"
+    return ended(run.run_id, why, reason=run.stop_reason, lease_id=run.lease_id, profile_id=run.profile_id)
+
+
+async def admitted(service: "Service", session_id: str, text: str) -> HostedSession:
+    """The session of this id for whoever brings its token. Raises NotAuthenticated, NotFound or SessionEnded."""
+    known = service.sessions.get(session_id)
+    if known is not None and known.proves(text):
+        known.check()
+        return known
+    if known is not None or not text:
+        raise NotAuthenticated("that is not the token of this session: use its whole cdp_url")
+    found = await find_session(service, session_id)
+    if isinstance(found, RunRecord):
+        # Its token was forgotten with its process: that it is over is all that is said.
+        raise ended(session_id, NOT_HERE)
+    raise NotAuthenticated("that is not the token of this session: use its whole cdp_url")
+
+
+def visible(service: "Service", token: ApiToken | None) -> list[SessionView]:
+    """The sessions that a token may see."""
+    needs = Needs(Scope.READ, Reach.TARGET)
+    return [
+        view_of(each)
+        for each in service.sessions.sessions
+        if token is not None
+        and denial(token, needs, account=each.run.lease.account_id, pool=each.run.lease.pool) is None
+    ]
+
+
+def check_readable(call: Call, account: str, pool: str | None) -> None:
+    """Raise unless the call's token may read this account."""
+    if call.token is not None:
+        refuse(denial(call.token, Needs(Scope.READ, Reach.TARGET), account=account, pool=pool))

@@ -1,0 +1,67 @@
+"""Whether the cookies of a directory can be read on another machine: which of them a keyring has the key of.
+
+Chromium marks each value with how it was encrypted. `v10` on Linux is a fixed password, as with Playwright's
+`--password-store=basic`; `v11` needs the key in the keyring of the user who made it, `v20` and DPAPI that Windows
+installation. Nobody else can read those: a profile with them would look logged in and be logged out.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from leasekeeper.errors import InputError
+
+_PLACES: Final = ("Default/Cookies", "Default/Network/Cookies")
+_COUNT: Final = (
+    "SELECT substr(encrypted_value, 1, 3), count(*) FROM cookies WHERE length(encrypted_value) > 0 GROUP BY 1"
+)
+_KEYRING: Final = "the key is in the keyring of the desktop where they were made (GNOME Keyring or KWallet)"
+_WINDOWS: Final = "the key belongs to the Windows installation where they were made"
+# By how a value begins. What is not here is `v10` or plain.
+_LOCKED: Final = {b"v11": _KEYRING, b"v20": _WINDOWS}
+_MAX_LOCAL_STATE: Final = 64 * 1024 * 1024
+
+
+def check_cookies(directory: Path) -> None:
+    """Raise InputError if cookies of the directory can only be read where they were made, or not at all."""
+    if _has_windows_key(directory / "Local State"):
+        raise _refused("", _WINDOWS)
+    for place in _PLACES:
+        path = directory / place
+        if path.is_file():
+            for mark, number in _marks(path):
+                if mark in _LOCKED:
+                    raise _refused(f"{number:,} of ", _LOCKED[mark])
+
+
+def _refused(many: str, why: str) -> InputError:
+    return InputError(
+        f"{many}the cookies of this profile cannot be read anywhere else: {why}. Export them there with Playwright "
+        "(context.storage_state(path=…), from a browser in this profile) and import that file; or start the browser "
+        "there with --password-store=basic, log in again, close it, and import the directory"
+    )
+
+
+def _marks(path: Path) -> Iterator[tuple[bytes, int]]:
+    """How values begin, and how many do so."""
+    try:
+        # Nobody writes to it: it is a copy of ours, or it was found closed.
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as database:
+            for mark, number in database.execute(_COUNT):
+                yield bytes(mark), int(number)
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{path.name} of this profile cannot be read: {error}. Was it copied while in use?") from error
+
+
+def _has_windows_key(local_state: Path) -> bool:
+    """Windows keeps the key, locked to the installation, in a file that other systems have without it."""
+    try:
+        with local_state.open("rb") as file:
+            found = json.loads(file.read(_MAX_LOCAL_STATE)).get("os_crypt", {})
+    except (OSError, ValueError, AttributeError):
+        return False
+    return isinstance(found, dict) and bool(found.keys() & {"encrypted_key", "app_bound_encrypted_key"})

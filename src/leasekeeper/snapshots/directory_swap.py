@@ -1,0 +1,80 @@
+"""A directory made ready beside a profile's own, and put in its place in one step.
+
+Whoever dies on the way leaves the old directory or the new one, whole, and a folder beside it that the next swap
+removes. The lock is one file that both directories share, so that it stays the same lock over the swap.
+"""
+
+import ctypes
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, fence_path, lock_path, write_durably
+from leasekeeper.browsers.keeper.seal import seal_directory
+
+_AT_CWD: Final = -100
+_EXCHANGE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is ours beside a profile's directory: hidden, on the same file system."""
+
+    directory: Path
+
+    @property
+    def incoming(self) -> Path:
+        """Where a new directory is made ready."""
+        return self.directory.parent / f".{self.directory.name}.incoming"
+
+    def clear(self) -> None:
+        """Remove what was not finished. Only under the directory's lock."""
+        shutil.rmtree(self.incoming, ignore_errors=True)
+
+
+def swap(directory: Path, *, token: int) -> None:
+    """Put the directory that is ready beside this one in its place, sealed under the token that this one was taken for.
+
+    Only under its lock. What was there is removed. Raises OSError; then nothing changed.
+    """
+    new = Beside(directory).incoming
+    (new / OWN_FOLDER).mkdir(mode=0o700, exist_ok=True)
+    os.link(lock_path(str(directory)), lock_path(str(new)))
+    with suppress(FileNotFoundError):
+        write_durably(fence_path(str(new)), Path(fence_path(str(directory))).read_bytes())
+    new.chmod(0o700)
+    if not seal_directory(str(new), token):
+        raise OSError(f"{new} cannot be sealed under token {token}")
+    _flush(new)
+    _exchange(new, directory)
+    _flush(directory)
+    shutil.rmtree(new, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Exchange two directories in one step; where the file system cannot, in two renames."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    exchange = getattr(libc, "renameat2", None)
+    if exchange is not None:
+        names = os.fsencode(one), os.fsencode(other)
+        if exchange(_AT_CWD, names[0], _AT_CWD, names[1], ctypes.c_uint(_EXCHANGE)) == 0:
+            return
+    between = other.with_name(f"{one.name}.old")
+    shutil.rmtree(between, ignore_errors=True)
+    other.rename(between)
+    one.rename(other)
+    between.rename(one)
+
+
+def _flush(directory: Path) -> None:
+    """Everything below is on disk when this returns."""
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        flush = getattr(ctypes.CDLL(None), "syncfs", None)
+        if flush is None or flush(handle) != 0:
+            os.sync()
+    finally:
+        os.close(handle)

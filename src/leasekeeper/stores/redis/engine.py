@@ -1,0 +1,312 @@
+"""Connections and threads of the Redis store.
+
+A few threads, each with a connection and a scratch database of its own. An operation reads and decides optimistically,
+and commits by one script; if a record that it rests on changed meanwhile, it is run again. If the answer to a commit is
+lost, the server says whether it was made, and if not, it never will be.
+"""
+
+import asyncio
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from leasekeeper.errors import StoreError, StoreUnavailable
+from leasekeeper.ports import StoreInfo
+from leasekeeper.stores.redis import schema
+from leasekeeper.stores.redis.connections import (
+    DEFAULT_GRACE,
+    DEFAULT_TIMEOUT,
+    Disconnected,
+    Link,
+    ScriptUnknown,
+    check_durable,
+    check_version,
+    eval_command,
+    location,
+)
+from leasekeeper.stores.redis.notifications import Notifications
+from leasekeeper.stores.redis.scripts import BAR, COMMIT, VALID
+from leasekeeper.stores.redis.tables import PREFIX, TABLES
+from leasekeeper.stores.redis.transaction import RedisTx
+from leasekeeper.stores.sql.batching import Threads
+from leasekeeper.stores.sql.engine import Memory, Tx
+from leasekeeper.stores.sqlite.scratch import NEWEST, Scratch
+
+T = TypeVar("T")
+
+WRITERS: Final = 4
+READERS: Final = 2
+MAX_CONFLICTS: Final = 60
+MAX_VIEWS: Final = 8
+MAX_DISCONNECTS: Final = 1
+COMMIT_LOOKUP_SECONDS: Final = 30.0
+# After so many conflicts an operation waits a random time, up to the longest, before it reads again.
+EAGER_CONFLICTS: Final = 2
+LONGEST_PAUSE_SECONDS: Final = 0.05
+# After so many, others wait for it: for several times as long as it took the last time, within these bounds.
+CONFLICTS_BEFORE_TURN: Final = 6
+SHORTEST_TURN_SECONDS: Final = 0.5
+LONGEST_TURN_SECONDS: Final = 8.0
+TURN: Final = f"{PREFIX}turn"
+
+
+class _Conflict(Exception):
+    """Something that the operation rests on changed: nothing was written."""
+
+    def __init__(self, records: frozenset[tuple[str, str]]) -> None:
+        super().__init__()
+        self.records = records
+
+
+class _OtherTurn(Exception):
+    """Somebody who lost too many races goes first: nothing was written."""
+
+
+class RedisEngine:
+    """Writer threads, reader threads, and the notifications that wake waiting callers."""
+
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[datetime], datetime] = lambda real: real,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        grace: timedelta = DEFAULT_GRACE,
+    ) -> None:
+        self._url, self._clock, self._timeout, self._grace = url, clock, timeout, grace
+        self._pid = os.getpid()
+        self._claimer = uuid.uuid4().hex
+        self._local = threading.local()
+        self._memory = Memory()
+        self._detail = ""
+        self._writers = Threads(WRITERS, "leasekeeper-redis-writer", self._end_thread)
+        self._readers = Threads(READERS, "leasekeeper-redis-reader", self._end_thread)
+        self._notifications = Notifications(url, timeout)
+
+    async def open(self) -> None:
+        """Connect once; refuse a server that loses writes, and a schema that this program does not know."""
+        await self._in(self._readers, self._check)
+
+    def _check(self) -> None:
+        link = self._link()
+        self._detail = check_durable(link, self._url)
+        check_version(int(link.schema or 0), self._url)
+
+    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - the server may always keep the caller waiting
+        return self._in(self._writers, lambda: self._change(operation))
+
+    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
+        return self._in(self._readers, lambda: self._view(operation))
+
+    async def wait(self, timeout: timedelta) -> None:
+        await self._notifications.wait(timeout)
+
+    def hint(self) -> None:
+        self._notifications.send()
+
+    async def info(self) -> StoreInfo:
+        return await self._in(self._readers, self._info)
+
+    def _info(self) -> StoreInfo:
+        for attempt in range(2):
+            try:
+                return schema.info(self._link(), self._url, self._clock)
+            except Disconnected:
+                self._drop_link()
+                if attempt:
+                    raise
+        raise StoreError("unreachable")
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._notifications.close)
+        for threads in (self._writers, self._readers):
+            await asyncio.to_thread(threads.close)
+
+    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
+        if os.getpid() != self._pid:
+            raise StoreError("this store was opened before a fork; open it again in the child process")
+        return threads.run(work)
+
+    def _link(self) -> Link:
+        """This thread's connection, made at first use and after the last one broke."""
+        link: Link | None = getattr(self._local, "link", None)
+        if link is None:
+            # A server that lost its last writes may give a revision again: what was remembered by it does not count.
+            self._memory.forget()
+            link = self._local.link = Link(self._url, self._timeout, self._grace, self._claimer)
+        return link
+
+    def _scratch(self) -> Scratch:
+        scratch: Scratch | None = getattr(self._local, "scratch", None)
+        if scratch is None:
+            scratch = self._local.scratch = Scratch()
+        return scratch
+
+    def _drop_link(self) -> None:
+        link: Link | None = getattr(self._local, "link", None)
+        self._local.link = None
+        if link is not None:
+            link.close()
+
+    def _end_thread(self) -> None:
+        link: Link | None = getattr(self._local, "link", None)
+        if link is not None and link.commits:
+            with suppress(StoreError):
+                link.call([("HDEL", f"{PREFIX}commits", link.slot)])
+        self._drop_link()
+        scratch: Scratch | None = getattr(self._local, "scratch", None)
+        if scratch is not None:
+            scratch.close()
+
+    def _change(self, operation: Callable[[Tx], T]) -> T:
+        """Run the operation until it commits. Run again only if nothing was written; never after a commit."""
+        conflicts = disconnects = 0
+        busy: frozenset[tuple[str, str]] = frozenset()
+        until = time.monotonic() + COMMIT_LOOKUP_SECONDS
+        while True:
+            began = time.monotonic()
+            committing: list[tuple[str, int]] = []
+            answer: list[T] = []
+            tx = RedisTx(self._link(), self._scratch(), self._clock, self._memory, writes=True, busy=busy)
+            try:
+                answer.append(self._decided(operation, tx))
+                self._commit(tx, committing)
+                self._memory.committed(tx)
+                return answer[0]
+            except _Conflict as conflict:
+                conflicts += 1
+                busy = conflict.records
+                if conflicts > MAX_CONFLICTS:
+                    raise StoreError(f"gave up after {MAX_CONFLICTS} conflicts with other changes; try again") from None
+                if conflicts >= CONFLICTS_BEFORE_TURN:
+                    _take_turn(tx, time.monotonic() - began)
+                elif conflicts > EAGER_CONFLICTS:
+                    time.sleep(random.random() * min(LONGEST_PAUSE_SECONDS, 0.001 * 2**conflicts))  # noqa: S311 - waits: for others to finish, by chance
+            except _OtherTurn:
+                if time.monotonic() > until:
+                    raise StoreUnavailable("others kept Redis busy for too long; try again") from None
+                time.sleep(random.random() * LONGEST_PAUSE_SECONDS)  # noqa: S311 - waits: for the other to finish, by chance
+            except (Disconnected, ScriptUnknown) as error:
+                self._drop_link()
+                if committing and isinstance(error, Disconnected) and self._committed(*committing[-1]):
+                    return answer[0]
+                disconnects += 1
+                if disconnects > MAX_DISCONNECTS:
+                    raise
+            except BaseException:
+                with suppress(StoreError):
+                    _release(tx)
+                    _end_turn(tx)
+                raise
+            finally:
+                self._scratch().roll_back()
+
+    def _decided(self, operation: Callable[[Tx], T], tx: RedisTx) -> T:
+        """What the operation came to. A refusal counts only if it rests on what was there at one time."""
+        try:
+            return operation(tx)
+        except (StoreUnavailable, ScriptUnknown):
+            raise
+        except Exception:
+            if not self._is_valid(tx):
+                _release(tx)
+                raise _Conflict(frozenset()) from None
+            raise
+
+    def _commit(self, tx: RedisTx, committing: list[tuple[str, int]]) -> None:
+        arguments = tx.commit_arguments()
+        if arguments is None:
+            _release(tx)
+            if not self._is_valid(tx):
+                raise _Conflict(frozenset())
+            _end_turn(tx)
+            return
+        link = tx.link
+        link.commits += 1
+        committing.append((link.slot, link.commits))
+        first = (PREFIX, NEWEST, link.slot, link.commits)
+        (answer,) = link.call([eval_command(COMMIT, (f"{PREFIX}revision",), (*first, *arguments))])
+        if answer[0] == "conflict":
+            compared = tx.compared()
+            raise _Conflict(frozenset(compared[int(each[1:]) - 1] for each in answer[1:] if each[0] == "r"))
+        if answer[0] == "turn":
+            raise _OtherTurn
+        if answer[0] == "schema":
+            (found,) = link.call([("GET", f"{PREFIX}schema")])
+            link.check_schema(found)
+        if answer[0]:
+            raise StoreUnavailable(f"Redis at {location(self._url)} did not make a commit ({answer[0]}); try again")
+        link.has_turn = False
+
+    def _committed(self, slot: str, commit: int) -> bool:
+        """Whether a commit was made whose answer was lost. If not, it never will be."""
+        until = time.monotonic() + COMMIT_LOOKUP_SECONDS
+        while True:
+            try:
+                (made,) = self._link().call([eval_command(BAR, (f"{PREFIX}commits",), (PREFIX, slot, commit))])
+                return bool(made)
+            except StoreUnavailable as error:
+                self._drop_link()
+                if time.monotonic() > until:
+                    raise StoreUnavailable(
+                        "the connection broke during a commit and the server does not respond; check, then repeat it"
+                    ) from error
+            time.sleep(0.1)  # waits: for the server, which tells nobody that it is back
+
+    def _view(self, operation: Callable[[Tx], T]) -> T:
+        """Run the operation until everything that it read was there at the same time; under heavy load, nearly."""
+        disconnects = 0
+        for attempt in range(MAX_VIEWS + MAX_DISCONNECTS):
+            try:
+                tx = RedisTx(self._link(), self._scratch(), self._clock, self._memory, writes=False)
+                tx.clock()
+                try:
+                    result = operation(tx)
+                except Exception:
+                    if attempt < MAX_VIEWS - 1 and not self._is_valid(tx):
+                        continue
+                    raise
+                if attempt >= MAX_VIEWS - 1 or self._is_valid(tx):
+                    return result
+            except (Disconnected, ScriptUnknown):
+                self._drop_link()
+                disconnects += 1
+                if disconnects > MAX_DISCONNECTS:
+                    raise
+            finally:
+                self._scratch().roll_back()
+        raise StoreError("unreachable")
+
+    @staticmethod
+    def _is_valid(tx: RedisTx) -> bool:
+        arguments = [
+            part for table, key in tx.compared() for part in (TABLES[table].hash, key, tx.loaded[table][key][0])
+        ]
+        (valid,) = tx.link.call([eval_command(VALID, (f"{PREFIX}revision",), (len(arguments) // 3, *arguments))])
+        return bool(valid)
+
+
+def _take_turn(tx: RedisTx, took: float) -> None:
+    """Let others wait until this one has committed, or a while. Who asks while another has it waits too."""
+    seconds = min(LONGEST_TURN_SECONDS, max(SHORTEST_TURN_SECONDS, took * 4))
+    with suppress(StoreError):
+        _, owner = tx.link.call([("SET", TURN, tx.link.slot, "NX", "PX", int(seconds * 1000)), ("GET", TURN)])
+        tx.link.has_turn = owner == tx.link.slot
+
+
+def _release(tx: RedisTx) -> None:
+    """Lanes that were chosen and not taken are for anybody."""
+    if tx.chosen:
+        tx.link.call([("HDEL", f"{PREFIX}chosen", *tx.chosen)])
+
+
+def _end_turn(tx: RedisTx) -> None:
+    """Nobody has to wait for this one any more."""
+    if tx.link.has_turn:
+        tx.link.has_turn = False
+        tx.link.call([("DEL", TURN)])

@@ -1,0 +1,28 @@
+-- A connection was made: is this the server process of before? Another one may have lost the last writes (a restart, a
+-- failover), and with them grants: tokens go on above any that can have been given, and, if it can lose what it
+-- acknowledged, nothing is granted until a lease that it forgot has expired.
+-- ARGV: prefix, the process's id, for how many milliseconds nothing is granted. Answers with the schema, the lowest
+-- token, when grants resume (milliseconds), '1' if the process is another.
+local prefix, process, grace = ARGV[1], ARGV[2], tonumber(ARGV[3])
+if redis.call('EXISTS', prefix .. 'schema') == 0 then return {'', '0', '0', '0'} end
+local server = prefix .. 'server'
+local known = redis.call('HGET', server, 'process')
+-- Who meets it first may know of shorter leases than others: the longest that anybody knew of counts.
+local longest = tonumber(redis.call('HGET', server, 'longest_grace') or '0')
+if grace > longest then redis.call('HSET', server, 'longest_grace', ARGV[3]) end
+local other = known and known ~= process
+if other then
+    local time = redis.call('TIME')
+    local floor = tonumber(time[1]) * 100 + math.floor(tonumber(time[2]) / 10000)
+    local before = tonumber(redis.call('HGET', server, 'lowest_token') or '0')
+    redis.call('HSET', server, 'lowest_token', string.format('%.0f', math.max(floor, before + 1)))
+    if grace > 0 then
+        local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+        redis.call('HSET', server, 'grants_resume_at', string.format('%.0f', now + math.max(grace, longest)))
+    end
+end
+if known ~= process then redis.call('HSET', server, 'process', process) end
+return {
+    redis.call('GET', prefix .. 'schema'), redis.call('HGET', server, 'lowest_token') or '0',
+    redis.call('HGET', server, 'grants_resume_at') or '0', other and '1' or '0',
+}

@@ -1,0 +1,117 @@
+"""One transaction of the Redis store: reads records as it needs them, decides in Python, and commits by one script.
+
+The rows that a statement may meet are loaded into a scratch database, where the statement itself runs: `loads`, `finds`
+and `writes` say which rows those are.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease
+from leasekeeper.stores.redis.connections import Link
+from leasekeeper.stores.redis.loads import loader_of
+from leasekeeper.stores.redis.records import Load, Records, Rows
+from leasekeeper.stores.redis.tables import PREFIX, TABLES
+from leasekeeper.stores.redis.writes import WRITES
+from leasekeeper.stores.sql.codec import Row, clean, from_us, to_us
+from leasekeeper.stores.sql.engine import Memory, Params
+from leasekeeper.stores.sqlite.scratch import Scratch
+
+# Rows whose numbers the store gives out, by the write that makes them.
+_NUMBERED: Final = {"insert_jobs": "jobs", "insert_deliveries": "deliveries"}
+_FLEET: Final = "1"
+
+
+class RedisTx(Records):
+    """One transaction, or one read of several parts."""
+
+    def __init__(
+        self,
+        link: Link,
+        scratch: Scratch,
+        clock: Callable[[datetime], datetime],
+        memory: Memory,
+        *,
+        writes: bool,
+        busy: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        super().__init__(link, scratch, writes=writes, busy=busy)
+        self._clock = clock
+        self._now: datetime | None = None
+        self.kept, self.held = memory.kept, memory.held
+        self.fresh: dict[str, tuple[int, Any]] = {}
+        self.granted: dict[str, tuple[Lease, Job | None]] = {}
+        self.revision = 0
+        self.lenient = False
+
+    def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
+        return self._read([(name, _cleaned(params)) for name, params in queries], [])
+
+    def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
+        also = [self._time()] if queries or self._now is None else []
+        rows = self._read([(name, _cleaned(params)) for name, params in queries], also)
+        fleet = dict(zip(self.scratch.columns["fleet_lock"], self._fleet(), strict=True))
+        self.revision = fleet["revision"]
+        now = self._now or from_us(0)
+        self.lenient = to_us(now) < fleet["expiry_resumes_at"]
+        return now, rows
+
+    def _read(self, queries: Sequence[tuple[str, Params]], also: Sequence[Load]) -> list[list[Row]]:
+        """Load what the queries may meet, in as few trips as possible, and run them on it."""
+        answers = self.run([*[loader_of(name)(self, params) for name, params in queries], *also])
+        return [
+            self.scratch.read(name, params) if answer is None else answer
+            for (name, params), answer in zip(queries, answers[: len(queries)], strict=True)
+        ]
+
+    def _fleet(self) -> Sequence[Any]:
+        return self.scratch.row("fleet_lock", ("only_row",), (1,)) or (1, 0, 0)
+
+    def _time(self) -> Load:
+        """The server's time, and the configuration's revision."""
+        fleet = [] if _FLEET in self.loaded["fleet_lock"] else [("HMGET", TABLES["fleet_lock"].hash, _FLEET)]
+        time, *found = yield [("TIME",), *fleet]
+        self._now = self._clock(from_us(int(time[0]) * 1_000_000 + int(time[1])))
+        if found:
+            self.keep("fleet_lock", [_FLEET], found[0])
+
+    def expect(self, query: tuple[str, Params]) -> None:
+        """Nothing is sent ahead: does nothing."""
+
+    def flush_writes(self) -> None:
+        """Writes wait for the commit: does nothing."""
+
+    def write(self, name: str, rows: Rows) -> None:
+        if name == "insert_events":
+            self.events_new.extend(rows)
+            return
+        if name == "insert_runs":
+            self.link.check_grants()
+        table, load = WRITES[name]
+        (touched,) = self.run([load(self, rows)])
+        self.scratch.write(name, rows)
+        if name in _NUMBERED:
+            self._number(table, touched)
+        for key in touched:
+            self.touched[table][key] = None
+
+    def _number(self, table: str, keys: Sequence[str]) -> None:
+        (last,) = self.link.call([("INCRBY", f"{PREFIX}{table}:last", len(keys))])
+        # From the last on: the numbers that they have until then are not higher than those that they get.
+        for seq, key in zip(range(int(last), 0, -1), reversed(keys), strict=False):
+            self.scratch.number(table, TABLES[table].key[0], key, seq)
+            self.aliases[table][(seq,)] = key
+
+
+def _cleaned(params: Params) -> Params:
+    """Parameters with text that can be sent: what nothing can keep is found nowhere."""
+    return {
+        name: clean(value)
+        if type(value) is str
+        else [clean(each) if type(each) is str else each for each in value]
+        if type(value) is list
+        else value
+        for name, value in params.items()
+    }

@@ -1,0 +1,212 @@
+"""Answers to calls that may be repeated (`Store.once`): written with the change itself, found again by its name.
+
+Records are kept by their ids and read again: an answer holds no payload, and is small. Knows no operation but by name.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from leasekeeper.core.accounts import Account, Proxy
+from leasekeeper.core.calls import MAX_ANSWER_BYTES, CallAttempt, Request
+from leasekeeper.core.deliveries import Delivery
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease, is_live
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.workers import Worker
+from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, NotFound
+from leasekeeper.ports import Grant, HandedOver, Page, Store, Submitted
+from leasekeeper.stores.sql.codec import Row, to_us
+from leasekeeper.stores.sql.engine import AnsweredBefore, Context, Engine, Params, Tx
+from leasekeeper.stores.sql.reading import get
+from leasekeeper.wire.encoding import encode_in_full, wire_names
+from leasekeeper.wire.operations import operations
+from leasekeeper.wire.shapes import VERSION, to_document
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+# What is kept by its id. A grant is found by its lease.
+_IDS: Final[Mapping[type, Callable[[Any], str]]] = {
+    Grant: lambda grant: grant.lease.lease_id,
+    Job: lambda job: job.job_id,
+    Lease: lambda lease: lease.lease_id,
+    Delivery: lambda delivery: delivery.delivery_id,
+    Worker: lambda worker: worker.incarnation,
+}
+_KINDS: Final = {kind.__name__: kind for kind in _IDS}
+_HOLDERS: Final = (Submitted, HandedOver, Page)
+_BY_ID: Final = "kept_by_id"
+# An answer that is not kept: nothing was changed, or it becomes an error.
+NOTHING: Final = object()
+
+
+class Naming:
+    """The name of the call that an operation belongs to, if it may be repeated."""
+
+    __slots__ = ("name", "request")
+
+    def __init__(self, name: str, request: Request) -> None:
+        self.name = name
+        self.request = request
+
+    def row(self, tx: Tx, value: object) -> Params:
+        """The row that keeps this answer."""
+        text: str | None = json.dumps({"version": VERSION, "value": _kept(value)}, separators=(",", ":"))
+        if text is not None and len(text) > MAX_ANSWER_BYTES:
+            text = None
+        now, _ = tx.clock()
+        request = self.request
+        return {
+            "slot": request.slot,
+            "sequence": request.sequence,
+            "operation": self.name,
+            "body": request.body,
+            "answer": text,
+            "at": to_us(now),
+        }
+
+
+class RepeatableOperations:
+    """What the parts of `SqlStore` share: changes whose answer is kept if the call has a name."""
+
+    _engine: Engine
+    _ctx: Context
+    naming: Naming | None = None
+
+    def once(self, request: Request) -> Store:
+        return cast(Store, _Once(self, request))
+
+    def _change(
+        self, operation: Callable[[Tx], T], *, answer: Callable[[T], object] = lambda value: value, brief: bool = False
+    ) -> "asyncio.Future[T]":
+        """One commit of an operation. `answer` makes the answer of the port of what the commit came to."""
+        naming = self.naming
+        if naming is None:
+            return self._engine.change(operation, brief=brief)
+
+        def kept(tx: Tx) -> T:
+            value = operation(tx)
+            answered = answer(value)
+            if answered is not NOTHING:
+                tx.write("put_answers", [naming.row(tx, answered)])
+            return value
+
+        return self._engine.change(kept, brief=brief)
+
+    async def known_answer(self, naming: Naming, arguments: Mapping[str, Any]) -> Any:
+        """The answer that is kept, or NOTHING."""
+        return await self._engine.view(lambda tx: _read(tx, self._ctx, naming, arguments))
+
+
+class _Once:
+    """A store for one call. Its operations are those of the port."""
+
+    def __init__(self, store: RepeatableOperations, request: Request) -> None:
+        self._store = store
+        self._request = request
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in operations():
+            raise AttributeError(f"a store has no operation {name} that may be repeated")
+        return partial(self._perform, name)
+
+    async def _perform(self, name: str, /, *positional: Any, **named: Any) -> Any:
+        naming = Naming(name, self._request)
+        store = copy.copy(self._store)
+        store.naming = naming
+        arguments = operations()[name].bind(*positional, **named)
+        known = partial(store.known_answer, naming, arguments)
+        if self._request.attempt is not CallAttempt.FIRST and (found := await known()) is not NOTHING:
+            return found
+        if self._request.attempt is CallAttempt.ASK:
+            raise NotFound(f"no answer is kept for this call of {name}", what="answer", id=self._request.slot)
+        try:
+            return await getattr(store, name)(*positional, **named)
+        except AnsweredBefore:
+            # The first time was carried out by somebody else meanwhile.
+            return await known()
+        except LeasekeeperError:
+            # What stands in the way may be what the first time did: a profile is taken, a section open.
+            if (found := await known()) is NOTHING:
+                raise
+            return found
+
+
+def _kept(value: object) -> object:
+    """The value as JSON, records by their ids."""
+    kind = type(value)
+    if kind in _IDS:
+        return {_BY_ID: [kind.__name__, _IDS[kind](value)]}
+    if isinstance(value, list | tuple):
+        return [_kept(each) for each in value]
+    if isinstance(value, _HOLDERS):
+        return {name: _kept(getattr(value, attribute)) for attribute, name in wire_names(kind)}
+    return encode_in_full(value)
+
+
+def _read(tx: Tx, ctx: Context, naming: Naming, arguments: Mapping[str, Any]) -> Any:
+    request = naming.request
+    (rows,) = tx.read(("answer_of", {"slot": request.slot}))
+    if not rows or rows[0]["sequence"] < request.sequence:
+        return NOTHING
+    text = _check(rows[0], naming)
+    try:
+        document = json.loads(text, object_hook=partial(_record, tx, ctx))
+    except NotFound as gone:
+        raise Conflict(f"{naming.name} was carried out; since then {gone.message}", cause=_NOT_KEPT) from None
+    answer = operations()[naming.name].read_answer(arguments, document)
+    if naming.name != "claim":
+        return answer
+    now, _ = tx.clock()
+    return [grant for grant in answer if is_live(grant.lease, now)]
+
+
+_NOT_KEPT: Final = ConflictReason.ANSWER_NOT_KEPT
+
+
+def _check(row: Row, naming: Naming) -> str:
+    """The text of an answer. Raises Conflict if it belongs to another call, or was not kept."""
+    request = naming.request
+    asked, found = (request.sequence, naming.name, request.body), (row["sequence"], row["operation"], row["body"])
+    if asked != found:
+        raise Conflict(
+            f"the request id of this call of {naming.name} was used for another call; give each call its own",
+            cause=ConflictReason.REQUEST_REUSED,
+        )
+    if row["answer"] is None:
+        raise Conflict(
+            f"{naming.name} was carried out, and its answer was larger than {MAX_ANSWER_BYTES:,} bytes, too large to "
+            "be kept: read the records instead",
+            cause=_NOT_KEPT,
+        )
+    text: str = row["answer"]
+    return text
+
+
+def _record(tx: Tx, ctx: Context, found: dict[str, Any]) -> object:
+    """The record that is kept by its id, as it now is; anything else as it is."""
+    if _BY_ID not in found or len(found) > 1:
+        return found
+    name, record_id = found[_BY_ID]
+    kind = _KINDS[name]
+    record = _grant(tx, ctx, record_id) if kind is Grant else get(tx, ctx, kind, record_id)
+    return to_document(record)["value"]
+
+
+def _grant(tx: Tx, ctx: Context, lease_id: str) -> Grant:
+    """What was granted with this lease."""
+    lease = get(tx, ctx, Lease, lease_id)
+    profile = get(tx, ctx, Profile, lease.profile_id)
+    return Grant(
+        lease=lease,
+        profile=profile,
+        account=get(tx, ctx, Account, profile.account_id),
+        proxy=get(tx, ctx, Proxy, profile.proxy_id) if profile.proxy_id is not None else None,
+        job=get(tx, ctx, Job, lease.job_id) if lease.job_id is not None else None,
+        engine=get(tx, ctx, Lane, lease.profile_id).engine,
+    )

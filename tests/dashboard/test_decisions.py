@@ -1,0 +1,231 @@
+"""What people do in the pages: decide reviews, also two at once, act on many jobs, submit; and who may not."""
+
+import re
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser
+
+from leasekeeper.core.decisions import Review
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.notes import Note
+from leasekeeper.core.profiles import Lane, ProfileState
+from tests.conformance.world import account, profile
+from tests.dashboard.stage import Eyes, Stage, looking
+
+
+@pytest.fixture
+def shop(stage: Stage, request: pytest.FixtureRequest) -> str:
+    """A profile for this test alone, of an account of its own."""
+    name: str = request.node.name.removeprefix("test_")[:40].rstrip("_")
+    stage.do(stage.world.declare(account(f"a_{name}"), profile(name, f"a_{name}")))
+    return name
+
+
+def state(stage: Stage, profile_id: str) -> ProfileState:
+    found: ProfileState = stage.do(stage.world.state(profile_id))
+    return found
+
+
+def test_clearing_a_review_frees_the_jobs_that_wait(eyes: Eyes, stage: Stage, shop: str) -> None:
+    stage.runs(shop, "LOGIN_REQUIRED", message="logged out")
+    waiting = stage.submits(shop)
+    assert stage.do(stage.world.job(waiting)).state is JobState.BLOCKED
+    (review,) = stage.do(stage.world.all(Review, open="1", profile_id=shop, target="profile"))
+    page = eyes.go(f"/ui/reviews?review={review.review_id}")
+    eyes.sees("1 waiting job may start")
+    page.get_by_label("Note", exact=True).fill("logged in by hand")
+    page.get_by_role("button", name="Clear").click()
+    eyes.sees(f"profile {shop} was cleared. It is available now.")
+    assert state(stage, shop) is ProfileState.AVAILABLE
+    assert stage.do(stage.world.job(waiting)).state is JobState.QUEUED
+    decided = stage.do(stage.world.store.get(Review, review.review_id))
+    assert (decided.note, decided.actor.startswith("tests (")) == ("logged in by hand", True)
+
+
+def test_a_key_decides(eyes: Eyes, stage: Stage, shop: str) -> None:
+    stage.runs(shop, "SECURITY_PROMPT")
+    (review,) = stage.do(stage.world.all(Review, open="1", profile_id=shop, target="profile"))
+    page = eyes.go(f"/ui/reviews?review={review.review_id}")
+    page.keyboard.press("d")
+    eyes.sees(f"profile {shop} was disabled.")
+    assert state(stage, shop) is ProfileState.DISABLED
+
+
+def test_the_second_of_two_people_is_told_that_it_was_decided(browser: Browser, stage: Stage, shop: str) -> None:
+    stage.runs(shop, "LOGIN_REQUIRED")
+    (review,) = stage.do(stage.world.all(Review, open="1", profile_id=shop, target="profile"))
+    settings = (browser, stage.served.url, stage.served.token)
+    with looking(*settings, java_script_enabled=False) as ann, looking(*settings, java_script_enabled=False) as ben:
+        for each in (ann, ben):
+            each.go(f"/ui/reviews?review={review.review_id}")
+        ann.page.get_by_role("button", name="Quarantine").click()
+        ann.sees(f"profile {shop} was quarantined.")
+        ben.page.get_by_role("button", name="Clear").click()
+        ben.sees("somebody else decided about it")
+    assert state(stage, shop) is ProfileState.QUARANTINED
+
+
+def test_all_reviews_of_one_cause_are_decided_at_once(eyes: Eyes, stage: Stage, shop: str) -> None:
+    stage.do(stage.world.declare(*(profile(f"{shop}_{n}", f"a_{shop}") for n in range(3))))
+    for n in range(3):
+        stage.runs(f"{shop}_{n}", "PROFILE_MISMATCH")
+    (first, *_) = stage.do(stage.world.all(Review, open="1", reason="PROFILE_MISMATCH", target="profile"))
+    page = eyes.go(f"/ui/reviews?reason=PROFILE_MISMATCH&review={first.review_id}")
+    page.get_by_text("Decide all").click()
+    page.get_by_label("Note for clear").fill("the proxy was wrong")
+    page.get_by_role("button", name="Clear 3 profiles").click()
+    eyes.sees("3 of 3 cleared.")
+    assert {state(stage, f"{shop}_{n}") for n in range(3)} == {ProfileState.AVAILABLE}
+
+
+def test_a_token_that_may_only_read_sees_and_cannot_act(browser: Browser, stage: Stage, shop: str) -> None:
+    stage.runs(shop, "LOGIN_REQUIRED")
+    (review,) = stage.do(stage.world.all(Review, open="1", profile_id=shop, target="profile"))
+    with looking(browser, stage.served.url, stage.served.new_token("read")) as eyes:
+        eyes.go(f"/ui/reviews?review={review.review_id}")
+        eyes.sees("Your token may read, not decide.")
+        for path in ("/ui/", f"/ui/profiles/{shop}", "/ui/queue"):
+            assert eyes.go(path).locator("form[method=post]:not([action$=sign-out])").count() == 0
+        asked: dict[str, str | float | bool] = {"target": "profile", "id": shop, "action": "clear", "note": "x"}
+        answer = eyes.page.request.post(f"{eyes.url}/ui/decide", form=asked)
+        assert "has no scope review" in answer.text()
+    assert state(stage, shop) is ProfileState.REVIEW_REQUIRED
+
+
+def test_a_token_of_one_account_sees_that_account_alone(browser: Browser, stage: Stage) -> None:
+    token = stage.served.new_token("read", accounts=["shoes_de"])
+    with looking(browser, stage.served.url, token) as eyes:
+        assert eyes.go("/ui/").locator("tbody tr").count() == 1
+        answer = eyes.page.goto(f"{eyes.url}/ui/profiles/books_us_1")
+        assert answer is not None
+        assert answer.status == 403
+        eyes.troubles[:] = [each for each in eyes.troubles if "403" not in each]
+
+
+def test_all_jobs_that_match_are_cancelled_if_their_number_is_the_one_that_was_seen(
+    eyes: Eyes, stage: Stage, shop: str
+) -> None:
+    jobs = [stage.submits(shop, task="not_offered") for _ in range(3)]
+    page = eyes.go(f"/ui/queue?q=profile%3A{shop}&act=cancel")
+    eyes.sees("Cancel 3 jobs?")
+    jobs.append(stage.submits(shop, task="not_offered"))
+    page.get_by_label("Note").fill("not needed")
+    page.get_by_role("button", name="Cancel 3").click()
+    eyes.sees("nothing was done: 4 match now, not 3")
+    page = eyes.go(f"/ui/queue?q=profile%3A{shop}&act=cancel")
+    page.get_by_label("Note").fill("not needed")
+    page.get_by_role("button", name="Cancel 4").click()
+    eyes.sees("4 of 4 cancelled.")
+    assert {stage.do(stage.world.job(job)).state for job in jobs} == {JobState.CANCELLED}
+
+
+def test_a_job_is_submitted_by_the_form_and_edited_to_run_again(eyes: Eyes, stage: Stage, shop: str) -> None:
+    page = eyes.go(f"/ui/queue/new?profile_id={shop}")
+    page.get_by_label("Task").fill("visit")
+    page.get_by_label("Payload").fill("{not json")
+    page.get_by_role("button", name="Submit").click()
+    page.get_by_text("Must be JSON").wait_for()
+    page.get_by_label("Payload").fill('{"orders": 7}')
+    page.get_by_label("Priority").fill("5")
+    page.get_by_role("button", name="Submit").click()
+    eyes.sees("job submitted.")
+    page.get_by_role("link", name="Edit and run again").click()
+    assert (page.get_by_label("Payload").input_value(), page.get_by_label("Priority").input_value()) == (
+        '{"orders": 7}',
+        "5",
+    )
+    page.get_by_label("Priority").fill("9")
+    page.get_by_role("button", name="Submit").click()
+    eyes.sees("job submitted.")
+    found = stage.do(stage.world.all(Job, profile_id=shop))
+    assert sorted(job.priority for job in found) == [5, 9]
+    assert {str(job.payload) for job in found} == {"{'orders': 7}"}
+    eyes.troubles[:] = [each for each in eyes.troubles if "400" not in each]
+
+
+def test_an_account_is_paused_and_resumed_with_a_note(eyes: Eyes, stage: Stage, shop: str) -> None:
+    page = eyes.go(f"/ui/profiles/{shop}")
+    for action in ("Pause account", "Resume account"):
+        page.locator("summary", has_text=action).click()
+        page.locator("details[open] textarea").fill("the shop is closed")
+        page.locator("details[open]").get_by_role("button", name=action).click()
+        eyes.sees("was paused." if action.startswith("Pause") else "was resumed.")
+    assert stage.do(stage.world.store.get(Lane, shop)).state is ProfileState.AVAILABLE
+
+
+def test_a_dead_letter_is_retried_from_its_group(eyes: Eyes, stage: Stage, shop: str) -> None:
+    grant = stage.runs(shop, "TIMEOUT", max_attempts=1, message="the page did not answer")
+    job = stage.do(stage.world.job(grant))
+    assert job.state is JobState.DEAD
+    row = eyes.go("/ui/dead-letters").locator(f"#j-{job.job_id}")
+    row.locator("summary", has_text="Retry").click()
+    row.locator("details[open] textarea").fill("the shop is back")
+    row.locator("details[open]").get_by_role("button", name="Retry").click()
+    eyes.sees(f"job {job.job_id} was retried.")
+    assert stage.do(stage.world.job(job)).state is JobState.QUEUED
+
+
+def test_all_dead_letters_of_a_group_are_retried_if_their_number_is_the_one_that_was_seen(
+    eyes: Eyes, stage: Stage, shop: str
+) -> None:
+    stage.do(stage.world.offer("read_prices", worker_id="w2"))
+
+    def dies() -> Job:
+        grant = stage.runs(shop, "TEMPORARY_NAVIGATION_ERROR", max_attempts=1, task="read_prices")
+        job: Job = stage.do(stage.world.job(grant))
+        return job
+
+    jobs = [dies(), dies()]
+    page = eyes.go(f"/ui/dead-letters?q=profile%3A{shop}")
+    page.locator("summary", has_text="Retry all 2").click()
+    jobs.append(dies())
+    page.locator("details[open] textarea").fill("the shop is back")
+    page.get_by_role("button", name="Retry 2 jobs").click()
+    eyes.sees("nothing was done: 3 match now, not 2")
+    page.locator("summary", has_text="Retry all 3").click()
+    page.locator("details[open] textarea").fill("the shop is back")
+    page.get_by_role("button", name="Retry 3 jobs").click()
+    eyes.sees("3 of 3 retried.")
+    assert {stage.do(stage.world.job(job)).state for job in jobs} == {JobState.QUEUED}
+
+
+def test_a_token_is_created_shown_once_and_revoked(eyes: Eyes, stage: Stage) -> None:
+    page = eyes.go("/ui/settings")
+    page.get_by_text("Create a token").click()
+    page.get_by_label("Name").fill("robot <b>")
+    page.get_by_label("read", exact=True).check()
+    page.get_by_role("button", name="Create").click()
+    eyes.sees("shown this once")
+    text = page.locator("pre").first.inner_text()
+    with httpx2.Client(base_url=stage.served.url, headers={"Authorization": f"Bearer {text}"}) as client:
+        assert client.get("/v1/whoami").json()["scopes"] == ["read"]
+    page = eyes.go("/ui/settings")
+    assert text not in page.content()
+    row = page.locator("tbody tr", has_text="robot <b>")
+    row.locator("summary", has_text="Revoke").click()
+    row.locator("details[open] textarea").fill("not needed")
+    row.locator("details[open]").get_by_role("button", name="Revoke").click()
+    eyes.sees("was revoked.")
+
+
+def test_people_write_notes_on_a_profile_and_its_account(eyes: Eyes, stage: Stage, shop: str) -> None:
+    page = eyes.go(f"/ui/profiles/{shop}")
+    for label, text in (("Add a note", "asks for a code on Mondays"), ("Add a note on the account", "owner: Kim <b>")):
+        page.locator("summary", has_text=re.compile(f"^{label}$")).click()
+        page.locator("details[open] textarea").fill(text)
+        page.locator("details[open]").get_by_role("button", name=label, exact=True).click()
+        eyes.sees("was noted.")
+        assert text in page.locator(".notes").inner_text()
+    assert {note.subject for note in stage.do(stage.world.all(Note, account_id=f"a_{shop}"))} == {shop, f"a_{shop}"}
+
+
+def test_the_priority_of_a_job_is_changed(eyes: Eyes, stage: Stage, shop: str) -> None:
+    job = stage.submits(shop, task="not_offered")
+    page = eyes.go(f"/ui/jobs/{job.job_id}")
+    page.locator("summary", has_text="Change priority").click()
+    page.get_by_label("Priority").fill("9")
+    page.locator("details[open] textarea").fill("the customer waits")
+    page.locator("details[open]").get_by_role("button", name="Change priority").click()
+    eyes.sees(f"job {job.job_id} was prioritized.")
+    assert stage.do(stage.world.job(job)).priority == 9

@@ -1,0 +1,274 @@
+"""Each page in a real browser: what it shows, that stored texts are shown as text, by keyboard, on a phone, live."""
+
+import gzip
+import re
+from importlib import resources
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from leasekeeper.core.decisions import Action, Review
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import RunRecord
+from tests.conformance.world import profile
+from tests.dashboard.stage import EVIL, Eyes, Stage, looking
+
+PAGES = (
+    "/ui/",
+    "/ui/?view=board",
+    "/ui/?q=state%3Aquarantined",
+    "/ui/profiles/books_us_2",
+    "/ui/profiles/shoes_de_1",
+    "/ui/queue",
+    "/ui/queue?act=cancel",
+    "/ui/queue/new",
+    "/ui/runs",
+    "/ui/reviews",
+    "/ui/dead-letters",
+    "/ui/conflicts",
+    "/ui/activity",
+    "/ui/activity?q=type%3Arun_settled",
+    "/ui/settings",
+    "/ui/kit",
+)
+
+
+def pages(stage: Stage) -> list[str]:
+    """Every page, those of single records included."""
+    runs = stage.do(stage.world.all(RunRecord))
+    jobs = [run.job_id for run in runs]
+    return [*PAGES, *(f"/ui/runs/{run.run_id}" for run in runs[:4]), *(f"/ui/jobs/{job_id}" for job_id in jobs[:2])]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_serious_faults_of_accessibility(browser: Browser, stage: Stage, theme: str) -> None:
+    findings = []
+    with looking(browser, stage.served.url, stage.served.token, color_scheme=theme) as eyes:
+        for path in pages(stage):
+            eyes.go(path)
+            answer = Axe().run(eyes.page).response
+            findings += [
+                f"{path}: {each['id']} {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+                for each in answer["violations"]
+                if each["impact"] in ("serious", "critical")
+            ]
+    assert findings == []
+
+
+def test_stored_texts_are_shown_as_text_on_every_page(browser: Browser, hostile: Stage) -> None:
+    """Path → how often a hostile text is seen on it at least, so that no field is forgotten."""
+    runs = {run.profile_id: run for run in hostile.do(hostile.world.all(RunRecord))}
+    (submitted, *_) = hostile.do(hostile.world.all(Job, profile_id="p4", state="blocked"))
+    (review, *_) = hostile.do(hostile.world.all(Review, open="1", profile_id="p2", target="profile"))
+    shown = {
+        "/ui/": 3,
+        "/ui/?view=board": 3,
+        "/ui/profiles/p1": 6,
+        "/ui/profiles/p4": 3,
+        "/ui/profiles/p5": 3,
+        "/ui/queue": 1,
+        f"/ui/jobs/{submitted.job_id}": 3,
+        f"/ui/queue/new?from={submitted.job_id}": 0,
+        "/ui/runs": 1,
+        f"/ui/runs/{runs['p2'].run_id}": 6,
+        f"/ui/runs/{runs['p4'].run_id}": 3,
+        f"/ui/reviews?review={review.review_id}": 2,
+        "/ui/dead-letters": 1,
+        "/ui/conflicts": 0,
+        "/ui/activity": 2,
+        "/ui/settings": 3,
+    }
+    few = []
+    with looking(browser, hostile.served.url, hostile.served.token) as eyes:
+        for path, least in shown.items():
+            page = eyes.go(path)
+            assert page.title() != "owned"
+            assert page.locator("img[src='x'], img[onerror]").count() == 0
+            assert page.locator("main script").count() == 0
+            assert page.get_by_text("owned49").count() == 0
+            found = page.locator("main").inner_text().count(EVIL[:20])
+            few += [f"{path}: {found} of {least}"] if found < least else []
+        # Suggestions are made by a script: they are text, too.
+        page = eyes.go("/ui/")
+        page.get_by_label("Filter").fill("p")
+        page.get_by_role("option", name="p1").wait_for()
+    assert few == []
+
+
+def test_assets_are_small_and_pages_allow_nothing_inline(eyes: Eyes, stage: Stage) -> None:
+    folder = resources.files("leasekeeper.service.pages").joinpath("assets")
+    files = [each for place in (folder, folder.joinpath("vendor")) for each in place.iterdir() if each.is_file()]
+    assert sum(len(gzip.compress(each.read_bytes())) for each in files) < 200_000
+    for path in (*pages(stage), "/ui/profiles/nobody", "/ui/sign-in", "/ui/enter?code=x"):
+        answer = eyes.page.request.get(f"{eyes.url}{path}")
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+        assert "http:" not in policy
+        # Nor is there anything that the policy would refuse.
+        tags = re.sub(r'"[^"]*"', '""', answer.text())
+        inline = re.findall(r"<style|<[^<>]*\s(?:style|on[a-z]+)=|<script(?! src=)", tags)
+        assert inline == [], path
+
+
+def test_no_page_is_wider_than_a_phone(browser: Browser, stage: Stage) -> None:
+    with looking(browser, stage.served.url, stage.served.token, viewport={"width": 360, "height": 740}) as eyes:
+        wide = []
+        for path in pages(stage):
+            eyes.go(path)
+            if eyes.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wide.append(path)
+    assert wide == []
+
+
+def test_every_page_can_be_read_without_javascript(browser: Browser, stage: Stage) -> None:
+    with looking(browser, stage.served.url, stage.served.token, java_script_enabled=False) as eyes:
+        for path in pages(stage):
+            assert eyes.go(path).locator("main h1").count() == 1
+        eyes.go("/ui/").get_by_label("Filter").fill("state:quarantined")
+        eyes.page.get_by_role("button", name="Filter").click()
+        eyes.page.wait_for_url("**q=state%3Aquarantined")
+        assert eyes.page.locator("tbody tr").count() == 1
+
+
+def test_the_fleet_is_filtered_while_one_types_and_terms_are_suggested(eyes: Eyes) -> None:
+    page = eyes.go("/ui/")
+    assert page.locator("tbody tr").count() >= 6
+    page.get_by_label("Filter").press_sequentially("account:books_* sta")
+    page.get_by_role("option", name="state:").wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.get_by_role("option", name="state:quarantined").click()
+    eyes.until("document.querySelectorAll('tbody tr').length === 1")
+    assert page.get_by_label("Filter").input_value() == "account:books_* state:quarantined "
+    assert "q=account%3Abooks_*+state%3Aquarantined" in page.url
+    page.reload()
+    assert page.locator("tbody tr").count() == 1
+
+
+def test_a_filter_that_cannot_be_read_says_what_can_be_asked(eyes: Eyes) -> None:
+    page = eyes.go("/ui/?q=state%3Anowhere")
+    assert "available" in page.get_by_role("alert").inner_text()
+    page = eyes.go("/ui/?q=color%3Ared")
+    assert "account" in page.get_by_role("alert").inner_text()
+
+
+def test_the_fleet_changes_by_itself_and_keeps_what_is_being_typed(eyes: Eyes, stage: Stage) -> None:
+    page = eyes.go("/ui/")
+    page.get_by_text("live", exact=True).wait_for()
+    page.get_by_label("Filter").fill("books")
+    page.evaluate("document.getElementById('p-books_us_5').dataset.kept = 'same element'")
+    stage.do(stage.world.decide_profile(Action.DISABLE, "books_us_5"))
+    page.locator("#p-books_us_5 .s-disabled").wait_for()
+    assert page.get_by_label("Filter").input_value() == "books"
+    assert page.locator("#p-books_us_5").get_attribute("data-kept") == "same element"
+    stage.do(stage.world.decide_profile(Action.ENABLE, "books_us_5"))
+    page.locator("#p-books_us_5 .s-available").wait_for()
+
+
+def test_an_open_form_is_left_alone_while_the_page_changes(eyes: Eyes, stage: Stage) -> None:
+    page = eyes.go("/ui/profiles/books_us_5")
+    page.get_by_text("live", exact=True).wait_for()
+    page.locator("summary", has_text="Disable").click()
+    note = page.locator("details[open] textarea")
+    note.fill("half a note")
+    stage.submits("books_us_5")
+    page.evaluate("dispatchEvent(new Event('visibilitychange'))")
+    assert note.input_value() == "half a note"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="All jobs of this profile").wait_for()
+
+
+def test_a_run_shows_its_phases_its_screenshot_and_the_last_commands(eyes: Eyes, stage: Stage) -> None:
+    (run,) = stage.do(stage.world.all(RunRecord, profile_id="books_us_4"))
+    page = eyes.go(f"/ui/runs/{run.run_id}")
+    assert page.locator(".phases th[scope=row]").all_inner_texts()[-4:] == ["launch", "task", "evidence", "release"]
+    eyes.until("[...document.querySelectorAll('.shot img')].every(each => each.complete && each.naturalWidth === 1)")
+    eyes.sees("Page.navigate")
+    eyes.sees("SECURITY_PROMPT")
+
+
+def test_a_run_says_how_its_job_came_to_its_lease(eyes: Eyes, stage: Stage) -> None:
+    (run,) = stage.do(stage.world.all(RunRecord, profile_id="books_us_4"))
+    page = eyes.go(f"/ui/runs/{run.run_id}")
+    happened = page.get_by_role("region", name="Scheduling").locator("td[data-label=Event]").all_inner_texts()
+    assert happened == ["job submitted", "lease granted"]
+    assert page.locator(".phases th[scope=row]").first.inner_text() == "wait"
+
+
+def test_a_profile_shows_its_lease_its_conflicts_and_the_environment_that_was_found(eyes: Eyes, stage: Stage) -> None:
+    page = eyes.go("/ui/profiles/shoes_de_1")
+    lease = page.get_by_role("region", name="Current lease")
+    assert "w1" in lease.inner_text()
+    assert "in " in lease.locator("td[data-label='Lease ends']").inner_text()
+    assert "Split the work" in page.get_by_role("region", name="Conflicts").inner_text()
+    language = page.get_by_role("region", name="Environment").locator("tr", has_text="language")
+    assert "de-DE" in language.inner_text()
+    stage.do(stage.world.declare(profile("books_us_6", "books_us", language="de-DE")))
+    stage.runs("books_us_6", actual={"language": "en-US"})
+    row = eyes.go("/ui/profiles/books_us_6").get_by_role("region", name="Environment").locator("tr", has_text="lang")
+    assert row.locator(".warn").inner_text() == "en-US"
+
+
+def test_doctor_answers_in_the_settings(eyes: Eyes) -> None:
+    page = eyes.go("/ui/settings")
+    page.get_by_role("link", name="Ask doctor").click()
+    row = page.get_by_role("region", name="Installation").locator("tr", has_text="Can the store be reached?")
+    row.get_by_text("ok", exact=True).wait_for()
+    assert page.get_by_role("region", name="Before you scale: the queue").locator("tbody tr").count() == 9
+
+
+def test_empty_pages_teach_the_first_step(browser: Browser, empty: Stage) -> None:
+    with looking(browser, empty.served.url, empty.served.token) as eyes:
+        for path, command in (
+            ("/ui/", "leasekeeper apply"),
+            ("/ui/queue", "leasekeeper submit"),
+            ("/ui/runs", "leasekeeper up"),
+            ("/ui/settings", "leasekeeper up"),
+        ):
+            assert command in eyes.go(path).locator(".empty").inner_text()
+        eyes.go("/ui/reviews")
+        eyes.sees("Nothing waits for you")
+        eyes.go("/ui/dead-letters")
+        eyes.sees("No dead letters")
+        eyes.go("/ui/conflicts")
+        eyes.sees("No conflicts")
+
+
+def test_conflicts_say_who_collides_and_what_helps(eyes: Eyes) -> None:
+    row = eyes.go("/ui/conflicts").locator("tbody tr", has_text="visit waits for visit")
+    assert "same account routing 1" in row.inner_text()
+    assert "Split the work" in row.inner_text()
+
+
+def test_activity_shows_runs_over_time_and_new_events(eyes: Eyes, stage: Stage) -> None:
+    page = eyes.go("/ui/activity?q=type%3Ajob_submitted")
+    page.get_by_text("live", exact=True).wait_for()
+    assert page.locator(".chart rect.bad").count() >= 1
+    assert page.get_by_role("img", name="Leases at once, by pool").locator("polyline").count() >= 1
+    assert page.get_by_role("img", name="How long jobs waited").locator("polyline").count() >= 2
+    job = stage.submits("shoes_de_1", task="nobody_offers_this")
+    page.locator(f".log a[title='{job.job_id}']").wait_for()
+
+
+def test_keys_move_through_rows_and_pages(eyes: Eyes) -> None:
+    page = eyes.go("/ui/")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.textContent") == "books_us_2"
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("i")
+    page.wait_for_url("**/ui/reviews")
+
+
+def test_what_is_not_there_is_a_page_that_says_so(eyes: Eyes) -> None:
+    answer = eyes.page.goto(f"{eyes.url}/ui/profiles/nobody")
+    assert answer is not None
+    assert answer.status == 404
+    eyes.sees("there is no profile nobody".capitalize())
+    eyes.troubles[:] = [each for each in eyes.troubles if "404" not in each]

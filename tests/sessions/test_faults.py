@@ -1,0 +1,166 @@
+"""Faults under a session with a real client: whatever dies or stands still, once the lease is over the shop hears
+nothing more under its token, no process is left, and the profile is where it belongs.
+
+Every fault once with one client every day; the whole matrix before a release.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from leasekeeper.app import App
+from leasekeeper.core.leases import Lease
+from tests.runtime.browsing import House, house, processes_about
+from tests.runtime.shop import Shop
+from tests.runtime.stage import PATIENCE, until
+from tests.runtime.stage import TIMES as LEASE_TIMES
+from tests.runtime.stage import stop as stop_safely
+from tests.sessions.clients import CLIENTS, Driver
+
+FAULTS = ("client killed", "client stopped", "server killed", "server stopped", "keeper killed")
+TIMES: dict[str, Any] = dict(LEASE_TIMES)
+DAILY = {("server killed", "playwright"), ("server stopped", "puppeteer"), ("keeper killed", "python")}
+EVERY = [
+    pytest.param(fault, kind, marks=[] if (fault, kind) in DAILY else [pytest.mark.release])  # the others, before one
+    for fault in FAULTS
+    for kind in CLIENTS
+]
+
+
+@dataclass
+class Server:
+    """`leasekeeper server` with sessions, as people start it."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    token: str
+
+    async def open(self, **body: Any) -> dict[str, Any]:
+        async with self.client() as api:
+            answer = await api.post("/v1/sessions", json={"profile_id": "p1", **body})
+            assert answer.status_code == 201, answer.text
+            found: dict[str, Any] = answer.json()
+            return found
+
+    def client(self) -> httpx2.AsyncClient:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE)
+
+
+@asynccontextmanager
+async def running(home: House, token: str = "", *, python: str = sys.executable, **more: str) -> AsyncIterator[Server]:
+    """A server process. It is asked to stop at the end, if it is still there."""
+    settings = {f"LEASEKEEPER_{name.upper()}": str(value) for name, value in LEASE_TIMES.items()}
+    environ = {**os.environ, **settings, "LEASEKEEPER_DATA_DIR": str(home.data), **more}
+    program = ("-m", "leasekeeper", "--store", home.config.store, "server", "--port", "0", "--sessions", "2")
+    process = await asyncio.create_subprocess_exec(
+        python, *program, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    url = ""
+    while not url:
+        line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+        assert line, "the server did not start"
+        token = line.strip() if line.startswith("lk_") else token
+        url = line.split()[1].rstrip(";") if line.startswith("serving ") else ""
+    try:
+        yield Server(process, url, token)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        await asyncio.wait_for(process.wait(), PATIENCE)
+
+
+def keeper_of(home: House) -> int:
+    """The one keeper of this house."""
+    found = [pid for pid in processes_about("leasekeeper.browsers.keeper") if _is_keeper(pid, str(home.data))]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def _is_keeper(pid: int, data: str) -> bool:
+    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return data.encode() in line and not line.startswith((b"/bin/sh", b"sh\0"))
+
+
+async def over(home: House, lease_id: str) -> Lease:
+    """The lease once it is over and resolved."""
+
+    async def look() -> Lease | None:
+        lease = await home.store.get(Lease, lease_id)
+        return lease if lease.ended_at is not None and not lease.unresolved else None
+
+    found = await until(look)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("fault", "kind"), EVERY)
+async def test_nothing_is_heard_after_the_lease_is_over(fault: str, kind: str, sqlite_url: str, tmp_path: Path) -> None:
+    with Shop() as shop:
+        async with house(App(), sqlite_url, tmp_path, **TIMES) as home, running(home) as server:
+            opened = await server.open(on_disconnect="release" if fault == "client killed" else "keep")
+            driver = await Driver.start(kind, opened["cdp_url"], shop.url, "token_1")
+
+            async def clicking() -> bool:
+                return len(shop.of("token_1", "/act")) > 3
+
+            await until(clicking)
+            await strike(fault, home, server, driver, opened)
+            lease = await over(home, opened["session"]["lease_id"])
+            assert lease.ended_at is not None
+            late = [hit for hit in shop.of("token_1") if hit.at > lease.ended_at.timestamp()]
+            assert late == []
+
+            async def gone() -> bool:
+                return not home.browsers_of("p1")
+
+            await until(gone)
+            said = await driver.rest()
+            if fault in ("server stopped", "client stopped", "keeper killed"):
+                assert any(line.startswith("cut:") for line in said), said
+                again = [line for line in said if line.startswith("again:")]
+                assert "410" in again[0], said
+            # A client may leave as it likes; whoever loses its lease leaves the profile to its release policy.
+            assert (await home.lane()).state == ("available" if "client" in fault else "quarantined")
+            for path in (home.data / "open").glob("*"):
+                path.unlink()
+
+
+async def strike(fault: str, home: House, server: Server, driver: Driver, opened: dict[str, Any]) -> None:
+    """The fault, and what people do about it."""
+    match fault:
+        case "client killed":
+            driver.process.kill()
+        case "client stopped":
+            driver.process.send_signal(signal.SIGSTOP)
+            async with server.client() as api:
+                answer = await api.post(f"/v1/sessions/{opened['session_id']}/release", json={"outcome": "failed"})
+                assert answer.status_code == 200, answer.text
+            driver.process.send_signal(signal.SIGCONT)
+        case "server killed":
+            server.process.kill()
+            async with running(home, server.token):
+                await over(home, opened["session"]["lease_id"])
+        case "server stopped":
+            await asyncio.to_thread(stop_safely, home.config.store, server.process.pid)
+
+            async def fenced_and_over() -> bool:
+                """Before the lease is over, a server that wakes up may settle what its keeper closed cleanly."""
+                lease = await home.store.get(Lease, opened["session"]["lease_id"])
+                return not home.browsers_of("p1") and (await home.store.check()).now >= lease.expires_at
+
+            await until(fenced_and_over)
+            server.process.send_signal(signal.SIGCONT)
+        case "keeper killed":
+            os.kill(keeper_of(home), signal.SIGKILL)
