@@ -36,6 +36,7 @@ from leasekeeper.runtime.endings import (
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
 from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.live_runs import LiveRun, shown
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import Budget, MemoryWatch
@@ -114,7 +115,8 @@ class Runner:
             return None
         if current.opened is None:
             raise RuntimeError("a task needs a browser")
-        with self._memory.watch(current.opened.browser) as budget:
+        live = LiveRun(current.grant.lease, current.opened.browser)
+        with self._memory.watch(current.opened.browser) as budget, shown(live):
             return await self._work(current, current.opened, budget)
 
     @staticmethod

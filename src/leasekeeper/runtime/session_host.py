@@ -47,6 +47,7 @@ class SessionOrder:
     profile_id: str | None = None
     choice: ProfileChoice | None = None
     wait: timedelta = timedelta(0)
+    purpose: Purpose = Purpose.SESSION
     terms: SessionTerms = field(default_factory=SessionTerms)
 
 
@@ -221,7 +222,7 @@ class SessionHost:
             profile_id=ProfileId(order.profile_id or ""),
             worker_id=self.worker_id,
             incarnation=f"{order.owner}/{self._incarnation}",
-            purpose=Purpose.SESSION,
+            purpose=order.purpose,
             machine=known_machine_name(self._config.browsers),
         )
 

@@ -98,6 +98,7 @@ class SessionRun:
         self._opened = opened
         self._ledger = Ledger(opener.data_dir)
         self._clients = 0
+        self._viewers = 0
         self._closing = False
         self._used_at = boot_time()
         self._changed = asyncio.Event()
@@ -165,6 +166,19 @@ class SessionRun:
             self._touch()
             if not self._clients and self.terms.on_disconnect is OnDisconnect.RELEASE:
                 self.release()
+
+    @asynccontextmanager
+    async def viewer(self) -> AsyncIterator[DevToolsClient]:
+        """A DevTools client that shows the browser to a person. A session that is watched is not idle."""
+        client = await self._opened.browser.add_client()
+        self._viewers += 1
+        self._touch()
+        try:
+            yield client
+        finally:
+            await client.close()
+            self._viewers -= 1
+            self._touch()
 
     async def checkpoint(self, step: str, *, flush: bool = True, url: str | None = None) -> None:
         """Record the last safe step; `flush` writes cookies to disk first."""
@@ -257,13 +271,17 @@ class SessionRun:
             return Outcome(reason=Reason.TIMEOUT, message=f"no client for {seconds:g} s")
         return Outcome(reason=Reason.TIMEOUT, message=f"the session was open for {seconds:g} s")
 
+    @property
+    def _used_now(self) -> bool:
+        return self._clients > 0 or self._viewers > 0
+
     async def _idle(self) -> None:
         """Return once nobody was connected, and nothing was asked, for the idle time."""
         limit = self.terms.idle_timeout
-        while limit is None or self._clients or (left := self._used_at + limit.total_seconds() - boot_time()) > 0:
+        while limit is None or self._used_now or (left := self._used_at + limit.total_seconds() - boot_time()) > 0:
             self._changed.clear()
             try:
-                async with asyncio.timeout(None if limit is None or self._clients else left):
+                async with asyncio.timeout(None if limit is None or self._used_now else left):
                     await self._changed.wait()
             except TimeoutError:
                 continue

@@ -27,6 +27,7 @@ from leasekeeper.errors import (
 from leasekeeper.local_tokens import is_loopback
 from leasekeeper.service.auth import bearer
 from leasekeeper.service.guards import Guards
+from leasekeeper.service.live_socket import live_socket_routes
 from leasekeeper.service.mcp import PATH as AGENTS
 from leasekeeper.service.pages.table import page_routes
 from leasekeeper.service.permissions import refuse
@@ -51,6 +52,7 @@ def make_app(service: Service, routes: Iterable[Route] = ROUTES) -> ASGIApp:
         routes=[
             *(_mounted(path, endpoint) for path, endpoint in endpoints.items()),
             *socket_routes(service),
+            *live_socket_routes(service),
             Mounted(AGENTS, service.agents),
             *page_routes(service),
         ],

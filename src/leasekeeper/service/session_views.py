@@ -65,12 +65,16 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedSession:
-    """A new session. `cdp_url` and `session_token` are shown this once: whoever has one of them has the browser."""
+    """A new session. `cdp_url` and `session_token` are shown this once: whoever has one of them has the browser.
+
+    `live_view_url` is a page that shows the browser to people who sign in; it holds no secret.
+    """
 
     session: SessionView
     session_id: str
     token: int
     expires_at: datetime | None
+    live_view_url: str
     cdp_url: str = field(repr=False)
     session_token: str = field(repr=False)
 

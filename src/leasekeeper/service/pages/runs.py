@@ -14,6 +14,7 @@ from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.evidence.files import Artifact
 from leasekeeper.evidence.reading import artifacts_of
 from leasekeeper.ports import Page
+from leasekeeper.service.live_socket import can_be_watched
 from leasekeeper.service.pages.evidence import IMAGES, RECORDINGS
 from leasekeeper.service.pages.filter_language import read_filter
 from leasekeeper.service.pages.rendering import field_text, page
@@ -88,6 +89,7 @@ async def one(visit: Visit) -> Response:
         commands=commands_of(run.evidence),
         field_text=field_text,
         environment=_environment(run),
+        watchable=can_be_watched(visit.service, run),
     )
 
 

@@ -198,6 +198,7 @@ async def open_one(call: Call) -> OpenedSession:
         session_id=session.session_id,
         token=session.run.lease.token,
         expires_at=session.expires_at,
+        live_view_url=live_view_url(call.request, session.session_id),
         cdp_url=cdp_url(call.request, session.session_id, text),
         session_token=text,
     )
@@ -226,9 +227,19 @@ async def _disconnected(request: Request) -> None:
 
 def cdp_url(request: Request, session_id: str, text: str) -> str:
     """The address of a session as this caller reaches the server. A proxy in front may have ended TLS."""
-    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
-    place = f"{request.headers.get('host', '')}{request.scope.get('root_path', '')}"
+    secure, place = _reached_at(request)
     return f"{'wss' if secure else 'ws'}://{place}/v1/sessions/{session_id}/cdp?token={text}"
+
+
+def live_view_url(request: Request, run_id: str) -> str:
+    """The page that shows the browser of a run, for people who sign in."""
+    secure, place = _reached_at(request)
+    return f"{'https' if secure else 'http'}://{place}/ui/runs/{run_id}/live"
+
+
+def _reached_at(request: Request) -> tuple[bool, str]:
+    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
+    return secure, f"{request.headers.get('host', '')}{request.scope.get('root_path', '')}"
 
 
 async def list_all(call: Call) -> Sessions:

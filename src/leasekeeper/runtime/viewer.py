@@ -1,0 +1,97 @@
+"""One person's view of a running browser: pictures and news to them, their input to the browser, if they have control.
+
+A viewer is one more DevTools client of the browser's keeper, so it is fenced as every client is. What waits for the
+person is the newest picture and the newest of each kind of news, however slowly they read.
+"""
+
+import asyncio
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from leasekeeper.driver_port import DevToolsClient
+from leasekeeper.runtime.screencast import Frame, Screencast, Tab
+from leasekeeper.runtime.viewer_input import ViewerInput
+
+_SIZE: Final = struct.Struct(">HH")
+MAX_SIDE: Final = 0xFFFF
+DIALOG_TEXT: Final = 10_000
+
+
+class Screen:
+    """What a person is to see and has not been sent yet."""
+
+    def __init__(self) -> None:
+        self._news: dict[str, object] = {}
+        self._frame: Frame | None = None
+        self._ready = asyncio.Event()
+        self.frames = 0
+
+    def say(self, kind: str, value: object) -> None:
+        """News of one kind; it replaces what was not sent yet of that kind."""
+        self._news[kind] = value
+        self._ready.set()
+
+    def show(self, frame: Frame) -> None:
+        """A newer picture."""
+        self._frame = frame
+        self.frames += 1
+        self._ready.set()
+
+    async def take(self) -> list[str | bytes]:
+        """Wait for something to send, and return it: news as JSON, a picture as its size and a JPEG."""
+        await self._ready.wait()
+        self._ready.clear()
+        news, frame = self._news, self._frame
+        self._news, self._frame = {}, None
+        messages: list[str | bytes] = [json.dumps({kind: value}) for kind, value in news.items()]
+        if frame is not None:
+            messages.append(_SIZE.pack(min(frame.width, MAX_SIDE), min(frame.height, MAX_SIDE)) + frame.jpeg)
+        return messages
+
+
+class Viewer:
+    """The view through one client. `acts`: the person has control."""
+
+    def __init__(self, client: DevToolsClient, screen: Screen, *, acts: bool) -> None:
+        self._screen = screen
+        self._acts = acts
+        self._screencast = Screencast(
+            client,
+            on_frame=screen.show,
+            on_tabs=self._tabs,
+            on_event=self._heard,
+            on_shown=self._attached,
+        )
+        self._input = ViewerInput(self._screencast, screen.say)
+
+    async def run(self) -> None:
+        """Until the client is cut."""
+        await self._screencast.run()
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        """What the person did. Everybody may choose what to look at; the rest is for whoever has control."""
+        if message.get("k") == "tab":
+            target = message.get("target")
+            self._screencast.choose(target if isinstance(target, str) else None)
+        elif self._acts:
+            await self._input.act(message)
+
+    def _tabs(self, tabs: list[Tab], shown: str | None) -> None:
+        listed = [{"target": tab.target, "title": tab.title, "url": tab.url} for tab in tabs]
+        self._screen.say("tabs", {"tabs": listed, "shown": shown})
+
+    async def _attached(self) -> None:
+        self._screen.say("dialog", None)
+        if self._acts:
+            await self._input.attached()
+
+    async def _heard(self, method: str, params: Mapping[str, Any]) -> None:
+        if method == "Page.javascriptDialogOpening":
+            told = {"type": params.get("type"), "message": str(params.get("message", ""))[:DIALOG_TEXT]}
+            self._screen.say("dialog", {**told, "default": str(params.get("defaultPrompt") or "")[:DIALOG_TEXT]})
+        elif method == "Page.javascriptDialogClosed":
+            self._screen.say("dialog", None)
+        elif self._acts:
+            await self._input.heard(method, params)

@@ -1,0 +1,128 @@
+"""The WebSocket of the live view: pictures and news of a run's browser to a person, their input back.
+
+Whoever may read the run may look. Who signs in with a token that may operate can act in a session. The cookie of the
+pages is what admits; the guards have refused pages of other sites before.
+"""
+
+import asyncio
+import json
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial
+from leasekeeper.driver_port import ClientRefused, DevToolsClient
+from leasekeeper.errors import LeasekeeperError
+from leasekeeper.runtime.live_runs import live_run
+from leasekeeper.runtime.session_door import ENDED, close_reason
+from leasekeeper.runtime.session_host import ended
+from leasekeeper.runtime.viewer import Screen, Viewer
+from leasekeeper.service.pages.signing_in import COOKIE
+from leasekeeper.service.problems import bug_response, problem_response
+
+if TYPE_CHECKING:
+    from leasekeeper.service.state import Service
+
+SOCKET: Final = "/ui/runs/{run_id}/live/socket"
+NOT_HERE: Final = "no browser of it is open in this server: the run is over, or works on another machine"
+_OPERATE: Final = Needs(Scope.OPERATE, Reach.TARGET)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A run whose browser can be shown. `acts`: whether this person may act in it."""
+
+    run: RunRecord
+    view: AbstractAsyncContextManager[DevToolsClient]
+    acts: bool
+    holder: str
+
+
+def live_socket_routes(service: "Service") -> list[BaseRoute]:
+    """The WebSocket beside the pages."""
+    return [WebSocketRoute(SOCKET, partial(serve_live_view, service))]
+
+
+def can_be_watched(service: "Service", run: RunRecord) -> bool:
+    """Whether this server has the browser of the run open."""
+    session = service.sessions.get(run.run_id)
+    return live_run(run.run_id) is not None if session is None else not session.over
+
+
+async def watched_run(service: "Service", run_id: str, token: ApiToken) -> Watched:
+    """The run that somebody wants to look at. Raises AccessDenied, NotFound, or SessionEnded that says why not."""
+    await service.permissions.check(token, "get", {"kind": RunRecord, "record_id": run_id})
+    run = await service.store.get(RunRecord, run_id)
+    session = service.sessions.get(run_id)
+    if session is not None:
+        session.check()
+        lease = session.run.lease
+        acts = denial(token, _OPERATE, account=lease.account_id, pool=lease.pool) is None
+        return Watched(run, session.run.viewer(), acts, lease.worker_id)
+    working = live_run(run_id)
+    if working is None:
+        raise ended(run_id, NOT_HERE, lease_id=run.lease_id, profile_id=run.profile_id)
+    return Watched(run, working.viewer(), acts=False, holder=working.lease.worker_id)
+
+
+async def serve_live_view(service: "Service", socket: WebSocket) -> None:
+    """Let the person in, or refuse the upgrade with a problem; then show the browser until one side leaves."""
+    try:
+        token = await service.auth.identify(socket.cookies.get(COOKIE, ""))
+        watched = await watched_run(service, socket.path_params["run_id"], token)
+        try:
+            async with watched.view as client:
+                await socket.accept()
+                await _show(watched, client, socket)
+        except ClientRefused as refused:
+            raise ended(watched.run.run_id, str(refused)) from None
+    except LeasekeeperError as error:
+        await socket.send_denial_response(problem_response(error))
+    except Exception as error:
+        if socket.application_state.name != "CONNECTING":
+            raise
+        await socket.send_denial_response(bug_response(error))
+
+
+async def _show(watched: Watched, client: DevToolsClient, socket: WebSocket) -> None:
+    screen = Screen()
+    viewer = Viewer(client, screen, acts=watched.acts)
+    screen.say("control", {"by": watched.holder, "acts": watched.acts})
+    showing = asyncio.ensure_future(viewer.run())
+    sending = asyncio.ensure_future(_send(screen, socket))
+    receiving = asyncio.ensure_future(_receive(viewer, socket))
+    tasks = {showing, sending, receiving}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if not receiving.done() or receiving.cancelled():
+        await socket.close(ENDED, close_reason(client.why or "the browser was closed"))
+
+
+async def _send(screen: Screen, socket: WebSocket) -> None:
+    """One message after the other: while the person's connection is slow, newer pictures replace older ones."""
+    while True:
+        for message in await screen.take():
+            if isinstance(message, str):
+                await socket.send_text(message)
+            else:
+                await socket.send_bytes(message)
+
+
+async def _receive(viewer: Viewer, socket: WebSocket) -> None:
+    """Input in its order. What is no JSON object is left out."""
+    while (message := await socket.receive())["type"] == "websocket.receive":
+        try:
+            found: Any = json.loads(message.get("text") or "null")
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            await viewer.receive(found)
