@@ -203,12 +203,12 @@ async def in_turns(*measures: Callable[[], Awaitable[float]]) -> list[list[float
 async def measure(bench: Bench) -> dict[str, float]:
     """All figures."""
     ours, bare = await in_turns(lambda: bench.jobs("clicks", 1), lambda: bench.bare(CLICKS))
-    tell("one job: a page and ten clicks, through Leasekeeper", median(ours), "s")
-    tell("  the same script, bare", median(bare), "s")
+    print_figure("one job: a page and ten clicks, through Leasekeeper", median(ours), "s")
+    print_figure("  the same script, bare", median(bare), "s")
 
     behind, recipe = await in_turns(lambda: bench.jobs("clicks", 1, "launched"), lambda: bench.bare_launched(CLICKS))
-    tell("the same job in a launcher's browser, through Leasekeeper", median(behind), "s")
-    tell("  the bare recipe: start, attach, work, stop", median(recipe), "s")
+    print_figure("the same job in a launcher's browser, through Leasekeeper", median(behind), "s")
+    print_figure("  the bare recipe: start, attach, work, stop", median(recipe), "s")
 
     async def relaunching() -> float:
         return sum([await bench.bare(1) for _ in range(SHORT_JOBS)])
@@ -217,8 +217,8 @@ async def measure(bench: Bench) -> dict[str, float]:
     for _ in range(max(1, ROUNDS // 3)):
         warm.append(await bench.jobs("short", SHORT_JOBS))
         cold.append(await relaunching())
-    tell(f"{SHORT_JOBS} short jobs on one profile, warm", median(warm), "s")
-    tell("  the bare script, which launches for each", median(cold), "s")
+    print_figure(f"{SHORT_JOBS} short jobs on one profile, warm", median(warm), "s")
+    print_figure("  the bare script, which launches for each", median(cold), "s")
 
     memory: list[float] = []
 
@@ -231,12 +231,12 @@ async def measure(bench: Bench) -> dict[str, float]:
         return (await bench.launch_only(kept=False))[0]
 
     launches, plain_launches = await in_turns(kept, plain)
-    tell("launch through the keeper", median(launches), "s")
-    tell("  bare launch", median(plain_launches), "s")
+    print_figure("launch through the keeper", median(launches), "s")
+    print_figure("  bare launch", median(plain_launches), "s")
 
     through, direct = await bench.session_clicks()
-    tell(f"{SESSION_CLICKS} clicks through a session's address", median(through), "s")
-    tell("  the same over a bare DevTools connection", median(direct), "s")
+    print_figure(f"{SESSION_CLICKS} clicks through a session's address", median(through), "s")
+    print_figure("  the same over a bare DevTools connection", median(direct), "s")
     return {
         "job_to_bare_script": median(a / b for a, b in zip(ours, bare, strict=True)),
         "launcher_job_to_bare": median(a / b for a, b in zip(behind, recipe, strict=True)),
@@ -247,7 +247,7 @@ async def measure(bench: Bench) -> dict[str, float]:
     }
 
 
-def tell(name: str, value: float, unit: str) -> None:
+def print_figure(name: str, value: float, unit: str) -> None:
     print(f"  {name:<56} {value:>9.3f} {unit}", flush=True)
 
 

@@ -7,6 +7,7 @@ is jobs per second of claim + settle, durable (fsync on), unless its name says o
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import tempfile
 import time
@@ -17,10 +18,11 @@ from statistics import median
 
 import leasekeeper.stores
 from bench import history, limits, load, worker_loop
-from bench.peers import procrastinate_locks, redis_recipe
+from bench.peers import procrastinate_locks
+from bench.redis_claims import RedisBench
 from bench.report import ROUNDS, Report, in_turns, middle_ratio
 from leasekeeper.core.jobs import Job
-from tests.servers import PostgresServer, new_database, postgres_server, start_redis
+from tests.servers import PostgresServer, new_database, postgres_server
 
 PROFILES = 2_000
 JOBS_EACH = 10
@@ -226,26 +228,20 @@ async def slowest_list(url: str) -> float:
         await store.close()
 
 
-def redis_peer(folder: Path, report: Report) -> None:
-    """The SET NX + requeue recipe, not durable, for comparison."""
-    with start_redis(folder) as url:
-        free = redis_recipe.run(url, PROFILES, JOBS_EACH, 8, 0, 10.0)
-        blocked = redis_recipe.run(url, PROFILES, JOBS_EACH, 8, 20_000, 10.0)
-    report.row("Redis SET NX + requeue (not durable), 8 workers", free.jobs_per_s, free.setup)
-    report.row("  the same, 20,000 blocked among 20,000 open", blocked.jobs_per_s, blocked.setup)
-
-
 def main() -> None:
+    logging.getLogger("leasekeeper.store").setLevel(logging.ERROR)  # that `everysec` may lose a second is known here
     report = Report()
     print(f"jobs/s of claim + settle, {PROFILES:,} profiles × {JOBS_EACH} jobs, {ROUNDS} rounds of {SECONDS:g} s\n")
+    parts = set(os.environ.get("BENCH_PARTS", "sqlite postgres redis past").split())
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lk-bench-", dir=ON_DISK)))
         server = stack.enter_context(postgres_server(parent=ON_DISK))
         postgres, sqlite = PostgresBench(server, report), SqliteBench(folder, report)
-        sqlite.run()
-        postgres.run()
-        redis_peer(folder, report)
-        report.ratio("million_finished_to_empty", min(postgres.long_past(), sqlite.long_past()))
+        for name, part in (("sqlite", sqlite), ("postgres", postgres), ("redis", RedisBench(folder, report))):
+            if name in parts:
+                part.run()
+        if "past" in parts:
+            report.ratio("million_finished_to_empty", min(postgres.long_past(), sqlite.long_past()))
     report.save(OUT)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -179,4 +180,5 @@ async def _settle(store: Store, grant: Grant) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("leasekeeper.store").setLevel(logging.ERROR)
     asyncio.run(_work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

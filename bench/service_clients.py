@@ -1,7 +1,7 @@
 """Clients of a server that is measured: readers of its events, idle workers, and somebody who lists records.
 
-Readers and workers run in processes of their own, so that what they cost is not counted as the server's. A process is
-told by a line on its stdin to report what it has counted, and ends with its stdin.
+Readers and workers run in processes of their own, so that what they cost is not counted as the server's. A line on
+a process's stdin makes it report what it has counted; it ends with its stdin.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ A test that is `async def` runs in an event loop of its own; set-up that is asyn
 import asyncio
 import inspect
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -49,15 +50,22 @@ def pytest_xdist_auto_num_workers() -> int:
     return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", min(8, 2 * (os.cpu_count() or 1))))
 
 
+# Parameters that name a store: another database than SQLite, or any behind HTTP.
+OTHER_STORE = re.compile(r"(postgres|redis)(_url)?|http-\w+")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--embedded", action="store_true", help="only tests that need no database server")
+    parser.addoption("--embedded", action="store_true", help="only tests that start neither a server nor a browser")
 
 
-def needs_server(item: pytest.Item) -> bool:
-    """Whether a test asks for PostgreSQL, by a fixture or as one of its parameters."""
-    chosen = getattr(item, "callspec", None)
-    asked = (*getattr(item, "fixturenames", ()), *(chosen.params.values() if chosen else ()))
-    return any("postgres" in name for name in asked if isinstance(name, str))
+def needs_more(item: pytest.Item) -> bool:
+    """Whether a test asks for a server, by a fixture or as the store among its parameters, or for a browser."""
+    if item.get_closest_marker("browser") or any(
+        kind in name for kind in ("postgres", "redis", "served") for name in getattr(item, "fixturenames", ())
+    ):
+        return True
+    chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(isinstance(name, str) and OTHER_STORE.fullmatch(name) for name in chosen)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -69,8 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if mark.kwargs["when"](item.callspec.params):  # type: ignore[attr-defined]  # only parametrized tests have the mark
                 item.add_marker(pytest.mark.release)
     if config.getoption("embedded"):
-        config.hook.pytest_deselected(items=[item for item in items if needs_server(item)])
-        items[:] = [item for item in items if not needs_server(item)]
+        config.hook.pytest_deselected(items=[item for item in items if needs_more(item)])
+        items[:] = [item for item in items if not needs_more(item)]
     if "PYTEST_XDIST_WORKER" in os.environ:
         places = {item.nodeid: place_in_mix(item, number) for number, item in enumerate(items)}
         items.sort(key=lambda item: places[item.nodeid])

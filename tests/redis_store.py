@@ -15,8 +15,8 @@ from pathlib import Path
 import redis
 
 from leasekeeper.stores import migrate
-from leasekeeper.stores.redis.connections import clean_url
 from leasekeeper.stores.redis.tables import PREFIX
+from leasekeeper.stores.redis.urls import clean_url
 from tests.servers import START_SECONDS, ServerUnavailable, wait_for_redis
 
 FLEET = f"{PREFIX}fleet_lock"

@@ -20,6 +20,7 @@ import hypothesis
 from leasekeeper.core.accounts import Routing
 from tests.chaos.rounds import fleet, workers_die
 from tests.model.playing import play
+from tests.redis_store import DurableRedis, redis_server
 from tests.servers import PostgresServer, new_database, postgres_server
 
 FOUND = Path(".soak")
@@ -36,24 +37,31 @@ JOBS, FAULTS = 300, 40
 Round = tuple[str, Callable[[], object]]
 
 
-def rounds(seed: int, server: PostgresServer, directory: Path) -> Iterator[Round]:
+def rounds(seed: int, server: PostgresServer, redis: DurableRedis, directory: Path) -> Iterator[Round]:
     """Rounds without end, each with a name. Each has a store of its own."""
     chance = random.Random(seed)
     number = 0
     while True:
-        for store in ("sqlite", "postgres"):
+        for store in ("sqlite", "postgres", "redis"):
             for kind in ("histories", "chaos"):
                 number += 1
                 own = chance.randrange(LONGEST_SEED)
                 place = directory / str(number)
                 place.mkdir()
-                url = f"sqlite:///{place / 'soak.db'}" if store == "sqlite" else new_database(server)
+                url = new_store(store, place, server, redis)
                 name = f"{number:04}-{store}-{kind}-{own}"
                 if kind == "histories":
                     yield name, partial(play, url, examples=HISTORIES, seed=own)
                 else:
                     everything = chance.choice(FLEETS)()
                     yield name, partial(workers_die, url, place, own, everything=everything, count=JOBS, faults=FAULTS)
+
+
+def new_store(kind: str, place: Path, server: PostgresServer, redis: DurableRedis) -> str:
+    """The URL of an empty store. There is one Redis for all: rounds follow one another."""
+    if kind == "redis":
+        return redis.emptied()
+    return f"sqlite:///{place / 'soak.db'}" if kind == "sqlite" else new_database(server)
 
 
 def failure_of(play_round: Callable[[], object]) -> str | None:
@@ -70,9 +78,13 @@ def soak(minutes: float, seed: int) -> int:
     hypothesis.settings.load_profile("default")
     print(f"soak of {minutes:g} minutes, seed {seed}", flush=True)
     failed = 0
-    with postgres_server() as server, tempfile.TemporaryDirectory(prefix="lk-soak-") as directory:
+    with (
+        postgres_server() as server,
+        tempfile.TemporaryDirectory(prefix="lk-soak-") as directory,
+        redis_server(Path(directory)) as redis,
+    ):
         until = time.monotonic() + minutes * 60
-        for name, play_round in rounds(seed, server, Path(directory)):
+        for name, play_round in rounds(seed, server, redis, Path(directory)):
             if time.monotonic() >= until:
                 break
             started = time.monotonic()

@@ -86,6 +86,11 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.CHECKPOINT_SAVED: ("a holder reached a safe step", ("step",)),
     EventType.SECTION_ENTERED: ("a holder entered a mutating section", ("section", "idempotent")),
     EventType.SECTION_LEFT: ("a holder left a mutating section", ("section",)),
+    EventType.HUMAN_REQUESTED: ("a run asked for a person, and waits", ("what",)),
+    EventType.HUMAN_REQUEST_WITHDRAWN: ("it does not wait any more", ()),
+    EventType.CONTROL_PASSED: (
+        "a person took an open browser, or handed it back", ("from", "to", "run_before", "note"),
+    ),
     EventType.RUN_SETTLED: (
         "a holder reported its ending", ("result", "stop_reason", "belongs_to", "profile_reason", "fence"),
     ),
@@ -113,6 +118,21 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("source", "engine", "token"),
     ),
     EventType.PROFILE_EXPORTED: ("a person took a copy of a profile's session away", ("target", "token")),
+    EventType.PROFILE_RESTORED: (
+        "a profile went back to a snapshot, by a person or by its release policy",
+        ("token", "restored_from", "verdict", "home_before"),
+    ),
+    EventType.PROFILE_NOT_SAVED: (
+        "a run changed a profile, and no snapshot of it could be uploaded: it stays at home", ("home", "reason"),
+    ),
+    EventType.PROFILE_TOO_LARGE: (
+        "a profile's directory grew above its `max_size_mb`", ("size_bytes", "max_size_mb"),
+    ),
+    EventType.SNAPSHOT_SAVED: (
+        "a run's snapshot of its profile was kept",
+        ("snapshot_id", "token", "size_bytes", "packed_bytes", "verdict", "clean"),
+    ),
+    EventType.SNAPSHOT_DELETED: ("a snapshot that was not kept any more is gone", ("snapshot_id", "token")),
     EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain")),
     EventType.PAUSED: (
         "a person paused everything, a pool or a worker",

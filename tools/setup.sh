@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prepares what a make target needs, and does nothing when it is there already:
 #
-#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [rabbitmq] [node] [chromium]
+#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [rabbitmq] [node] [proxies] [jq] [chromium]
 #
 # a virtual environment with exactly the hashed requirements and an editable leasekeeper, and the
 # servers and browsers that tests or benchmarks start. Only what is missing is installed through apt.
@@ -98,6 +98,8 @@ for server in "$@"; do
         rabbitmq) [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || apt_install rabbitmq-server ;;
         node) command -v node >/dev/null && command -v npm >/dev/null || apt_install npm ;;
         redis) command -v redis-server >/dev/null || apt_install redis-server ;;
+        proxies) for proxy in nginx caddy; do PATH="$PATH:/usr/sbin" command -v "$proxy" >/dev/null || apt_install "$proxy"; done ;;
+        jq) command -v jq >/dev/null || apt_install jq ;;
         chromium) have_browser || install_browser ;;
         *) die "unknown server: $server" ;;
     esac

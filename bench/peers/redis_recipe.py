@@ -34,11 +34,12 @@ GRACE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What one worker did: number of jobs, and when it finished its first and its last."""
+    """What one worker did: number of jobs, when it finished its first and its last, for how long it used a core."""
 
     count: int
     first: float
     last: float
+    cpu_seconds: float
 
 
 def run(
@@ -63,6 +64,18 @@ def run(
         raise RuntimeError(f"the recipe finished {done} jobs in {seconds_cap} s")
     seconds = max(each.last for each in busy) - min(each.first for each in busy)
     return Result((done - 1) / seconds, done, seconds, setup=f"processes={workers}")
+
+
+def spin(redis_url: str, workers: int, blocked: int, seconds: float) -> float:
+    """How many cores the workers use while nothing is left but jobs of a taken profile."""
+    with redis.Redis.from_url(redis_url) as client:
+        _clear(client)
+        try:
+            _fill(client, 0, 0, blocked)
+            finished = _work(redis_url, workers, 1, seconds)
+        finally:
+            _clear(client)
+    return sum(each.cpu_seconds for each in finished) / seconds
 
 
 def _clear(client: redis.Redis) -> None:
@@ -141,6 +154,7 @@ def _worker(
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         client.ping()
         barrier.wait(GRACE_SECONDS)
+        used = time.process_time()
         deadline = time.monotonic() + seconds_cap
         while left.value > 0 and time.monotonic() < deadline:
             popped = client.brpop([JOBS], timeout=POP_SECONDS)
@@ -157,7 +171,7 @@ def _worker(
             last = time.monotonic()
             first = first or last
             count += 1
-    sender.send(Finished(count, first, last))
+    sender.send(Finished(count, first, last, time.process_time() - used))
 
 
 def _try_lease(client: redis.Redis, profile: str, worker: str) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from leasekeeper.app import App, Run, SyncRun
     from leasekeeper.client import Client, HeldLease, connect
     from leasekeeper.core.accounts import Account, Limit, Proxy
+    from leasekeeper.core.canaries import Canary
     from leasekeeper.core.decisions import Action, Decision, Review, Target
     from leasekeeper.core.deliveries import Delivery
     from leasekeeper.core.events import Event
@@ -32,6 +33,7 @@ _HOMES = {
     "leasekeeper.app": ("App", "Run", "SyncRun"),
     "leasekeeper.client": ("Client", "HeldLease", "connect"),
     "leasekeeper.core.accounts": ("Account", "Limit", "Proxy"),
+    "leasekeeper.core.canaries": ("Canary",),
     "leasekeeper.core.decisions": ("Action", "Decision", "Review", "Target"),
     "leasekeeper.core.deliveries": ("Delivery",),
     "leasekeeper.core.events": ("Event",),
@@ -55,6 +57,7 @@ __all__ = [
     "Account",
     "Action",
     "App",
+    "Canary",
     "Client",
     "Decision",
     "Delivery",

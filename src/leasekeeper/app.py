@@ -23,6 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+from leasekeeper.core.canaries import Canary, CanaryFunction, as_canary
 from leasekeeper.core.detectors import Detector
 from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, Reason, RetryRule
 from leasekeeper.core.ids import is_id
@@ -54,6 +55,9 @@ class Task:
     mode: Mode | None = None
     warm: bool = True
     detectors: tuple[Detector, ...] = ()
+    canary: Canary | None = None
+    resumable: bool = False
+    record: bool = False
 
     def retries(self, error: BaseException) -> bool:
         """Whether the task says that this error of its own may be tried again."""
@@ -73,6 +77,7 @@ class App:
         self.tasks: dict[str, Task] = {}
         self.reasons: dict[str, Failure] = {}
         self.detectors: list[Detector] = []
+        self.login_canary: Canary | None = None
 
     @overload
     def task(self, name: Function, /) -> Function: ...
@@ -88,6 +93,9 @@ class App:
         mode: Mode | str | None = None,
         warm: bool = True,
         detectors: Sequence[Detector] = (),
+        canary: Canary | CanaryFunction | None = None,
+        resumable: bool = False,
+        record: bool = False,
     ) -> Callable[[Function], Function]: ...
 
     def task(
@@ -100,6 +108,9 @@ class App:
         mode: Mode | str | None = None,
         warm: bool = True,
         detectors: Sequence[Detector] = (),
+        canary: Canary | CanaryFunction | None = None,
+        resumable: bool = False,
+        record: bool = False,
     ) -> Function | Callable[[Function], Function]:
         """Register a function as a task, under this name or its own.
 
@@ -110,6 +121,9 @@ class App:
                    submitted as shared
         warm       False: never start in a browser that the run before left open, and never leave one
         detectors  what on a page means a reason, for this task; the app's own count too
+        canary     how to see at the end of a run whether the profile is still logged in: see `App.canary`
+        resumable  True: when a person has taken its browser and hands it back, an `async def` task begins anew in it
+        record     True: keep a recording of each run with its evidence; a profile may say so too
         """
 
         called = None if callable(name) else name
@@ -127,6 +141,9 @@ class App:
                 mode=None if mode is None else Mode(mode),
                 warm=warm,
                 detectors=tuple(detectors),
+                canary=as_canary(canary),
+                resumable=resumable,
+                record=record,
             )
             return function
 
@@ -178,8 +195,26 @@ class App:
         self.detectors.append(found)
         return found
 
+    def canary(self, asked: Canary | CanaryFunction) -> Canary | CanaryFunction:
+        """Say how to see whether a profile is still logged in, for every task that has no canary of its own.
+
+        `app.canary(Canary(url=…, selector=…))`; or, as a decorator, a function that gets a page of the profile's
+        browser and returns True or False. It is asked at the end of a run, before the browser is closed.
+        """
+        self.login_canary = as_canary(asked)
+        return asked
+
 
 Content = bytes | str | Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanAnswer:
+    """What a person said whom a task had asked for: who it was, a note, and a word of their own choice (`outcome`)."""
+
+    by: str
+    note: str = ""
+    outcome: str = ""
 
 
 class RunBackend(Protocol):
@@ -200,6 +235,8 @@ class RunBackend(Protocol):
 
     async def note(self, text: str, about: NoteAbout) -> None: ...
 
+    async def request_human(self, what: str, timeout: timedelta) -> HumanAnswer: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:
@@ -210,6 +247,11 @@ class Signal:
 
 
 AnyBackend = TypeVar("AnyBackend")
+HUMAN_TIMEOUT = timedelta(hours=1)
+
+
+def _span(timeout: float | timedelta) -> timedelta:
+    return timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
 
 
 class _Base(Generic[AnyBackend]):
@@ -225,6 +267,10 @@ class _Base(Generic[AnyBackend]):
         self.log = logging.getLogger(f"leasekeeper.task.{task.name}")
         self.signals: list[Signal] = []
 
+    def go_on_under(self, grant: Grant) -> None:
+        """A person had the browser and handed it back: the task goes on under another lease."""
+        self._grant = grant
+
     @property
     def payload(self) -> Mapping[str, Any]:
         """The job's payload."""
@@ -232,7 +278,7 @@ class _Base(Generic[AnyBackend]):
 
     @property
     def lease(self) -> Lease:
-        """The lease as it was granted: profile, token, run id."""
+        """The lease as it was granted: profile, token, run id. Another one once a person handed the browser back."""
         return self._grant.lease
 
     @property
@@ -331,6 +377,16 @@ class Run(_Base[RunBackend]):
         self._api.check()
         await self._api.note(text, NoteAbout(about))
 
+    async def request_human(self, what: str, *, timeout: float | timedelta = HUMAN_TIMEOUT) -> HumanAnswer:
+        """Ask for a person, and wait: they find this run in the review inbox, with a link to its live view.
+
+        They may only answer, or take control: then nothing of this task reaches the browser until they hand it back,
+        and the task goes on under a lease of its own. A person who releases the browser instead ends the run.
+        `timeout` is how long to wait for somebody to come; then the run ends with HUMAN_REVIEW_REQUIRED.
+        """
+        self._api.check()
+        return await self._api.request_human(what, _span(timeout))
+
 
 class SyncRunBackend(Protocol):
     """The same for a plain `def` task, in its thread."""
@@ -349,6 +405,8 @@ class SyncRunBackend(Protocol):
     def attach(self, name: str, content: Content) -> None: ...
 
     def note(self, text: str, about: NoteAbout) -> None: ...
+
+    def request_human(self, what: str, timeout: timedelta) -> HumanAnswer: ...
 
 
 class SyncRun(_Base[SyncRunBackend]):
@@ -394,3 +452,8 @@ class SyncRun(_Base[SyncRunBackend]):
         """Write a note on the profile or the account. See Run.note."""
         self._api.check()
         self._api.note(text, NoteAbout(about))
+
+    def request_human(self, what: str, *, timeout: float | timedelta = HUMAN_TIMEOUT) -> HumanAnswer:
+        """Ask for a person, and wait. See Run.request_human."""
+        self._api.check()
+        return self._api.request_human(what, _span(timeout))

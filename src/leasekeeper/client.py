@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from leasekeeper.core.browsers import Credentials
     from leasekeeper.runtime.direct_directory import DirectDirectory
     from leasekeeper.runtime.leased_browser import LeasedBrowser
+    from leasekeeper.runtime.saving import Snapshots
 
 T = TypeVar("T")
 
@@ -383,14 +384,16 @@ class HeldLease:
 
     async def _use_directory(self, engine: int | None) -> "DirectDirectory":
         from leasekeeper.browsers.profile_directory import StrangeDirectory
+        from leasekeeper.driver_port import CannotOpen
         from leasekeeper.runtime.direct_directory import take_in_thread
 
         if self._refused is not None:
             raise self._refused  # asking twice does not get a profile that a person has to check
         if self._directory is None:
             try:
+                await self._snapshots.bring(self.grant, self._held(), by_person=self._request.purpose in BY_PERSON)
                 directory = await take_in_thread(self.grant, self._data_dir, engine)
-            except StrangeDirectory as strange:
+            except (StrangeDirectory, CannotOpen) as strange:
                 self._refused, self._fence = strange, strange.fence
                 raise
             try:
@@ -400,6 +403,12 @@ class HeldLease:
                 raise
             self._directory = directory
         return self._directory
+
+    @cached_property
+    def _snapshots(self) -> "Snapshots":
+        from leasekeeper.runtime.saving import Snapshots
+
+        return Snapshots(self._store, self._browsers, self._redactor)
 
     async def _refuse_manual_use(self, directory: "DirectDirectory") -> None:
         """If somebody used the profile outside a lease, say so; then go on or leave it to a person, as configured."""
@@ -450,7 +459,9 @@ class HeldLease:
         message = f"{message} ({doubt})" if message and doubt else message or doubt
         message = self._redactor.short(message, MAX_MESSAGE)
         try:
-            facts, engine = await self._look_at_directory(facts)
+            engine = None
+            if self._directory is not None:
+                facts, engine = await self._directory.facts_at_end(facts, said_closed=self._closed is not None)
             ending = Ending(
                 ref=self.lease.ref,
                 reason=reason,
@@ -463,6 +474,8 @@ class HeldLease:
                 fence=self._fence,
                 proxy_used=self._actual is not None,
             )
+            if engine is not None:
+                ending = await self._snapshots.saved(ending, self.grant, kept, locked=True)
             settled = await settle_kept(self._store, ending, kept)
         except LeaseLost:
             self._let_go()
@@ -481,19 +494,3 @@ class HeldLease:
                 profile_id=self.lease.profile_id,
             )
         return settled
-
-    async def _look_at_directory(self, facts: EndFacts) -> tuple[EndFacts, int | None]:
-        """What the directory shows about the ending, if the program asked for it; and of the browser that it opened."""
-        directory = self._directory
-        if directory is None or facts.browser is Browser.NOT_PROVEN:
-            return facts, None
-        if facts.browser is Browser.NONE and await run_in_thread(directory.untouched):
-            return facts, None
-        if facts.browser is Browser.NONE:
-            failing = "closed() was not called" if self._closed is None else "closed() was called without final_url"
-        else:
-            failing = await run_in_thread(directory.seal)
-        if failing:
-            unproven = EndFacts(browser=Browser.NOT_PROVEN, failing_clause=failing, final_url=facts.final_url)
-            return unproven, None
-        return facts, await run_in_thread(lambda: directory.engine)

@@ -64,6 +64,8 @@ class BrowserConfig:
     server_ca: str
     keep_evidence: timedelta | None
     keep_evidence_bytes: int | None
+    profile_store: str
+    unencrypted_snapshots: bool
     probe_url: str | None
     secrets: SecretConfig = SecretConfig()
 
@@ -287,6 +289,7 @@ def _config(values: Mapping[str, str | float | None]) -> Config:
         strict_tasks=bool(_number(values, "strict_tasks")),
         store_timeout=seconds("store_timeout"),
         schedule_grace=seconds("schedule_grace"),
+        home_wait=seconds("home_wait"),
     )
     return Config(
         store=str(values["store"]),
@@ -338,6 +341,8 @@ def _browsers(values: Mapping[str, str | float | None]) -> BrowserConfig:
         server_ca=str(values["store_ca"]),
         keep_evidence=timedelta(days=_number(values, "keep_evidence")) or None,
         keep_evidence_bytes=int(_number(values, "keep_evidence_mb") * 1_000_000) or None,
+        profile_store=str(values["profile_store"]).strip(),
+        unencrypted_snapshots=bool(_number(values, "unencrypted_snapshots")),
         probe_url=str(values["probe_url"]) or None,
         secrets=_secrets(values),
     )

@@ -74,10 +74,8 @@ class Problem:
 
 
 class LeasekeeperError(Exception):
-    """The root: catch it to catch everything that Leasekeeper raises on purpose.
-
-    `problems` names every field at fault. What else a class declares is given by name: `LeaseLost(…, lease_id=…)`.
-    """
+    """The root of all that Leasekeeper raises on purpose. `problems` names every field at fault. What else a class
+    declares is given by name: `LeaseLost(…, lease_id=…)`."""
 
     code: ClassVar[str] = "ERROR"
 
@@ -338,6 +336,9 @@ class ConflictReason(StrEnum):
     SESSIONS_FULL = "sessions_full"
     SESSIONS_NOT_OFFERED = "sessions_not_offered"
     CLIENT_REFUSED = "client_refused"
+    WORKER_AWAY = "worker_away"
+    TAKEN_ALREADY = "taken_already"
+    NOT_RESUMABLE = "not_resumable"
 
 
 class Conflict(LeasekeeperError):
@@ -406,8 +407,7 @@ class LeaseLost(LeasekeeperError):
 
 
 class LeaseExpired(LeaseLost):
-    """It expired by the store's clock, and nobody has ended it yet. If the holder's own deadline has not passed, the
-    store's clock has leapt: it may try again."""
+    """It expired by the store's clock. If the holder's deadline has not passed, that clock has leapt: try again."""
 
     code = "LEASE_EXPIRED"
 
@@ -441,8 +441,7 @@ class EvidenceUnavailable(LeasekeeperError):
 
 
 class EvidenceRefused(EvidenceUnavailable):
-    """The place of evidence answered, and refused: wrong credentials, no such bucket, another content. A retry does not
-    help; check the setting `evidence` and its credentials."""
+    """The place of evidence refused: wrong credentials, no bucket, other content. Check the setting `evidence`."""
 
     code = "EVIDENCE_REFUSED"
 

@@ -1,7 +1,8 @@
 """The seam between runs and the place where their files are kept: a folder, a bucket, or the server.
 
 A run writes its files to a folder of its own machine first. Where evidence is to travel, each is then put into the
-place, before the commit that names it. Guarantees that hold for each operation, in every place:
+place, before the commit that names it. Snapshots of profiles are kept behind the same seam (`snapshots.profile_store`).
+Guarantees that hold for each operation, in every place:
 
 - Keys are names separated by `/`, each a valid id: `RUN_ID/final.png`. Nobody chooses a path.
 - An object is there whole or not at all, and never changes: `put` creates, it does not replace.
@@ -59,8 +60,11 @@ class Evidence(Protocol):
         """
         ...
 
-    def get(self, key: str) -> AsyncIterator[bytes]:
-        """The content of an object, in chunks. Raises NotFound, EvidenceUnavailable."""
+    def get(self, key: str, *, under: LeaseRef | None = None) -> AsyncIterator[bytes]:
+        """The content of an object, in chunks. Raises NotFound, EvidenceUnavailable.
+
+        `under`: the server gives snapshots of a profile only to the holder of its live lease.
+        """
         ...
 
     def entries(self, prefix: str = "") -> AsyncIterator[Stored]:

@@ -22,6 +22,7 @@ from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.schedules import Schedule, ScheduleState
 from leasekeeper.core.secrets import Secret
+from leasekeeper.core.snapshots import Snapshot, Verdict
 from leasekeeper.core.tokens import ApiToken
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, Problem
@@ -151,6 +152,7 @@ LISTS: Final[Mapping[type, Listing]] = {
             Filter("state", "in this state", ProfileState),
             _BAN,
             Filter("home", "whose directory is on this machine"),
+            Filter("saved", "whose newest state is a snapshot; `0`: whose newest directory could not be saved", bool),
         ),
     ),
     Proxy: Listing(
@@ -229,6 +231,20 @@ LISTS: Final[Mapping[type, Listing]] = {
             _PROFILE,
             _JOB,
             _RUN,
+        ),
+    ),
+    Snapshot: Listing(
+        what="snapshot",
+        key="snapshot_id",
+        order=Order.NEWEST,
+        filters=(
+            Filter("snapshot_id", "the one with this id"),
+            _PREFIX,
+            _PROFILE,
+            _ACCOUNT,
+            _RUN,
+            Filter("verdict", "with this answer of the login canary", Verdict),
+            Filter("discarded", "that are not kept any more, and wait to be deleted; `0`: all others", bool),
         ),
     ),
     Worker: Listing(

@@ -1,18 +1,18 @@
 """The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
 seam, to browsers, is in `driver_port.py`.
 
-`Store` is 44 domain operations, all mandatory, batch-shaped, frozen values in and out. Guarantees
-that hold for each of them, on every store:
+`Store` is 47 domain operations, all mandatory, batch-shaped, frozen values in and out. On every store each guarantees:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
 - The clock is the store's. No argument carries a caller's time into lease arithmetic.
 - A write that depends on a lease is accepted only while that very lease is live and the token is its own; one
-  atomic check. A refused write changes nothing but the log: event `stale_worker_write_rejected` (I3).
+  atomic check. A refused write changes nothing but the log: event `stale_worker_write_rejected` (I3). But an available
+  profile goes to review if the store must have granted that lease and forgot it: lost writes, a restored backup (I7).
 - An answer that was lost is found out by reading, never by doing the work again (I4, I8); `once` keeps answers for it.
 - Losing a race is a value (an empty claim, a refusal); an exception means nothing was done.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
@@ -20,12 +20,13 @@ from typing import Generic, Protocol, TypeVar
 from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.alerts import Endpoint, NewEndpoint
 from leasekeeper.core.calls import Request
+from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.decisions import Decision
-from leasekeeper.core.deliveries import Attempt, Delivery
+from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryRequest
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.free_profiles import FreeProfiles, ProfileChoice
-from leasekeeper.core.ids import LeaseId, ProfileId, RunId, ScheduleId, WorkerId
+from leasekeeper.core.ids import LeaseId, ProfileId, RunId, WorkerId
 from leasekeeper.core.jobs import Job, JobSpec, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Mode, Purpose, Refusal
 from leasekeeper.core.notes import NoteAbout
@@ -33,8 +34,10 @@ from leasekeeper.core.policy import Retention
 from leasekeeper.core.profiles import Profile, ProfileState, ReleasePolicy
 from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.core.records import quick_init
+from leasekeeper.core.schedules import Fired
 from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret
 from leasekeeper.core.settle import Ending, LostFacts, Settlement
+from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import Worker, WorkerReport
@@ -108,6 +111,12 @@ class Grant:
 
     `engine` is the version of the browser that opened the profile last; None if none did, or a person has accepted an
     empty directory since: only then may it be empty.
+
+    Where the profile's newest state is: with `unsaved_on`, in the directory on that machine, whatever snapshots there
+    are; nobody else is granted the profile to open it. Otherwise in `newest`, if there is one: a directory may be
+    opened only if it holds the snapshot of that token, and else is replaced by it first. With neither, no run has
+    opened the profile yet.
+    `profile_store` is where snapshots are, as the fleet declares it; None: nothing is uploaded.
     """
 
     lease: Lease
@@ -116,6 +125,9 @@ class Grant:
     proxy: Proxy | None = None
     job: Job | None = None
     engine: int | None = None
+    newest: Snapshot | None = None
+    unsaved_on: str | None = None
+    profile_store: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,41 +174,6 @@ class Resolution:
 
     lease_id: LeaseId
     facts: LostFacts = LostFacts()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryRequest:
-    """What a sender wants of the webhook messages that are due: at most `limit`, at most `each` per host.
-
-    `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
-    `callbacks` and `endpoints`: whether the sender can sign messages to the callback_url of a job, and messages to
-    registered endpoints. What it cannot sign is left to whoever can.
-    `bridge`: only results that go back through the bridge of that name. Without it, none of any bridge.
-    """
-
-    limit: int
-    each: int
-    room: Mapping[str, int] = field(default_factory=dict)
-    slow: Collection[str] = ()
-    slow_places: int = 0
-    callbacks: bool = True
-    endpoints: bool = True
-    bridge: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fired:
-    """What one commit made of one time of a schedule. Not `done`: the next call goes on with further profiles.
-
-    `skipped` counts profiles whose previous job had not ended. With `fault`, this machine cannot compute its times.
-    """
-
-    schedule_id: ScheduleId
-    at: datetime | None = None
-    made: int = 0
-    skipped: int = 0
-    done: bool = False
-    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +228,14 @@ class Store(Protocol):
         done. Kept for ANSWERS_KEPT, then `prune` deletes it. No answer that is kept holds a secret or a payload.
         """
 
-    async def apply(self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False) -> list[Change]:
+    async def apply(
+        self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False, expected: str | None = None
+    ) -> list[Change]:
         """Put configuration and return the difference. Idempotent; never touches runtime state.
 
-        Jobs that were blocked by what changed move on in the same commit. With `prune`, records that the fleet
-        does not name are removed; refused if a profile to remove is leased or has open jobs.
-        """
+        Jobs that were blocked by what changed move on in the same commit. With `prune`, records that it does not name
+        are removed; refused if a profile to remove is leased or has open jobs. With `expected`, VersionConflict unless
+        the fleet in force has this tag (`core.fleet.tag_of`)."""
 
     async def submit(self, specs: Sequence[JobSpec]) -> list[Submitted]:
         """Accept jobs, all or none. Idempotent by key: same key and body gives the first job back (I8).
@@ -270,12 +249,11 @@ class Store(Protocol):
         """Up to `limit` jobs, each with the lease of its profile, token, routing key and limits: one commit.
 
         Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the lane
-        waited; FIFO inside a lane. No profile whose directory is on another machine. The cost does not depend on the
-        number of jobs that cannot run, nor on that of machines. If the caller is cancelled before it has the answer,
-        its grants are given back. Lanes that turn out not to be ready are blocked on the way; many of them are
-        commits before the one that grants. Jobs of a granted lane whose `on_conflict` is not `wait` follow it in the
-        same commit, a few; `promote` takes the rest.
-        """
+        waited; FIFO inside a lane. No profile whose directory is on another machine, unless it is saved and its job
+        has waited for a worker there (`heal`). The cost does not depend on the number of jobs that cannot run, nor on
+        that of machines. If the caller is cancelled before it has the answer, its grants are given back. Lanes that
+        turn out not to be ready are blocked on the way; many of them are commits before the one that grants. Jobs of a
+        granted lane whose `on_conflict` is not `wait` follow it in the same commit, a few; `promote` takes the rest."""
 
     async def acquire(self, request: LeaseRequest) -> Grant:
         """Lease one profile without a job, under the same limits. Raises ProfileBusy with the reason and holder.
@@ -317,7 +295,8 @@ class Store(Protocol):
         """End runs: evidence record, job (retry included), profile, lease, events, outbox, in one commit.
 
         Each ending is decided by `core.settle` from the records as they are under lock, so the last word on a
-        profile's state is never the worker's. A refused ending is a value and leaves the others alone.
+        profile's state is never the worker's. A snapshot that an ending names is the newest in the same commit, which
+        says too where the newest directory is. A refused ending is a value and leaves the others alone.
         """
 
     async def hand_over(
@@ -330,13 +309,25 @@ class Store(Protocol):
         waits elsewhere, and nothing was done. Close the browser, then settle.
         """
 
+    async def transfer(self, ending: Ending, to: TransferRequest) -> HandedOver:
+        """End a run whose browser stays open, and lease its profile to somebody else (to a person, or back to the job
+        whose run a person has ended with `TAKEN_OVER`): one commit.
+
+        Reason `TAKEN_OVER` puts the old run's job into review. The new lease has a token of its own; pool, routing key,
+        mode and mutating section are as before; the profile is leased all the time. The same `incarnation` again gets
+        the same grant. Without a grant the ending was refused. Raises Conflict if the job cannot go on now.
+        """
+
+    async def request_person(self, ref: LeaseRef, what: str | None) -> None:
+        """The run asks for a person, by a review of its job or profile; None: not any more. The end of its lease
+        withdraws it too. Raises LeaseLost if refused. Idempotent."""
+
     async def expire(self, limit: int = MAX_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
         """End leases that have expired: lease expired, profile stale (once no sharer is left). Frees nothing.
 
         `seen` is what the store's clock showed when the caller last compared it with its own: what was not over by
         then is left, since the clock may have jumped in between.
-        Safe to run many times at once. Returns those that this call expired.
-        """
+        Safe to run many times at once. Returns those that this call expired."""
 
     async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
         """The store's clock jumped: for this long no lease expires, nor is a write refused because one has.
@@ -374,12 +365,22 @@ class Store(Protocol):
     async def heal(self, limit: int = MAX_IN_BATCH) -> int:
         """Wake lanes that wait for a free routing key (a wake-up was lost), end pauses that are over. Returns how many.
 
-        All keys are checked, `limit` at a time.
+        All keys are checked, `limit` at a time. Lanes of saved profiles that are kept for the workers of a machine,
+        with none there or for longer than `home_wait`, are open to the workers of any machine then.
+        """
+
+    async def forget_snapshots(self, snapshot_ids: Sequence[str]) -> int:
+        """Delete the records of discarded snapshots, whose objects the caller has deleted. Returns how many went.
+
+        `settle` discards what retention does not keep any more, and an object that no snapshot needs is then in
+        `find(Snapshot, {"discarded": "1"})` until this is called: whoever dies on the way is followed by another.
+        Idempotent: others, and those that are not discarded, are left alone. Event `snapshot_deleted`.
         """
 
     async def decide(self, decision: Decision) -> Decided:
         """A person's decision, version-checked, with a note; closes the record's open review.
 
+        `restore` makes a snapshot the newest state of a profile that nobody has, under a token of its own.
         A `pause` of `all`, `pool:NAME` or `worker:NAME`: nothing is granted there but to a person, until it is resumed
         or `until` has come by the store's clock. Of `account:ID`: the account is paused, and `heal` resumes it.
 

@@ -1,4 +1,6 @@
-"""Files that hold secrets: ordinary files, not too long, not for others to read. No message shows their content."""
+"""Files that hold secrets: ordinary files, not too long, not for others to read. No message shows their content.
+
+And folders for their owner alone."""
 
 import os
 import stat
@@ -37,3 +39,10 @@ def read_secret_file(place: str, what: str, *, refuse: int) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise InputError(f"{what}: is not text") from None
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, with mode 0700: `mkdir` gives that to the last one only."""
+    missing = [above for above in reversed(folder.parents) if not above.exists()]
+    for each in (*missing, folder):
+        each.mkdir(mode=0o700, exist_ok=True)

@@ -93,6 +93,13 @@ SETTINGS: Final = (
         0,
     ),
     Setting(
+        "home_wait",
+        10.0,
+        "seconds",
+        "how long a job waits for a worker of the machine that has its profile's directory, before others fetch it",
+        0,
+    ),
+    Setting(
         "keep_jobs",
         30.0,
         "days",
@@ -163,6 +170,13 @@ SETTINGS: Final = (
     Setting("evidence", "", "place", "a folder, s3://BUCKET/PREFIX or server; empty: data_dir, or the store's server"),
     Setting("keep_evidence", 30.0, "days", "evidence files are deleted after this; 0 keeps them for ever", 0, MAX_DAYS),
     Setting("keep_evidence_mb", 10240.0, "MB", "maximum of all evidence; the oldest is deleted; 0: no limit", 0),
+    Setting(
+        "profile_store",
+        "",
+        "place",
+        "where snapshots of profiles are: s3://BUCKET/PREFIX, file:///FOLDER or server; empty: what the fleet says",
+    ),
+    Setting("unencrypted_snapshots", 0.0, SWITCH, "upload snapshots of profiles although no key is set", 0, 1),
     Setting(
         "webhook_secret",
         "",

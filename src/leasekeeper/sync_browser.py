@@ -172,6 +172,15 @@ class SyncBrowser:
         """Raise LeaseLost if the profile must not be touched any more."""
         self._browser.check()
 
+    def release(
+        self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
+    ) -> None:
+        """Say how the run ends, before the block does: completed with an output, or for a reason. It ends it."""
+        self._loop_thread.call(self._release(reason, message, output))
+
+    async def _release(self, reason: str | None, message: str, output: Mapping[str, object] | None) -> None:
+        self._browser.release(reason, message, output=output)
+
     def checkpoint(self, step: str, *, flush: bool = True) -> None:
         """Record the last safe step, with the session's cookies on disk."""
         self._loop_thread.call(self._browser.checkpoint(step, flush=flush))

@@ -267,3 +267,18 @@ async def test_rabbitmq_messages_without_any_id_are_put_apart_unless_known_by_co
     assert taken.id is not None
     assert again.id == taken.id
     await broker.close()
+
+
+async def test_a_message_that_nears_a_delivery_limit_is_a_warning(
+    rabbit_server: RabbitServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = RabbitQueue(rabbit_server.url)
+    await queue.put([b"{}"])
+    broker = queue.broker()
+    await broker.open()
+    for delivered in range(5):
+        (taken,) = await broker.take(10, 30)
+        assert ("delivery-limit" in caplog.text) == (delivered >= 3)
+        await broker.give_back([taken])
+    await broker.close()
+    assert caplog.text.count("delivery-limit") == 1

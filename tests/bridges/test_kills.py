@@ -16,12 +16,19 @@ import pytest
 
 from leasekeeper.core.jobs import Job
 from leasekeeper.stores import migrate, open_store
-from tests.bridges.queues import Queue, RabbitQueue, RedisQueue
+from tests.bridges.queues import Queue, RabbitQueue, RedisQueue, SqsQueue
 from tests.bridges.servers import RabbitServer, RedisServer, until
 from tests.bridges.test_bridges import fleet_store
-from tests.servers import PostgresServer, new_database, postgres_server
+from tests.servers import PostgresServer, new_database, postgres_server, s3_server
 
-MESSAGES = 1_000
+# Messages in each round. RabbitMQ and SQS have their turn in a release: what a kill comes to, a message that was taken
+# and not acknowledged, is tested daily with each of them.
+ROUNDS = [
+    ("redis", 200),
+    pytest.param("redis", 1_000, marks=pytest.mark.release),
+    pytest.param("rabbitmq", 1_000, marks=pytest.mark.release),
+    pytest.param("sqs", 1_000, marks=pytest.mark.release),
+]
 
 
 @pytest.fixture
@@ -31,17 +38,33 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@dataclass
+class Broken:
+    """A broker, its queue, the arguments of a bridge, and how the broker is killed: SQS is not ours to kill."""
+
+    queue: Queue
+    arguments: list[str]
+    url: str = ""
+    restart: list[Callable[[], None]] = field(default_factory=list)
+
+
 @contextmanager
-def broker_of(kind: str) -> Iterator[tuple[RedisServer | RabbitServer, Queue, list[str]]]:
-    """A broker that this test may kill, its queue, and the arguments of a bridge."""
+def broker_of(kind: str) -> Iterator[Broken]:
+    """A broker of each kind."""
+    more = ["--name", "jobs", "--batch", "40"]
+    if kind == "sqs":
+        with s3_server() as aws:
+            found = SqsQueue(aws.endpoint)
+            yield Broken(found, ["sqs", found.jobs, *more])
+        return
     with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp", ignore_cleanup_errors=True) as directory:
         server = RedisServer(Path(directory)) if kind == "redis" else RabbitServer(Path(directory))
         server.start()
-        queue: RedisQueue | RabbitQueue
         queue = RedisQueue(server.url) if kind == "redis" else RabbitQueue(server.url)
         option = "--list" if kind == "redis" else "--queue"
+        arguments = [kind, "env:BROKER_URL", option, queue.jobs, *more]
         try:
-            yield server, queue, [kind, "env:BROKER_URL", option, queue.jobs, "--name", "jobs", "--batch", "40"]
+            yield Broken(queue, arguments, server.url, [server.kill, server.start])
         finally:
             server.kill()
 
@@ -106,35 +129,33 @@ def put(queue: Queue, numbers: range) -> None:
     asyncio.run(queue.put(bodies))
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.release)])
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("kind", "size"), ROUNDS)
 def test_kills_of_bridge_broker_and_store_lose_nothing_and_double_nothing(
-    kind: str, own_postgres: PostgresServer, tmp_path: Path
+    kind: str, size: int, own_postgres: PostgresServer, tmp_path: Path, aws: None
 ) -> None:
-    """RabbitMQ's turn is part of a release: the daily tests cover its acknowledgements without kills."""
     url = new_database(own_postgres)
-    with broker_of(kind) as (broker, queue, arguments):
-        asyncio.run(prepare(url, queue))
-        program = Program(arguments, {"LEASEKEEPER_STORE": url, "BROKER_URL": broker.url}, tmp_path / "log")
-        parts = 5
+    with broker_of(kind) as broker:
+        asyncio.run(prepare(url, broker.queue))
+        program = Program(broker.arguments, {"LEASEKEEPER_STORE": url, "BROKER_URL": broker.url}, tmp_path / "log")
         faults: list[list[Callable[[], None]]] = [
             [program.kill, program.start],
-            [broker.kill, broker.start],
+            broker.restart,
             [own_postgres.stop, own_postgres.start],
             [program.kill, program.start],
             [],
         ]
         program.start()
         try:
-            for part, fault in enumerate(faults):
-                size = MESSAGES // parts
-                put(queue, range(part * size, (part + 1) * size))
+            for number, fault in enumerate(faults):
+                put(broker.queue, range(number * size, (number + 1) * size))
                 for step in fault:
                     step()
-            until(lambda: len(jobs_in(url)) >= MESSAGES, program.log.read_text(errors="replace"), 300)
+            every = len(faults) * size
+            until(lambda: len(jobs_in(url)) >= every, program.log.read_text(errors="replace"), 600)
             assert program.end() == 0, program.log.read_text(errors="replace")
         finally:
             program.kill()
-        until(lambda: asyncio.run(queue.left()) == 0, "the queue is empty")
-        assert jobs_in(url) == list(range(MESSAGES))
-        assert asyncio.run(queue.invalid()) == []
+        until(lambda: asyncio.run(broker.queue.left()) == 0, "the queue is empty")
+        assert jobs_in(url) == list(range(every))
+        assert asyncio.run(broker.queue.invalid()) == []

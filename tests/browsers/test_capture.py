@@ -71,7 +71,7 @@ async def test_the_tasks_own_page_counts_if_it_is_open(tmp_path: Path) -> None:
         assert (await captured(context, recorder, own)).final_url == f"http://127.0.0.1:{port}/popup"
 
 
-async def test_a_closed_page_still_tells_where_it_was(tmp_path: Path) -> None:
+async def test_a_closed_page_still_has_its_address(tmp_path: Path) -> None:
     async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
         recorder = recording(context)
         await open_page(context, f"http://127.0.0.1:{port}/last")
@@ -82,7 +82,7 @@ async def test_a_closed_page_still_tells_where_it_was(tmp_path: Path) -> None:
     assert found.problem == "the page was closed"
 
 
-async def test_a_browser_that_died_still_tells_where_it_was(tmp_path: Path) -> None:
+async def test_a_browser_that_died_still_has_its_address(tmp_path: Path) -> None:
     async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
         recorder = recording(context)
         page = await open_page(context, f"http://127.0.0.1:{port}/last")
@@ -178,7 +178,7 @@ async def test_an_open_dialog_does_not_hold_up_the_end(tmp_path: Path) -> None:
     assert found.final_url == f"http://127.0.0.1:{port}/asks"
 
 
-async def test_a_crashed_page_still_tells_where_it_was(tmp_path: Path) -> None:
+async def test_a_crashed_page_still_has_its_address(tmp_path: Path) -> None:
     async with serving(answer(SHOP)) as port, browser(tmp_path / "p") as context:
         recorder = recording(context)
         page = await open_page(context, f"http://127.0.0.1:{port}/crashed")

@@ -225,6 +225,32 @@ async def test_a_hand_over_cuts_the_clients_of_the_run_before(stage: Stage) -> N
     link.close()
 
 
+async def test_what_the_worker_sends_while_a_person_has_control_waits(stage: Stage) -> None:
+    link = KeeperLink(stage.orders())
+    async with stage.browser(link) as context, devtools(link) as agent:
+        page = context.pages[0]
+        await page.goto(stage.site.url)
+        await link.hold("ann has control")
+        async with asyncio.timeout(PATIENCE):
+            await agent.cut.wait()
+        assert agent.client.why == "ann has control"
+        acting = asyncio.ensure_future(page.evaluate("window.acted = (window.acted || 0) + 1"))
+        async with devtools(link) as ann:
+            # Pages that open meanwhile are prepared by Playwright, and work.
+            session = await ann.page()
+            created = await ann.ask("Target.createTarget", {"url": stage.site.url + "/popup"})
+            await eventually_async(lambda: len(context.pages) == 2, "the page in Playwright's view")
+            assert await ann.value("window.acted", session) is None
+            attached = await ann.ask("Target.attachToTarget", {"targetId": created["targetId"], "flatten": True})
+            assert await ann.value("location.pathname", attached["sessionId"]) == "/popup"
+        assert not acting.done()
+        link.let_go()
+        async with asyncio.timeout(PATIENCE):
+            assert await acting == 1
+        assert await page.evaluate("window.acted") == 1
+    link.close()
+
+
 async def test_the_page_that_a_client_used_last_is_the_evidence(stage: Stage) -> None:
     link = KeeperLink(stage.orders())
     async with stage.browser(link) as context:

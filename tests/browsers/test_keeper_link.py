@@ -218,7 +218,7 @@ async def test_hand_over_waits_for_the_answer(tmp_path: Path) -> None:
     link.close()
 
 
-async def test_closing_tells_the_keeper_and_the_last_word_is_sent(tmp_path: Path) -> None:
+async def test_closing_notifies_the_keeper_and_flushes(tmp_path: Path) -> None:
     link = KeeperLink(orders(tmp_path))
     keeper = Played(tmp_path)
     keeper.say(started=1)

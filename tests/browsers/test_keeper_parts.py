@@ -188,7 +188,7 @@ def test_the_users_of_a_directory_are_found_in_both_forms_of_a_command_line(tmp_
     assert not is_alive(user.pid)
 
 
-def test_open_files_tell_who_is_in_a_directory(tmp_path: Path) -> None:
+def test_open_files_show_who_uses_a_directory(tmp_path: Path) -> None:
     assert not has_files_in(os.getpid(), str(tmp_path))
     with (tmp_path / "file").open("w"):
         assert has_files_in(os.getpid(), str(tmp_path))

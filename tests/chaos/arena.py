@@ -38,6 +38,8 @@ OPEN_STATES = ("scheduled", "queued", "blocked", "running")
 class Arena:
     """`with Arena(...) as arena`: clients are started, tormented and ended inside."""
 
+    program = "tests.chaos.client"
+
     def __init__(self, url: str, directory: Path, seed: int, *, client_url: str | None = None) -> None:
         self.url, self.client_url = url, client_url or url
         self.directory = directory
@@ -77,9 +79,7 @@ class Arena:
 
     def _spawn(self, orders: Orders) -> None:
         with (self.directory / f"{orders.who}.err").open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.client", orders.dump()], cwd=ROOT, stderr=errors
-            )
+            process = subprocess.Popen([sys.executable, "-m", self.program, orders.dump()], cwd=ROOT, stderr=errors)
         self.clients[orders.who] = (orders, process)
 
     def kill_one(self) -> None:

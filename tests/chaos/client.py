@@ -6,6 +6,7 @@ a file of the client's own, with the clock that all processes share. A client ma
 
 import asyncio
 import json
+import logging
 import os
 import random
 import signal
@@ -361,4 +362,5 @@ async def open_patiently(url: str) -> Store:
 
 
 if __name__ == "__main__":
+    logging.getLogger("leasekeeper.store").setLevel(logging.ERROR)  # that a server was restarted is no news here
     asyncio.run(main(Orders.load(sys.argv[1])))

@@ -32,7 +32,7 @@ from leasekeeper.stores.postgres.transaction import STATEMENTS, PostgresTx
 from leasekeeper.stores.redis import records
 from leasekeeper.stores.redis.engine import RedisEngine
 from leasekeeper.stores.redis.records import Records
-from leasekeeper.stores.sql import claiming, heartbeats, settling
+from leasekeeper.stores.sql import claiming, heartbeats, revoking, settling
 from leasekeeper.stores.sql import lanes as locked_lanes
 from leasekeeper.stores.sql.statements import for_one, for_postgres
 from tests.chaos.stage import FOUND, Stage, a_fleet, a_held_call, a_job, a_lost_commit, a_stage
@@ -353,7 +353,7 @@ def tokens_are_times(patch: pytest.MonkeyPatch) -> None:
 def a_counter_drifts(patch: pytest.MonkeyPatch) -> None:
     """Places in a pool are counted up and down beside the leases, and down also for an ending that is refused."""
     taken = 0
-    grant, end, room = claiming._record_grant, settling._settle_one, claiming._pool_room
+    grant, end, room = claiming.record_grant, settling._settle_one, claiming._pool_room
 
     def record_grant(*given: Any) -> None:
         nonlocal taken
@@ -369,14 +369,14 @@ def a_counter_drifts(patch: pytest.MonkeyPatch) -> None:
         (limits,) = tx.read(("lock_pool", {"pool": pool}))
         return max(0, limits[0]["max_leases"] - taken) if limits else room(tx, pool)
 
-    patch.setattr(claiming, "_record_grant", record_grant)
+    patch.setattr(claiming, "record_grant", record_grant)
     patch.setattr(settling, "_settle_one", settle_one)
     patch.setattr(claiming, "_pool_room", pool_room)
 
 
 def a_revoked_lease_is_over(patch: pytest.MonkeyPatch) -> None:
     """The profile goes on its way at once, as if the holder knew."""
-    real = settling.revoke
+    real = revoking.revoke
 
     def revoke(tx: Any, *rest: Any) -> Any:
         revoked = real(tx, *rest)
@@ -384,7 +384,7 @@ def a_revoked_lease_is_over(patch: pytest.MonkeyPatch) -> None:
             tx.write("renew_runs", [heartbeats.renewal_row(evolve(revoked, expires_at=revoked.heartbeat_at))])
         return revoked
 
-    patch.setattr(settling, "revoke", revoke)
+    patch.setattr(revoking, "revoke", revoke)
 
 
 def expiry_frees_the_profile(patch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,9 @@ What each test waits for is the end of the work, not a time: faults come for a w
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from leasekeeper.core.accounts import Routing
 from tests.chaos.arena import Arena, contents_of, prepare
 from tests.chaos.rounds import FAULTS, fleet, jobs, judge, ops, start_everybody, workers_die
 from tests.chaos.wire import Wire
-from tests.servers import PostgresServer, new_database, postgres_server
+from tests.redis_store import redis_server
+from tests.servers import new_database, postgres_server
 
 KEYS = 200
 SUBMIT_SECONDS = 240
@@ -79,10 +80,38 @@ def test_one_key_is_one_job_however_many_submit_it(url: str, tmp_path: Path) -> 
     assert ops(arena)["submit accepted"] > 100
 
 
+@dataclass
+class Own:
+    """A server that a test may kill, and its store."""
+
+    url: str
+    address: str
+    crash: Callable[[], None]
+
+    def through(self, wire: Wire) -> str:
+        """The store's URL by way of a wire."""
+        if self.url.startswith("redis"):
+            return f"redis://127.0.0.1:{wire.port}"
+        return wire.url(str(conninfo_to_dict(self.url)["dbname"]))
+
+
 @contextmanager
-def own_server() -> Iterator[tuple[PostgresServer, str]]:
-    with postgres_server() as server:
-        yield server, new_database(server)
+def own_server(kind: str) -> Iterator[Own]:
+    if kind == "redis":
+        with redis_server(Path("/tmp")) as redis:  # noqa: S108 - mkdtemp makes a private directory there
+            yield Own(redis.url, str(redis.socket), lambda: in_turn(redis.kill, redis.start))
+    else:
+        with postgres_server() as server:
+            yield Own(new_database(server), server.address, lambda: in_turn(server.stop, server.start))
+
+
+def in_turn(*steps: Callable[[], None]) -> None:
+    for step in steps:
+        step()
+
+
+# Daily, `tests/stores/test_redis_server.py` kills a Redis under load and loses the answers of its commits.
+with_server = pytest.mark.parametrize("kind", ["postgres", pytest.param("redis", marks=pytest.mark.release)])
 
 
 def marked(who: int, count: int, profiles: int) -> Sequence[dict[str, Any]]:
@@ -93,9 +122,11 @@ def marked(who: int, count: int, profiles: int) -> Sequence[dict[str, Any]]:
     )
 
 
-def test_a_server_that_crashes_in_the_middle_loses_nothing(tmp_path: Path) -> None:
+@with_server
+def test_a_server_that_crashes_in_the_middle_loses_nothing(kind: str, tmp_path: Path) -> None:
     everything = fleet(12)
-    with own_server() as (server, url):
+    with own_server(kind) as server:
+        url = server.url
         asyncio.run(prepare(url, everything, jobs(100, 12, seed=4)))
         with Arena(url, tmp_path, seed=4) as arena:
             start_everybody(arena)
@@ -104,8 +135,7 @@ def test_a_server_that_crashes_in_the_middle_loses_nothing(tmp_path: Path) -> No
             arena.wait_for_everybody()
             for _ in range(2):
                 arena.torment(5)
-                server.stop()
-                server.start()
+                server.crash()
             contents = judge(arena, url, everything, least=101)
             seen = ops(arena)
     assert seen["claim open"] + seen["settle open"] + seen["renew open"] > 0, "nobody noticed the crash"
@@ -113,12 +143,13 @@ def test_a_server_that_crashes_in_the_middle_loses_nothing(tmp_path: Path) -> No
     assert len(contents.jobs) > 100
 
 
-def test_connections_that_are_cut_and_answers_that_are_lost_are_found_out(tmp_path: Path) -> None:
+@with_server
+def test_connections_that_are_cut_and_answers_that_are_lost_are_found_out(kind: str, tmp_path: Path) -> None:
     everything = fleet(12)
-    with own_server() as (server, url), Wire(server, seed=5) as wire:
+    with own_server(kind) as server, Wire(server.address, seed=5) as wire:
+        url = server.url
         asyncio.run(prepare(url, everything, jobs(100, 12, seed=5)))
-        through = wire.url(str(conninfo_to_dict(url)["dbname"]))
-        with Arena(url, tmp_path, seed=5, client_url=through) as arena:
+        with Arena(url, tmp_path, seed=5, client_url=server.through(wire)) as arena:
             start_everybody(arena)
             for n in range(2):
                 arena.start("submitter", specs=marked(n, 80, 12))

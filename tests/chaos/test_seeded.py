@@ -1,10 +1,20 @@
 """Every seeded bug is noticed, for the reason it should be; its story alone says nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.chaos.seeded import BUGS, Bug
 
-every_bug = pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+# What the stores have in common is tried on SQLite daily, and on Redis, where the same operations run, in a release.
+COMMON = [
+    pytest.param(replace(bug, store="redis"), marks=pytest.mark.release, id=f"{bug.name.replace(' ', '-')}-on-redis")
+    for bug in BUGS
+    if bug.store == "sqlite"
+]
+every_bug = pytest.mark.parametrize(
+    "bug", [*(pytest.param(bug, id=bug.name.replace(" ", "-")) for bug in BUGS), *COMMON]
+)
 
 
 @pytest.fixture

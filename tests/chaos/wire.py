@@ -1,4 +1,4 @@
-"""A wire that breaks: a small relay between clients, by TCP, and a PostgreSQL server, in a thread of its own.
+"""A wire that breaks: a small relay between clients, by TCP, and a server's unix socket, in a thread of its own.
 
 `cut` ends every connection at once. `swallow` lets requests through and keeps the answers, then cuts: the server has
 done the work, and nobody knows. `drop` keeps the requests, then cuts: nothing was done, and nobody knows that either.
@@ -14,20 +14,19 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
-from tests.servers import PostgresServer
-
 CHUNK = 65_536
 KEEP_SECONDS = 0.15
 
 
 class Wire:
-    """`url(database)` leads through the wire to the server's socket."""
+    """Who connects to `port` is led to the socket at `address`."""
 
-    def __init__(self, server: PostgresServer, seed: int) -> None:
-        self._address = server.address
+    def __init__(self, address: str, seed: int) -> None:
+        self._address = address
         self._random = random.Random(seed)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.2)
+        self.port = int(self._listener.getsockname()[1])
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -50,7 +49,8 @@ class Wire:
         self._listener.close()
 
     def url(self, database: str) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/{database}"
+        """Of a PostgreSQL behind the wire."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def cut(self) -> None:
         """End every connection, in the middle of whatever it carries."""

@@ -16,7 +16,7 @@ def test_a_new_fleet_is_shown_line_by_line(empty: Workplace) -> None:
     assert text.endswith("applied 9 changes (9 added)\n")
 
 
-def test_a_file_that_is_not_there_is_told_how_to_begin(empty: Workplace) -> None:
+def test_a_missing_file_is_answered_with_how_to_begin(empty: Workplace) -> None:
     told = empty.fails(2, "apply", "flet.yaml", "--yes")
     assert "there is no file flet.yaml" in told
     assert "leasekeeper init" in told
@@ -34,6 +34,13 @@ def test_a_changed_field_is_shown_as_old_and_new(place: Workplace) -> None:
     assert "    max_leases: 10 → 3" in lines
     assert lines[-1] == "applied 2 changes (2 changed)"
     assert place.json("profiles", "show", "shop_us_main")["profile"]["language"] == "de-DE"
+
+
+def test_a_changed_structure_is_shown_as_it_is_written(place: Workplace) -> None:
+    schedule = "schedules:\n  night: {cron: '0 3 * * *', task: buy, select: {labels: {tier: gold}}}\n"
+    place.apply(FLEET + schedule)
+    lines = place.text("apply", place.fleet(FLEET + schedule.replace("gold", "silver")), "--yes").splitlines()
+    assert "    select: {labels: {tier: gold}} → {labels: {tier: silver}}" in lines
 
 
 def test_a_dry_run_applies_nothing(place: Workplace) -> None:

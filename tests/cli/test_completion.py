@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from leasekeeper.cli import INSTRUCTION
+from leasekeeper.cli import INSTRUCTION, cli
 from leasekeeper.cli.completing import SECONDS
 from tests.cli.workplace import SECONDS_TO_ANSWER, Workplace, environment, program
 
@@ -36,6 +37,21 @@ def ask(
     )
 
 
+def offered(url: str, *words: str) -> list[str]:
+    """The same without a process."""
+    asked = {
+        INSTRUCTION: "bash_complete",
+        SECONDS: str(SECONDS_TO_ANSWER),
+        "LEASEKEEPER_STORE": url,
+        "COMP_WORDS": " ".join(("leasekeeper", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    with CliRunner(env=asked).isolation() as (printed, *_):
+        with pytest.raises(SystemExit):
+            cli.main(args=[])
+        return [line.removeprefix("plain,") for line in printed.getvalue().decode().split()]
+
+
 def completed(url: str, *words: str, seconds: float = SECONDS_TO_ANSWER) -> list[str]:
     """What bash is offered."""
     done = ask(url, *words, seconds=seconds)
@@ -46,30 +62,30 @@ def completed(url: str, *words: str, seconds: float = SECONDS_TO_ANSWER) -> list
 def test_ids_of_every_kind_come_from_the_store(place: Workplace) -> None:
     place.start_worker()
     job = place.submit()
-    assert completed(place.url, "profiles", "show", "tw") == ["twin_a", "twin_b"]
-    assert completed(place.url, "accounts", "pause", "shop") == ["shop_de", "shop_us"]
-    assert completed(place.url, "jobs", "show", job[:6]) == [job]
-    assert completed(place.url, "submit", "b") == ["buy"]
-    assert completed(place.url, "submit", "buy", "--profile", "shop_u") == ["shop_us_main"]
-    assert completed(place.url, "jobs", "--account", "tw") == ["twins"]
-    assert completed(place.url, "workers", "drain", "") == ["w1"]
-    assert completed(place.url, "pause", "--pool", "") == ["default"]
-    assert completed(place.url, "why", "profile", "shop_d") == ["shop_de_main"]
-    assert completed(place.url, "why", "job", job[:6]) == [job]
+    assert offered(place.url, "profiles", "show", "tw") == ["twin_a", "twin_b"]
+    assert offered(place.url, "accounts", "pause", "shop") == ["shop_de", "shop_us"]
+    assert offered(place.url, "jobs", "show", job[:6]) == [job]
+    assert offered(place.url, "submit", "b") == ["buy"]
+    assert offered(place.url, "submit", "buy", "--profile", "shop_u") == ["shop_us_main"]
+    assert offered(place.url, "jobs", "--account", "tw") == ["twins"]
+    assert offered(place.url, "workers", "drain", "") == ["w1"]
+    assert offered(place.url, "pause", "--pool", "") == ["default"]
+    assert offered(place.url, "why", "profile", "shop_d") == ["shop_de_main"]
+    assert offered(place.url, "why", "job", job[:6]) == [job]
     assert completed(place.url, "open", "twin_b") == ["twin_b"]
 
 
 def test_only_records_that_the_command_can_be_about_are_offered(place: Workplace) -> None:
     dead = place.dead_job("twin_a")
     place.submit(profile="twin_a")
-    assert completed(place.url, "dlq", "retry", "") == [dead]
+    assert offered(place.url, "dlq", "retry", "") == [dead]
 
 
 def test_a_noun_completes_its_verbs_and_the_options_of_its_list(place: Workplace) -> None:
-    assert completed(place.url, "job") == ["jobs"]
-    assert completed(place.url, "jobs", "") == ["list", "show", "prioritize", "cancel", "requeue", "approve"]
-    assert "--state" in completed(place.url, "jobs", "--st")
-    assert completed(place.url, "jobs", "--state", "que") == ["queued"]
+    assert offered(place.url, "job") == ["jobs"]
+    assert offered(place.url, "jobs", "") == ["list", "show", "prioritize", "cancel", "requeue", "approve"]
+    assert "--state" in offered(place.url, "jobs", "--st")
+    assert offered(place.url, "jobs", "--state", "que") == ["queued"]
 
 
 def test_shells_that_show_descriptions_get_the_state(place: Workplace) -> None:

@@ -129,6 +129,7 @@ def test_what_it_says_fits_a_terminal(empty: Workplace) -> None:
     assert [line for line in seen.splitlines()[1:] if len(line) > 80] == []
 
 
+@pytest.mark.browser
 def test_the_project_runs_as_it_says_in_a_real_browser(tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()

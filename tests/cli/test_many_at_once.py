@@ -19,6 +19,19 @@ def review_all(place: Workplace, *profiles: str, reason: str = "LOGIN_REQUIRED")
         place.run_one(reason, "the session is over")
 
 
+def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(place: Workplace) -> None:
+    assert "there is no profile shop_us_mian; did you mean shop_us_main?" in place.fails(
+        3, "why", "profile", "shop_us_mian"
+    )
+    assert "there is no account shpo_us; did you mean shop_us?" in place.fails(
+        3, "accounts", "pause", "shpo_us", "--note", "x"
+    )
+    assert "there is no account zebra\n" in place.fails(3, "accounts", "pause", "zebra", "--note", "x")
+    submitted = place.fails(2, "submit", "buy", "--profile", "shop_us_mian")
+    assert "shop_us_mian: did you mean shop_us_main?" in submitted
+    assert "shpo_us: did you mean shop_us?" in place.fails(2, "submit", "buy", "--account", "shpo_us")
+
+
 def test_an_id_may_be_given_by_its_beginning(place: Workplace) -> None:
     submit_named(place)
     assert place.json("jobs", "show", "noo")["job_id"] == "noon"

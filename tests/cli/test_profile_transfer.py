@@ -77,6 +77,7 @@ def left_over(place: Workplace) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".")] if folder.exists() else []
 
 
+@pytest.mark.browser
 def test_a_login_made_elsewhere_is_there_in_a_real_browser(place: Workplace) -> None:
     """Cookie, localStorage, IndexedDB and service worker: imported, exported, imported again, read by a browser."""
     chrome = place.directory / "chrome"
@@ -331,6 +332,7 @@ def test_a_killed_import_leaves_the_old_session_or_the_new_one_whole(place: Work
     assert lane(place)["state"] == "leased"  # until its lease expires: then its release policy decides
 
 
+@pytest.mark.browser
 def test_a_storage_state_becomes_cookies_and_local_storage(place: Workplace) -> None:
     async def work() -> Any:
         async with serving(answer()) as port:

@@ -257,6 +257,7 @@ def test_a_login_without_a_display_opens_nothing_and_says_what_to_do(
         monkeypatch.delenv(name, raising=False)
     result = place.cli("login", "twin_a")
     assert (result.exit_code, result.stdout) == (4, "")
+    assert "in the dashboard" in result.stderr
     assert "ssh -X" in result.stderr
     assert place.json("leases") == {"items": [], "after": None}
 

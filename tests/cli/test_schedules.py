@@ -68,7 +68,7 @@ def test_a_list_shows_each_with_its_next_time(place: Workplace) -> None:
     assert [item["schedule_id"] for item in rest["items"]] == ["twins_hourly"]
 
 
-def test_show_tells_the_next_times_in_the_zone_of_the_schedule(place: Workplace) -> None:
+def test_show_lists_the_next_times_in_the_zone_of_the_schedule(place: Workplace) -> None:
     place.apply(SCHEDULES)
     shown = place.json("schedules", "show", "nightly", "--times", "3")
     times = [time_of(text) for text in shown["next_times"]]
@@ -122,7 +122,7 @@ def test_one_is_run_now_and_its_jobs_are_found_by_it(place: Workplace) -> None:
     assert (event.actor, event.data["note"]) != ("", "")
 
 
-def test_a_sweep_tells_how_many_jobs_schedules_made(place: Workplace) -> None:
+def test_a_sweep_reports_how_many_jobs_schedules_made(place: Workplace) -> None:
     place.apply(SCHEDULES.replace("30 3 * * *", "0 0 29 2 *").replace("@hourly", "@yearly"))
     assert place.text("sweep") == "nothing to do\n"
     assert place.json("sweep")["fired"] == 0

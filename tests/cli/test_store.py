@@ -8,8 +8,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from psycopg import sql
 
+from leasekeeper.cli import cli
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.ports import LeaseRequest
 from tests.cli.workplace import Workplace, process
@@ -32,7 +34,7 @@ def test_migrate_makes_the_tables_and_may_run_again(tmp_path: Path) -> None:
     assert info["schema"] == info["newest_schema"]
 
 
-def test_the_store_is_named_before_or_after_the_command_or_by_the_environment(place: Workplace, tmp_path: Path) -> None:
+def test_the_store_is_named_before_or_after_the_command_or_by_the_environment(place: Workplace) -> None:
     place.submit()
     for arguments, url in (
         (("--store", place.url, "jobs", "--json"), None),
@@ -40,7 +42,7 @@ def test_the_store_is_named_before_or_after_the_command_or_by_the_environment(pl
         (("jobs", "--json"), place.url),
         (("--store", "sqlite:///elsewhere.db", "jobs", "--store", place.url, "--json"), None),
     ):
-        done = process(*arguments, url=url, directory=tmp_path)
+        done = CliRunner().invoke(cli, arguments, env={"LEASEKEEPER_STORE": url})
         assert '"task": "buy"' in done.stdout, (arguments, done.stderr)
 
 
@@ -61,17 +63,17 @@ def test_a_mistyped_path_is_not_an_empty_store(tmp_path: Path) -> None:
         ("dlq", "retry", "--all", "--note", "x"),
         ("sweep",),
     ):
-        done = process(*arguments, url=url)
-        assert done.returncode == 6
+        done = CliRunner().invoke(cli, ["--store", url, *arguments])
+        assert done.exit_code == 6
         assert "there is no store at" in done.stderr
         assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_password_is_not_repeated(tmp_path: Path) -> None:
+def test_a_password_is_not_repeated() -> None:
     for arguments in (("jobs",), ("db", "status"), ("db", "migrate"), ("jobs", "--json")):
-        done = process(*arguments, url="postgresql://ada:s3cret@127.0.0.1:1/nothing", directory=tmp_path)
-        assert done.returncode == 6, done.stderr
+        done = CliRunner().invoke(cli, ["--store", "postgresql://ada:s3cret@127.0.0.1:1/nothing", *arguments])
+        assert done.exit_code == 6, done.stderr
         assert "s3cret" not in done.stdout + done.stderr
 
 
@@ -125,8 +127,8 @@ def test_sweep_does_one_pass(place: Workplace) -> None:
 
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     for command in (("jobs",), ("db", "status"), ("db", "migrate")):
-        done = process(*command, url=f"sqlite:///{tmp_path}/{'x' * 300}.db")
-        assert done.returncode == 6, done.stderr
+        done = CliRunner().invoke(cli, ["--store", f"sqlite:///{tmp_path}/{'x' * 300}.db", *command])
+        assert done.exit_code == 6, done.stderr
         assert "cannot be read: File name too long" in done.stderr
 
 

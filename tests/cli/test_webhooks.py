@@ -3,8 +3,8 @@
 import json
 from datetime import timedelta
 
-from leasekeeper.core.deliveries import Attempt
-from leasekeeper.ports import DeliveryRequest, Store
+from leasekeeper.core.deliveries import Attempt, DeliveryRequest
+from leasekeeper.ports import Store
 from leasekeeper.webhooks.message import read_keys
 from tests.cli.workplace import Workplace
 
@@ -77,7 +77,7 @@ def test_what_is_to_be_replayed_has_to_be_said(place: Workplace) -> None:
         assert place.cli("webhooks", *wrong, "--note", "x").exit_code == 2
 
 
-def test_why_and_stats_tell_of_it(place: Workplace) -> None:
+def test_why_and_stats_show_it(place: Workplace) -> None:
     (gone,) = owed(place, 410)
     job_id = place.json("webhooks", "show", gone)["job_id"]
     reported = place.text("why", "job", job_id)

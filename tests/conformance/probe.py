@@ -10,8 +10,8 @@ import redis
 from psycopg import sql
 
 from leasekeeper.stores import split
-from leasekeeper.stores.redis.connections import clean_url
 from leasekeeper.stores.redis.tables import PREFIX, TABLES
+from leasekeeper.stores.redis.urls import clean_url
 from tests.conformance.world import World
 
 

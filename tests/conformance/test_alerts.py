@@ -25,7 +25,7 @@ async def told(world: World, endpoint_id: str) -> list[str]:
     return [delivery.type for delivery in reversed(await world.all(Delivery, endpoint_id=endpoint_id))]
 
 
-async def test_an_endpoint_is_told_what_it_asked_for_and_nothing_else(new_world: NewWorld) -> None:
+async def test_an_endpoint_gets_what_it_asked_for_and_nothing_else(new_world: NewWorld) -> None:
     async with new_world(profile("p1"), profile("p2")) as world:
         await add(world, "ops", "profile.quarantined", "job.dead")
         await add(world, "all", "*")
@@ -54,7 +54,7 @@ async def test_a_message_about_a_job_is_the_same_as_for_its_callback(new_world: 
         assert (mine.type, mine.body) == (theirs.type, theirs.body)
 
 
-async def test_a_lost_lease_and_its_review_are_told_with_their_ids(new_world: NewWorld) -> None:
+async def test_a_lost_lease_and_its_review_are_sent_with_their_ids(new_world: NewWorld) -> None:
     async with new_world(profile("p1")) as world:
         await add(world, "ops", "lease.lost", "review.opened")
         grant = await world.run("p1")
@@ -74,7 +74,7 @@ async def test_a_lost_lease_and_its_review_are_told_with_their_ids(new_world: Ne
         assert {each.type for each in (opened, *more)} == {"review.opened"}
 
 
-async def test_a_review_that_is_open_already_is_not_told_again(new_world: NewWorld) -> None:
+async def test_a_review_that_is_open_already_is_not_sent_again(new_world: NewWorld) -> None:
     async with new_world(profile("p1")) as world:
         await add(world, "ops", "review.opened")
         await world.decide_profile(Action.QUARANTINE)
@@ -205,7 +205,7 @@ async def test_a_silent_worker_is_noticed_once_for_each_silence(new_world: NewWo
         assert await world.store.mark_silent() == []
 
 
-async def test_a_refused_write_is_told(new_world: NewWorld) -> None:
+async def test_a_refused_write_is_an_alert(new_world: NewWorld) -> None:
     async with new_world(profile("p1")) as world:
         await add(world, "ops", "lease.write_rejected")
         grant = await world.run("p1")

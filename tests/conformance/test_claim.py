@@ -123,7 +123,7 @@ async def test_a_worker_never_gets_a_task_that_it_does_not_know(new_world: NewWo
         assert await world.claim(5, tasks=("pay", "nothing")) == []
 
 
-async def test_a_head_that_a_worker_does_not_know_holds_its_own_profile_only(new_world: NewWorld) -> None:
+async def test_a_head_that_a_worker_does_not_know_blocks_its_own_profile_only(new_world: NewWorld) -> None:
     async with new_world(profile("p1"), profile("p2")) as world:
         await world.offer("visit", "report")
         report = await world.add("p1", "report")
@@ -135,7 +135,7 @@ async def test_a_head_that_a_worker_does_not_know_holds_its_own_profile_only(new
         assert ids(await world.claim(5)) == [behind.job_id]
 
 
-async def test_a_job_for_a_task_that_nobody_offers_holds_nobody(new_world: NewWorld) -> None:
+async def test_a_job_for_a_task_that_nobody_offers_blocks_nobody(new_world: NewWorld) -> None:
     async with new_world() as world:
         unknown = await world.add(task="nobody_knows", priority=9)
         mine = await world.add()

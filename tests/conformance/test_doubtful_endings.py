@@ -22,7 +22,7 @@ async def test_a_browser_that_nobody_took_over_is_not_proven_closed(new_world: N
     ("reason", "state"),
     [("PROFILE_CORRUPT", "quarantined"), ("SECURITY_PROMPT", "quarantined"), ("CAPTCHA", "review_required")],
 )
-async def test_what_was_found_before_the_start_holds_the_profile_as_it_would_after(
+async def test_what_was_found_before_the_start_blocks_the_profile_as_it_would_after(
     new_world: NewWorld, reason: str, state: str
 ) -> None:
     async with new_world() as world:

@@ -36,12 +36,14 @@ TABLE = {
     "PROXY_UNREACHABLE": ("proxy", "scheduled", "available"),
     "LAUNCHER_UNAVAILABLE": ("browser", "scheduled", "available"),
     "SECRET_UNAVAILABLE": ("worker", "scheduled", "available"),
+    "SNAPSHOT_UNAVAILABLE": ("worker", "scheduled", "available"),
     "PROFILE_IN_USE_ELSEWHERE": ("profile", "review", "review_required"),
     "WORKER_STOPPED": ("worker", "scheduled", "available"),
     "MANUAL_USE_DETECTED": ("profile", "review", "review_required"),
     "PROFILE_CORRUPT": ("profile", "review", "quarantined"),
     "PROFILE_NEWER_THAN_BROWSER": ("profile", "review", "available"),
     "ACTION_NOT_ALLOWED": ("workflow", "review", "available"),
+    "TAKEN_OVER": ("workflow", "review", "available"),
     "TASK_ERROR": ("code", "review", "available"),
     "VISIBLE_NEEDS_DISPLAY": ("worker", "scheduled", "available"),
     "MACHINE_UNWELL": ("worker", "scheduled", "available"),
@@ -373,7 +375,7 @@ async def test_the_browser_version_of_a_profile_only_grows(new_world: NewWorld) 
             assert (await world.lane()).engine == known
 
 
-async def test_a_grant_tells_which_browser_opened_the_profile_until_a_person_accepts_an_empty_directory(
+async def test_a_grant_names_the_browser_that_opened_the_profile_until_a_person_accepts_an_empty_directory(
     new_world: NewWorld,
 ) -> None:
     async with new_world() as world:
@@ -458,7 +460,7 @@ async def test_a_job_is_given_back_behind_what_became_more_urgent(new_world: New
         assert (await world.take()).lease.job_id == urgent.job_id
 
 
-async def test_a_job_whose_profile_a_person_disabled_meanwhile_is_given_back_to_a_held_lane(
+async def test_a_job_whose_profile_a_person_disabled_meanwhile_is_given_back_to_a_blocked_lane(
     new_world: NewWorld,
 ) -> None:
     async with new_world() as world:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from leasekeeper.core.decisions import Review
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import LeaseId, ProfileId, RunId, Token
 from leasekeeper.core.leases import LeaseRef, LeaseStatus, Refusal
@@ -229,6 +230,22 @@ async def test_a_refusal_says_what_became_of_the_lease(new_world: NewWorld, over
             await world.store.checkpoint(ref, "late")
         assert lost.value.code == ("LEASE_EXPIRED" if why is Refusal.OVERDUE else "STALE_WORKER_WRITE_REJECTED")
         assert lost.value.data == {"refusal": why, "lease_id": ref.lease_id, "profile_id": ref.profile_id}
+
+
+@pytest.mark.parametrize("name", ["renew", "settle"])
+async def test_a_lease_that_the_store_forgot_sends_its_profile_to_review(new_world: NewWorld, name: str) -> None:
+    """The server lost its last writes: somebody worked in the profile, and only that worker knows."""
+    async with new_world() as world:
+        grant = await world.run()
+        await world.finish(grant)
+        token = Token(grant.lease.token + 1)
+        ref = replace(grant.lease.ref, token=token, lease_id=LeaseId(f"p1:{token}"), run_id=RunId("forgotten"))
+        for _ in range(2):
+            assert await WRITES[name](world, ref) is Refusal.NO_SUCH_LEASE
+        assert await world.state("p1") is ProfileState.REVIEW_REQUIRED
+        (review,) = (await world.store.find(Review, {"open": "1"})).items
+        assert "run forgotten did" in review.summary
+        assert await world.claim() == []
 
 
 async def test_a_refused_ending_leaves_the_others_of_its_batch_alone(new_world: NewWorld) -> None:

@@ -7,11 +7,11 @@ import pytest
 from leasekeeper.core.accounts import Account, Limit, Proxy, Routing
 from leasekeeper.core.decisions import Action, Review
 from leasekeeper.core.events import EventType
-from leasekeeper.core.fleet import ChangeKind, Fleet
+from leasekeeper.core.fleet import ChangeKind, Fleet, tag_of
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.profiles import Lane, ManualUse, Profile, ReleasePolicy
-from leasekeeper.errors import Conflict, InputError, NotFound
-from tests.conformance.world import NewWorld, Record, World, account, limit, profile, proxy, seconds
+from leasekeeper.errors import Conflict, InputError, NotFound, VersionConflict
+from tests.conformance.world import NewWorld, Record, World, account, fleet, limit, profile, proxy, seconds
 
 FULL: tuple[Record, ...] = (
     account("shop", routing=Routing.ACCOUNT, labels={"a": "ü"}, notes="n"),
@@ -72,7 +72,7 @@ async def test_the_difference_names_each_field_that_changes(new_world: NewWorld)
         assert change.fields == {"max_leases": (100, 3)}
 
 
-async def test_a_dry_run_tells_the_difference_and_writes_nothing(new_world: NewWorld) -> None:
+async def test_a_dry_run_shows_the_difference_and_writes_nothing(new_world: NewWorld) -> None:
     async with new_world() as world:
         before, logged = await world.everything(), await world.events()
         assert len(await world.declare(*FULL, dry_run=True)) == 5
@@ -234,3 +234,18 @@ async def test_a_driver_that_nobody_knows_is_refused_with_those_there_are(new_wo
             await world.declare(profile("p2", driver="lokal"))
         assert [problem.where for problem in raised.value.problems] == ["profiles.p2.driver"]
         assert [record.profile_id for record in await world.all(Profile)] == ["p1"]
+
+
+async def test_a_fleet_that_changed_since_it_was_read_is_left_as_it_is(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        first = fleet(*FULL)
+        await world.store.apply(first, actor="ann")
+        seen = tag_of(first)
+        more = fleet(account("late"), profile("p2"))
+        assert await world.store.apply(more, actor="ann", dry_run=True, expected=seen)
+        await world.store.apply(more, actor="ann", expected=seen)
+        with pytest.raises(VersionConflict, match="has changed since"):
+            await world.store.apply(first, actor="bob", expected=seen)
+        with pytest.raises(VersionConflict):
+            await world.store.apply(first, actor="bob", prune=True, dry_run=True, expected=seen)
+        assert (await world.store.get(Account, "late")).account_id == "late"

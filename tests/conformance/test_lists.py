@@ -18,9 +18,11 @@ from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.schedules import Schedule, ScheduleState
 from leasekeeper.core.secrets import Secret
+from leasekeeper.core.snapshots import Snapshot, Verdict
 from leasekeeper.core.tokens import ApiToken
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, NotFound
+from tests.conformance.test_snapshots import saved_by
 from tests.conformance.world import KINDS, NewWorld, World, account, limit, profile, proxy, schedule, spec
 
 ALL_KINDS = (*KINDS, Event)
@@ -46,14 +48,17 @@ async def some_of_everything(world: World) -> dict[str, str]:
     await world.offer("visit", "report", worker_id="w2", incarnation="i2", pool="eu")
     await world.decide_account(Action.PAUSE, "beta")
     await world.decide(Target.SCHEDULE, "s2", Action.PAUSE)
-    done = await world.run("a1", idempotency_key="k1", callback_url="https://hook.test/1")
-    await world.finish(done)
-    dead = await world.run("a1", max_attempts=1, callback_url="https://hook.test/2")
-    await world.finish(dead, "TIMEOUT")
+    await world.add("a1", idempotency_key="k1", callback_url="https://hook.test/1")
+    done = await world.take(machine="rack1")
+    await saved_by(world, done, Verdict.LOGGED_IN)
+    await world.add("a1", max_attempts=1, callback_url="https://hook.test/2")
+    dead = await world.take(machine="rack1")
+    await saved_by(world, dead, reason="TIMEOUT")
     await world.send("https://other.test/1", 200)
     await world.send("https://gone.test:8443/1", 410)
     await world.decide_job(await world.job(dead), Action.DROP)
-    review = await world.run("a1")
+    await world.add("a1")
+    review = await world.take(machine="rack1")
     await world.finish(review, "LOGIN_REQUIRED")
     await world.clear("a1")
     shared = await world.submit(spec("a2", "report", shared=True), spec("a2", "visit", shared=True))
@@ -189,6 +194,14 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Review, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
     (Review, "job_id", ("{review}", "nobody"), lambda r, v: r.job_id == v),
     (Review, "review_id", ("nobody",), lambda r, v: r.review_id == v),
+    (Lane, "saved", ("true",), lambda r, v: one_of(r.saved) == v),
+    (Snapshot, "prefix", ("0", "x"), lambda r, v: r.snapshot_id.startswith(v)),
+    (Snapshot, "snapshot_id", ("nobody",), lambda r, v: r.snapshot_id == v),
+    (Snapshot, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+    (Snapshot, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
+    (Snapshot, "run_id", ("{done_run}", "nobody"), lambda r, v: r.run_id == v),
+    (Snapshot, "verdict", ("logged_in", "logged_out", "not_asked"), lambda r, v: r.verdict == v),
+    (Snapshot, "discarded", ("true", "false"), lambda r, v: one_of(r.discarded_at is not None) == v),
     (Note, "prefix", ("0", "x"), lambda r, v: r.note_id.startswith(v)),
     (Note, "note_id", ("nobody",), lambda r, v: r.note_id == v),
     (Note, "about", ("profile", "account"), lambda r, v: r.about == v),

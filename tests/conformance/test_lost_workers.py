@@ -50,7 +50,7 @@ async def test_a_sweep_ends_each_lease_once_and_no_live_one(new_world: NewWorld)
         assert len(await world.store.unresolved(limit=1)) == 1
 
 
-async def test_the_event_of_an_expiry_tells_where_the_worker_was(new_world: NewWorld) -> None:
+async def test_the_event_of_an_expiry_says_where_the_worker_was(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
         await world.store.checkpoint(grant.lease.ref, "cart_full")

@@ -280,7 +280,7 @@ async def test_a_leased_profile_is_disabled_when_its_lease_ends(new_world: NewWo
 
 
 @pytest.mark.parametrize("action", [Action.QUARANTINE, Action.REVIEW])
-async def test_a_profile_that_is_sent_to_a_person_opens_a_review_and_holds_its_jobs(
+async def test_a_profile_that_is_sent_to_a_person_opens_a_review_and_blocks_its_jobs(
     new_world: NewWorld, action: Action
 ) -> None:
     async with new_world() as world:

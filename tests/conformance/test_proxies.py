@@ -97,7 +97,7 @@ async def test_a_run_that_its_proxy_stopped_uses_no_attempt(new_world: NewWorld)
         assert (await world.take()).job is not None
 
 
-async def test_trouble_that_turns_into_another_is_told_again(new_world: NewWorld) -> None:
+async def test_trouble_that_turns_into_another_is_reported_again(new_world: NewWorld) -> None:
     async with new_world(*RECORDS) as world:
         await find(world, DEAD)
         await find(world, ELSEWHERE)

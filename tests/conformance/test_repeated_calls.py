@@ -123,7 +123,7 @@ async def test_decisions_fleets_tokens_and_turns_count_once(new_world: NewWorld)
         assert await world.store.pace("api", spacing) == spacing
 
 
-async def test_leases_expire_once_and_are_told_again(new_world: NewWorld) -> None:
+async def test_leases_expire_once_and_are_reported_again(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()
         world.advance(timedelta(hours=2))

@@ -146,7 +146,7 @@ async def test_nothing_is_owed_for_an_ending_that_was_refused(new_world: NewWorl
         assert await reported(world) == []
 
 
-async def test_a_message_tells_what_happened_and_no_payload(new_world: NewWorld) -> None:
+async def test_a_message_says_what_happened_and_no_payload(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run(callback_url=HOOK, payload={"password": "hunter2"})
         await world.finish(grant, output={"token": "hunter3"})

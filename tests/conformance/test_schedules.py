@@ -14,9 +14,9 @@ from leasekeeper.core.fleet import ChangeKind
 from leasekeeper.core.ids import AccountId, ProfileId, ScheduleId
 from leasekeeper.core.jobs import Backoff, Job, JobState, OnConflict, Retry
 from leasekeeper.core.profiles import ReleasePolicy
-from leasekeeper.core.schedules import CatchUp, OnOverlap, Schedule, ScheduleState, job_key
+from leasekeeper.core.schedules import CatchUp, Fired, OnOverlap, Schedule, ScheduleState, job_key
 from leasekeeper.errors import Conflict, InputError, NotFound, VersionConflict
-from leasekeeper.ports import Fired, Store
+from leasekeeper.ports import Store
 from tests.conformance.world import START, NewWorld, World, account, fleet, profile, schedule
 
 # The world begins on Tuesday, 2031-05-06, 07:08:09 UTC.

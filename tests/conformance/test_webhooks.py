@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.decisions import Action, Target
-from leasekeeper.core.deliveries import DELAYS, MAX_ATTEMPTS, SPREAD, VANISHED, Attempt, Delivery, DeliveryState
+from leasekeeper.core.deliveries import (
+    DELAYS,
+    MAX_ATTEMPTS,
+    SPREAD,
+    VANISHED,
+    Attempt,
+    Delivery,
+    DeliveryRequest,
+    DeliveryState,
+)
 from leasekeeper.core.policy import Retention
 from leasekeeper.errors import IllegalTransition, InputError, NotFound
-from leasekeeper.ports import DeliveryRequest
 from tests.conformance.world import RESERVED, NewWorld, World, answered, seconds
 
 HOOK = "https://hook.test/done?key=hunter2"
@@ -334,7 +342,7 @@ async def test_no_event_holds_the_address_and_answers_that_cannot_be_kept_are_cl
         assert all("hunter2" not in str(event) for event in await world.events())
 
 
-async def test_why_tells_of_the_webhooks_of_a_job(new_world: NewWorld) -> None:
+async def test_why_says_of_the_webhooks_of_a_job(new_world: NewWorld) -> None:
     async with new_world() as world:
         sent = await world.send(HOOK, 410)
         facts = await world.store.why(job_id=sent.job_id)

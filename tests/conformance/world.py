@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from leasekeeper.core.accounts import Account, Limit, Proxy
 from leasekeeper.core.alerts import Endpoint, NewEndpoint, secret_of
 from leasekeeper.core.decisions import Action, Decision, Review, Target
-from leasekeeper.core.deliveries import Attempt, Delivery
+from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryRequest
 from leasekeeper.core.events import Event
 from leasekeeper.core.fleet import Change, Fleet
 from leasekeeper.core.ids import AccountId, ProfileId, ProxyId, ScheduleId, WorkerId
@@ -26,12 +26,12 @@ from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.schedules import Schedule, ScheduleState, Selection
 from leasekeeper.core.secrets import SealedSecret, Secret
 from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
+from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.core.tokens import ApiToken, NewToken, Scope
 from leasekeeper.core.workers import Worker, WorkerReport
 from leasekeeper.ports import (
     ClaimRequest,
     Decided,
-    DeliveryRequest,
     Grant,
     LeaseRequest,
     Page,
@@ -47,7 +47,7 @@ Record = Account | Profile | Proxy | Limit | Schedule
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 KINDS: tuple[type[Any], ...] = (
     Account, Profile, Lane, Proxy, Limit, Job, Lease, RunRecord, Review, Worker, Delivery, ApiToken, Secret, Schedule,
-    ScheduleState, Endpoint, Pause, Note,
+    ScheduleState, Endpoint, Pause, Note, Snapshot,
 )  # fmt: skip
 URL = "https://site.test/done"
 RESERVED = timedelta(seconds=60)

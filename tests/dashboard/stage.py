@@ -100,7 +100,8 @@ def furnish(stage: Stage) -> None:
     stage.runs("books_us_4", "SECURITY_PROMPT", message="the shop asks for a code")
     stage.submits("books_us_2", notes=EVIL, labels={"why": EVIL}, payload={"text": EVIL})
     stage.submits("shoes_de_1", task="nobody_offers_this")
-    stage.do(world.run("shoes_de_1"))
+    # Held for as long as the tests take, on whatever machine.
+    stage.do(world.run("shoes_de_1", lock_timeout_seconds=3_600))
     stage.submits("shoes_de_1", on_conflict=OnConflict.RESCHEDULE)
     stage.runs("books_us_5", "TIMEOUT", message=EVIL, max_attempts=1)
 

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser
 
+from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.notes import Note
@@ -52,7 +53,7 @@ def test_a_key_decides(eyes: Eyes, stage: Stage, shop: str) -> None:
     assert state(stage, shop) is ProfileState.DISABLED
 
 
-def test_the_second_of_two_people_is_told_that_it_was_decided(browser: Browser, stage: Stage, shop: str) -> None:
+def test_the_second_of_two_people_sees_that_it_was_decided(browser: Browser, stage: Stage, shop: str) -> None:
     stage.runs(shop, "LOGIN_REQUIRED")
     (review,) = stage.do(stage.world.all(Review, open="1", profile_id=shop, target="profile"))
     settings = (browser, stage.served.url, stage.served.token)
@@ -229,3 +230,21 @@ def test_the_priority_of_a_job_is_changed(eyes: Eyes, stage: Stage, shop: str) -
     page.locator("details[open]").get_by_role("button", name="Change priority").click()
     eyes.sees(f"job {job.job_id} was prioritized.")
     assert stage.do(stage.world.job(job)).priority == 9
+
+
+def test_a_person_says_who_is_banned_and_where_a_directory_is(eyes: Eyes, stage: Stage, shop: str) -> None:
+    page = eyes.go(f"/ui/profiles/{shop}")
+    for label, more in (("Account is banned", ""), ("Profile is suspected", ""), ("Directory was moved", "machine-7")):
+        page.locator("summary", has_text="Ban status and home").click()
+        page.locator("summary", has_text=label).click()
+        form = page.locator("details.ask[open] form")
+        if more:
+            form.get_by_label("To machine").fill(more)
+        form.get_by_label("Note").fill("the shop told us")
+        form.get_by_role("button", name=label).click()
+        page.locator("#flash").get_by_text("was m").wait_for()
+    lane = stage.do(stage.world.lane(shop))
+    assert (lane.ban_status, lane.home) == ("suspected", "machine-7")
+    account = stage.do(stage.served.store.get(Account, lane.account_id))
+    assert (account.ban_status, account.paused) == ("banned", True)
+    eyes.sees("suspected, account banned")

@@ -167,6 +167,25 @@ def test_the_fleet_changes_by_itself_and_keeps_what_is_being_typed(eyes: Eyes, s
     page.locator("#p-books_us_5 .s-available").wait_for()
 
 
+def test_a_hidden_tab_is_not_refreshed_until_it_is_looked_at_again(eyes: Eyes, stage: Stage) -> None:
+    eyes.page.add_init_script("Object.defineProperty(document, 'hidden', {get: () => window.away === true})")
+    asked = list[str]()
+    page = eyes.go("/ui/")
+    eyes.sees("live")
+    page.on("request", lambda request: asked.append(request.url))
+    # A stream beside the page's own says when the change was announced.
+    page.evaluate("window.away = true; window.beside = new EventSource(document.body.dataset.live); null")
+    page.evaluate("beside.addEventListener('change', () => { window.heard = true; })")
+    eyes.until("beside.readyState === EventSource.OPEN")
+    stage.do(stage.world.decide_profile(Action.DISABLE, "books_us_1", note="on leave"))
+    eyes.until("window.heard === true")
+    page.wait_for_timeout(1500)  # waits: longer than a page that may refresh would take
+    assert [url for url in asked if "/ui/live" not in url] == []
+    page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+    page.locator("#p-books_us_1").get_by_text("disabled").wait_for()
+    stage.do(stage.world.decide_profile(Action.ENABLE, "books_us_1", note="back"))
+
+
 def test_an_open_form_is_left_alone_while_the_page_changes(eyes: Eyes, stage: Stage) -> None:
     page = eyes.go("/ui/profiles/books_us_5")
     page.get_by_text("live", exact=True).wait_for()

@@ -131,18 +131,3 @@ def test_the_dockerfile_copies_what_there_is_and_installs_extras_that_there_are(
             assert set(wanted[1].split(",")) <= set(extras)
     users = [rest for name, rest in instructions() if name == "USER"]
     assert users[-1] == "leasekeeper"
-
-
-def test_the_configuration_of_proxies_has_room_for_evidence_and_time_for_long_polls() -> None:
-    nginx, caddy = (DEPLOY / "nginx.conf").read_text(), (DEPLOY / "Caddyfile").read_text()
-    assert nginx.count("{") == nginx.count("}")
-    assert all(line.rstrip().endswith((";", "{", "}")) for line in lines(nginx))
-    assert "client_max_body_size 65m;" in nginx
-    assert "proxy_buffering off;" in nginx
-    assert "max_size 65MB" in caddy
-    assert "flush_interval -1" in caddy
-    assert nginx.count("127.0.0.1:7070") == caddy.count("127.0.0.1:7070") == 1
-
-
-def lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]

@@ -57,13 +57,26 @@ class Arena:
     data: Path
     workers: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
-    def start(self, name: str, store: str | None = None, **environ: str) -> "subprocess.Popen[bytes]":
-        """A worker as a fleet has it: a process of its own, in a session of its own."""
+    def start(
+        self,
+        name: str,
+        store: str | None = None,
+        *,
+        app: str = "tests.e2e.tasks:app",
+        pool: str | None = None,
+        dies_at: str | None = None,
+        **environ: str,
+    ) -> "subprocess.Popen[bytes]":
+        """A worker as a fleet has it: a process of its own, in a session of its own. `dies_at`: see `mortal`."""
         given = {f"LEASEKEEPER_{key.upper()}": str(value) for key, value in TIMES.items()}
         log = (self.data.parent / f"{name}.log").open("ab")
         with log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "leasekeeper", "worker", "tests.e2e.tasks:app", "--name", name],
+                [
+                    *(sys.executable, "-m", *(("tests.e2e.mortal", dies_at) if dies_at else ("leasekeeper",))),
+                    *("worker", app, "--name", name),
+                    *(("--pool", pool) if pool is not None else ()),
+                ],
                 cwd=REPOSITORY,
                 env={
                     **os.environ,
@@ -79,8 +92,11 @@ class Arena:
         self.workers.append(worker)
         return worker
 
-    async def submit(self, profile_id: str = "p1", task: str = "work", **payload: Any) -> Job:
-        spec = {"task": task, "profile_id": profile_id, "payload": {"url": self.shop.url, **payload}}
+    async def submit(
+        self, profile_id: str = "p1", task: str = "work", *, pool: str | None = None, **payload: Any
+    ) -> Job:
+        spec: dict[str, Any] = {"task": task, "profile_id": profile_id, "payload": {"url": self.shop.url, **payload}}
+        spec |= {} if pool is None else {"pool": pool}
         (answer,) = await self.store.submit(parse_jobs([spec]))
         return answer.job
 
@@ -192,10 +208,10 @@ def late(arena: Arena, lease: Lease) -> list[str]:
 
 
 @asynccontextmanager
-async def arena(url: str, folder: Path, *profiles: Profile) -> AsyncIterator[Arena]:
+async def arena(url: str, folder: Path, *profiles: Profile, **more: str | float) -> AsyncIterator[Arena]:
     """Opens everything, sweeps while it is open, and ends every worker at the end."""
     data = folder / "data"
-    config = settings.load({}, **{**TIMES, "store": url, "data_dir": str(data)})
+    config = settings.load({}, **{**TIMES, "store": url, "data_dir": str(data), **more})
     store = await open_store(url, policy=config.policy)
     stop = asyncio.Event()
     sweeping = asyncio.create_task(Sweeper(store, config, reports=LostRunReports(data)).run(stop))

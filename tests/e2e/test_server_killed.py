@@ -214,5 +214,6 @@ async def test_no_lease_or_job_is_lost_when_the_server_is_killed_under_load(sqli
 
 
 @pytest.mark.release  # the daily test is shorter, and over SQLite
+@pytest.mark.timeout(2400)
 async def test_no_lease_or_job_is_lost_over_minutes(store_url: str, tmp_path: Path) -> None:
     await endure(store_url, tmp_path, jobs=1500, browser_jobs=20, kills=20, seed=2)

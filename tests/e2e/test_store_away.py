@@ -14,7 +14,7 @@ from tests.servers import new_database, postgres_server
 
 
 async def test_a_worker_that_cannot_reach_its_store_loses_its_browser_in_time(tmp_path: Path) -> None:
-    with postgres_server() as server, Wire(server, seed=1) as wire:
+    with postgres_server() as server, Wire(server.address, seed=1) as wire:
         direct = new_database(server)
         await migrate(direct)
         through = wire.url(str(conninfo_to_dict(direct)["dbname"]))

@@ -68,7 +68,7 @@ def test_whoever_runs_a_profile_is_seen_where_the_launcher_says_it(place: Workpl
 
 
 @pytest.mark.parametrize("fake", ["adspower"], indirect=True)
-def test_who_has_a_profile_open_is_named_where_the_launcher_tells(place: Workplace, fake: Fake) -> None:
+def test_who_has_a_profile_open_is_named_where_the_launcher_says_so(place: Workplace, fake: Fake) -> None:
     declare(place, fake)
     assert place.text("launchers", "running", "p1") == "profile p1 is idle (launcher mlx)\n"
     start = {"profile_id": "id-p1", "headless": "1"}

@@ -661,10 +661,12 @@ class Model:
     def _resolution(self, held: Held, facts: LostFacts) -> str | None:
         if held.section is not None or facts.proxy_changed:
             return "quarantined"
-        if held.policy != "recover":
+        if held.policy not in ("recover", "restore"):
             return {"quarantine": "quarantined", "review": "review_required"}[held.policy]
         if held.ended is not None and (self.expiry_pauses or self.now < held.ended + held.lock_delay):
             return "later"
+        if held.policy == "restore":
+            return "review_required"  # no fleet of a history has a profile store: there is nothing to go back to
         same = held.proxy == self.profiles[held.profile].proxy_id
         return None if held.step and facts.final_url is not None and facts.browser_dead and same else "review_required"
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FINAL: Final = frozenset({"completed", "dead", "skipped", "cancelled"})
-STRICTNESS: Final = {"recover": 0, "review": 1, "quarantine": 2}
+STRICTNESS: Final = {"recover": 0, "restore": 1, "review": 2, "quarantine": 3}
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,9 +113,12 @@ class Shop:
         body = PAGE.format(title=title, more=more).encode()
         if address.path in ("/act", "/tick"):
             body = json.dumps({"ok": True}).encode()
+        script = address.path == "/sw.js"
+        if script:
+            body = b"self.addEventListener('fetch', () => {});"
         with suppress(OSError):  # a killed browser does not wait for its answer
             request.send_response(404 if address.path == "/missing" else 200)
-            request.send_header("Content-Type", "text/html; charset=utf-8")
+            request.send_header("Content-Type", "text/javascript" if script else "text/html; charset=utf-8")
             request.send_header("Content-Length", str(len(body)))
             request.end_headers()
             request.wfile.write(body)

@@ -199,7 +199,7 @@ async def _refused(place: Place, what: str) -> None:
     await until(seen)
 
 
-async def test_a_holder_whose_own_time_is_up_tries_no_more(store_url: str) -> None:
+async def test_a_holder_past_its_own_deadline_does_not_retry(store_url: str) -> None:
     async with leased(store_url) as place:
         place.shift = HOUR
         timing = place.config.policy.timing

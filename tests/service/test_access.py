@@ -1,5 +1,6 @@
 """Every route against every kind of token that must not pass, generated from the route table; and the guards."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 
 from leasekeeper.core.tokens import Reach, Scope, token_text
 from leasekeeper.service import guards
+from leasekeeper.service.forwarded import as_called
 from leasekeeper.service.guards import FailureCount
 from leasekeeper.service.routes import ROUTES
 from leasekeeper.service.routes.reference import document
 from leasekeeper.service.routing import Route
+from leasekeeper.stores import open_store
 from tests.serving import Served, ServerThread
 
 # One for all calls: a client loads certificates when it is made, which takes longer than a call.
@@ -86,6 +89,7 @@ BODIES: dict[str, Any] = {
     "/v1/sessions/{id}/checkpoint": {"step": "open"},
     "/v1/sessions/{id}/mutating": {"name": "order", "action": "enter"},
     "/v1/sessions/{id}/note": {"text": "two orders"},
+    "/v1/sessions/{id}/request-human": {"message": "solve the prompt"},
 }
 # What these touch is in their body.
 BY_BODY = [row for row in GUARDED if row.needs is not None and row.needs.reach is Reach.NOTHING]
@@ -226,6 +230,54 @@ def test_whoever_fails_to_authenticate_too_often_has_to_wait(served: Served, mon
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     assert httpx2.get(f"{served.url}/healthz").status_code == 200
+
+
+def test_a_known_token_is_not_kept_out_by_others_at_its_address(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All workers behind one router share an address."""
+    monkeypatch.setattr(guards, "MAX_FAILURES", 3)
+    url = f"{served.url}/v1/stats"
+    known, new = (served.new_token("read") for _ in range(2))
+
+    def status(token: str) -> int:
+        return httpx2.get(url, headers={"Authorization": f"Bearer {token}"}).status_code
+
+    assert status(known) == 200
+    assert [status("wrong") for _ in range(4)] == [401, 401, 401, 429]
+    assert (status(known), status(new), status(known[:-1] + "x")) == (200, 429, 429)
+    (line,) = [record.getMessage() for record in caplog.records if record.name.endswith("guards")]
+    assert "3 calls from 127.0.0.1 came with a wrong token" in line
+    assert "lk_" not in line
+
+
+async def test_a_store_whose_token_is_not_known_yet_waits(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "MAX_FAILURES", 1)
+    monkeypatch.setattr(guards, "FAILURE_SECONDS", 0.5)
+    wrong = {"Authorization": "Bearer wrong"}
+    answer = await asyncio.to_thread(httpx2.get, f"{served.url}/v1/stats", headers=wrong)
+    assert answer.status_code == 401
+    store = await open_store(served.url, token=served.token)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "behind_proxy", "headers", "expected"),
+    [
+        ("192.0.2.1", False, {"x-forwarded-for": "192.0.2.9", "x-forwarded-proto": "https"}, ("192.0.2.1", "http")),
+        ("192.0.2.1", True, {"x-forwarded-for": "192.0.2.9", "x-forwarded-proto": "https"}, ("192.0.2.9", "https")),
+        ("127.0.0.1", False, {"x-forwarded-for": "127.0.0.1, 192.0.2.9"}, ("192.0.2.9", "http")),
+        ("127.0.0.1", False, {"x-forwarded-for": "nonsense", "x-forwarded-proto": "gopher"}, ("127.0.0.1", "http")),
+        ("127.0.0.1", False, {}, ("127.0.0.1", "http")),
+    ],
+)
+def test_only_a_proxy_says_who_calls(
+    peer: str, behind_proxy: bool, headers: dict[str, str], expected: tuple[str, str]
+) -> None:
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "scheme": "http", "client": (peer, 1234), "headers": raw}
+    seen = as_called(scope, behind_proxy=behind_proxy)
+    assert (seen["client"][0], seen["scheme"]) == expected
 
 
 def test_calls_that_try_no_token_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

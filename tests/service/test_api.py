@@ -112,6 +112,27 @@ def test_the_fleet_is_read_compared_and_applied(api: httpx2.Client) -> None:
     assert "new" in api.get("/v1/fleet").json()["accounts"]
 
 
+def test_a_fleet_that_somebody_else_changed_is_not_overwritten(api: httpx2.Client) -> None:
+    seen = {"If-Match": api.get("/v1/fleet").headers["etag"]}
+    assert api.post("/v1/accounts/shop/pause", json={"note": "on leave"}).status_code == 200
+    more = {**FLEET, "accounts": {"shop": {}, "new": {}}}
+    assert api.put("/v1/fleet", json=more, headers=seen).status_code == 200
+    late = api.put("/v1/fleet", json=FLEET, params={"prune": 1}, headers=seen)
+    assert (late.status_code, late.json()["code"]) == (412, "VERSION_CHANGED")
+    assert "new" in api.get("/v1/fleet").json()["accounts"]
+
+
+def test_the_fleet_names_its_profile_store_and_its_tag_covers_it(api: httpx2.Client) -> None:
+    before = api.get("/v1/fleet").headers["etag"]
+    assert api.put("/v1/fleet", json={**FLEET, "profile_store": "file:///var/profiles"}).status_code == 200
+    read = api.get("/v1/fleet")
+    assert read.json()["profile_store"] == "file:///var/profiles"
+    late = api.put("/v1/fleet", json=FLEET, params={"prune": 1}, headers={"If-Match": before})
+    assert (late.status_code, late.json()["code"]) == (412, "VERSION_CHANGED")
+    now = {"If-Match": read.headers["etag"]}
+    assert api.put("/v1/fleet", json=FLEET, params={"prune": 1}, headers=now).status_code == 200
+
+
 def test_a_token_is_created_shown_once_and_revoked(served: Served, api: httpx2.Client) -> None:
     made = api.post("/v1/tokens", json={"name": "ci", "scopes": ["read"], "expires_after_seconds": 3600})
     assert made.status_code == 201

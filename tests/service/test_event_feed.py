@@ -103,7 +103,7 @@ async def test_a_position_that_is_no_longer_remembered_is_refused(sqlite_url: st
         assert feed._recent.maxlen == MAX_REMEMBERED
 
 
-async def test_a_feed_that_starts_late_does_not_tell_what_was_before(sqlite_url: str) -> None:
+async def test_a_feed_that_starts_late_does_not_send_what_was_before(sqlite_url: str) -> None:
     store = await open_store(sqlite_url, policy=Policy())
     try:
         await write(store, 4)

@@ -127,7 +127,9 @@ async def test_what_a_worker_uploads_is_read_by_whoever_may_read_the_run(site: S
     assert await content(reader, f"{run_id}/trace.zip") == large
     with pytest.raises(NotFound, match=r"it has: final\.png, trace\.zip"):
         await content(reader, f"{run_id}/other.png")
-    assert list((site.folder / "leasekeeper-data" / "incoming").iterdir()) == []
+    data = site.folder / "leasekeeper-data"
+    assert list((data / "incoming").iterdir()) == []
+    assert {path.stat().st_mode & 0o777 for path in (data, data / "incoming", data / "runs")} == {0o700}
 
 
 def test_a_file_is_served_as_an_attachment_in_a_sandbox(site: Site) -> None:

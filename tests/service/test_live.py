@@ -13,11 +13,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from leasekeeper.core.events import Event, EventType
-from leasekeeper.core.ids import AccountId, ProfileId
+from leasekeeper.core.ids import AccountId, ProfileId, WorkerId
 from leasekeeper.core.jobs import JobSpec
+from leasekeeper.core.workers import WorkerReport
+from leasekeeper.ports import LeaseRequest
+from leasekeeper.service import metrics as metrics_module
 from leasekeeper.service.metric_table import METRICS
 from leasekeeper.service.metrics import MAX_LABELS, OTHER, Metrics, Names, Worst
-from tests.conformance.world import START, fleet, profile
+from tests.conformance.world import START, end, fleet, profile
 from tests.serving import Served
 
 TIMEOUT = httpx2.Timeout(60)
@@ -223,6 +226,29 @@ def test_calls_of_the_store_are_timed(served: Served) -> None:
     assert counts == {"claim": 2}
 
 
+def test_what_fills_more_than_a_page_is_counted_whole(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "MAX_IN_PAGE", 2)
+    monkeypatch.setattr(metrics_module, "MAX_SINGLE_READS", 1)
+    scrape(served)
+    store = served.store
+    served.run(store.apply(fleet(profile("p1", driver="null")), actor="ann"))
+    for number in range(5):
+        name = f"w{number}"
+        report = WorkerReport(worker_id=WorkerId(name), incarnation=name, pool="default", tasks=("visit",))
+        served.run(store.report(report))
+        request = LeaseRequest(profile_id=ProfileId("p1"), worker_id=WorkerId(name), incarnation=name)
+        grant = served.run(store.acquire(request))
+        served.run(store.settle([end(grant.lease.ref)]))
+    served.run(served.service.signals._feed.read())
+    found = scrape(served)
+    assert {s.labels["state"]: s.value for s in found["leasekeeper_workers"].samples}["reporting"] == 5
+    whole = {"task": "", "phase": "all"}
+    counts = [
+        s.value for s in found["leasekeeper_run_seconds"].samples if s.name.endswith("_count") and s.labels == whole
+    ]
+    assert counts == [5]
+
+
 def test_nothing_in_the_metrics_is_a_free_text(served: Served) -> None:
     record(served, "p1")
     served.run(served.service.signals.feed())
@@ -233,4 +259,6 @@ def test_nothing_in_the_metrics_is_a_free_text(served: Served) -> None:
 def test_with_metrics_open_this_machine_needs_no_token(served: Served) -> None:
     served.service.config = replace(served.service.config, metrics_open=True)
     assert httpx2.get(f"{served.url}/metrics").status_code == 200
+    through_a_proxy = {"X-Forwarded-For": "192.0.2.7"}
+    assert httpx2.get(f"{served.url}/metrics", headers=through_a_proxy).status_code == 401
     assert httpx2.get(f"{served.url}/v1/events/stream").status_code == 401

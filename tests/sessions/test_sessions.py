@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.notes import Note
-from leasekeeper.runtime import session_run
+from leasekeeper.runtime import session_opening
 from leasekeeper.runtime.session_host import SessionOrder
 from tests.conformance.world import profile
 from tests.runtime.shop import Shop
@@ -103,7 +103,7 @@ async def refused(url: str, host: str | None = None, **headers: str) -> tuple[in
     return answer.status_code, json.loads(answer.body or b"{}")
 
 
-async def test_after_the_lease_is_lost_nothing_passes_and_the_client_is_told_why(
+async def test_after_the_lease_is_lost_nothing_passes_and_the_client_gets_the_reason(
     server: ServerThread, sqlite_url: str, tmp_path: Path
 ) -> None:
     with Shop() as shop:
@@ -158,7 +158,7 @@ async def test_a_session_ends_by_itself_or_by_its_client(server: ServerThread, s
         assert answer.json()["profile_state"] == "review_required"
 
 
-async def test_a_checkpoint_needs_no_page_and_one_that_comes_too_late_is_told_so(
+async def test_a_checkpoint_needs_no_page_and_one_that_comes_too_late_is_refused(
     server: ServerThread, sqlite_url: str, tmp_path: Path
 ) -> None:
     async with stage(server, sqlite_url, tmp_path) as at, async_playwright() as playwright:
@@ -295,7 +295,7 @@ async def test_a_server_that_stops_leaves_nothing_of_the_orders_under_way(
 ) -> None:
     profiles = [profile(name, driver="null") for name in ("p1", "p2")]
     async with stage(server, sqlite_url, tmp_path, *profiles, sessions=1, drivers="null") as at:
-        host = at.served.service.sessions
+        host = at.served.service.sessions.here
         await at.open()
         waiting = asyncio.create_task(at.api.post("/v1/sessions", json={"profile_id": "p2", "wait_s": 500}))
 
@@ -314,18 +314,18 @@ async def test_a_caller_that_is_cancelled_again_and_again_leaves_no_lease(
 ) -> None:
     async with stage(server, sqlite_url, tmp_path, profile("p1", driver="null"), drivers="null") as at:
         begun, go_on = asyncio.Event(), asyncio.Event()
-        opening = session_run._open
+        opening = session_opening._open
 
         async def slowly(*arguments: Any) -> Any:
             begun.set()
             await go_on.wait()
             return await opening(*arguments)
 
-        monkeypatch.setattr(session_run, "_open", slowly)
+        monkeypatch.setattr(session_opening, "_open", slowly)
 
         async def leave() -> None:
             order = SessionOrder(owner="somebody", profile_id="p1")
-            caller = asyncio.create_task(at.served.service.sessions.open(order))
+            caller = asyncio.create_task(at.served.service.sessions.here.open(order))
             await begun.wait()
             for _ in range(3):
                 caller.cancel()

@@ -121,7 +121,7 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
         limit="2",
         window="16",
     )
-    assert "Index Cond: ((head_pool = $1) AND (head_task = offered.task) AND (home = here.home))" in ready
+    assert "Index Cond: ((head_pool = $1) AND (head_task = offered.task) AND (kept_for = here.home))" in ready
     assert "Seq Scan on lanes" not in ready
     heads = plan(postgres_url, "heads", ids="'{p1,p2}'")
     assert "jobs_lane" in heads

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,22 @@ from typing import Any
 import pytest
 import redis
 
+from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import RunRecord, Timing
 from leasekeeper.core.policy import Policy, Retention
+from leasekeeper.core.profiles import Lane, ProfileState
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import InputError, SchemaTooNew, SchemaTooOld, StoreError, StoreNotWritable, StoreUnavailable
-from leasekeeper.ports import ClaimRequest, Renewal, Store
+from leasekeeper.ports import ClaimRequest, Grant, Renewal, Store
 from leasekeeper.stores import inspect, migrate, open_store
-from leasekeeper.stores.redis.connections import clean_url
 from leasekeeper.stores.redis.engine import RedisEngine
 from leasekeeper.stores.redis.loads import names
 from leasekeeper.stores.redis.scripts import COMMIT
 from leasekeeper.stores.redis.tables import PREFIX, TABLES
+from leasekeeper.stores.redis.urls import clean_url
 from leasekeeper.stores.redis.writes import WRITES
 from leasekeeper.stores.sql.statements import load
 from leasekeeper.stores.sqlite.scratch import NEWEST, Scratch
@@ -59,6 +62,16 @@ async def ready(url: str, profiles: int = 1, jobs: int = 1, **options: Any) -> S
     if jobs:
         await store.submit([spec(f"p{n % profiles}") for n in range(jobs)])
     return store
+
+
+async def looked_after(store: Store, forgotten: Grant) -> None:
+    """Its holder came back and nobody knows what it did: the profile waits for a person, who clears it."""
+    profile_id = forgotten.lease.profile_id
+    lane = await store.get(Lane, profile_id)
+    assert (lane.state, forgotten.lease.run_id in lane.state_reason) == (ProfileState.REVIEW_REQUIRED, True)
+    assert await store.claim(CLAIM) == []
+    note = "looked inside"
+    await store.decide(Decision(target=Target.PROFILE, id=profile_id, action=Action.CLEAR, note=note, actor="ann"))
 
 
 # Servers that lose writes
@@ -167,6 +180,7 @@ async def test_a_server_that_lost_its_last_writes_grants_nothing_that_somebody_m
         client(server.url).hset(f"{PREFIX}server", "grants_resume_at", "1")
         await other.close()
         other = await open_store(server.url)
+        await looked_after(other, held)
         (granted,) = await other.claim(CLAIM)
         assert granted.job is not None
         assert held.job is not None
@@ -190,6 +204,21 @@ async def test_who_meets_a_restarted_server_first_need_not_know_how_long_leases_
             resume = int(connection.hget(f"{PREFIX}server", "grants_resume_at"))
             left = resume / 1000 - connection.time()[0]
         assert long.total_seconds() - 60 < left <= long.total_seconds() + 1
+
+
+async def test_a_restart_waits_for_the_longest_lease_that_was_granted(tmp_path: Path) -> None:
+    with redis_server(tmp_path, fsync="everysec") as server:
+        store = await ready(server.url, jobs=0)
+        await store.submit([replace(spec("p0"), lock_timeout_seconds=900)])
+        assert len(await store.claim(CLAIM)) == 1
+        await store.close()
+        server.kill()
+        server.start()
+        await inspect(server.url)
+        with client(server.url) as connection:
+            resume = int(connection.hget(f"{PREFIX}server", "grants_resume_at"))
+            left = resume / 1000 - connection.time()[0]
+    assert 840 < left <= 901
 
 
 async def test_a_server_that_forgot_everything_gives_no_token_again(own_server: DurableRedis) -> None:
@@ -231,6 +260,7 @@ async def test_a_replica_that_takes_over_grants_nothing_that_somebody_may_still_
         await other.close()
         client(replica.url).hset(f"{PREFIX}server", "grants_resume_at", "1")
         other = await open_store(replica.url)
+        await looked_after(other, held)
         (granted,) = await other.claim(CLAIM)
         assert granted.lease.token > held.lease.token
         await other.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper.app import App, Run, Signal, SyncRun
+from leasekeeper.app import App, HumanAnswer, Run, Signal, SyncRun
 from leasekeeper.core.failures import ProfileRule, RetryRule
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.notes import NoteAbout
@@ -60,6 +60,10 @@ class FakeBackend:
     async def note(self, text: str, about: NoteAbout) -> None:
         self.said.append(f"note {about} {text}")
 
+    async def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
+        self.said.append(f"ask {what} for {timeout.total_seconds():g} s")
+        return HumanAnswer(by="ann", outcome="solved")
+
 
 class PlainDesk:
     """The same for a plain task."""
@@ -86,6 +90,10 @@ class PlainDesk:
 
     def note(self, text: str, about: NoteAbout) -> None:
         self.said.append(f"note {about} {text}")
+
+    def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
+        self.said.append(f"ask {what} for {timeout.total_seconds():g} s")
+        return HumanAnswer(by="ann", outcome="solved")
 
 
 async def nothing(run: Run) -> None:

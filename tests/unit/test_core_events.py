@@ -26,7 +26,7 @@ def test_no_events_lead_to_no_state() -> None:
 
 
 @given(st.lists(EVENTS))
-def test_the_last_event_that_changed_a_state_tells_it(events: Sequence[Event]) -> None:
+def test_the_last_event_that_changed_a_state_names_it(events: Sequence[Event]) -> None:
     jobs = [event.job_state for event in events if event.job_state]
     profiles = [event.profile_state for event in events if event.profile_state]
     assert replay_job(events) == (jobs[-1] if jobs else None)

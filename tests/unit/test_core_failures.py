@@ -31,6 +31,7 @@ PROXY_CHANGED              proxy    no  quarantined
 PROXY_UNREACHABLE          proxy    yes available
 LAUNCHER_UNAVAILABLE       browser  yes available
 SECRET_UNAVAILABLE         worker   yes available
+SNAPSHOT_UNAVAILABLE       worker   yes available
 PROFILE_IN_USE_ELSEWHERE   profile  no  review_required
 VISIBLE_NEEDS_DISPLAY      worker   yes available
 MACHINE_UNWELL             worker   yes available
@@ -45,7 +46,7 @@ LEASE_LOST                 worker   yes stale
 """
 
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
-OF_OUR_OWN = {"PROFILE_NEWER_THAN_BROWSER", "EVIDENCE_NOT_SAVED"}
+OF_OUR_OWN = {"PROFILE_NEWER_THAN_BROWSER", "EVIDENCE_NOT_SAVED", "TAKEN_OVER"}
 
 
 @pytest.mark.parametrize(("reason", "belongs_to", "retry", "profile"), ROWS, ids=[row[0] for row in ROWS])

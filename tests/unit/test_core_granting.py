@@ -40,7 +40,7 @@ def test_a_head_waits_for_its_accounts_key() -> None:
     assert (verdict.key, verdict.waits_on, verdict.lane_blocked_by, verdict.block) == (None, KEY, None, None)
 
 
-def test_a_head_of_a_lane_that_is_held_stays_there() -> None:
+def test_a_head_of_a_lane_that_is_blocked_stays_there() -> None:
     assert judge_head(facts(LEASED, lease()), job(), {}).lane_blocked_by is Blocked.PROFILE_LEASE
 
 

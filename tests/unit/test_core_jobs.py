@@ -16,7 +16,7 @@ scheduled → queued blocked scheduled skipped review cancelled
 queued    → running blocked cancelled scheduled skipped review
 blocked   → queued blocked cancelled
 running   → completed scheduled review dead queued
-review    → queued blocked cancelled
+review    → queued blocked cancelled running
 dead      → queued blocked
 completed →
 skipped   →
@@ -41,8 +41,9 @@ def test_the_final_states_are_those_of_the_product() -> None:
     assert {JobState.COMPLETED, JobState.DEAD, JobState.SKIPPED, JobState.CANCELLED} == FINAL
 
 
-def test_only_a_queued_job_can_start() -> None:
-    assert [state for state in JobState if JobState.RUNNING in JOB_TRANSITIONS[state]] == [JobState.QUEUED]
+def test_only_a_queued_job_can_start_and_one_that_was_taken_go_on() -> None:
+    before = [state for state in JobState if JobState.RUNNING in JOB_TRANSITIONS[state]]
+    assert before == [JobState.QUEUED, JobState.REVIEW]
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,9 @@ GATES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "known", "shared", "held_by"), GATES, ids=[row[0] for row in GATES])
-def test_a_lane_is_held_by_what_bears_on_it(name: str, known: LaneFacts, shared: bool, held_by: Blocked | None) -> None:
-    assert gate(known, shared=shared) is held_by
+@pytest.mark.parametrize(("name", "known", "shared", "blocked_by"), GATES, ids=[row[0] for row in GATES])
+def test_a_lane_is_blocked_by(name: str, known: LaneFacts, shared: bool, blocked_by: Blocked | None) -> None:
+    assert gate(known, shared=shared) is blocked_by
 
 
 def test_a_person_goes_where_the_jobs_of_a_paused_account_do_not() -> None:
@@ -342,6 +342,9 @@ def test_a_profile_that_was_removed_goes_on_where_it_was() -> None:
         clean=False,
         engine=120,
         ban_status=BanStatus.BANNED,
+        snapshot=None,
+        saved=False,
+        unsaved_reason="",
         home="rack1",
         revision=9,
     )

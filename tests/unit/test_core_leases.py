@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasekeeper.core.ids import ProfileId, Token, is_id
+from leasekeeper.core.ids import LeaseId, ProfileId, Token, is_id
 from leasekeeper.core.leases import (
     LIVE,
     LeaseStatus,
@@ -16,7 +16,9 @@ from leasekeeper.core.leases import (
     Timing,
     browser_overdue,
     clock_jump,
+    forgotten,
     is_live,
+    lease_id_of,
     refusal,
     silent_for,
 )
@@ -168,3 +170,15 @@ def test_a_worker_counts_as_there_while_it_reports() -> None:
     assert reports(a_worker(), NOW, seconds(90))
     assert not reports(a_worker(heartbeat_at=before(90)), NOW, seconds(90))
     assert not reports(a_worker(stopped_at=before(1)), NOW, seconds(90))
+
+
+@pytest.mark.parametrize(
+    ("token", "highest", "doubtful_up_to", "expected"),
+    [(6, 5, 0, True), (5, 5, 0, False), (4, 5, 0, False), (6, 1_001, 1_000, True), (0, 1_001, 1_000, False)],
+)
+def test_a_lease_was_forgotten_if_only_the_store_can_have_granted_it(
+    token: int, highest: int, doubtful_up_to: int, expected: bool
+) -> None:
+    ref = replace(a_lease().ref, token=Token(token), lease_id=lease_id_of(a_lease().profile_id, Token(token)))
+    assert forgotten(ref, Token(highest), doubtful_up_to) is expected
+    assert not forgotten(replace(ref, lease_id=LeaseId("p1:999")), Token(highest), doubtful_up_to)

@@ -114,12 +114,12 @@ def gate(**facts: Any) -> Blocked | None:
         (ProfileState.DISABLED, Blocked.PROFILE_STATE),
     ],
 )
-def test_the_profile_s_state_holds_its_lane(state: ProfileState, expected: Blocked | None) -> None:
+def test_the_profile_s_state_blocks_its_lane(state: ProfileState, expected: Blocked | None) -> None:
     assert gate(state=state, live=1, live_exclusive=1) is expected
 
 
 @pytest.mark.parametrize("state", ProfileState)
-def test_a_paused_account_holds_every_lane(state: ProfileState) -> None:
+def test_a_paused_account_blocks_every_lane(state: ProfileState) -> None:
     assert gate(state=state, paused=True) is Blocked.ACCOUNT_PAUSE
 
 
@@ -127,7 +127,7 @@ def test_a_paused_account_holds_every_lane(state: ProfileState) -> None:
     ("trouble", "expected"),
     [(ProxyTrouble.MISMATCH, Blocked.PROXY_MISMATCH), (ProxyTrouble.UNREACHABLE, Blocked.PROXY_UNREACHABLE)],
 )
-def test_a_proxy_in_trouble_holds_what_could_run_otherwise(trouble: ProxyTrouble, expected: Blocked) -> None:
+def test_a_proxy_in_trouble_blocks_what_could_run_otherwise(trouble: ProxyTrouble, expected: Blocked) -> None:
     proxy = a_proxy(trouble=trouble)
     shared = {"profile": THREE, "live": 1, "head_shared": True}
     assert gate(proxy=proxy) is expected

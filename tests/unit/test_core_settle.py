@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
+from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import JOB_TRANSITIONS, Backoff, Job, JobState, Retry
 from leasekeeper.core.leases import Lease, LeaseStatus, RunResult
 from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState, ReleasePolicy, settle_state
+from leasekeeper.core.resolving import resolve
 from leasekeeper.core.settle import (
     Browser,
     EndFacts,
@@ -19,7 +21,6 @@ from leasekeeper.core.settle import (
     ProfileVerdict,
     Settlement,
     quarantine_trigger,
-    resolve,
     settle,
     used_proxy,
 )
@@ -51,12 +52,14 @@ def lose(
     policy: ReleasePolicy = ReleasePolicy.RECOVER,
     ended: float = 20,
     proxy_id: str | None = "dallas",
+    good: int | None = None,
     **lease: Any,
 ) -> Settlement | None:
     """The ordinary lease expired so many seconds ago; its lock-delay is 15 s."""
     gone = {"status": LeaseStatus.EXPIRED, "expires_at": before(ended), "ended_at": before(ended)}
     lost = a_lease(**{**gone, "release_policy": policy, "unresolved": True, **lease})
-    return resolve(lost, job or a_job(), facts, now=NOW, jitter=0.0, backoff=BACKOFF, proxy_id=proxy_id)
+    snapshot = None if good is None else Token(good)
+    return resolve(lost, job or a_job(), facts, now=NOW, jitter=0.0, backoff=BACKOFF, proxy_id=proxy_id, good=snapshot)
 
 
 def state_of(verdict: ProfileVerdict) -> ProfileState:
@@ -104,6 +107,7 @@ PROXY_CHANGED              review    quarantined
 PROXY_UNREACHABLE          scheduled available
 LAUNCHER_UNAVAILABLE       scheduled available
 SECRET_UNAVAILABLE         scheduled available
+SNAPSHOT_UNAVAILABLE       scheduled available
 PROFILE_IN_USE_ELSEWHERE   review    review_required
 MANUAL_USE_DETECTED        review    review_required
 VISIBLE_NEEDS_DISPLAY      scheduled available
@@ -113,6 +117,7 @@ WORKER_STOPPED             scheduled available
 PROFILE_CORRUPT            review    quarantined
 PROFILE_NEWER_THAN_BROWSER review    available
 ACTION_NOT_ALLOWED         review    available
+TAKEN_OVER                 review    available
 TASK_ERROR                 review    available
 EVIDENCE_NOT_SAVED         review    review_required
 WORKER_LOST                scheduled stale
@@ -477,6 +482,35 @@ def test_a_job_that_was_settled_already_is_not_touched_again(job: Job) -> None:
     settlement = lose(job=job)
     assert settlement is not None
     assert settlement.job is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "state", "restored", "said"),
+    [
+        ({"good": 41}, ProfileState.AVAILABLE, 41, "went back to the snapshot of token 41"),
+        ({"good": None}, ProfileState.REVIEW_REQUIRED, None, "no snapshot that is known to be good"),
+        ({"good": 41, "facts": LostFacts()}, ProfileState.AVAILABLE, 41, "went back"),
+        ({"good": 41, "open_section": "pay"}, ProfileState.QUARANTINED, None, "died inside pay"),
+        (
+            {"good": 41, "facts": replace(FOUND_OUT, proxy_changed=True)},
+            ProfileState.QUARANTINED,
+            None,
+            "proxy changed",
+        ),
+    ],
+)
+def test_a_profile_of_policy_restore_goes_back_unless_a_section_was_open(
+    lost: dict[str, Any], state: ProfileState, restored: int | None, said: str
+) -> None:
+    settlement = lose(policy=ReleasePolicy.RESTORE, **lost)
+    assert settlement is not None
+    assert state_of(settlement.profile) is state
+    assert settlement.profile.restore == restored
+    assert said in settlement.profile.reason
+
+
+def test_a_profile_is_restored_only_after_the_lock_delay() -> None:
+    assert lose(policy=ReleasePolicy.RESTORE, good=41, ended=14) is None
 
 
 def test_a_lost_lease_without_a_job_is_resolved_too() -> None:

@@ -45,8 +45,9 @@ EXPECTED = """
 read     free_profiles check get find why stats
 submit   submit
 work     claim wait report report_proxy acquire renew checkpoint enter_section leave_section lease_secrets settle
-work     hand_over unresolved resolve record pace write_note
+work     hand_over unresolved resolve record pace write_note transfer request_person
 operate  decide expire pause_expiry promote fire heal prune take_deliveries settle_deliveries mark_silent
+operate  forget_snapshots
 admin    add_endpoint apply create_token stored_token note_token_uses put_secret remove_secret sealed_secrets
 """
 SCOPE_OF = {name: line.split()[0] for line in EXPECTED.strip().splitlines() for name in line.split()[1:]}
@@ -54,6 +55,7 @@ SCOPE_OF = {name: line.split()[0] for line in EXPECTED.strip().splitlines() for 
 DECISION_SCOPES = """
 review   profile.clear profile.quarantine profile.review job.approve job.requeue
 review   profile.note account.note
+review   profile.restore
 review   profile.move profile.ban profile.suspect profile.unban account.ban account.suspect account.unban
 operate  profile.disable profile.enable job.cancel job.retry job.drop job.prioritize
 operate  account.pause account.resume lease.revoke

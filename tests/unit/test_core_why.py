@@ -130,7 +130,7 @@ def test_why_answers_for_every_state_of_a_job(state: JobState, profile: ProfileS
 
 
 @pytest.mark.parametrize("reason", Blocked)
-def test_why_tells_each_blocked_reason_with_its_next_step(reason: Blocked) -> None:
+def test_why_says_each_blocked_reason_with_its_next_step(reason: Blocked) -> None:
     why = reported(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=reason.value)))
     assert why.headline == f"job job_1 is {reason}"
     assert why.next == (UNBLOCKED_BY[reason],)
@@ -154,7 +154,7 @@ def test_why_offers_to_resume_the_paused_account_of_a_blocked_job() -> None:
     assert "leasekeeper accounts resume store_us_018 --note …" in why.can
 
 
-def test_why_tells_a_job_s_history() -> None:
+def test_why_says_a_job_s_history() -> None:
     why = reported(facts(job=a_job(state=JobState.REVIEW, losses=2, detail="WORKER_LOST: gone", attempt=2)))
     assert "sync_orders, attempt 2 of 3, priority 0" in text(why)
     assert "lost workers: 2" in text(why)
@@ -266,7 +266,7 @@ REVOKED = a_lease(status=LeaseStatus.REVOKED)
         ),
     ],
 )
-def test_why_tells_what_becomes_of_a_revoked_lease_and_does_not_offer_to_revoke_it(
+def test_why_says_what_becomes_of_a_revoked_lease_and_does_not_offer_to_revoke_it(
     lease: dict[str, Any], then: str
 ) -> None:
     holders = (replace(REVOKED, **lease),)
@@ -279,7 +279,7 @@ def test_why_tells_what_becomes_of_a_revoked_lease_and_does_not_offer_to_revoke_
         assert dict(why.facts)["heartbeat"] == "10 s ago; lease revoked, ends in 50 s"
 
 
-def test_why_tells_a_revoked_lease_from_those_that_share_its_profile() -> None:
+def test_why_distinguishes_a_revoked_lease_from_those_that_share_its_profile() -> None:
     other = a_lease(lease_id=LeaseId("lease_2"), run_id=RunId("run_2"))
     why = reported(facts(ProfileState.LEASED, holders=(REVOKED, other)))
     assert why.next[2] == "its other runs go on; it stays leased until the last of them has ended"
@@ -307,12 +307,12 @@ def test_why_says_if_the_time_of_a_revoked_lease_is_up() -> None:
         ({"release_policy": ReleasePolicy.RECOVER, "open_section": "pay"}, "pay was open"),
     ],
 )
-def test_why_tells_how_a_stale_profile_will_be_resolved(lease: dict[str, Any], words: str) -> None:
+def test_why_says_how_a_stale_profile_will_be_resolved(lease: dict[str, Any], words: str) -> None:
     why = reported(facts(ProfileState.STALE, unresolved=(replace(LOST, **lease),)))
     assert words in "\n".join(why.next)
 
 
-def test_why_tells_of_a_pause_and_of_a_drain() -> None:
+def test_why_names_a_pause_and_of_a_drain() -> None:
     paused = an_account(paused=True, pause_note="ban wave")
     why = reported(facts(account=paused, lane=a_lane(drain=ProfileState.DISABLED, drain_reason="disable by ann: old")))
     assert "store_us_018 (paused)" in text(why)
@@ -337,11 +337,16 @@ def test_why_says_what_the_next_job_of_a_free_profile_waits_for(reason: Blocked)
     assert ready.next == ("its next job starts as soon as a worker is free",)
 
 
+def test_why_names_the_command_that_starts_a_worker() -> None:
+    why = reported(facts(job=a_job(state=JobState.BLOCKED, blocked_reason=Blocked.NO_WORKER.value, pool="night")))
+    assert any(command.startswith("leasekeeper up TASKS --pool night") for command in why.can)
+
+
 def test_why_says_if_nothing_waits() -> None:
     assert reported(facts(waiting=0)).next == ("nothing waits for it",)
 
 
-def test_why_tells_how_the_last_run_ended() -> None:
+def test_why_says_how_the_last_run_ended() -> None:
     line = "run_1 by worker_07, failed 3 min ago (LOGIN_REQUIRED)"
     assert dict(reported(facts(ProfileState.AVAILABLE, last_run=a_run())).facts)["last run"] == line
     # A job has its own last run: its profile may have had another since.
@@ -450,7 +455,7 @@ OVER = "nothing: it is over"
         ),
     ],
 )
-def test_why_tells_what_became_of_the_webhook(
+def test_why_says_what_became_of_the_webhook(
     changes: dict[str, Any], line: str, next_steps: tuple[str, ...], replay: bool
 ) -> None:
     delivery = a_delivery(**changes)
@@ -461,7 +466,7 @@ def test_why_tells_what_became_of_the_webhook(
     assert "hunter2" not in text(why)
 
 
-def test_why_tells_a_webhook_that_waits_its_turn_from_one_that_nobody_sends() -> None:
+def test_why_distinguishes_a_webhook_that_waits_its_turn_from_one_that_nobody_sends() -> None:
     late = a_delivery(due_at=before(300))
     turn = "It waits its turn behind others to hook.test"
     for tried, said in ((None, _NOBODY_SENDS), (300, _NOBODY_SENDS), (9, turn)):

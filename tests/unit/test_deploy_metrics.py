@@ -30,7 +30,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
     for row in METRICS:
         assert row.name.startswith("leasekeeper_")
         assert row.name.endswith("_total") == (row.kind == "counter"), row.name
-        assert row.kind != "histogram" or row.name.endswith("_seconds")
+        assert row.kind != "histogram" or row.name.endswith(("_seconds", "_bytes"))
         assert row.help.endswith(".")
     assert len(NAMES) == len(METRICS)
 

@@ -171,6 +171,7 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     assert fleet == text_of(TASKS / "fleet.yaml")
 
 
+@pytest.mark.browser
 def test_the_tasks_of_the_readme_run_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "tasks"
     copytree(TASKS, place, ignore=ignore_patterns("leasekeeper*", "__pycache__"))

@@ -11,7 +11,7 @@ from leasekeeper.core.doctor.launcher_checks import LauncherFacts, judge_launche
 @pytest.mark.parametrize(
     ("facts", "status", "says"),
     [
-        ({}, Status.OK, "none tells what its plan allows"),
+        ({}, Status.OK, "no launcher reports what its plan allows"),
         ({"plan": 5, "max_running": 5, "limits": {"mlx": 3}}, Status.OK, "the limits fit it"),
         ({"plan": 5, "limits": {"a": 2, "b": 3}}, Status.OK, "the limits fit it"),
         ({"plan": 5, "max_running": 6}, Status.WARN, "mlx allows 5 at once, declared: max_running 6"),

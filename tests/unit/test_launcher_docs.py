@@ -26,6 +26,9 @@ def test_a_page_names_every_call_of_its_driver(driver: str) -> None:
     described = vendor(driver)
     assert described["url"] in page
     assert "The vendor's own program was not run" in page
+    for condition in described.get("limited", []):
+        assert all(f"`{path}`" in page for path in condition)
+        assert all(f"`{str(wanted).removeprefix('~')}`" in page for wanted in condition.values())
     for step in STEPS:
         call = described.get(step)
         if call is None:

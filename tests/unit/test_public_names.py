@@ -8,6 +8,7 @@ PUBLIC_NAMES: list[str] = [
     "Account",
     "Action",
     "App",
+    "Canary",
     "Client",
     "Decision",
     "Delivery",

@@ -18,6 +18,7 @@ from leasekeeper.wire.fleet import ACCOUNT, LAUNCHER_RECORD, PROFILE, PROXY, tim
 
 EXAMPLE = """\
 version: 1
+profile_store: s3://acme-profiles/leasekeeper
 proxies:
   dallas:
     server: socks5://proxy.example:1080
@@ -27,6 +28,7 @@ accounts:
   store_us_018:
     routing: account
     url: https://shop.example/login
+    login_canary: {url: "https://shop.example/me", selector: "#sign-out"}
     labels: {tier: gold}
     notes: |
       two
@@ -46,8 +48,11 @@ profiles:
     max_active_runs: 2
     disposable: true
     warm: false
+    record: true
     release_policy: recover
     manual_use: accept
+    keep_snapshots: 3
+    max_size_mb: 500
     labels: {"018": "on"}
     notes: the big one
   profile_019: {account: store_us_019, launcher: mlx, launcher_profile: 5f1c}
@@ -84,6 +89,7 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text(EXAMPLE, encoding="utf-8")
     assert load_fleet(file) == Fleet(
+        profile_store="s3://acme-profiles/leasekeeper",
         proxies={
             "dallas": Proxy(
                 proxy_id=ProxyId("dallas"),
@@ -97,6 +103,8 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
                 account_id=AccountId("store_us_018"),
                 routing=Routing.ACCOUNT,
                 url="https://shop.example/login",
+                canary_url="https://shop.example/me",
+                canary_selector="#sign-out",
                 labels={"tier": "gold"},
                 notes="two\nlines\n",
             ),
@@ -117,8 +125,11 @@ def test_every_field_of_a_fleet_is_read(tmp_path: Path) -> None:
                 max_active_runs=2,
                 disposable=True,
                 warm=False,
+                record=True,
                 release_policy=ReleasePolicy.RECOVER,
                 manual_use=ManualUse.ACCEPT,
+                keep_snapshots=3,
+                max_size_mb=500,
                 labels={"018": "on"},
                 notes="the big one",
             ),
@@ -205,7 +216,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"accounts": {"a": {"paused": True}}},
         "accounts.a.paused",
-        "no such field; there are: routing, url, labels, notes",
+        "no such field; there are: routing, url, login_canary, labels, notes",
     ),
     ({"profiles": {"p": None}}, "profiles.p.account", "is required: the account it belongs to, for life"),
     (with_profile(account=18), "profiles.p.account", f"{ID_RULE}, not a number{QUOTE}"),
@@ -248,7 +259,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         with_profile(release_policy="free"),
         "profiles.p.release_policy",
-        "must be one of recover, review, quarantine",
+        "must be one of recover, restore, review, quarantine",
     ),
     (with_profile(manual_use="ignore"), "profiles.p.manual_use", "must be one of accept, review"),
     (
@@ -365,7 +376,7 @@ BAD_TEXTS: list[tuple[str, str]] = [
     ("", "is empty"),
     ("# only a comment\n", "is empty"),
     ("---\n...\n", "is empty"),
-    ("- a\n- b\n", "must hold a mapping with version, proxies, launchers, accounts"),
+    ("- a\n- b\n", "must hold a mapping with version, profile_store, proxies, launchers, accounts"),
     ("just words", "must hold a mapping"),
     ("accounts: {a: {}", "line [12], column 1?[17]: not YAML"),
     ("accounts:\n\ta: 1\n", "line 2, column 1: not YAML"),

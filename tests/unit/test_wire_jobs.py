@@ -303,7 +303,7 @@ WRONG: list[tuple[str, object, str, str]] = [
     ("session_mode", "new", "session_mode", "must be one of persistent, isolated, temporary"),
     ("run_mode", "headed", "run_mode", "must be one of headless, visible"),
     ("risk_level", "high", "risk_level", "must be one of low, medium, review_required"),
-    ("release_policy", "free", "release_policy", "must be one of recover, review, quarantine"),
+    ("release_policy", "free", "release_policy", "must be one of recover, restore, review, quarantine"),
     ("on_conflict", "panic", "on_conflict", "must be one of wait, reschedule, skip, review"),
     (
         "allowed_actions",

@@ -5,6 +5,7 @@ as a header, or, if wanted, to the queue's dead-letter exchange.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,11 @@ from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity, Proba
 from leasekeeper.bridges.broker import Message, Rejected, Reply
 from leasekeeper.errors import BrokerUnavailable, InputError, Problem
 
+_LOG = logging.getLogger(__name__)
+
 _TIMEOUT_SECONDS: Final = 15.0
+# Quorum queues count how often a message was delivered. From so many on it may be about to reach a delivery-limit.
+_SUSPICIOUS_DELIVERIES: Final = 3
 _AWAY: Final = (AMQPError, ChannelInvalidStateError, OSError, asyncio.TimeoutError, RuntimeError)
 
 
@@ -51,6 +56,7 @@ class RabbitBroker:
     _exchange: AbstractExchange | None = None
     _arrived: "asyncio.Queue[AbstractIncomingMessage]" = field(default_factory=asyncio.Queue)
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
+    _warned: bool = False
 
     @property
     def location(self) -> str:
@@ -103,7 +109,20 @@ class RabbitBroker:
                 found.append(first.result())
         while len(found) < limit and not self._arrived.empty():
             found.append(self._arrived.get_nowait())
+        self._warn_of_a_limit(found)
         return [Message(id=each.message_id or None, body=each.body, handle=each) for each in found]
+
+    def _warn_of_a_limit(self, messages: Sequence[AbstractIncomingMessage]) -> None:
+        """Whether a queue has a delivery-limit cannot be asked for: its policy may set one."""
+        counts = [int(str(each.headers.get("x-delivery-count", 0))) for each in messages]
+        if not self._warned and max(counts, default=0) >= _SUSPICIOUS_DELIVERIES:
+            self._warned = True
+            _LOG.warning(
+                "%s: a message was delivered %d times before. If the queue has a delivery-limit (RabbitMQ 4: 20) and "
+                "no dead-letter exchange, RabbitMQ deletes such messages: give it a dead-letter exchange",
+                self.location,
+                max(counts),
+            )
 
     async def accept(self, messages: Sequence[Message]) -> None:
         for message in messages:

@@ -114,6 +114,12 @@ class NullBrowser:
             raise Fail(Reason.LEASE_LOST, "it has ended, there is nothing to hand over")
         self._terms = terms
 
+    async def hold(self, why: str) -> None:
+        """Nothing: nobody acts."""
+
+    def let_go(self) -> None:
+        """Nothing: nobody was held."""
+
     async def add_client(self) -> DevToolsClient:
         raise ClientRefused("a profile of driver null has no browser")
 

@@ -79,7 +79,8 @@ def claim_directory(path: Path) -> Path:
     real = real_directory(path)
     try:
         real.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not any((real / sign).exists() for sign in _SIGNS) and any(real.iterdir()):
+        # In this order: whoever makes the directory at this moment begins with a sign.
+        if any(real.iterdir()) and not any((real / sign).exists() for sign in _SIGNS):
             raise _mismatch(f"{path} holds something else than a browser's user data; give the profile one of its own")
         if stat.S_IMODE(real.stat().st_mode) & 0o077:
             real.chmod(0o700)
@@ -176,6 +177,12 @@ def refuse_empty(directory: Path, *, opened_by: int | None) -> None:
         "somewhere else. Point the worker there (LEASEKEEPER_DATA_DIR, or user_data_dir in the fleet file), or "
         "clear the profile to begin with an empty one",
     )
+
+
+def manual_use_of(directory: Path) -> str:
+    """Why the directory counts as used outside a lease, for a person; empty if it does not."""
+    condition, changed = _condition(str(directory))
+    return Inspection(condition=condition, changed=changed).manual_use_text
 
 
 def accept_changes(directory: Path, *, token: int, run_id: str) -> None:

@@ -26,6 +26,7 @@ SECTIONS: Final = {
         "exec": "Run a program with a leased, fenced browser: LEASEKEEPER_CDP_URL.",
         "mcp": "Tools for AI agents: profiles, sessions, jobs (Model Context Protocol).",
         "open": "Open a profile yourself, under a lease, in a visible browser.",
+        "take": "Take control of a running browser; hand it back or release it.",
         "login": "Log in to a profile by hand, then put it and its jobs back.",
     },
     "Set up": {

@@ -123,7 +123,9 @@ def difference(change: Change, screen: Screen) -> list[str]:
 
 def _value(value: object) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {v}" for k, v in value.items()) + "}" if value else "none"
+        return "{" + ", ".join(f"{k}: {_value(v)}" for k, v in value.items()) + "}" if value else "none"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]" if value else "none"
     return printable(str(value)) if value not in (None, "") else "none"
 
 

@@ -41,6 +41,7 @@ _BECOMES: Final = {
     Action.MOVE: "is at home on machine {}: its workers are given its jobs",
     Action.PRIORITIZE: "has priority {}",
     Action.NOTE: "has a new note",
+    Action.RESTORE: "goes back to {} with its next run",
 }
 
 version_option = click.option(
@@ -128,6 +129,13 @@ def decided_json(decision: Decision, decided: "Decided") -> dict[str, object]:
     }
 
 
+def _value(decision: Decision) -> str | None:
+    """What the decision was given, as a person reads it."""
+    if decision.action is not Action.RESTORE:
+        return decision.to
+    return f"snapshot {decision.to}" if decision.to else "its last good snapshot"
+
+
 def sentence(decision: Decision, decided: "Decided") -> str:
     """The outcome as a sentence, with a hint where it is not what the command's name suggests."""
     name = f"{decision.target} {decision.id}"
@@ -135,7 +143,7 @@ def sentence(decision: Decision, decided: "Decided") -> str:
         paused = "; the account is paused" if decision.target is Target.ACCOUNT and decided.state == "paused" else ""
         return f"{name} has ban status {BAN_ACTIONS[decision.action]}{paused}"
     if decision.action in _BECOMES:
-        return f"{name} {_BECOMES[decision.action].format(decision.to)}"
+        return f"{name} {_BECOMES[decision.action].format(_value(decision))}"
     if decision.target is Target.PROFILE and decided.state == ProfileState.LEASED:
         return f"{name} is in use: {_WHEN_IT_ENDS[decision.action]} when its present lease ends"
     if decision.action is Action.ENABLE and decided.state == ProfileState.REVIEW_REQUIRED:
@@ -187,14 +195,14 @@ def decide_each(
             with_store(url, decide)
     except BaseException:
         if done or refused:
-            _tell(done, refused, what, as_json=as_json)
+            _report(done, refused, what, as_json=as_json)
         raise
-    _tell(done, refused, what, as_json=as_json)
+    _report(done, refused, what, as_json=as_json)
     if refused:
         click.get_current_context().exit(exit_code(refused[0][1]))
 
 
-def _tell(
+def _report(
     done: "Sequence[tuple[Decision, Decided]]",
     refused: Sequence[tuple[str, LeasekeeperError]],
     what: str,

@@ -151,8 +151,8 @@ def ping(endpoint_id: str, seconds: float, by: str, store: str | None, as_json: 
             err=True,
         )
     else:
-        told = f"endpoint {delivery.endpoint_id} does not have it: {delivery.answer or 'no answer'}"
-        click.echo(f"leasekeeper: {told}", err=True)
+        problem = f"endpoint {delivery.endpoint_id} does not have it: {delivery.answer or 'no answer'}"
+        click.echo(f"leasekeeper: {problem}", err=True)
     if delivery.state is not DeliveryState.DELIVERED:
         click.get_current_context().exit(1)
 

@@ -70,6 +70,7 @@ EXTRAS: Final = {
     "websockets": "sessions",
     "mcp": "mcp",
     "obstore": "s3",
+    "backports": "profiles",
     "redis": "redis",
     "aio_pika": "rabbitmq",
     "boto3": "sqs",
@@ -89,7 +90,7 @@ def fail(error: BaseException, *, as_json: bool) -> int:
             return exit_code(error)
         case ModuleNotFoundError(name=name) if name and (extra := EXTRAS.get(name.partition(".")[0])):
             needs = f"this needs {name.partition('.')[0]}, which is not installed here"
-            _say("INVALID_INPUT", f"{needs}; install the extra leasekeeper[{extra}]", as_json=as_json)
+            _say("INVALID_INPUT", f"{needs}; install it: pip install 'leasekeeper[{extra}]'", as_json=as_json)
             return 2
         case click.exceptions.NoArgsIsHelpError():
             click.echo(error.format_message(), err=True)

@@ -30,6 +30,7 @@ HINTS: Final = {
     "SECRET_NOT_FOUND": "store it: leasekeeper secrets set NAME",
     "UNAUTHENTICATED": "set LEASEKEEPER_TOKEN; an admin makes one: leasekeeper tokens create NAME --scope SCOPE",
     "TOKEN_EXPIRED": "make another: leasekeeper tokens create NAME --scope SCOPE",
+    "NO_PLAYWRIGHT": "pip install 'leasekeeper[browser]'",
     "SCHEMA_TOO_OLD": "bring it up to date: leasekeeper db migrate",
 }
 
@@ -130,6 +131,7 @@ def unblocking(reason: "Blocked") -> str | None:
         Blocked.REVIEW_REQUIRED: "leasekeeper reviews",
         Blocked.PROFILE_STATE: "leasekeeper why profile ID",
         Blocked.APPROVAL: "leasekeeper reviews",
+        Blocked.NO_WORKER: "leasekeeper up TASKS",
         Blocked.PROXY_MISMATCH: "leasekeeper proxies",
         Blocked.PROXY_UNREACHABLE: "leasekeeper proxies",
         Blocked.HOME: "leasekeeper profiles move ID --to MACHINE",
@@ -155,6 +157,10 @@ def commands_for(why: "Why") -> list[str]:
             case Next.UNBLOCKED if step.reason is Blocked.HOME:
                 extra.append("leasekeeper workers  # which machines have workers")
                 extra.append(f"leasekeeper profiles move {why.profile.profile_id} --to MACHINE --note …")
+            case Next.UNBLOCKED if step.reason is Blocked.NO_WORKER and why.job is not None:
+                extra.append("leasekeeper workers  # who offers what, and when each last reported")
+                pool = "" if why.job.pool == "default" else f" --pool {why.job.pool}"
+                extra.append(f"leasekeeper up TASKS{pool}  # where your tasks are, e.g. tasks:app")
             case Next.NEXT_JOB_UNBLOCKED:
                 extra.append(f"leasekeeper why job {step.job_id}")
             case _:

@@ -72,8 +72,8 @@ def check_display(profile: str) -> None:
     if not display_of(os.environ):
         raise Conflict(
             f"profile {profile} was not opened: this machine has no display (DISPLAY and WAYLAND_DISPLAY are not set), "
-            "so nobody could see the browser. Connect to this machine with 'ssh -X', or set DISPLAY to a virtual "
-            "display that you can see (Xvfb with VNC), and run the command again",
+            "so nobody could see the browser. Use it in the dashboard instead (the profile's page, Open), which "
+            "'leasekeeper up' serves; or connect to this machine with 'ssh -X' and run the command again",
             cause=ConflictReason.NO_DISPLAY,
             profile_id=profile,
         )

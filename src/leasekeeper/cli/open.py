@@ -137,9 +137,7 @@ def _print_open(grant: "Grant", mode: "RunMode") -> None:
     click.echo(f"profile {lease.profile_id} is yours: lease {lease.lease_id}, renewed while it is open")
     if mode.value == "headless":
         click.echo("  there is no display here, so the browser runs headless; press Ctrl-C to give the profile back")
-        click.echo(
-            "  to see it: connect with 'ssh -X', or set DISPLAY to a display that you can see, and open it again"
-        )
+        click.echo("  to see it: open it in the dashboard (the profile's page, Open), or connect with 'ssh -X'")
     else:
         click.echo("  close the window, or press Ctrl-C here, to give it back")
 

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from leasekeeper.ports import Store
     from leasekeeper.runtime.profile_transfer import Transfer, Transferred
     from leasekeeper.snapshots.sources import Source
+
+
+T = TypeVar("T")
 
 
 @click.command("import")
@@ -98,7 +101,36 @@ def export_profile(profile_id: str, target: Path, encrypted: bool, by: str, stor
         click.echo(f"  {warning}", err=True)
 
 
-def _transfer(store: str | None, by: str, work: "Callable[[Transfer], Awaitable[Transferred]]") -> "Transferred":
+@click.command("trim")
+@click.argument("profile_ids", metavar="ID...", nargs=-1, required=True, shell_complete=ids("profile"))
+@actor
+@output
+def trim_profiles(profile_ids: tuple[str, ...], by: str, store: str | None, as_json: bool) -> None:
+    """Remove the caches from directories of profiles on this machine. Logins and storage stay.
+
+    Each profile is leased meanwhile. Browsers make their caches again.
+    """
+
+    async def work(transfer: "Transfer") -> "dict[str, int]":
+        from leasekeeper.cli.record_ids import whole_id
+        from leasekeeper.core.profiles import Lane
+
+        freed = {}
+        for profile_id in profile_ids:
+            whole = await whole_id(transfer.store, Lane, profile_id)
+            with _Copied("removed") as copied:
+                freed[whole] = await transfer.trim(whole, counting=copied.counting)
+        return freed
+
+    freed = _transfer(store, by, work)
+    if as_json:
+        answer_json({"freed_bytes": freed})
+        return
+    for profile_id, size in freed.items():
+        click.echo(f"trimmed profile {profile_id}: {_mb(size)} of caches removed")
+
+
+def _transfer(store: str | None, by: str, work: "Callable[[Transfer], Awaitable[T]]") -> "T":
     import asyncio
     import socket
 
@@ -109,7 +141,7 @@ def _transfer(store: str | None, by: str, work: "Callable[[Transfer], Awaitable[
     config = settings(store)
     who = f"{os_user()}-{socket.gethostname()}"[:100]
 
-    async def run(opened: "Store") -> "Transferred":
+    async def run(opened: "Store") -> "T":
         heartbeat = Heartbeat(
             lambda: open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca),
             config.policy.timing,
@@ -151,14 +183,15 @@ async def _profile_of(store: "Store", account: str | None, profile: str | None) 
 class _Copied:
     """A progress line in kB, once it is known how many there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "copied") -> None:
+        self._what = what
         self._shown = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def counting(self, total: int) -> "Callable[[int], None]":
-        progress, done = self._shown.enter_context(Progress("copied", "kB", total // 1000)), 0
+        progress, done = self._shown.enter_context(Progress(self._what, "kB", total // 1000)), 0
 
         def add(size: int) -> None:
             nonlocal done

@@ -18,13 +18,14 @@ from leasekeeper.cli.move import move
 from leasekeeper.cli.notes import print_notes, read_notes
 from leasekeeper.cli.options import filters, given, is_quiet, noun, output, paging
 from leasekeeper.cli.output import View, answer_json, encoded, fields_of, print_ids, print_page
-from leasekeeper.cli.profile_transfer import export_profile, import_profile
+from leasekeeper.cli.profile_transfer import export_profile, import_profile, trim_profiles
 from leasekeeper.cli.record_ids import whole_ids
+from leasekeeper.cli.snapshots import restore, snapshots
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.leases import Lease, silent_for
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
-from leasekeeper.wording import silent_text
+from leasekeeper.wording import silent_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,19 @@ MAX_HOLDERS: Final = 100
 def _because(lane: Lane) -> str:
     """A reason is worth its room while the state is not the ordinary one."""
     return "" if lane.state in (ProfileState.AVAILABLE, ProfileState.LEASED) else lane.state_reason
+
+
+def _size(lane: Lane) -> str:
+    return "" if lane.size_bytes is None else size_text(lane.size_bytes)
+
+
+def _saved(lane: Lane) -> str | None:
+    """Whether any machine can have its newest state."""
+    if lane.saved:
+        return f"snapshot {lane.snapshot}"
+    if not lane.unsaved_reason:
+        return None
+    return f"no, it stays at home: {lane.unsaved_reason}"
 
 
 def _blocked_by(lane: Lane) -> str:
@@ -58,6 +72,7 @@ def view(holders: "Mapping[str, str]") -> View[Lane]:
             Column[Lane]("BAN", ban_text, spare=7),
             Column[Lane]("SINCE", "state_at"),
             Column[Lane]("HOME", "home", spare=8),
+            Column[Lane]("SIZE", _size, spare=9),
             Column[Lane]("HELD BY", lambda lane: holders.get(lane.profile_id), spare=4, least=12),
             Column[Lane]("NEXT TASK", "head_task", spare=5),
             Column[Lane]("BLOCKED BY", _blocked_by, spare=6, least=15),
@@ -91,10 +106,15 @@ command = noun("profiles", "Profiles: the browser environments, each of one acco
 @filters(
     Lane, state="state", account="account_id", tier="tier", label="label", home="home", **{"ban-status": "ban_status"}
 )
+@click.option("--unsaved", is_flag=True, help="Only those whose newest state could not be saved: it stays at home.")
 @paging
 @output
-def list_profiles(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
+def list_profiles(
+    store: str | None, limit: int, after: str | None, as_json: bool, unsaved: bool, **where: str | None
+) -> None:
     """List profiles with their state."""
+    if unsaved:
+        where["saved"] = "0"
 
     async def read(opened: "Store") -> "tuple[Page[Lane], dict[str, str], datetime]":
         page = await opened.find(Lane, given(where), after=after, limit=limit)
@@ -184,6 +204,8 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
         ("fencing token", lane.token),
         ("engine", lane.engine),
         ("home", lane.home),
+        ("saved", _saved(lane)),
+        ("size", _size(lane)),
         ("version", lane.version),
     ]
 
@@ -200,5 +222,8 @@ for action, text in (
 ):
     command.add_command(decision_command(Target.PROFILE, action, text))
 command.add_command(move)
+command.add_command(snapshots)
+command.add_command(restore)
 command.add_command(import_profile)
 command.add_command(export_profile)
+command.add_command(trim_profiles)

@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import RunRecord
-from leasekeeper.errors import AmbiguousId, NotFound
-from leasekeeper.lists import LISTS, PREFIX
+from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.schedules import Schedule, ScheduleState
+from leasekeeper.errors import AmbiguousId, NotFound, nearest
+from leasekeeper.lists import LISTS, MAX_IN_PAGE, PREFIX
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Store
 
 MAX_NAMED: Final = 8
+_NAMED_BY_PEOPLE: Final = frozenset({Account, Lane, Profile, Proxy, Schedule, ScheduleState})
 _SHOWN_SHORT: Final[Mapping[str, type]] = {"job_id": Job, "run_id": RunRecord}
 
 
@@ -43,8 +47,19 @@ async def _not_by_its_beginning(store: "Store", kind: type, text: str) -> str:
     listing = LISTS[kind]
     records: Sequence[object] = (await store.find(kind, {listing.key or "": text}, limit=1)).items
     if not records:
-        raise NotFound(f"there is no {listing.what} {text}", what=listing.what, id=text)
+        meant = await nearest_id(store, kind, text)
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise NotFound(f"there is no {listing.what} {text}{hint}", what=listing.what, id=text)
     return text
+
+
+async def nearest_id(store: "Store", kind: type, text: str) -> str | None:
+    """The id that somebody may have meant. Only of kinds whose ids people chose; of many, the first are compared."""
+    listing = LISTS[kind]
+    if kind not in _NAMED_BY_PEOPLE or not text:
+        return None
+    records: Sequence[object] = (await store.find(kind, limit=MAX_IN_PAGE)).items
+    return nearest(text, [str(getattr(record, listing.key or "")) for record in records])
 
 
 async def whole_ids(store: "Store", kind: type, texts: Sequence[str]) -> list[str]:

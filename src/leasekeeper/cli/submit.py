@@ -22,7 +22,15 @@ from leasekeeper.cli.progress import Progress
 from leasekeeper.core.jobs import JobSpec, OnConflict, Risk, RunMode, SessionMode
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.profiles import ReleasePolicy
-from leasekeeper.errors import InputError, LeasekeeperError, PartlyDone, Problem, UnknownTask
+from leasekeeper.errors import (
+    InputError,
+    LeasekeeperError,
+    PartlyDone,
+    Problem,
+    UnknownAccount,
+    UnknownProfile,
+    UnknownTask,
+)
 from leasekeeper.ports import MAX_IN_BATCH, Submitted
 
 if TYPE_CHECKING:
@@ -143,7 +151,7 @@ def command(
     if as_json:
         answer_json({**_document(answers), "warnings": warned})
         return
-    _tell(answers)
+    _report(answers)
     for warning in warned:
         click.echo(f"leasekeeper: {warning}", err=True)
 
@@ -163,7 +171,23 @@ async def _send_and_check(store: "Store", specs: Sequence[JobSpec]) -> tuple[lis
         answers = await send(store, specs)
     except UnknownTask as error:
         raise await with_hint(store, error, (spec.task for spec in specs)) from None
+    except (UnknownAccount, UnknownProfile) as error:
+        raise await _with_nearest(store, error) from None
     return answers, await warnings(store, answers)
+
+
+async def _with_nearest(store: "Store", error: UnknownAccount | UnknownProfile) -> UnknownAccount | UnknownProfile:
+    """The refusal, with the id that may have been meant."""
+    from leasekeeper.cli.record_ids import nearest_id
+    from leasekeeper.core.accounts import Account
+    from leasekeeper.core.profiles import Lane
+
+    unknown = error.profile_id if isinstance(error, UnknownProfile) else error.account_id
+    kind = Lane if isinstance(error, UnknownProfile) else Account
+    meant = await nearest_id(store, kind, unknown or "")
+    if meant is not None and meant != unknown:
+        error.message += f"\n  {unknown}: did you mean {meant}?"
+    return error
 
 
 def _one(task: str, given: dict[str, Any]) -> JobSpec:
@@ -390,7 +414,7 @@ def _document(answers: Sequence[Submitted]) -> dict[str, object]:
     return {"items": items, "submitted": len(answers) - known, "already_handled": known}
 
 
-def _tell(answers: Sequence[Submitted]) -> None:
+def _report(answers: Sequence[Submitted]) -> None:
     if len(answers) == 1:
         click.echo(sentence(answers[0]))
         return

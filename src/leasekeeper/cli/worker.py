@@ -10,13 +10,14 @@ import click
 
 from leasekeeper.cli import traces
 from leasekeeper.cli.log_format import formatter
-from leasekeeper.cli.options import store_option
+from leasekeeper.cli.options import sessions_option, store_option
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from leasekeeper.config import Config
     from leasekeeper.ports import Store
+    from leasekeeper.runtime.worker import WorkerOptions
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -47,7 +48,8 @@ def log_to_stderr(*, verbose: bool, log_format: str) -> None:
     handler.setFormatter(formatter(log_format, handler.stream))
     handler.addFilter(RunFields())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for name in ("asyncio", "uvicorn"):
+    # httpx2 logs every call of a store behind a server.
+    for name in ("asyncio", "uvicorn", "httpx2"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if verbose:
         logging.getLogger("leasekeeper").setLevel(logging.DEBUG)
@@ -92,7 +94,7 @@ def start(
         click.echo(_stopping(runs, config.browsers.stop_grace.total_seconds()), err=True)
 
     async def run() -> None:
-        beside = _api(port, sessions) if serve else None
+        beside = _api(port, sessions, options) if serve else _offered(options, sessions) if sessions else None
         await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping, beside=beside)
         click.echo("stopped: no live lease, no open browser")
         await _leave_deaf_tasks()
@@ -100,21 +102,32 @@ def start(
     asyncio.run(run())
 
 
-def _api(port: int | None, sessions: int) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
-    """The HTTP API beside a worker. A store that is a server is served there already."""
+def _api(
+    port: int | None, sessions: int, options: "WorkerOptions"
+) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
+    """The HTTP API beside a worker. A store that is a server is served there already: it gets the sessions."""
     from contextlib import nullcontext
 
     def beside(store: "Store", config: "Config") -> "AbstractAsyncContextManager[None]":
         if config.browsers.server is not None:
-            return nullcontext()
+            return _offered(options, sessions)(store, config) if sessions else nullcontext()
         try:
             from leasekeeper.service.running import served_beside
         except ModuleNotFoundError as missing:
-            click.echo(f"the HTTP API is not served: {missing.name} is missing; pip install 'leasekeeper[server]'")
+            click.echo(f"no dashboard and no HTTP API: {missing.name} is missing; pip install 'leasekeeper[server]'")
             return nullcontext()
         return served_beside(store, config, port, lambda url, link: click.echo(_served(url, link)), sessions=sessions)
 
     return beside
+
+
+def _offered(options: "WorkerOptions", sessions: int) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
+    """Sessions for the programs that ask this worker's server for one."""
+    from leasekeeper.core.ids import WorkerId
+    from leasekeeper.runtime.session_offer import sessions_offered
+
+    worker_id = WorkerId(options.worker_id) if options.worker_id else None
+    return lambda store, config: sessions_offered(store, config, limit=sessions, pool=options.pool, worker_id=worker_id)
 
 
 def _served(url: str, link: str | None) -> str:
@@ -185,10 +198,16 @@ def _without_password(url: str) -> str:
 
 
 @click.command("worker")
+@sessions_option(0)
 @worker_options
-def command(app: str, store: str | None, concurrency: int, pool: str, name: str | None, verbose: bool) -> None:
+def command(
+    app: str, store: str | None, concurrency: int, pool: str, name: str | None, verbose: bool, sessions: int
+) -> None:
     """Take jobs of a fleet and run them in real browsers, until asked to stop.
+
+    With --sessions, and a server as store, it also runs browsers for programs that ask the server for a session. It
+    dials the server, so its machine needs no open port.
 
     MODULE:APP is your file and the App in it: tasks:app for tasks.py with `app = App()`.
     """
-    start(app, store, concurrency, pool, name, verbose=verbose, sweep=False)
+    start(app, store, concurrency, pool, name, verbose=verbose, sweep=False, sessions=sessions)

@@ -26,12 +26,15 @@ class BanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The identity being operated. `url` is where a person logs in. `paused` and `ban_status` are runtime state: a
-    fleet file cannot change them."""
+    """The identity being operated. `url` is where a person logs in. The login canary opens `canary_url` at the end of
+    a run: who finds `canary_selector` there is still logged in. `paused` and `ban_status` are runtime state: a fleet
+    file cannot change them."""
 
     account_id: AccountId
     routing: Routing = Routing.PROFILE
     url: str | None = None
+    canary_url: str | None = None
+    canary_selector: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
     paused: bool = False

@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from leasekeeper.core.accounts import Account, BanStatus, with_ban
+from leasekeeper.core.homes import kept_for
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, ReviewId, RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import NOWHERE, Changes, LaneFacts, moved
+from leasekeeper.core.lanes import NOTHING, NOWHERE, Changes, LaneFacts, moved
 from leasekeeper.core.profiles import Cause, Lane, ProfileState
 from leasekeeper.core.readiness import WAITS_FOR_PERSON
 from leasekeeper.core.records import evolve
@@ -55,6 +56,7 @@ class Action(StrEnum):
     SUSPECT = "suspect"
     UNBAN = "unban"
     MOVE = "move"
+    RESTORE = "restore"
     NOTE = "note"
 
 
@@ -83,6 +85,15 @@ PROFILE_ACTIONS: Final[Mapping[Action, Mapping[ProfileState, ProfileState]]] = {
     Action.ENABLE: {_P.DISABLED: _P.AVAILABLE},
 }
 
+# A restored profile goes back into rotation, but one that is disabled stays so, and a stale one is resolved first.
+RESTORED: Final[Mapping[ProfileState, ProfileState]] = {
+    _P.AVAILABLE: _P.AVAILABLE,
+    _P.REVIEW_REQUIRED: _P.AVAILABLE,
+    _P.QUARANTINED: _P.AVAILABLE,
+    _P.STALE: _P.STALE,
+    _P.DISABLED: _P.DISABLED,
+}
+
 # What a person knows of a ban, of an account or of one profile. It says nothing about the profile's state.
 BAN_ACTIONS: Final[Mapping[Action, BanStatus]] = {
     Action.BAN: BanStatus.BANNED,
@@ -102,7 +113,7 @@ JOB_ACTIONS: Final[Mapping[Action, frozenset[JobState]]] = {
 }
 
 ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
-    Target.PROFILE: (*PROFILE_ACTIONS, *BAN_ACTIONS, Action.MOVE, Action.NOTE),
+    Target.PROFILE: (*PROFILE_ACTIONS, *BAN_ACTIONS, Action.MOVE, Action.RESTORE, Action.NOTE),
     Target.JOB: tuple(JOB_ACTIONS),
     Target.ACCOUNT: (Action.PAUSE, Action.RESUME, *BAN_ACTIONS, Action.NOTE),
     Target.LEASE: (Action.REVOKE,),
@@ -120,7 +131,8 @@ class Decision:
     """A person's word about one record. `version` is the one they saw; None skips that check.
 
     `until` is of a pause: when it ends by itself, by the store's clock. `to` is of a move: the machine that has the
-    profile's directory now; of prioritize: the job's new priority, as text.
+    profile's directory now; of prioritize: the job's new priority, as text; of restore: the token of the snapshot to go
+    back to, as text, or None for the last one that is known to be good.
     """
 
     target: Target
@@ -208,14 +220,13 @@ def profile_decided(
     if action is Action.MOVE:
         return ProfileDecided(_moved_home(facts, decision))
     reason = f"{action} by {decision.actor}: {decision.note}"
+    if action is Action.RESTORE:
+        return _decided_to_restore(facts, decision, reason, now)
     if lane.state is ProfileState.LEASED:
         return ProfileDecided(_drained(lane, decision, reason), drains=True)
     after = profile_after(decision.id, lane.state, action, clean=lane.clean)
     if facts.unresolved and after is ProfileState.AVAILABLE:
-        raise IllegalTransition(
-            f"profile {decision.id}: a lease of it ended without an explanation and is not resolved yet; "
-            "the next sweep does it, then decide"
-        )
+        raise _unresolved(decision)
     changes = {
         **moved(lane, after, Cause.DECIDED, reason, now),
         **NOWHERE,
@@ -224,6 +235,32 @@ def profile_decided(
     if action is Action.CLEAR and about_empty_directory:
         changes["engine"] = None  # a person vouches for the directory that is there, and for its empty session
     return ProfileDecided(changes, review=reason if after in WAITS_FOR_PERSON else None)
+
+
+def _unresolved(decision: Decision) -> IllegalTransition:
+    return IllegalTransition(
+        f"profile {decision.id}: a lease of it ended without an explanation and is not resolved yet; "
+        "the next sweep does it, then decide"
+    )
+
+
+def _decided_to_restore(facts: LaneFacts, decision: Decision, reason: str, now: datetime) -> ProfileDecided:
+    """The state of a profile that goes back to a snapshot. Which directory is the newest, `core.homes` says."""
+    lane = facts.lane
+    if facts.live or lane.state is ProfileState.LEASED:
+        raise IllegalTransition(
+            f"profile {decision.id} is leased: its directory is in use. Restore it when its lease has ended, or revoke "
+            "the lease first",
+            profile_id=decision.id,
+            state=lane.state,
+        )
+    after = RESTORED[lane.state]
+    if after is ProfileState.STALE:
+        return ProfileDecided(NOTHING)
+    if facts.unresolved and after is ProfileState.AVAILABLE:
+        raise _unresolved(decision)
+    changes = {"state_reason": reason, **moved(lane, after, Cause.DECIDED, reason, now), **NOWHERE, "clean": True}
+    return ProfileDecided(changes)
 
 
 def _moved_home(facts: LaneFacts, decision: Decision) -> Changes:
@@ -236,7 +273,8 @@ def _moved_home(facts: LaneFacts, decision: Decision) -> Changes:
             profile_id=decision.id,
             state=lane.state,
         )
-    return {"home": decision.to or lane.home}
+    home = decision.to or lane.home
+    return {"home": home, "kept_for": kept_for(home, saved=lane.saved)}
 
 
 def _drained(lane: Lane, decision: Decision, reason: str) -> Changes:

@@ -4,8 +4,8 @@ Pure: what came of an attempt arrives as a value. A delivery is pending until it
 (delivered) or it was tried for the last time (exhausted). From there only a person sends it again.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -135,3 +135,23 @@ def _over(delivery: Delivery, state: DeliveryState, answer: str, now: datetime) 
 def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
     """The delivery as a person sends it once more: from the beginning, now."""
     return replace(delivery, state=DeliveryState.PENDING, due_at=now, spent=delivery.attempts, answer="", ended_at=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRequest:
+    """What a sender wants of the webhook messages that are due: at most `limit`, at most `each` per host.
+
+    `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
+    `callbacks` and `endpoints`: whether the sender can sign messages to the callback_url of a job, and messages to
+    registered endpoints. What it cannot sign is left to whoever can.
+    `bridge`: only results that go back through the bridge of that name. Without it, none of any bridge.
+    """
+
+    limit: int
+    each: int
+    room: Mapping[str, int] = field(default_factory=dict)
+    slow: Collection[str] = ()
+    slow_places: int = 0
+    callbacks: bool = True
+    endpoints: bool = True
+    bridge: str | None = None

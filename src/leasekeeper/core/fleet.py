@@ -1,9 +1,12 @@
 """A fleet as declared, and the difference between two of them. Runtime state is not part of a fleet."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
 from leasekeeper.core.browsers import LAUNCHER, driver_fault
@@ -11,8 +14,10 @@ from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.core.launchers import Launcher, missing_settings
 from leasekeeper.core.profiles import Profile
 from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
-from leasekeeper.errors import InputError, Problem
+from leasekeeper.errors import InputError, Problem, VersionConflict
 
+# The one setting of a fleet, and what a change of it is called.
+STORE: Final = "profile_store"
 _RUNTIME_FIELDS = frozenset(
     {"paused", "pause_note", "ban_status", "version", "trouble", "trouble_detail", "trouble_at", "asked", "ask_at"}
 )
@@ -20,7 +25,10 @@ _RUNTIME_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Accounts, profiles, proxies, launchers, limits and schedules, each by id."""
+    """Accounts, profiles, proxies, launchers, limits and schedules, each by id.
+
+    `profile_store` is where snapshots of profiles are kept: a URL, or `server`. None: profiles stay at home.
+    """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
@@ -28,6 +36,7 @@ class Fleet:
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
     limits: Mapping[str, Limit] = field(default_factory=dict)
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    profile_store: str | None = None
 
 
 class ChangeKind(StrEnum):
@@ -38,7 +47,8 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One line of a difference: `what` is account, profile, proxy, launcher, limit or schedule."""
+    """One line of a difference: `what` is account, profile, proxy, launcher, limit, schedule, or the one setting
+    `profile_store`."""
 
     kind: ChangeKind
     what: str
@@ -56,9 +66,35 @@ def configured(record: Record) -> dict[str, object]:
     return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _RUNTIME_FIELDS}
 
 
+def tag_of(fleet: Fleet) -> str:
+    """A fleet as a short text: another one as soon as anything of it is declared otherwise."""
+    declared = {
+        kind.name: {record_id: configured(record) for record_id, record in value.items()}
+        if isinstance(value := getattr(fleet, kind.name), Mapping)
+        else value
+        for kind in fields(fleet)
+    }
+    text = json.dumps(_plain(declared), sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def check_unchanged(current: Fleet, expected: str | None) -> None:
+    """Raise VersionConflict if the fleet is not the one that somebody saw."""
+    if expected is not None and tag_of(current) != expected:
+        raise VersionConflict("the fleet has changed since it was read; nothing was applied: read it again")
+
+
 def diff(current: Fleet, desired: Fleet, *, prune: bool) -> list[Change]:
     """What applying `desired` would do. Without `prune`, what the file does not name stays as it is."""
-    changes: list[Change] = []
+    changes = _diff_store(current.profile_store, desired.profile_store, prune=prune)
     for what, before, after in (
         ("proxy", current.proxies, desired.proxies),
         ("launcher", current.launchers, desired.launchers),
@@ -69,6 +105,16 @@ def diff(current: Fleet, desired: Fleet, *, prune: bool) -> list[Change]:
     ):
         changes += _diff_records(what, before, after, prune=prune)
     return changes
+
+
+def _diff_store(before: str | None, after: str | None, *, prune: bool) -> list[Change]:
+    if before == after or (after is None and not prune):
+        return []
+    if before is None or after is None:
+        return [
+            Change(kind=ChangeKind.REMOVE if after is None else ChangeKind.ADD, what=STORE, id=after or before or "")
+        ]
+    return [Change(kind=ChangeKind.CHANGE, what=STORE, id=after, fields={STORE: (before, after)})]
 
 
 def _diff_records(
@@ -105,6 +151,7 @@ def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
         launchers={**current.launchers, **desired.launchers},
         limits={**current.limits, **desired.limits},
         schedules={**current.schedules, **desired.schedules},
+        profile_store=desired.profile_store or current.profile_store,
     )
 
 

@@ -72,7 +72,7 @@ def direct_gate(
         return Blocked.PROFILE_LEASE
     if facts.live and lane.head_job_id and not can_share(facts.profile, shared=lane.head_shared):
         return Blocked.PROFILE_LEASE  # a job waits for these sharers to end: nobody joins them any more
-    return Blocked.HOME if is_away(lane.home, machine) else None
+    return Blocked.HOME if is_away(lane.home, machine, saved=lane.saved) else None
 
 
 def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:

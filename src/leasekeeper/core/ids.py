@@ -14,6 +14,7 @@ WorkerId = NewType("WorkerId", str)
 ReviewId = NewType("ReviewId", str)
 NoteId = NewType("NoteId", str)
 ScheduleId = NewType("ScheduleId", str)
+SnapshotId = NewType("SnapshotId", str)
 Token = NewType("Token", int)
 
 ID_PATTERN: Final = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"

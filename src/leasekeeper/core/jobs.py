@@ -53,7 +53,8 @@ JOB_TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = {
     JobState.RUNNING: frozenset(
         {JobState.COMPLETED, JobState.SCHEDULED, JobState.REVIEW, JobState.DEAD, JobState.QUEUED}
     ),
-    JobState.REVIEW: frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.CANCELLED}),
+    # Running: a person who took over its browser hands it back.
+    JobState.REVIEW: frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.CANCELLED, JobState.RUNNING}),
     JobState.DEAD: frozenset({JobState.QUEUED, JobState.BLOCKED}),
     JobState.COMPLETED: frozenset(),
     JobState.SKIPPED: frozenset(),

@@ -5,11 +5,12 @@ that it is given, in order: each function sees the lane as the changes before ha
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from leasekeeper.core.accounts import Account, BanStatus, Proxy
+from leasekeeper.core.homes import kept_for
 from leasekeeper.core.ids import JobId, Token
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
@@ -30,7 +31,7 @@ Changes = Mapping[str, object]
 NOTHING: Final[Changes] = {}
 
 # What a person decides on: a lane has a new version when one of these changed. Jobs that come and go change none.
-DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict", "ban_status", "home")
+DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict", "ban_status", "home", "snapshot")
 
 # Nothing waits for the end of a lease any more.
 NOWHERE: Final[Changes] = {"verdict": None, "verdict_reason": "", "drain": None, "drain_reason": ""}
@@ -43,13 +44,15 @@ _TRIGGERED: Final = {
 
 @dataclass(slots=True)
 class LaneFacts:
-    """One profile with all that bears on it. `open` are its leases that are live or unresolved, oldest first."""
+    """One profile with all that bears on it. `open` are its leases that are live or unresolved, oldest first.
+    `profile_store` is the fleet's."""
 
     lane: Lane
     profile: Profile
     account: Account
     proxy: Proxy | None
     open: list[Lease]
+    profile_store: str | None = field(default=None, kw_only=True)
 
     @property
     def live(self) -> list[Lease]:
@@ -81,6 +84,9 @@ class RetiredLane:
     engine: int | None
     ban_status: BanStatus
     home: str
+    snapshot: Token | None
+    saved: bool
+    unsaved_reason: str
     revision: int
 
 
@@ -249,6 +255,10 @@ def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lan
         tier=profile.tier,
         ban_status=before.ban_status if before else BanStatus.NONE,
         home=before.home if before else "",
+        kept_for=kept_for(before.home, saved=before.saved) if before else "",
+        snapshot=before.snapshot if before else None,
+        saved=before.saved if before else False,
+        unsaved_reason=before.unsaved_reason if before else "",
         state=before.state if before and again else ProfileState.AVAILABLE,
         state_reason=before.state_reason if before and again else "added to the fleet",
         clean=before.clean if before and again else True,

@@ -27,6 +27,9 @@ VENDORS: Final[Mapping[str, str]] = {
 }
 # What each needs beside its address: a missing one would be found at the first start only.
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {"multilogin": ("folder", "api_token"), HTTP: ("url", "calls")}
+# Calls a minute where the fleet file says nothing, of vendors that tell their lowest limit: AdsPower 2 a second,
+# GoLogin 300 a minute. Its answer to one call too many ends the token for good.
+USUAL_CALLS_PER_MINUTE: Final[Mapping[str, int]] = {"adspower": 120, "gologin": 240}
 # Names that vendors give to the machine itself.
 _OWN_NAMES: Final = frozenset({"localhost", "local.adspower.net", "launcher.mlx.yt"})
 # What a keeper proves about a launcher, beside what it sees itself.
@@ -59,7 +62,7 @@ class Launcher:
 
     `url` is where its API is (None: where the vendor has it), `folder` a vendor's workspace folder, `calls` the
     description of an API of driver `http`. `max_running` is what the plan allows at once; `calls_per_minute` what the
-    API allows, shared by all workers of the store.
+    API allows, shared by all workers of the store (None: `USUAL_CALLS_PER_MINUTE`).
     """
 
     launcher_id: LauncherId
@@ -88,7 +91,8 @@ def missing_settings(launcher: Launcher) -> tuple[str, ...]:
 
 def spacing(launcher: Launcher) -> timedelta:
     """How far apart two calls to the launcher must be, whoever makes them; zero: it has no limit."""
-    return timedelta(minutes=1) / launcher.calls_per_minute if launcher.calls_per_minute else timedelta()
+    calls = launcher.calls_per_minute or USUAL_CALLS_PER_MINUTE.get(launcher.driver)
+    return timedelta(minutes=1) / calls if calls else timedelta()
 
 
 def next_turn(

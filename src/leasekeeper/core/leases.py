@@ -112,7 +112,7 @@ class Lease:
 
     `open_section` is the mutating section that it is in, since `section_at`; `left_section` the last one that it left
     since its last safe step. One that was declared idempotent is not remembered when it is left.
-    `machine` is where the holder works, if it said so.
+    `machine` is where the holder works, if it said so. `asks_person`: what it waits for a person to do.
     """
 
     lease_id: LeaseId
@@ -148,6 +148,7 @@ class Lease:
     unresolved: bool = False
     ended_at: datetime | None = None
     machine: str | None = None
+    asks_person: str | None = None
 
     @property
     def shared(self) -> bool:
@@ -281,6 +282,16 @@ def lock_delay_over_at(lease: Lease) -> datetime:
     return (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms)
 
 
+def forgotten(ref: LeaseRef, highest: Token, doubtful_up_to: int) -> bool:
+    """Whether a lease that the store does not know must have been granted by it.
+
+    Its token is above the highest that the store knows of this profile, or, where tokens went on from a higher number
+    because a server may have lost its last writes, below that.
+    """
+    whole = ref.lease_id == lease_id_of(ref.profile_id, ref.token)
+    return whole and (ref.token > highest or 0 < ref.token <= doubtful_up_to)
+
+
 def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool = False) -> Refusal | None:
     """Why a write under `ref` must be refused, or None if the lease is live and the token is its own.
 
@@ -304,7 +315,7 @@ def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool 
 def clock_jump(store_elapsed: timedelta, least: timedelta, limit: timedelta, tolerance: timedelta) -> timedelta | None:
     """How far the store's clock jumped against the observer's own, or None if they agree.
 
-    By its own clock the observer knows at `least` and at `limit` how long it was: to look at the store's takes time.
+    By its own clock the observer knows at `least` and at `limit` how long it was: to read the store's takes time.
     """
     gap = store_elapsed - min(max(store_elapsed, least), limit)
     return gap if abs(gap) > tolerance else None

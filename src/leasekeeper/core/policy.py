@@ -21,6 +21,7 @@ class Policy:
     strict_tasks: bool = False
     store_timeout: timedelta = timedelta(seconds=15)
     schedule_grace: timedelta = timedelta(minutes=5)
+    home_wait: timedelta = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

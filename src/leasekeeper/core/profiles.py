@@ -14,6 +14,7 @@ from typing import Final
 from leasekeeper.core.accounts import BanStatus
 from leasekeeper.core.browsers import LOCAL
 from leasekeeper.core.ids import AccountId, JobId, LauncherId, ProfileId, ProxyId, Token
+from leasekeeper.core.snapshots import KEEP_SNAPSHOTS
 from leasekeeper.errors import IllegalTransition
 
 
@@ -30,6 +31,7 @@ class ReleasePolicy(StrEnum):
     """What becomes of a profile whose owner vanished. From lenient to strict."""
 
     RECOVER = "recover"
+    RESTORE = "restore"
     REVIEW = "review"
     QUARANTINE = "quarantine"
 
@@ -113,7 +115,11 @@ def check_transition(profile_id: ProfileId, before: ProfileState, after: Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One managed browser environment of one account, as configured."""
+    """One managed browser environment of one account, as configured.
+
+    `keep_snapshots` is how many of its newest snapshots are kept (see `core.snapshots`). Above `max_size_mb` its
+    directory is too large: an event says so.
+    """
 
     profile_id: ProfileId
     account_id: AccountId
@@ -130,8 +136,11 @@ class Profile:
     max_active_runs: int = 1
     disposable: bool = False
     warm: bool = True
+    record: bool = False
     release_policy: ReleasePolicy = ReleasePolicy.QUARANTINE
     manual_use: ManualUse = ManualUse.REVIEW
+    keep_snapshots: int = KEEP_SNAPSHOTS
+    max_size_mb: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
 
@@ -145,7 +154,10 @@ class Lane:
     its last lease ends (None: nowhere), with `drain_reason`. While a person looks inside a profile that is out of
     rotation, `drain` is the state that it was in. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
-    set. `tier` is the profile's own, for lists. `home` is the machine that has its newest directory (see `core.homes`).
+    set. `tier` is the profile's own, for lists.
+    `home` is the machine that has its newest directory, `kept_for` whose workers alone are given its jobs at present
+    (see `core.homes`). `snapshot` is the token of its newest snapshot. It is `saved` if that is its newest state, else
+    `unsaved_reason` may say why. `size_bytes` is its directory's size when that was last measured.
     """
 
     profile_id: ProfileId
@@ -172,6 +184,11 @@ class Lane:
     blocked_by: str | None = None
     waits_on: str | None = None
     home: str = ""
+    kept_for: str = ""
+    snapshot: Token | None = None
+    saved: bool = False
+    unsaved_reason: str = ""
+    size_bytes: int | None = None
     revision: int = 0
 
 

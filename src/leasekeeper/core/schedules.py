@@ -188,3 +188,18 @@ def configured_fields(schedule: Schedule) -> dict[str, object]:
         "profile": select.profile_id,
         "select": {name: value for name, value in chosen.items() if value},
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """What one commit made of one time of a schedule. Not `done`: the next call goes on with further profiles.
+
+    `skipped` counts profiles whose previous job had not ended. With `fault`, this machine cannot compute its times.
+    """
+
+    schedule_id: ScheduleId
+    at: datetime | None = None
+    made: int = 0
+    skipped: int = 0
+    done: bool = False
+    fault: str | None = None

@@ -1,7 +1,7 @@
 """Every ending of a run, decided: what becomes of the job, of the profile, and why, as a sentence.
 
-`settle` is for a holder that reports its own ending; `resolve` is for one that vanished (expired, revoked or
-not proven closed). Both only decide: the store applies the answer in one commit, if the lease still allows it.
+`settle` is for a holder that reports its own ending; `resolve` (in `core.resolving`) is for one that vanished. Both
+only decide: the store applies the answer in one commit, if the lease still allows it.
 """
 
 from collections.abc import Mapping
@@ -10,19 +10,18 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from leasekeeper.core.failures import NOT_STARTED, BelongsTo, Failure, ProfileRule, Reason, RetryRule, failure
+from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import FINAL, Backoff, Job, JobState, attempt_text
-from leasekeeper.core.launchers import NOT_DEAD, LauncherSaid, must_answer_first
+from leasekeeper.core.launchers import LauncherSaid
 from leasekeeper.core.leases import (
     Lease,
     LeaseRef,
-    LeaseStatus,
     RunResult,
-    lock_delay_over_at,
     may_have_been_done,
-    silence,
 )
-from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
+from leasekeeper.core.profiles import Cause, ProfileState
 from leasekeeper.core.records import changer, quick_init
+from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot
 
 MAX_LOSSES = 2
 # So often in a row a job is given back without a delay: workers that stop do so, and callers that are gone.
@@ -85,6 +84,9 @@ class Ending:
     directory was opened under before, by another store or before this one was restored: the next tokens are above it.
 
     `proxy_used` False: there was a browser, but not behind the profile's proxy. See `used_proxy`.
+
+    `directory` is what is known of the profile's own directory after its browser was closed; None: nothing. `snapshot`
+    is what was uploaded of it, before this. With it, the same commit frees the profile and makes it the newest.
     """
 
     ref: LeaseRef
@@ -101,6 +103,8 @@ class Ending:
     engine: int | None = None
     fence: int | None = None
     proxy_used: bool = True
+    directory: DirectoryReport | None = None
+    snapshot: NewSnapshot | None = None
 
 
 @quick_init
@@ -119,12 +123,16 @@ class JobVerdict:
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileVerdict:
-    """Where the profile goes once no sharer is left. None: nothing stands against `available`."""
+    """Where the profile goes once no sharer is left. None: nothing stands against `available`.
+
+    `restore` is the token of the snapshot that it goes back to in the same commit.
+    """
 
     state: ProfileState | None
     cause: Cause
     reason: str
     unresolved: bool = False
+    restore: Token | None = None
 
 
 @quick_init
@@ -146,6 +154,7 @@ class LostFacts:
     A report is kept with the run's evidence as soon as it is known (`kept`), and read from there by whoever decides
     (`recalled`): the machine that has the report need not be the one whose sweeper comes first.
     `launcher` is what a profile's launcher said when it was asked after the run; `problem` why it said nothing.
+    `same_as` is the token of the snapshot that the directory was proven to be no newer than; None: nobody could tell.
     """
 
     final_url: str | None = None
@@ -155,9 +164,15 @@ class LostFacts:
     evidence: Mapping[str, object] = field(default_factory=dict)
     launcher: LauncherSaid = LauncherSaid.NOT_ASKED
     problem: str = ""
+    same_as: Token | None = None
 
     def kept(self) -> Mapping[str, object]:
-        said = {"by": self.reported_by, "browser_dead": self.browser_dead, "proxy_changed": self.proxy_changed}
+        said = {
+            "by": self.reported_by,
+            "browser_dead": self.browser_dead,
+            "proxy_changed": self.proxy_changed,
+            **({} if self.same_as is None else {"same_as": self.same_as}),
+        }
         return {**self.evidence, "report": said}
 
     def merged(self, own: Mapping[str, object]) -> Mapping[str, object]:
@@ -176,6 +191,7 @@ class LostFacts:
             browser_dead=said.get("browser_dead") is True,
             proxy_changed=said.get("proxy_changed") is True,
             reported_by=str(said.get("by", "")),
+            same_as=Token(same) if isinstance(same := said.get("same_as"), int) else None,
             evidence={name: value for name, value in evidence.items() if name != "report"},
         )
 
@@ -200,7 +216,7 @@ def settle(
     profile = _profile_verdict(lease, row, ending.facts, now)
     if row is not None and row.reason == Reason.TASK_ERROR and ending.retry:
         row = replace(row, retry=RetryRule.YES)
-    verdict = _job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff) if job else None
+    verdict = job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff) if job else None
     if job and row and ending.facts.proxy_trouble and row.reason in _OF_PROXY and may_have_been_done(lease) is None:
         verdict = _returned(job, ending, now + _delay_of_return(job, jitter, backoff))
     return Settlement(
@@ -327,7 +343,7 @@ def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: da
 def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> str | None:
     """The first trigger that fired, as the sentence a person will read; None if none did."""
     if lease.open_section is not None:
-        return _section_sentence("ended", lease, ",", now)
+        return section_sentence("ended", lease, ",", now)
     if row is not None and row.profile is ProfileRule.QUARANTINED:
         return _SENTENCES.get(row.reason, f"the run stopped with {row.reason}")
     if facts.proxy_changed:
@@ -337,14 +353,14 @@ def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: 
     return None
 
 
-def _section_sentence(verb: str, lease: Lease, joint: str, last: datetime) -> str:
+def section_sentence(verb: str, lease: Lease, joint: str, last: datetime) -> str:
     if lease.last_safe_step is None or lease.last_safe_at is None:
         return f"{verb} inside {lease.open_section}, before any safe step"
     seconds = max(0, int((last - lease.last_safe_at).total_seconds()))
     return f"{verb} inside {lease.open_section}{joint} {seconds} s after the last safe step {lease.last_safe_step}"
 
 
-def _job_verdict(
+def job_verdict(
     lease: Lease,
     job: Job,
     row: Failure | None,
@@ -377,120 +393,3 @@ def _may_retry(job: Job, row: Failure) -> bool:
     if job.retry is not None and job.retry.reasons is not None:
         return row.reason in job.retry.reasons
     return row.retry is not RetryRule.NO
-
-
-def resolve(
-    lease: Lease,
-    job: Job | None,
-    facts: LostFacts,
-    *,
-    now: datetime,
-    jitter: float,
-    backoff: Backoff,
-    proxy_id: str | None,
-    lenient: bool = False,
-    launched: bool = False,
-    in_doubt: bool = False,
-) -> Settlement | None:
-    """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
-
-    `proxy_id` is the proxy that the profile has now: whoever declared another one meanwhile has to look first.
-
-    `lenient` while expiry pauses: the clock jumped, so that it cannot tell whether the lock-delay has passed.
-    A job whose run already reported its own ending (the close was not proven) is not touched again.
-
-    `launched`: the browser is a launcher's. As long as that did not answer (`in_doubt`) nothing is decided.
-    """
-    early = now < lock_delay_over_at(lease) + timedelta(milliseconds=lease.ttl_ms)
-    if launched and not facts.browser_dead and must_answer_first(facts.launcher, in_doubt=in_doubt, early=early):
-        return None
-    profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient)
-    if profile is None:
-        return None
-    row = failure(Reason.WORKER_LOST)
-    reported = lease.status is LeaseStatus.RELEASED
-    running = job is not None and job.state is JobState.RUNNING and job.run_id == lease.run_id
-    verdict = None
-    if job is not None and running:
-        verdict = _job_verdict(lease, job, row, profile.reason, now=now, jitter=jitter, backoff=backoff)
-    return Settlement(
-        result=RunResult.FAILED,
-        stop_reason=None if reported else row.reason,
-        belongs_to=None if reported else row.belongs_to,
-        job=verdict,
-        profile=profile,
-    )
-
-
-def silent_reason(lease: Lease, launcher_id: str, problem: str) -> str:
-    """Why a profile stays stale whose launcher does not answer."""
-    silent = f"launcher {launcher_id} does not say whether it still runs ({problem}); it is asked again until it does"
-    return f"{_unexplained(lease)}; {silent}"
-
-
-def _unexplained(lease: Lease) -> str:
-    """How a run ended that nobody could explain, as a person reads it."""
-    if lease.status is LeaseStatus.RELEASED:
-        return f"the browser of worker {lease.worker_id} was not proven closed at the end of its run"
-    if lease.status is LeaseStatus.REVOKED:
-        return f"the lease of worker {lease.worker_id} was revoked"
-    return silence(lease, lease.ended_at or lease.expires_at)
-
-
-def _resolution(
-    lease: Lease, facts: LostFacts, now: datetime, *, proxy_id: str | None, lenient: bool
-) -> ProfileVerdict | None:
-    lost = _unexplained(lease)
-    if lease.open_section is not None:
-        # When it died nobody knows: an expiry comes long after. When it last wrote, the store knows.
-        heard = max(lease.heartbeat_at, lease.section_at or lease.heartbeat_at)
-        verb = "revoked" if lease.status is LeaseStatus.REVOKED else "died"
-        sentence = _section_sentence(verb, lease, "; last heard of", heard)
-        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.RESOLVED, reason=sentence)
-    if facts.proxy_changed:
-        return ProfileVerdict(
-            state=ProfileState.QUARANTINED,
-            cause=Cause.RESOLVED,
-            reason=f"{lost}; the proxy changed during the run",
-        )
-    match lease.release_policy:
-        case ReleasePolicy.QUARANTINE:
-            return ProfileVerdict(
-                state=ProfileState.QUARANTINED,
-                cause=Cause.RESOLVED,
-                reason=f"{lost}; release policy is quarantine",
-            )
-        case ReleasePolicy.REVIEW:
-            return ProfileVerdict(
-                state=ProfileState.REVIEW_REQUIRED,
-                cause=Cause.RESOLVED,
-                reason=f"{lost}; release policy is review",
-            )
-        case ReleasePolicy.RECOVER:
-            return None if lenient else _recover(lease, facts, now, lost, proxy_id)
-
-
-def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id: str | None) -> ProfileVerdict | None:
-    doubts = [
-        sentence
-        for proven, sentence in (
-            (lease.last_safe_step is not None, "no safe step is known"),
-            (facts.final_url is not None, "the final URL is unknown"),
-            (facts.browser_dead, NOT_DEAD.get(facts.launcher, "the browser is not proven dead")),
-            (lease.proxy_id == proxy_id, f"its proxy was {lease.proxy_id or 'none'} and is {proxy_id or 'none'} now"),
-        )
-        if not proven
-    ]
-    if now < lock_delay_over_at(lease):
-        return None
-    if doubts:
-        return ProfileVerdict(
-            state=ProfileState.REVIEW_REQUIRED,
-            cause=Cause.RESOLVED,
-            reason=f"{lost}; not recovered: {', '.join(doubts)}",
-        )
-    return ProfileVerdict(
-        state=None,
-        cause=Cause.RESOLVED,
-        reason=f"{lost}; recovered after safe step {lease.last_safe_step}: the browser has been proven dead since",
-    )

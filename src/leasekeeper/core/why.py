@@ -12,7 +12,7 @@ from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.ids import RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord, is_live, silent_for
+from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord, is_live, lock_delay_over_at, silent_for
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked
 from leasekeeper.core.why_answer import (
@@ -181,9 +181,10 @@ def resolution(lease: Lease) -> Step:
             return Step(code=Next.SWEEP_QUARANTINES, lease_id=lease.lease_id)
         case ReleasePolicy.REVIEW:
             return Step(code=Next.SWEEP_SENDS_TO_REVIEW, lease_id=lease.lease_id)
+        case ReleasePolicy.RESTORE:
+            return Step(code=Next.SWEEP_RESTORES, lease_id=lease.lease_id, at=lock_delay_over_at(lease))
         case ReleasePolicy.RECOVER:
-            after = (lease.ended_at or lease.expires_at) + timedelta(milliseconds=lease.lock_delay_ms)
-            return Step(code=Next.SWEEP_RECOVERS, lease_id=lease.lease_id, at=after)
+            return Step(code=Next.SWEEP_RECOVERS, lease_id=lease.lease_id, at=lock_delay_over_at(lease))
 
 
 def _revoked(holders: Sequence[Lease]) -> list[Step]:
@@ -240,7 +241,11 @@ def _profile_actions(facts: WhyFacts) -> list[Possible]:
     profile_id, lane = facts.profile.profile_id, facts.lane
     # What is decided about a leased profile is where it goes at the end.
     heading = lane.drain if lane.state is ProfileState.LEASED and lane.drain else lane.state
-    return found + [Possible(target=Target.PROFILE, id=profile_id, action=action) for action in _ACTIONS[heading]]
+    found += [Possible(target=Target.PROFILE, id=profile_id, action=action) for action in _ACTIONS[heading]]
+    stuck = lane.state in WAITS_FOR_PERSON or bool(lane.unsaved_reason)
+    if stuck and lane.state is not ProfileState.LEASED and lane.snapshot is not None:
+        found.append(Possible(target=Target.PROFILE, id=profile_id, action=Action.RESTORE))
+    return found
 
 
 def _webhook_steps(facts: WhyFacts) -> list[Step]:
@@ -297,6 +302,11 @@ def _profile_view(facts: WhyFacts) -> ProfileView:
         paused=facts.account.paused,
         pause_note=facts.account.pause_note if facts.account.paused else "",
         home=facts.lane.home,
+        snapshot=facts.lane.snapshot,
+        saved=facts.lane.saved,
+        unsaved_reason=facts.lane.unsaved_reason,
+        size_bytes=facts.lane.size_bytes,
+        max_size_mb=facts.profile.max_size_mb,
     )
 
 

@@ -31,6 +31,7 @@ class Next(StrEnum):
     SWEEP_ENDS_LEASE = "sweep_ends_lease"
     SWEEP_QUARANTINES = "sweep_quarantines"  # lease_id, section: the open one; without it by the release policy
     SWEEP_SENDS_TO_REVIEW = "sweep_sends_to_review"  # lease_id
+    SWEEP_RESTORES = "sweep_restores"  # lease_id, at: not before
     SWEEP_RECOVERS = "sweep_recovers"  # lease_id, at: not before
     ACCOUNT_RESUMED = "account_resumed"
     ACCOUNT_RUN_ENDS = "account_run_ends"  # run_id
@@ -105,6 +106,11 @@ class ProfileView:
     pause_note: str
     account_ban_status: BanStatus
     home: str = ""
+    snapshot: Token | None = None
+    saved: bool = False
+    unsaved_reason: str = ""
+    size_bytes: int | None = None
+    max_size_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

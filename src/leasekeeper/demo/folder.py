@@ -23,6 +23,8 @@ TIMES: Final[Mapping[str, float]] = {
     "lease_ttl": 8.0, "renew_every": 1.0, "holder_stops_after": 6.0, "lock_delay": 1.0, "sweep_every": 0.5,
     "poll_every": 0.5, "backoff_first": 1.0, "worker_ttl": 6.0, "stop_grace": 5.0, "close_after": 5.0,
 }  # fmt: skip
+# The machine's name in the demo's fleet, whatever it is called.
+MACHINE: Final = "demo"
 # Of the person's own settings, these count for the demo too.
 _KEPT: Final = ("LEASEKEEPER_BROWSER", "LEASEKEEPER_BROWSER_ARGS")
 
@@ -55,7 +57,11 @@ class Place:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX) or k in _KEPT}
         times = {PREFIX + name.upper(): f"{seconds:g}" for name, seconds in TIMES.items()}
         no_file = {settings_file.VARIABLE: os.devnull}
-        own = {"LEASEKEEPER_STORE": self.store, "LEASEKEEPER_DATA_DIR": str(self.data)}
+        own = {
+            "LEASEKEEPER_STORE": self.store,
+            "LEASEKEEPER_DATA_DIR": str(self.data),
+            "LEASEKEEPER_MACHINE": MACHINE,  # what people see of it
+        }
         return {**kept, **times, **no_file, **own}
 
 

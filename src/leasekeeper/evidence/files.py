@@ -23,6 +23,7 @@ from uuid import uuid4
 from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.errors import InputError
 from leasekeeper.evidence.retention import RUN_ID, Limits, Pruned
+from leasekeeper.secret_files import make_private_folder
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_ARTIFACTS: Final = 500
@@ -80,7 +81,7 @@ class EvidenceFolder:
     def create(self) -> None:
         """Create the folder with mode 0700. It may exist already."""
         with _saving(f"the evidence folder of run {self.run_id}"):
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.path)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "it is a symbolic link, not a folder")
 

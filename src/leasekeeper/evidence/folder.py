@@ -11,6 +11,7 @@ from leasekeeper.core.leases import LeaseRef
 from leasekeeper.errors import EvidenceRefused, EvidenceUnavailable, InputError, NotFound
 from leasekeeper.evidence.files import CHUNK, Artifact, EvidenceFolder, EvidenceNotSaved, open_file
 from leasekeeper.evidence_port import Stored, key_parts
+from leasekeeper.secret_files import make_private_folder
 from leasekeeper.threads import run_in_thread
 
 T = TypeVar("T")
@@ -21,8 +22,9 @@ class FolderEvidence:
 
     prunes = True
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, of: str = "evidence") -> None:
         self._root = root.absolute()
+        self._of = of
 
     @property
     def location(self) -> str:
@@ -41,12 +43,11 @@ class FolderEvidence:
         media_type: str,
         under: LeaseRef | None = None,  # noqa: ARG002 - folders know no leases
     ) -> None:
-        wanted = Artifact(name=key_parts(key)[-1], size=size, sha256=sha256, media_type=media_type)
-        await self._ask(lambda: self._put(key, source, wanted), key)
+        await self._ask(lambda: self._put(key, source, size, sha256, media_type), key)
 
-    async def get(self, key: str) -> AsyncIterator[bytes]:
+    async def get(self, key: str, *, under: LeaseRef | None = None) -> AsyncIterator[bytes]:  # noqa: ARG002 - as above
         path = self._root.joinpath(*key_parts(key))
-        file = await self._ask(lambda: _open(path, key), key)
+        file = await self._ask(lambda: self._open(path, key), key)
         with file:
             while chunk := await self._ask(lambda: file.read(CHUNK), key):
                 yield chunk
@@ -62,19 +63,20 @@ class FolderEvidence:
         try:
             return await run_in_thread(work)
         except OSError as error:
-            text = f"{self._root} cannot be used for evidence: {error.strerror or error}"
+            text = f"{self._root} cannot be used for {self._of}: {error.strerror or error}"
             raise EvidenceUnavailable(text, location=self.location, name=name) from error
 
     def _check(self) -> None:
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._root)
         probe = self._root / f".probe-{os.getpid()}"
         try:
             probe.write_bytes(b"\0")
         finally:
             probe.unlink(missing_ok=True)
 
-    def _put(self, key: str, source: Path, wanted: Artifact) -> None:
+    def _put(self, key: str, source: Path, size: int, sha256: str, media_type: str) -> None:
         *above, parent, name = key_parts(key)
+        wanted = Artifact(name=name, size=size, sha256=sha256, media_type=media_type)
         folder = EvidenceFolder(self._root.joinpath(*above), parent)
         folder.create()
         if folder.verify(wanted):
@@ -87,7 +89,15 @@ class FolderEvidence:
             raise EvidenceRefused(str(error), location=self.location, name=key) from error
         if stored != wanted:
             (folder.path / name).unlink(missing_ok=True)
-            raise EvidenceRefused(f"evidence {name} has changed while it was stored", location=self.location, name=key)
+            raise EvidenceRefused(
+                f"{self._of} {name} has changed while it was stored", location=self.location, name=key
+            )
+
+    def _open(self, path: Path, key: str) -> BinaryIO:
+        try:
+            return open_file(path)
+        except FileNotFoundError:
+            raise NotFound(f"there is no {self._of} {key}", what=self._of, id=key) from None
 
     def _entries(self, prefix: str) -> list[Stored]:
         start, found = self._root / prefix, []
@@ -110,10 +120,3 @@ class FolderEvidence:
         for folder in folders:
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _open(path: Path, key: str) -> BinaryIO:
-    try:
-        return open_file(path)
-    except FileNotFoundError:
-        raise NotFound(f"there is no evidence {key}", what="evidence", id=key) from None

@@ -2,14 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from leasekeeper.config import BrowserConfig
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.evidence_port import Evidence
 
+if TYPE_CHECKING:
+    from leasekeeper.evidence.s3 import Bucket
+
 SERVER: Final = "server"
+S3: Final = "s3://"
 _FILE: Final = "file://"
 
 
@@ -27,18 +31,30 @@ def open_place(config: BrowserConfig, redactor: Redactor | None = None) -> Evide
         return ServerEvidence(config.server, config.token, config.server_ca)
     if not text:
         return None
-    if text.startswith("s3://"):
-        from leasekeeper.evidence.s3 import S3Evidence, parse_bucket
+    if text.startswith(S3):
+        from leasekeeper.evidence.s3 import S3Evidence
 
-        bucket = parse_bucket(text, os.environ)
-        if redactor is not None:
-            redactor.add(*bucket.credentials.values())
-        return S3Evidence(bucket)
+        return S3Evidence(open_bucket(text, "evidence", redactor))
+    from leasekeeper.evidence.folder import FolderEvidence
+
+    return FolderEvidence(folder_of(text, "evidence"))
+
+
+def open_bucket(text: str, setting: str, redactor: Redactor | None) -> "Bucket":
+    """The bucket that a setting names. `redactor` learns its credentials."""
+    from leasekeeper.evidence.s3 import parse_bucket
+
+    bucket = parse_bucket(text, os.environ, setting)
+    if redactor is not None:
+        redactor.add(*bucket.credentials.values())
+    return bucket
+
+
+def folder_of(text: str, setting: str) -> Path:
+    """The folder that a setting names. Raises InputError for what is no place at all."""
     folder = Path(text.removeprefix(_FILE))
     if not folder.is_absolute():
         # Not repeated: it may be a credential that was meant for something else.
         allowed = "must be s3://BUCKET/PREFIX, a folder's path that begins with /, or server if the store is one"
-        raise InputError("the place of evidence cannot be used", [Problem("evidence", allowed)])
-    from leasekeeper.evidence.folder import FolderEvidence
-
-    return FolderEvidence(folder)
+        raise InputError(f"the setting {setting} cannot be used", [Problem(setting, allowed)])
+    return folder

@@ -1,4 +1,6 @@
-"""Evidence in an S3-compatible bucket, by obstore. Credentials come from the environment and are shown nowhere.
+"""Evidence, and snapshots, in an S3-compatible bucket, by obstore.
+
+Credentials come from the environment and are shown nowhere.
 
 `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; `access_key=env:NAME`, `secret_key=env:NAME` and `session_token=env:NAME`
 name other variables than AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. Without any of them the roles
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 MAX_ERROR: Final = 300
+# What is larger is not held in memory, but uploaded in parts.
+MAX_SINGLE_BYTES: Final = 64 * 1024 * 1024
+PART_BYTES: Final = 8 * 1024 * 1024
 PROBE: Final = ".probe"
 # The bucket's own answer, in the XML of its error.
 _ANSWER = re.compile(r"<Code>([^<]+)</Code>(?:.*?<Message>([^<]*)</Message>)?", re.DOTALL)
@@ -60,7 +65,7 @@ class Bucket:
         return f"s3://{self.name}/{self.prefix}".rstrip("/")
 
 
-def parse_bucket(url: str, environ: Mapping[str, str]) -> Bucket:
+def parse_bucket(url: str, environ: Mapping[str, str], setting: str = "evidence") -> Bucket:
     """Parse `s3://…`. Raises InputError; the message repeats nothing that may be a credential."""
     parts, problems = urlsplit(url), []
     options = dict(parse_qsl(parts.query))
@@ -90,7 +95,7 @@ def parse_bucket(url: str, environ: Mapping[str, str]) -> Bucket:
     if ("access_key_id" in credentials) != ("secret_access_key" in credentials):
         problems.append("its access key and secret key must both be set in the environment, or none of them")
     if problems:
-        raise InputError("the place of evidence cannot be used", [Problem("evidence", text) for text in problems])
+        raise InputError(f"the setting {setting} cannot be used", [Problem(setting, text) for text in problems])
     return Bucket(
         name=parts.netloc,
         prefix=parts.path.strip("/"),
@@ -110,9 +115,10 @@ class S3Evidence:
 
     prunes = True
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, *, of: str = "evidence", request_seconds: float = REQUEST_SECONDS) -> None:
         self.location = bucket.location
-        self._store = _connect(bucket)
+        self._of = of
+        self._store = _connect(bucket, request_seconds)
         self._redactor = Redactor(bucket.credentials.values())
 
     async def check(self) -> None:
@@ -134,13 +140,16 @@ class S3Evidence:
         from obstore.exceptions import AlreadyExistsError
 
         key_parts(key)
-        data = await run_in_thread(source.read_bytes)
-        if (len(data), hash_of(data).hexdigest()) != (size, sha256):
-            raise self._refused(key, "the file has changed since its hash was taken")
         try:
             with self._saying(key):
-                # The bucket compares the content with its hash, and takes it only if the key is new.
-                await self._store.put_async(key, data, mode="create", attributes={"Content-Type": media_type})
+                if size > MAX_SINGLE_BYTES:
+                    await self._put_in_parts(key, source, media_type)
+                else:
+                    data = await run_in_thread(source.read_bytes)
+                    if (len(data), hash_of(data).hexdigest()) != (size, sha256):
+                        raise self._refused(key, "the file has changed since its hash was taken")
+                    # The bucket compares the content with its hash, and takes it only if the key is new.
+                    await self._store.put_async(key, data, mode="create", attributes={"Content-Type": media_type})
                 stored = await self._store.head_async(key)
         except AlreadyExistsError as error:
             if await self._hash(key) != sha256:
@@ -149,14 +158,27 @@ class S3Evidence:
         if stored["size"] != size:
             raise self._refused(key, f"the bucket has {stored['size']} bytes of {size}")
 
-    async def get(self, key: str) -> AsyncIterator[bytes]:
+    async def _put_in_parts(self, key: str, source: Path, media_type: str) -> None:
+        """A large file, streamed. S3 has no condition for uploads in parts here: so ask first, which is no guarantee
+        beside another writer. Keys of large files must say what is in them (see `snapshots.profile_store`)."""
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            await self._store.head_async(key)
+        except FileNotFoundError:
+            attributes = {"Content-Type": media_type}
+            await self._store.put_async(key, source, attributes=attributes, chunk_size=PART_BYTES, max_concurrency=2)
+        else:
+            raise AlreadyExistsError(key)
+
+    async def get(self, key: str, *, under: LeaseRef | None = None) -> AsyncIterator[bytes]:  # noqa: ARG002 - as above
         key_parts(key)
         try:
             with self._saying(key):
                 async for chunk in (await self._store.get_async(key)).stream():
                     yield bytes(chunk)
         except FileNotFoundError as error:
-            raise NotFound(f"there is no evidence {key} in {self.location}", what="evidence", id=key) from error
+            raise NotFound(f"there is no {self._of} {key} in {self.location}", what=self._of, id=key) from error
 
     async def entries(self, prefix: str = "") -> AsyncIterator[Stored]:
         with self._saying(prefix):
@@ -195,19 +217,19 @@ class S3Evidence:
             said = f"{answer[1]}: {answer[2] or ''}" if answer else text.partition("\n")[0]
             if _METADATA in text:
                 said = "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
-            message = f"{self.location} cannot be used for evidence: {self._redactor.short(said, MAX_ERROR)}"
+            message = f"{self.location} cannot be used for {self._of}: {self._redactor.short(said, MAX_ERROR)}"
             refused = status is not None and status[1].startswith("4") and status[1] not in ("408", "429")
             kind = EvidenceRefused if refused else EvidenceUnavailable
             raise kind(message, location=self.location, name=key) from None
 
 
-def _connect(bucket: Bucket) -> "S3Store":
+def _connect(bucket: Bucket, request_seconds: float) -> "S3Store":
     try:
         from obstore.store import S3Store
     except ImportError as error:
         raise InputError(
-            "evidence in a bucket needs obstore: install leasekeeper with the extra s3",
-            [Problem("evidence", "install the extra leasekeeper[s3]")],
+            "a bucket needs obstore: install leasekeeper with the extra s3",
+            [Problem("s3://", "install the extra leasekeeper[s3]")],
         ) from error
     config: S3Config = {"checksum_algorithm": "SHA256"}
     if bucket.endpoint is not None:
@@ -222,7 +244,7 @@ def _connect(bucket: Bucket) -> "S3Store":
         client_options={
             "allow_http": bucket.endpoint is not None and bucket.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-            "timeout": timedelta(seconds=REQUEST_SECONDS),
+            "timeout": timedelta(seconds=request_seconds),
         },
         # Whoever delivers retries, until a deadline of its own.
         retry_config={"max_retries": 1},

@@ -5,9 +5,9 @@ is old is deleted by the server.
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import quote
 
 import httpx2
@@ -22,6 +22,9 @@ from leasekeeper.wire import error_from_json
 
 LOCATION: Final = SERVER
 REQUEST_SECONDS: Final = 30.0
+# Of silence: the server answers an upload when it has stored it and read it back.
+SNAPSHOT_SECONDS: Final = 120.0
+CHUNK: Final = 1024 * 1024
 _AWAY: Final = frozenset({429, 502, 503, 504})
 
 
@@ -49,17 +52,21 @@ class ServerEvidence:
         data = await run_in_thread(source.read_bytes)
         if len(data) != size:
             raise EvidenceRefused(f"evidence {name} has changed since its hash was taken", location=LOCATION, name=key)
-        asked = {"run_id": under.run_id, "token": str(under.token), "routing_key": under.routing_key, "sha256": sha256}
         path = f"/v1/leases/{quote(under.lease_id, safe='')}/evidence/{quote(name, safe='')}"
+        headers = {"Content-Type": media_type}
         async with self._client() as client:
-            put = client.put(f"{self._url}{path}", params=asked, content=data, headers={"Content-Type": media_type})
+            put = client.put(f"{self._url}{path}", params=_claims(under, sha256), content=data, headers=headers)
             self._expect(await self._ask(put, key), key)
 
-    async def get(self, key: str) -> AsyncIterator[bytes]:
+    async def get(self, key: str, *, under: LeaseRef | None = None) -> AsyncIterator[bytes]:  # noqa: ARG002 - see the port
         run_id, name = (quote(part, safe="") for part in key_parts(key))
+        async for chunk in self._stream(f"/v1/runs/{run_id}/evidence/{name}", {}, key):
+            yield chunk
+
+    async def _stream(self, path: str, asked: Mapping[str, str], key: str) -> AsyncIterator[bytes]:
         async with self._client() as client:
             try:
-                async with client.stream("GET", f"{self._url}/v1/runs/{run_id}/evidence/{name}") as answer:
+                async with client.stream("GET", f"{self._url}{path}", params=dict(asked)) as answer:
                     if answer.status_code != 200:
                         await answer.aread()
                         self._expect(answer, key)
@@ -78,8 +85,8 @@ class ServerEvidence:
     def _not_ours(self, name: str) -> EvidenceRefused:
         return EvidenceRefused("the server lists and deletes its evidence itself", location=LOCATION, name=name)
 
-    def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(headers=self._headers, timeout=REQUEST_SECONDS, verify=self._verify)
+    def _client(self, seconds: float = REQUEST_SECONDS) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(headers=self._headers, timeout=seconds, verify=self._verify)
 
     async def _ask(self, asking: Awaitable[httpx2.Response], key: str) -> httpx2.Response:
         try:
@@ -106,3 +113,57 @@ class ServerEvidence:
             raise said
         kind = EvidenceUnavailable if answer.status_code in _AWAY else EvidenceRefused
         raise kind(said.message, location=LOCATION, name=key)
+
+
+class ServerSnapshots(ServerEvidence):
+    """The server as a place of snapshots: given and taken under a live lease of the profile, streamed both ways."""
+
+    async def put(
+        self,
+        key: str,
+        source: Path,
+        *,
+        size: int,
+        sha256: str,
+        media_type: str,  # noqa: ARG002 - the server knows what it is
+        under: LeaseRef | None = None,
+    ) -> None:
+        ref = self._held(under, key)
+        headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+        async with self._client(SNAPSHOT_SECONDS) as client:
+            put = client.put(
+                f"{self._url}{_snapshot_path(ref, key)}",
+                params=_claims(ref, sha256),
+                content=_read(source),
+                headers=headers,
+            )
+            self._expect(await self._ask(put, key), key)
+
+    async def get(self, key: str, *, under: LeaseRef | None = None) -> AsyncIterator[bytes]:
+        ref = self._held(under, key)
+        async for chunk in self._stream(_snapshot_path(ref, key), _claims(ref), key):
+            yield chunk
+
+    def _held(self, under: LeaseRef | None, key: str) -> LeaseRef:
+        if under is None:
+            raise EvidenceRefused(
+                "the server gives and takes snapshots only under a lease", location=LOCATION, name=key
+            )
+        return under
+
+
+def _snapshot_path(ref: LeaseRef, key: str) -> str:
+    return f"/v1/leases/{quote(ref.lease_id, safe='')}/snapshots/{quote(key_parts(key)[-1], safe='')}"
+
+
+def _claims(ref: LeaseRef, sha256: str | None = None) -> dict[str, str]:
+    """The lease as its holder claims to hold it."""
+    held = {"run_id": ref.run_id, "token": str(ref.token), "routing_key": ref.routing_key}
+    return held if sha256 is None else {**held, "sha256": sha256}
+
+
+async def _read(path: Path) -> AsyncIterator[bytes]:
+    file: BinaryIO = await run_in_thread(lambda: path.open("rb"))
+    with file:
+        while chunk := await run_in_thread(file.read, CHUNK):
+            yield chunk

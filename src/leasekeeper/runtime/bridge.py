@@ -16,7 +16,7 @@ from typing import Final
 
 from leasekeeper.bridges.broker import Broker, Message, Rejected, Reply
 from leasekeeper.bridges.intake import Intake
-from leasekeeper.core.deliveries import Attempt, Delivery
+from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryRequest
 from leasekeeper.core.events import messages_rejected
 from leasekeeper.core.jobs import JobSpec
 from leasekeeper.errors import (
@@ -28,7 +28,7 @@ from leasekeeper.errors import (
     NotFound,
     StoreError,
 )
-from leasekeeper.ports import DeliveryRequest, Store, Submitted
+from leasekeeper.ports import Store, Submitted
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.shutdown import Shutdown

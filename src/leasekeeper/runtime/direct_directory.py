@@ -24,6 +24,7 @@ from leasekeeper.browsers.profile_directory import (
 )
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Mode
+from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.errors import Fail
 from leasekeeper.ports import Grant
 from leasekeeper.runtime.clocks import boot_time
@@ -88,6 +89,21 @@ class DirectDirectory:
         if exit_type not in (None, "Normal"):
             return f"the profile's exit_type is {exit_type}, not Normal"
         return "" if seal_directory(str(self.path), self._token) else f"{self.path} cannot be sealed"
+
+    async def facts_at_end(self, facts: EndFacts, *, said_closed: bool) -> tuple[EndFacts, int | None]:
+        """What the directory shows about the ending, and the version of the browser that the program opened in it."""
+        if facts.browser is Browser.NOT_PROVEN:
+            return facts, None
+        if facts.browser is Browser.NONE and await run_in_thread(self.untouched):
+            return facts, None
+        if facts.browser is Browser.NONE:
+            failing = "closed() was called without final_url" if said_closed else "closed() was not called"
+        else:
+            failing = await run_in_thread(self.seal)
+        if failing:
+            unproven = EndFacts(browser=Browser.NOT_PROVEN, failing_clause=failing, final_url=facts.final_url)
+            return unproven, None
+        return facts, await run_in_thread(lambda: self.engine)
 
     def release(self) -> None:
         """Let others in. May be called twice."""

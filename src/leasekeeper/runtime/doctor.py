@@ -6,6 +6,7 @@ need is read once. A check that needs a store that cannot be used is skipped.
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from leasekeeper.core.doctor.machine_checks import (
     judge_font_list,
     judge_fonts,
     judge_launch,
+    judge_profile_store,
     judge_space,
     judge_sync,
 )
@@ -40,11 +42,13 @@ from leasekeeper.core.doctor.store_checks import (
 )
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.errors import EvidenceUnavailable, InputError, LeasekeeperError, StoreError
-from leasekeeper.evidence.places import open_place
+from leasekeeper.evidence.places import SERVER, open_place
 from leasekeeper.ports import Store, StoreInfo
 from leasekeeper.runtime import fleet_facts, machine_facts
 from leasekeeper.runtime.launcher_facts import launcher_facts
+from leasekeeper.runtime.snapshot_housekeeping import fleet_profile_store
 from leasekeeper.runtime.trial_browser import Trial, try_browser
+from leasekeeper.snapshots.profile_store import open_profile_store, own_profile_store
 from leasekeeper.stores import inspect, open_store, split
 from leasekeeper.stores.sqlite.schema import exists
 from leasekeeper.threads import run_in_thread
@@ -210,6 +214,22 @@ async def _evidence(site: Installation) -> Verdict:
     return judge_evidence(location, None)
 
 
+async def _profile_store(site: Installation) -> Verdict:
+    config = site.config.browsers
+    location, text = None, config.profile_store
+    with suppress(_Unknown):
+        text = text or await fleet_profile_store(await site.store()) or ""
+    if not text:
+        return judge_profile_store(None, None)
+    try:
+        place = open_profile_store(text, config) if config.server or text != SERVER else own_profile_store(config)
+        location = place.location
+        await place.check()
+    except (InputError, EvidenceUnavailable) as error:
+        return judge_profile_store(location or text.partition("?")[0], error.message)
+    return judge_profile_store(location, None, encrypted=place.keyring is not None or text == SERVER)
+
+
 async def _browser(site: Installation) -> Verdict:
     try:
         found = await site.browser()
@@ -269,6 +289,7 @@ EXAMINERS: Final[Mapping[str, _Examine]] = {
     "disk_space": _disk_space,
     "disk_sync": _disk_sync,
     "evidence": _evidence,
+    "profile_store": _profile_store,
     "browser": _browser,
     "launch": _launch,
     "fonts": _fonts,

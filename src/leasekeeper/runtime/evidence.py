@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 MAX_COMMANDS = 20
 MAX_DELIVERIES = 4  # of one run at the same time
-RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "report.json", "status.json"})
+RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "recording.lkr", "report.json", "status.json"})
 
 
 class RunEvidence:

@@ -175,6 +175,11 @@ async def note_kept(store: Store, kept: KeptLease, text: str, about: NoteAbout) 
     await kept.retry_until_deadline(lambda: store.write_note(kept.lease.ref, shortened(text), about=about), _never)
 
 
+async def request_person_kept(store: Store, kept: KeptLease, what: str | None) -> None:
+    """Ask for a person, or not any more; retries until the deadline."""
+    await kept.retry_until_deadline(lambda: store.request_person(kept.lease.ref, what), _never)
+
+
 async def enter_kept(store: Store, kept: KeptLease, name: str, *, idempotent: bool = False) -> None:
     """Enter a mutating section; retries until the deadline."""
     await kept.retry_until_deadline(

@@ -13,7 +13,7 @@ from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import InputError
 from leasekeeper.ports import Store
-from leasekeeper.runtime.launchers import launcher_token, wait_for_turn
+from leasekeeper.runtime.launchers import launcher_token, note_refusal, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
 MAX_PROFILES: Final = 100_000
@@ -65,7 +65,7 @@ async def is_running(store: Store, launcher: Launcher, launcher_profile: str) ->
             await wait_for_turn(store, launcher)
             users = await run_in_thread(calls.users, CALL_SECONDS)
     except CallFailed as error:
-        raise _away(launcher, error) from None
+        raise await _away(store, launcher, error) from None
     return bool(users) or runs, users
 
 
@@ -81,7 +81,7 @@ async def _listed(store: Store, launcher: Launcher) -> AsyncIterator[tuple[str, 
         try:
             answer = await run_in_thread(calls.call, "list", CALL_SECONDS, {"page": page, "offset": seen})
         except CallFailed as error:
-            raise _away(launcher, error) from None
+            raise await _away(store, launcher, error) from None
         items = answer.at(str(step["items"])) if step.get("items") else answer.body
         if not isinstance(items, list):
             raise InputError(f"launcher {launcher.launcher_id} did not list its profiles: {answer.text()}")
@@ -98,5 +98,6 @@ async def _described(launcher: Launcher, launcher_profile: str) -> dict[str, Any
     return describe(launcher, launcher_profile, headless=True, token=token)
 
 
-def _away(launcher: Launcher, error: CallFailed) -> InputError:
+async def _away(store: Store, launcher: Launcher, error: CallFailed) -> InputError:
+    await note_refusal(store, launcher, error)
     return InputError(f"launcher {launcher.launcher_id}: {error}")

@@ -1,6 +1,7 @@
 """Launchers are asked about lost runs: does the browser still run? By every machine that reaches them, until they say.
 
-A profile whose launcher does not answer stays stale. One that still runs is told to stop, then asked again.
+A profile whose launcher does not answer stays stale. A browser that still runs is stopped, then the launcher is
+asked again.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from leasekeeper.runtime.launchers import launcher_token, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
 CALL_SECONDS: Final = 5.0
-# So often one that still runs is told to stop and asked again, so far apart.
+# How often a browser that still runs is stopped and the launcher asked again, and how far apart.
 ASKS: Final = 3
 AGAIN_SECONDS: Final = 0.5
 # All of one pass: a sweep must not wait for launchers that do not answer.

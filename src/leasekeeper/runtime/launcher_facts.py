@@ -14,7 +14,7 @@ from leasekeeper.errors import InputError
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Store
 from leasekeeper.runtime.fleet_facts import read_all
-from leasekeeper.runtime.launchers import launcher_token, wait_for_turn
+from leasekeeper.runtime.launchers import launcher_token, note_refusal, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
 CALL_SECONDS: Final = 10.0
@@ -52,6 +52,8 @@ async def _ask(
     except InputError as error:
         return LauncherFacts(problem=error.message, **known)
     except (CallFailed, OSError) as error:
+        if isinstance(error, CallFailed):
+            await note_refusal(store, launcher, error)
         problem = str(error) if isinstance(error, CallFailed) else f"{launcher.url}: {error.strerror or error}"
         return LauncherFacts(problem=Redactor((token,) if token else ()).text(problem), **known)
     return LauncherFacts(plan=plan, **known)

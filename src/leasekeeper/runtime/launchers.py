@@ -4,11 +4,12 @@ The limit of an API belongs to its credential: all launchers with the same token
 the turns of one key.
 """
 
-import asyncio
 import os
+from asyncio import sleep
 from datetime import timedelta
 from typing import Final, Protocol
 
+from leasekeeper.browsers.keeper.launcher_calls import CallFailed
 from leasekeeper.browsers.probe import ProbeResult, judge
 from leasekeeper.core.accounts import Proxy
 from leasekeeper.core.environment import engine_of, mismatch
@@ -26,7 +27,8 @@ from leasekeeper.threads import run_in_thread
 # time that this worker meets it so again.
 BACK_OFF_FIRST: Final = timedelta(seconds=2)
 BACK_OFF_LAST: Final = timedelta(seconds=60)
-
+# After such a pause starts come one by one, also where no limit is declared: all that were refused wait for its end.
+APART_AFTER_REFUSAL: Final = timedelta(seconds=1)
 
 # Of so many runs of a profile the newest engine counts as the one that it was last opened by.
 RECENT_RUNS: Final = 10
@@ -75,9 +77,13 @@ class Launchers:
     async def turn(self, launcher: Launcher | None) -> None:
         """Wait for a turn to call the launcher: where it has a limit, and after it was away."""
         if launcher is not None:
+            key = pace_key(launcher)
             # One for the start, one for the question before it, and two for the end.
-            wait = await self._store.pace(pace_key(launcher), spacing(launcher) * 4)
-            await asyncio.sleep(wait.total_seconds())
+            apart = spacing(launcher) * 4
+            if key in self._refused:
+                apart = max(apart, APART_AFTER_REFUSAL)
+            wait = await self._store.pace(key, apart)
+            await sleep(wait.total_seconds())
 
     async def back_off(self, launcher: Launcher | None, reason: str | None = None) -> None:
         """A launcher was away or refused a call for its number: nobody calls it for a while. Without a `reason` it
@@ -116,9 +122,17 @@ class Launchers:
 
 async def wait_for_turn(store: Store, launcher: Launcher, calls: int = 1) -> None:
     """Reserve so many calls, and wait until the first of them may be made."""
-    if launcher.calls_per_minute:
-        wait = await store.pace(pace_key(launcher), spacing(launcher) * calls)
-        await asyncio.sleep(wait.total_seconds())
+    apart = spacing(launcher)
+    if apart:
+        wait = await store.pace(pace_key(launcher), apart * calls)
+        await sleep(wait.total_seconds())
+
+
+async def note_refusal(store: Store, launcher: Launcher, error: CallFailed) -> None:
+    """A question of ours was one call too many: nobody starts a profile there for as long as the launcher said."""
+    if error.rate_limited:
+        pause = max(timedelta(seconds=error.retry_after or 0.0), BACK_OFF_FIRST)
+        await store.pace(pace_key(launcher), timedelta(), pause=min(pause, BACK_OFF_LAST))
 
 
 def pace_key(launcher: Launcher) -> str:

@@ -29,6 +29,10 @@ class LeaseGuard:
         if self.kept.lost is not None:
             browser.revoke(self.kept.lost)
 
+    def follow(self, lease: Lease, sent_at: float) -> "LeaseGuard":
+        """A guard of the lease that comes after this one."""
+        return LeaseGuard(self._heartbeat, lease, sent_at)
+
     def detach(self) -> None:
         """The browser is about to pass to another lease: what becomes of this one must not reach it any more."""
         self._browser = None

@@ -18,7 +18,8 @@ from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.session_door import SessionDoor
-from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms, open_session
+from leasekeeper.runtime.session_opening import open_session
+from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -18,19 +18,13 @@ _NONE: Final[Mapping[str, object]] = {}
 
 def bind(lease: Lease, job: Job | None = None) -> None:
     """From here on, lines of this context are about this run."""
-    _OF_RUN.set(
-        {
-            "run_id": lease.run_id,
-            "job_id": lease.job_id,
-            "account_id": lease.account_id,
-            "profile_id": lease.profile_id,
-            "lease_id": lease.lease_id,
-            "token": lease.token,
-            "task": lease.task,
-            "worker_id": lease.worker_id,
-            "trace_id": None if job is None else trace_id(job.traceparent),
-        }
-    )
+    _OF_RUN.set({**ids_of(lease), "trace_id": None if job is None else trace_id(job.traceparent)})
+
+
+def ids_of(lease: Lease) -> dict[str, object]:
+    """The ids of a lease and its run, as fields of a line."""
+    names = ("run_id", "job_id", "account_id", "profile_id", "lease_id", "token", "task", "worker_id")
+    return {name: getattr(lease, name) for name in names}
 
 
 def inherit() -> Callable[[], None]:

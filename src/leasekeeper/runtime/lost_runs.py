@@ -16,7 +16,7 @@ from typing import Final
 
 from leasekeeper.browsers.keeper_reports import ReportUnreadable, read_report, report_version
 from leasekeeper.core.browsers import BrowserReport
-from leasekeeper.core.ids import LeaseId, is_id
+from leasekeeper.core.ids import LeaseId, Token, is_id
 from leasekeeper.core.leases import Lease, LeaseRef, RunRecord
 from leasekeeper.core.settle import LostFacts
 from leasekeeper.errors import NotFound
@@ -27,6 +27,7 @@ from leasekeeper.evidence_port import Evidence
 from leasekeeper.ports import Resolution, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.evidence import RunEvidence, redacted, report_summary
+from leasekeeper.snapshots.unchanged import StillLocked, snapshot_left_in
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
@@ -190,20 +191,35 @@ class LostRunReports:
             return LostFacts()
         known = self._read.get((run_id, lease_id))
         if known is None or known[0] != version:
-            known = self._read[run_id, lease_id] = (version, self._read_facts(run_id, lease_id))
+            report = self._report(run_id, lease_id)
+            if report is None:
+                facts = LostFacts()
+            else:
+                facts = lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
+                try:
+                    facts = replace(facts, same_as=self._left_unchanged(report))
+                except StillLocked:
+                    return facts  # its keeper is about to end: the directory is compared at the next call
+            known = self._read[run_id, lease_id] = (version, facts)
             while len(self._read) > MAX_READ:
                 self._read.pop(next(iter(self._read)), None)
         return known[1]
 
-    def _read_facts(self, run_id: str, lease_id: str) -> LostFacts:
+    def _report(self, run_id: str, lease_id: str) -> BrowserReport | None:
+        """The report on this run's browser; None if there is none that can be read, or no browser was opened."""
         try:
             report = read_report(self.ledger.runs_dir / run_id)
         except (ReportUnreadable, OSError) as error:
             _LOG.warning("%s", error)
-            return LostFacts()
-        if report is None or report.lease_id != lease_id or report.no_browser:
-            return LostFacts()
-        return lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
+            return None
+        return None if report is None or report.lease_id != lease_id or report.no_browser else report
+
+    def _left_unchanged(self, report: BrowserReport) -> Token | None:
+        """The snapshot that the run left unchanged in its profile's directory here. Raises StillLocked."""
+        if not report.proof.processes_gone or not is_id(report.profile_id):
+            return None
+        directory = self.ledger.runs_dir.parent / "profiles" / report.profile_id
+        return snapshot_left_in(directory, report.run_id, report.lease_id)
 
 
 def _ref(run: RunRecord) -> LeaseRef:

@@ -113,6 +113,7 @@ async def _run(
         await _until_closed(opened, guard, stop)
     finally:
         report, ending = await _close(opener, grant, guard, evidence, opened)
+        ending = await opener.snapshots.saved(ending, grant, guard.kept)
         settled = await settle_kept(store, ending, guard.kept)
         if settled.refused is not None:
             raise LeaseLost(

@@ -6,6 +6,7 @@ from typing import Any
 
 from leasekeeper.app import Run, SyncRun, Task
 from leasekeeper.core.browsers import NoPage
+from leasekeeper.core.canaries import Canary
 from leasekeeper.core.detectors import Detector, PageFacts
 from leasekeeper.errors import InputError
 from leasekeeper.evidence.capture import Captured
@@ -66,6 +67,9 @@ class NoBrowserSession:
     async def fresh_page(self) -> None:
         """Nothing to open."""
 
+    async def page_again(self) -> None:
+        """There is none."""
+
     def run(self, grant: Grant, task: Task, api: RunApi) -> "Run | SyncRun":
         if self.thread is None:
             return Run(grant, task, api, self._page, self._page)
@@ -89,6 +93,9 @@ class NoBrowserSession:
 
     async def capture(self) -> Captured:
         return Captured(final_url=NOWHERE)
+
+    async def ask(self, canary: Canary) -> bool | None:  # noqa: ARG002 - no page shows it
+        return None
 
     async def flush(self) -> None:
         """Nothing to flush."""

@@ -37,6 +37,7 @@ from leasekeeper.runtime.evidence import RunEvidence, redacted
 from leasekeeper.runtime.launchers import Launchers
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.proxy_check import ProxyCheck, ProxyNotReady
+from leasekeeper.runtime.saving import Snapshots
 from leasekeeper.runtime.sessions import Sessions
 from leasekeeper.runtime.task_browsers import Session
 from leasekeeper.threads import run_in_thread
@@ -112,6 +113,7 @@ class BrowserOpener:
         self.place = open_place(config, self.redactor)
         self.proxies = ProxyCheck(store, config.probe_url, config.secrets, self.redactor)
         self.sessions = Sessions(self.data_dir, self.redactor)
+        self.snapshots = Snapshots(store, config, self.redactor)
         self._launchers = Launchers(store, self.redactor)
         self._store = store
         self._on_launch = on_launch
@@ -180,6 +182,7 @@ class BrowserOpener:
             launcher_token=token,
         )
         try:
+            await self.snapshots.bring(grant, guard.kept, by_person=by_person)
             await self._check(driver, request, by_person=by_person)
             guard.kept.check()
             async with self._launches[grant.profile.driver]:

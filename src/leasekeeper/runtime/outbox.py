@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from leasekeeper.config import Config
-from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryState
+from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryRequest, DeliveryState
 from leasekeeper.errors import InputError, NoWebhookSecret
-from leasekeeper.ports import DeliveryRequest, Store
+from leasekeeper.ports import Store
 from leasekeeper.runtime import tracing
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.secrets import endpoint_keys_of, webhook_settings

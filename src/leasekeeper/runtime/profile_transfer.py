@@ -6,10 +6,9 @@ the lease back and leaves nothing behind.
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -33,29 +32,28 @@ from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.encryption import Keyring, read_keyring
 from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeasekeeperError, LeaseLost
+from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.acquiring import acquire_waiting
+from leasekeeper.runtime.copying import OnBytes, copy_under
 from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.leased_browser import LeasedBrowser
 from leasekeeper.runtime.lost_leases import LostLeases
+from leasekeeper.runtime.saving import Snapshots
 from leasekeeper.runtime.session_run import SessionTerms
 from leasekeeper.snapshots.contents import File, find_files
 from leasekeeper.snapshots.cookie_store import check_cookies
 from leasekeeper.snapshots.directory_swap import Beside, swap
 from leasekeeper.snapshots.packing import pack
 from leasekeeper.snapshots.sources import Source, appearing, copy_source, write_zip
+from leasekeeper.snapshots.trimming import size_of_caches, trim
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
 
 T = TypeVar("T")
-OnBytes = Callable[[int], None]
 # Called with how many bytes there are to copy; what it returns is called with the size of each part.
 Counting = Callable[[int], OnBytes]
-
-
-class _Interrupted(Exception):
-    """The copy was stopped on the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +77,10 @@ class Transfer:
     heartbeat: Heartbeat
     who: str
     actor: str
+    snapshots: Snapshots = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshots = Snapshots(self.store, self.config.browsers, Redactor())
 
     async def import_directory(
         self, profile_id: str, source: Source, *, replace: bool, counting: Counting
@@ -94,7 +96,7 @@ class Transfer:
             try:
                 keyring = read_keyring(self.config.secrets) if source.packed is not None else None
                 stage = partial(self._stage, source, directory, profile_id, keyring)
-                await under.copying(stage, counting(source.size))
+                await copy_under(under.guard.kept, stage, counting(source.size))
                 files = await run_in_thread(find_files, Beside(directory).incoming)
                 engine = await run_in_thread(last_engine, Beside(directory).incoming)
                 under.guard.kept.check()
@@ -143,12 +145,13 @@ class Transfer:
         keyring = read_keyring(self.config.secrets) if encrypted else None
         async with self._leased(profile_id) as under:
             directory = under.directory
+            await self.snapshots.bring(under.grant, under.guard.kept, by_person=True)
             lock = await run_in_thread(_lock_to_read, directory)
             try:
                 files = await run_in_thread(find_files, directory)
                 total = sum(file.size for file in files)
                 write = partial(_write_export, directory, files, target, profile_id, keyring)
-                await under.copying(write, counting(total))
+                await copy_under(under.guard.kept, write, counting(total))
             finally:
                 os.close(lock)
             await self.store.record(exported(under.grant.lease, str(target), self.actor, datetime.now(UTC)))
@@ -160,6 +163,16 @@ class Transfer:
             engine=await run_in_thread(last_engine, directory),
             profile_state=under.settled.profile_state if under.settled else None,
         )
+
+    async def trim(self, profile_id: str, *, counting: Counting) -> int:
+        """Remove the caches from the profile's directory here. Returns how many bytes that freed."""
+        async with self._leased(profile_id) as under:
+            lock = await run_in_thread(_lock_to_trim, under.directory)
+            try:
+                caches = await run_in_thread(size_of_caches, under.directory)
+                return await copy_under(under.guard.kept, partial(trim, under.directory), counting(caches))
+            finally:
+                os.close(lock)
 
     async def import_state(self, profile_id: str, source: Source) -> Transferred:
         """Put a storage state into the profile with its own browser: cookies, and what each origin had stored."""
@@ -264,6 +277,8 @@ class Transfer:
             engine=under.engine,
             proxy_used=False,
         )
+        if under.engine is not None:  # an import: what was brought in is the newest state of the profile
+            ending = await self.snapshots.saved(ending, under.grant, under.guard.kept)
         return await settle_kept(self.store, ending, under.guard.kept)
 
 
@@ -274,25 +289,6 @@ class _Under:
         self.grant, self.guard, self.directory = grant, guard, directory
         self.engine: int | None = None
         self.settled: Settled | None = None
-
-    async def copying(self, work: Callable[[OnBytes], None], on_bytes: OnBytes) -> None:
-        """Copy in a thread. Stops soon after the lease is lost, or after Ctrl-C."""
-        stopped = threading.Event()
-
-        def tick(size: int) -> None:
-            if stopped.is_set():
-                raise _Interrupted
-            self.guard.kept.check()
-            on_bytes(size)
-
-        copying = asyncio.ensure_future(run_in_thread(work, tick))
-        try:
-            await asyncio.shield(copying)
-        except asyncio.CancelledError:
-            stopped.set()
-            await asyncio.wait({copying})
-            copying.exception()
-            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,9 +301,10 @@ def _take(directory: Path, grant: Grant, replace: bool) -> _Before:
     """Take the directory for the lease. Raises Fail if it is in use or foreign, Conflict if it has a session."""
     lease = grant.lease
     refuse_foreign(directory, token=lease.token, run_id=lease.run_id)
-    if fingerprint(str(directory)) and not replace:
+    if (fingerprint(str(directory)) or grant.newest is not None) and not replace:
+        where = f"in {directory}" if grant.newest is None else f"in snapshot {grant.newest.token}"
         raise Conflict(
-            f"profile {lease.profile_id} has a session already, in {directory}: it would be lost. Export it first if "
+            f"profile {lease.profile_id} has a session already, {where}: it would be lost. Export it first if "
             "you may want it back; --replace replaces it",
             cause=ConflictReason.PROFILE_NOT_EMPTY,
             profile_id=lease.profile_id,
@@ -343,6 +340,16 @@ def _undo(directory: Path, token: int, before: int | None) -> None:
     """Nothing came of it: what was not finished goes, and the seal counts as before."""
     Beside(directory).clear()
     keep_seal(str(directory), token, before)
+
+
+def _lock_to_trim(directory: Path) -> int:
+    user = other_user_of(str(directory))
+    if user is not None:
+        raise Fail(Reason.PROFILE_IN_USE_ELSEWHERE, user)
+    try:
+        return lock_directory(str(directory))
+    except Refused as refused:
+        raise Fail(refused.reason, refused.message) from refused
 
 
 def _lock_to_read(directory: Path) -> int:

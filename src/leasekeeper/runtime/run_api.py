@@ -3,17 +3,27 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
 from typing import TypeVar
 
-from leasekeeper.app import Content
+from leasekeeper.app import Content, HumanAnswer
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import LeaseRef
 from leasekeeper.core.notes import NoteAbout
-from leasekeeper.errors import Fail
+from leasekeeper.errors import Fail, InputError, LeasekeeperError
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Store
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import KeptLease, checkpoint_kept, enter_kept, leave_kept, note_kept
+from leasekeeper.runtime.heartbeat import (
+    KeptLease,
+    checkpoint_kept,
+    enter_kept,
+    leave_kept,
+    note_kept,
+    request_person_kept,
+)
+from leasekeeper.runtime.live_runs import LiveRun
 from leasekeeper.runtime.shutdown import Shutdown
 
 _LOG = logging.getLogger(__name__)
@@ -34,8 +44,10 @@ class RunApi:
         *,
         url: Callable[[], str | None],
         flush: Callable[[], Awaitable[None]],
+        live: LiveRun,
     ) -> None:
         self._store = store
+        self._live = live
         self._kept = kept
         self._stop = stop
         self._evidence = evidence
@@ -84,6 +96,42 @@ class RunApi:
         """Write a note, without secrets that are known."""
         await note_kept(self._store, self._kept, self._redactor.text(text), about)
 
+    def go_on_under(self, kept: KeptLease, evidence: RunEvidence) -> None:
+        """A person handed the browser back: from now on this is another run."""
+        self._kept, self._evidence = kept, evidence
+
+    def person_left(self, error: Exception) -> None:
+        """Nobody will answer any more."""
+        if self._live.asks is not None and not self._live.asks.done():
+            self._live.asks.set_exception(error)
+            self._live.asks.exception()  # the task may have left
+            self._live.came.set()
+
+    async def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
+        """Ask for a person, and wait until one has answered. Whoever has taken the browser is waited for."""
+        live = self._live
+        if live.asks is not None:
+            raise InputError("the task asks for a person already: it can wait for one at a time")
+        said = self._redactor.text(what)
+        await request_person_kept(self._store, self._kept, said)
+        live.came.clear()
+        live.asks_what, live.said = said, None
+        answer = live.asks = asyncio.get_running_loop().create_future()
+        live.asks_changed.set()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout.total_seconds()):
+                    await live.came.wait()
+            if not live.came.is_set():
+                raise Fail(Reason.HUMAN_REVIEW_REQUIRED, f"nobody came within {timeout.total_seconds():g} s: {said}")
+            said_by: HumanAnswer = await answer
+            return said_by
+        finally:
+            live.asks, live.asks_what = None, ""
+            live.asks_changed.set()
+            with suppress(LeasekeeperError):
+                await request_person_kept(self._store, self._kept, None)
+
 
 class ThreadRunApi:
     """For a plain `def` task: the same, asked from its thread and done by the worker's loop."""
@@ -124,6 +172,9 @@ class ThreadRunApi:
 
     def note(self, text: str, about: NoteAbout) -> None:
         self._ask(self._api.note(text, about))
+
+    def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
+        return self._ask(self._api.request_human(what, timeout))
 
     def _ask(self, what: Awaitable[T]) -> T:
         async def ask() -> T:

@@ -7,46 +7,44 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from leasekeeper.app import App, Run, Signal, SyncRun
 from leasekeeper.browsers.probe import ProbeResult
-from leasekeeper.core.browsers import ENDED_BY_KEEPER
+from leasekeeper.core.browsers import ENDED_BY_KEEPER, BrowserReport
+from leasekeeper.core.canaries import canary_of, verdict_of
 from leasekeeper.core.classify import Facts, kind_of, says_closed
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.jobs import attempt_text
 from leasekeeper.core.leases import Mode
-from leasekeeper.core.settle import Browser, EndFacts, Ending
-from leasekeeper.driver_port import works_in_copy
+from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import ClaimRequest, Grant, Store
-from leasekeeper.runtime import log_fields, tracing
+from leasekeeper.runtime import log_fields, run_log, tracing
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import (
     Outcome,
-    end_facts,
     outcome_of_error,
     outcome_of_result,
     strictest,
     traceback_of,
-    unopened_facts,
 )
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
+from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.live_runs import LiveRun, shown
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import Budget, MemoryWatch
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, given_back, run_mode
+from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode
 from leasekeeper.runtime.run_api import RunApi
+from leasekeeper.runtime.run_settling import RunSettling
 from leasekeeper.runtime.run_state import RunState
+from leasekeeper.runtime.run_watch import RunWatch
 from leasekeeper.runtime.shutdown import Shutdown
+from leasekeeper.runtime.under_person import GoesOn, UnderPerson
 from leasekeeper.runtime.warm import WarmHandOver
 from leasekeeper.threads import run_in_thread
-from leasekeeper.wording import REFUSALS
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,6 +74,8 @@ class Runner:
         self._store = store
         self._opener = opener
         self._ledger = Ledger(opener.data_dir)
+        self._settling = RunSettling(app, store, opener, self._ledger, machine)
+        self._human = UnderPerson(store, opener, self._settling, stop)
         self._heartbeat = heartbeat
         self._stop = stop
         self._warm = WarmHandOver(app, store, opener, self._ledger, stop, request)
@@ -106,44 +106,35 @@ class Runner:
     async def _one(self, current: RunState) -> "RunState | None":
         """One run to its end. Returns the next one, if the browser was handed over to it."""
         log_fields.bind(current.grant.lease, current.grant.job)
-        self._log_start(current)
+        run_log.started(current)
         try:
             with tracing.step("launch"):
                 await self._get_ready(current)
         except NotOpened as refused:
-            await self._settle_unopened(current, refused)
+            await self._settling.settle_unopened(current, refused)
             return None
         if current.opened is None:
             raise RuntimeError("a task needs a browser")
         live = LiveRun(current.grant.lease, current.opened.browser)
         with self._memory.watch(current.opened.browser) as budget, shown(live):
-            return await self._work(current, current.opened, budget)
+            return await self._work(current, current.opened, budget, live)
 
-    @staticmethod
-    def _log_start(current: RunState) -> None:
-        lease, job = current.grant.lease, current.grant.job
-        _LOG.info(
-            "run %s started: task %s, job %s, %s, profile %s, worker %s, lease %s",
-            lease.run_id,
-            lease.task,
-            lease.job_id,
-            attempt_text(job.attempt, job.max_attempts) if job else "attempt 1",
-            lease.profile_id,
-            lease.worker_id,
-            lease.lease_id,
-        )
-
-    async def _work(self, current: RunState, opened: Opened, budget: Budget) -> "RunState | None":
+    async def _work(self, current: RunState, opened: Opened, budget: Budget, live: LiveRun) -> "RunState | None":
         """The task, its evidence, and what becomes of the browser."""
         with tracing.step(f"task {current.task.name}") as traced:
-            outcome, run = await self._perform(current, opened, budget)
+            outcome, run = await self._perform(current, opened, budget, live)
             if outcome.reason is not None:
                 traced.fail(outcome.reason)
+        live.close_orders("its task has just ended")
+        if current.given_away:
+            return None
         if current.guard.kept.lost is None:
             try:
                 with tracing.step("evidence"):
                     outcome = await self._collect_evidence(current, outcome, run)
                 following = None if budget.exceeded.is_set() else await self._hand_over(current, outcome)
+                if following is None:
+                    await self._ask_canary(current, opened)
             except Exception:  # noqa: BLE001 - whatever it is, the browser is still closed and the run settled
                 _LOG.exception("run %s: its evidence is not complete", current.grant.lease.run_id)
                 following, current.evidence.unsaved = None, "an error of Leasekeeper's own; see the worker's log"
@@ -151,8 +142,8 @@ class Runner:
                 return following
         elif run is not None:
             outcome = self._redacted(strictest(outcome, run.signals, self._app.reasons))
-        await self._close(current, outcome)
-        await self._settle(current, outcome)
+        await self._settling.close(current, outcome)
+        await self._settling.settle(current, outcome)
         return None
 
     async def _get_ready(self, current: RunState) -> None:
@@ -178,7 +169,7 @@ class Runner:
             if current.opened is not None:
                 seen = current.opened.session.url()
                 current.final_url = None if seen is None else self._opener.redactor.url(seen)
-                await self._close(current, Outcome(reason=Reason.BROWSER_LAUNCH_FAILED))
+                await self._settling.close(current, Outcome(reason=Reason.BROWSER_LAUNCH_FAILED))
             raise as_not_opened(error) from error
         self._machine.works()
         current.record_time("open", since)
@@ -213,7 +204,7 @@ class Runner:
             current.actual["proxy_region"] = opened.probed.region
 
     async def _perform(
-        self, current: RunState, opened: Opened, budget: Budget
+        self, current: RunState, opened: Opened, budget: Budget, live: LiveRun
     ) -> tuple[Outcome, "Run | SyncRun | None"]:
         """Run the task until the first of: its end, its limit of time or memory, a lost lease, a dead browser, a
         stop."""
@@ -226,51 +217,43 @@ class Runner:
             self._opener.redactor,
             url=session.url,
             flush=session.flush,
+            live=live,
         )
+        limit = task.timeout or self._opener.config.task_timeout
         run = session.run(current.grant, task, api)
         work = asyncio.ensure_future(session.perform(run, task))
-        limit = task.timeout or self._opener.config.task_timeout
-        watchers: dict[asyncio.Future[Any], str] = {
-            asyncio.ensure_future(current.guard.lost.wait()): "lost",
-            asyncio.ensure_future(opened.browser.ended(1e9)): "gone",
-            asyncio.ensure_future(self._stop.now.wait()): "stop",
-            asyncio.ensure_future(budget.exceeded.wait()): "memory",
-        }
-        kept = current.guard.kept
-        kept.stop_at = since + limit.total_seconds() + BLOCKED_SECONDS if limit else None
+        current.start_recording(opened)
+        watch = RunWatch(current, opened, self._stop, budget, live, limit)
         try:
-            seen = await self._until(work, watchers, opened, since + limit.total_seconds() if limit else None)
+            while True:
+                seen = await watch.until(work, self._report_now)
+                if "taken" not in seen or work.done():
+                    break
+                watch.pause(paused=True)
+                goes_on = await self._human.works(current, opened, live, run, api, work)
+                if goes_on is GoesOn.NOT:
+                    return Outcome(reason=Reason.TAKEN_OVER), run
+                if goes_on is GoesOn.ANEW:
+                    await session.page_again()
+                    run = session.run(current.grant, task, api)
+                    work = asyncio.ensure_future(session.perform(run, task))
+                current.start_recording(opened)
+                watch.pause(paused=False)
+                watch.renew()
             outcome = await self._outcome(current, work, seen, limit)
             if budget.exceeded.is_set() and outcome.reason in (Reason.BROWSER_CRASHED, Reason.TIMEOUT):
                 outcome = Outcome(reason=Reason.MEMORY_EXCEEDED, message=budget.message)
         finally:
-            kept.stop_at = None
-            for future in (work, *watchers):
-                future.cancel()
-            await asyncio.wait({work, *watchers}, timeout=UNWIND_SECONDS)
+            watch.end()
+            await current.end_recording()
+            api.person_left(LeaseLost("the run has ended"))
+            work.cancel()
+            await asyncio.wait({work}, timeout=UNWIND_SECONDS)
         current.record_time("task", since)
         return outcome, run
 
-    async def _until(
-        self,
-        work: "asyncio.Future[object]",
-        watchers: "dict[asyncio.Future[Any], str]",
-        opened: Opened,
-        deadline: float | None,
-    ) -> set[str]:
-        """Wait for the task or for what ends it before its time. A task that closed its browser itself may go on."""
-        pending = {work, *watchers}
-        while True:
-            left = None if deadline is None else max(0.0, deadline - boot_time())
-            done, _ = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            seen = {watchers[w] for w in done if w in watchers}
-            if seen != {"gone"} or work in done:
-                return seen
-            report = await self._opener.report_of(opened.browser, 0.0)
-            if report is None or report.cause != "closed":
-                await asyncio.wait({work}, timeout=1.0)
-                return seen
-            pending -= done
+    async def _report_now(self, opened: Opened) -> BrowserReport | None:
+        return await self._opener.report_of(opened.browser, 0.0)
 
     async def _outcome(
         self, current: RunState, work: "asyncio.Future[object]", seen: set[str], limit: timedelta | None
@@ -380,7 +363,7 @@ class Runner:
             return None
         facts = EndFacts(browser=Browser.HANDED_OVER, final_url=current.final_url)
         with tracing.step("hand_over") as traced:
-            found = await self._warm.next_grant(current, opened, self._ending(current, outcome, facts))
+            found = await self._warm.next_grant(current, opened, self._settling.ending(current, outcome, facts))
             traced.note(next_run_id=None if found is None else found[0].lease.run_id)
         if found is None:
             return None
@@ -393,104 +376,10 @@ class Runner:
             raise
         return following
 
-    async def _close(self, current: RunState, outcome: Outcome) -> None:
-        """Close the browser and keep the report on how it ended."""
-        opened, since = current.opened, boot_time()
-        if opened is None:
+    async def _ask_canary(self, current: RunState, opened: Opened) -> None:
+        """Whether the profile is still logged in, while its browser is open."""
+        canary = current.task.canary or canary_of(current.grant.account) or self._app.login_canary
+        if canary is None or opened.browser.over or opened.throwaway or current.guard.kept.lost is not None:
             return
-        revoke = outcome.message if outcome.reason == Reason.LEASE_LOST else None
-        # A page that gave the worker no screenshot, say since it is navigating, may give the keeper one.
-        missing = "no_screenshot" in current.evidence.notes
-        with tracing.step("close"):
-            current.report = await self._opener.close_browser(opened, revoke=revoke, with_evidence=missing)
-        current.record_time("close", since)
-
-    async def _settle(self, current: RunState, outcome: Outcome) -> None:
-        """Settle the run. If the lease is not ours any more, the keeper's report is left for the sweeper."""
-        report, evidence = current.report, current.evidence
-        if report is not None:
-            await evidence.adopt(report)
-        await evidence.saved()
-        if evidence.unsaved is not None:
-            self._machine.blame(evidence.failure or evidence.unsaved)
-        if outcome.reason is None and evidence.unsaved is not None:
-            outcome = Outcome(reason=Reason.EVIDENCE_NOT_SAVED, message=evidence.unsaved)
-        facts = end_facts(
-            report,
-            final_url=current.final_url,
-            opened=current.opened is not None,
-            throwaway=current.opened is not None and current.opened.throwaway,
-            evidence_saved=current.evidence.unsaved is None,
-            proxy_changed="proxy_changed" in current.evidence.notes,
-        )
-        facts = replace(facts, proxy_trouble="proxy_trouble" in current.evidence.notes)
-        await self._settle_ending(current, self._ending(current, outcome, facts))
-
-    async def _settle_unopened(self, current: RunState, refused: NotOpened) -> None:
-        """The task did not start. If a browser did, the keeper says how it ended; if none did, nothing is to prove."""
-        unwell = None if refused.reason == Reason.LEASE_LOST else self._machine.blame(refused)
-        if unwell is not None:
-            refused = given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
-        saved = refused.reason != Reason.EVIDENCE_NOT_SAVED
-        outcome = Outcome(reason=refused.reason, message=self._opener.redactor.text(refused.message))
-        facts = unopened_facts(
-            current.report or refused.report,
-            begun=refused.begun or current.opened is not None or bool(current.unproven),
-            final_url=current.final_url,
-            throwaway=works_in_copy(current.grant),
-            evidence_saved=saved,
-        )
-        ending = self._ending(current, outcome, facts)
-        engine = refused.engine or ending.engine
-        unstarted = replace(ending, not_started=refused.give_back, engine=engine, fence=refused.fence)
-        await self._settle_ending(current, unstarted)
-
-    def _ending(self, current: RunState, outcome: Outcome, facts: EndFacts) -> Ending:
-        return Ending(
-            ref=current.grant.lease.ref,
-            reason=outcome.reason,
-            message=outcome.full_message(self._app.reasons),
-            retry=outcome.retry,
-            facts=facts,
-            registered=outcome.row(self._app.reasons),
-            output=outcome.output,
-            evidence=current.evidence.as_json(),
-            actual=current.actual,
-            timings=current.timings,
-            engine=current.opened.browser.engine if current.opened is not None else None,
-            # A driver without a browser has no use for a proxy.
-            proxy_used=current.opened is None or current.opened.browser.info.playwright,
-        )
-
-    async def _settle_ending(self, current: RunState, ending: Ending) -> None:
-        lease = current.grant.lease
-        if ending.reason is not None:
-            current.trace.fail(ending.reason)
-        try:
-            with tracing.step("settle") as traced:
-                settled = await settle_kept(self._store, ending, current.guard.kept)
-                traced.note(job_state=settled.job_state, profile_state=settled.profile_state, refused=settled.refused)
-        except LeaseLost as lost:
-            _LOG.warning("run %s: not settled, its lease is lost: %s", lease.run_id, lost)
-        except Exception as error:  # noqa: BLE001 - the lease then expires, and is resolved
-            _LOG.error("run %s: could not be settled: %s", lease.run_id, safe_str(error))
-        else:
-            if settled.refused is not None:
-                _LOG.warning("run %s: the ending was refused: %s", lease.run_id, REFUSALS[settled.refused])
-            else:
-                self._ledger.strike(lease.run_id)
-                await run_in_thread(current.evidence.discard)
-                _LOG.info(
-                    "run %s ended: %s after %.1f s; task %s, job %s is %s, profile %s is %s, worker %s, lease %s",
-                    lease.run_id,
-                    ending.reason or "completed",
-                    boot_time() - current.began,
-                    lease.task,
-                    lease.job_id,
-                    settled.job_state,
-                    lease.profile_id,
-                    settled.profile_state,
-                    lease.worker_id,
-                    lease.lease_id,
-                    extra={"reason": ending.reason, "seconds": round(boot_time() - current.began, 3)},
-                )
+        with tracing.step("canary"):
+            current.verdict = verdict_of(await opened.session.ask(canary))

@@ -46,7 +46,7 @@ async def run_command(browser: LeasedBrowser, command: Sequence[str], kill_after
 
 
 async def session_environment(browser: LeasedBrowser) -> Mapping[str, str]:
-    """What a program is told of its session."""
+    """The environment variables of a program that uses the session."""
     lease = browser.lease
     return {
         "LEASEKEEPER_CDP_URL": await browser.cdp_url(),

@@ -16,32 +16,42 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from leasekeeper.app import HumanAnswer
 from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.config import Config
+from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.tokens import hash_of, proves
-from leasekeeper.errors import Conflict, ConflictReason, SessionEnded
+from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, SessionEnded
 from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.live_runs import taken_already
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.opening import BrowserOpener
-from leasekeeper.runtime.session_run import NOBODY_WAITED, SessionRun, SessionTerms, open_session
+from leasekeeper.runtime.person import IDLE, Person, incarnation_of
+from leasekeeper.runtime.remote_session import RemoteRun
+from leasekeeper.runtime.session_asks import AskEnd, AskState, SessionAsk
+from leasekeeper.runtime.session_opening import NOBODY_WAITED, open_session
+from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
 from leasekeeper.stores import open_store
 from leasekeeper.threads import run_in_thread
 
 TOKEN_PREFIX: Final = "lks_"  # noqa: S105 - what a session's token begins with
 # So many sessions that are over are remembered, to say why they are; those before are in the list of runs.
 MAX_ENDED: Final = 1_000
-_STOPPING: Final = "this server is being stopped: ask again when it is back"
+STOPPING: Final = "this server is being stopped: ask again when it is back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOrder:
-    """What somebody wants. `profile_id` None: any free profile of `choice`. `owner` is the id of their API token."""
+    """What somebody wants. `profile_id` None: any free profile of `choice`. `owner` is the id of their API token.
+
+    `again`: it was refused a moment ago, so that this refusal is no further conflict.
+    """
 
     owner: str
     profile_id: str | None = None
@@ -49,15 +59,19 @@ class SessionOrder:
     wait: timedelta = timedelta(0)
     purpose: Purpose = Purpose.SESSION
     terms: SessionTerms = field(default_factory=SessionTerms)
+    again: bool = False
 
 
 class HostedSession:
-    """A session of this process, open or over."""
+    """A session of this process, or of a worker that is connected to it; open or over. `hash` is that of its token,
+    `passed_to` who got its browser while it was open, `ask` what its program last asked a person for."""
 
-    def __init__(self, run: SessionRun, owner: str, text: str) -> None:
+    def __init__(self, run: SessionRun | RemoteRun, owner: str, kept: str) -> None:
         self.run = run
+        self.passed_to: HostedSession | None = None
+        self.ask: SessionAsk | None = None
         self.owner = owner
-        self.hash = hash_of(text)
+        self.hash = kept
 
     @property
     def session_id(self) -> str:
@@ -105,7 +119,8 @@ def ended(
     return SessionEnded(text, session_id=session_id, reason=reason, lease_id=lease_id, profile_id=profile_id)
 
 
-def _not_offered(why: str) -> Conflict:
+def not_offered(why: str) -> Conflict:
+    """Nobody opens a session here; the text says why."""
     return Conflict(why, cause=ConflictReason.SESSIONS_NOT_OFFERED)
 
 
@@ -119,12 +134,12 @@ def _abandon(opening: "asyncio.Task[tuple[HostedSession, str]]") -> None:
 class SessionHost:
     """Up to `limit` open sessions at once. One for a process and a store; whoever opened the store closes it."""
 
-    def __init__(self, store: Store, config: Config, limit: int) -> None:
+    def __init__(self, store: Store, config: Config, limit: int, *, worker_id: WorkerId | None = None) -> None:
         self.limit = limit
-        self.worker_id = WorkerId(f"{socket.gethostname()}-{os.getpid()}"[:128])
+        self.worker_id = worker_id or WorkerId(f"{socket.gethostname()}-{os.getpid()}"[:128])
         self._store = store
         self._config = config
-        self._incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"
+        self._incarnation = f"{self.worker_id}-{os.urandom(6).hex()}"[-100:]
         opening = partial(open_store, config.store, policy=config.policy, token=config.token, ca=config.store_ca)
         self._heartbeat = Heartbeat(opening, config.policy.timing)
         self._lost_leases = LostLeases(store, config)
@@ -137,6 +152,16 @@ class SessionHost:
         self._opening: set[asyncio.Task[tuple[HostedSession, str]]] = set()
         self._watching: set[asyncio.Task[None]] = set()
         self._closing = False
+
+    @property
+    def open_sessions(self) -> Sequence[HostedSession]:
+        """Those that are not closed and settled yet."""
+        return list(self._open.values())
+
+    @property
+    def free(self) -> int:
+        """How many more it would open now."""
+        return 0 if self._closing else max(0, self.limit - len(self._open) - len(self._opening))
 
     @property
     def sessions(self) -> Sequence[HostedSession]:
@@ -166,7 +191,7 @@ class SessionHost:
         except asyncio.CancelledError:
             me = asyncio.current_task()
             if opening.cancelled() and (me is None or not me.cancelling()):
-                raise _not_offered(_STOPPING) from None
+                raise not_offered(STOPPING) from None
             opening.cancel()
             opening.add_done_callback(_abandon)
             raise
@@ -190,8 +215,11 @@ class SessionHost:
         except BaseException:
             self._places.release()
             raise
+        return self._keep(run, order.owner)
+
+    def _keep(self, run: SessionRun, owner: str) -> tuple[HostedSession, str]:
         text = TOKEN_PREFIX + secrets.token_urlsafe(32)
-        session = HostedSession(run, order.owner, text)
+        session = HostedSession(run, owner, hash_of(text))
         self._open[session.session_id] = self._by_hash[session.hash] = session
         watching = asyncio.create_task(self._watch(session))
         self._watching.add(watching)
@@ -199,6 +227,99 @@ class SessionHost:
         if self._closing:
             self._stop(session)
         return session, text
+
+    async def take(self, session: HostedSession, person: Person, owner: str) -> HostedSession:
+        """Give a person the browser of a session, which ends with TAKEN_OVER. Raises Conflict or SessionEnded."""
+        run, lease = session.run, session.run.lease
+        if isinstance(run, RemoteRun):
+            raise Conflict(
+                f"session {session.session_id} runs on another machine: its browser is taken at a server there",
+                cause=ConflictReason.NOT_RESUMABLE,
+                run_id=lease.run_id,
+            )
+        if run.person is not None:
+            raise taken_already(run.person, lease)
+        session.check()
+        to = TransferRequest(
+            worker_id=person.worker_id,
+            incarnation=incarnation_of(lease.incarnation),
+            actor=person.name,
+            note=person.note,
+        )
+        message = f"taken over by {person.name}" + (f": {person.note}" if person.note else "")
+        passed = await run.pass_on(to, reason=Reason.TAKEN_OVER, message=message)
+        terms = SessionTerms(idle_timeout=IDLE, max_duration=run.terms.max_duration)
+        following, _ = self._keep(run.next_run(passed, terms, person=person), owner)
+        session.passed_to = following
+        if session.ask is not None and session.ask.waits:
+            following.ask = session.ask
+            session.ask.taken(following)
+        return following
+
+    async def request_human(self, session: HostedSession, what: str, timeout: timedelta) -> SessionAsk:
+        """Ask for a person in a review. While one is waited for, returns that. Raises Conflict or SessionEnded."""
+        if session.ask is not None and session.ask.waits:
+            return session.ask
+        session.check()
+        run = session.run
+        if isinstance(run, RemoteRun) or run.person is not None:
+            where = "runs on another machine" if isinstance(run, RemoteRun) else "is a person's own"
+            raise Conflict(
+                f"session {session.session_id} {where}: it cannot ask for a person and go on. Release it with the "
+                f"reason {Reason.HUMAN_REVIEW_REQUIRED} instead",
+                cause=ConflictReason.NOT_RESUMABLE,
+                run_id=run.lease.run_id,
+            )
+        ask = session.ask = SessionAsk(session, run.terms, what, timeout)
+        try:
+            ask.what = await run.ask_person(what)
+        except BaseException as error:
+            ask.settle(AskEnd(state=AskState.OVER, why=f"nobody could be asked: {error}"))
+            ask.finish()
+            raise
+        attending = asyncio.create_task(self._attend(session, run, ask))
+        self._watching.add(attending)
+        attending.add_done_callback(self._watching.discard)
+        return ask
+
+    async def _attend(self, session: HostedSession, run: SessionRun, ask: SessionAsk) -> None:
+        """Close the review once somebody has answered or nobody came. The end of its lease closes it too."""
+        await ask.settled()
+        try:
+            if session.passed_to is None and not session.over:
+                with suppress(LeasekeeperError):
+                    await run.stop_asking()
+        finally:
+            ask.finish()
+
+    async def hand_back(self, session: HostedSession, answer: HumanAnswer) -> HostedSession:
+        """Answer a session that asks; one that a person took goes on as another session, for whom it asked.
+
+        Raises Conflict if nobody asks, or SessionEnded.
+        """
+        ask, run = session.ask, session.run
+        if ask is None or not ask.waits or isinstance(run, RemoteRun):
+            raise Conflict(
+                f"session {session.session_id} has nobody who could go on: release it",
+                cause=ConflictReason.NOT_RESUMABLE,
+                run_id=run.lease.run_id,
+            )
+        session.check()
+        if run.person is None:
+            ask.settle(AskEnd(state=AskState.ANSWERED, answer=answer))
+            return session
+        to = TransferRequest(
+            worker_id=self.worker_id,
+            incarnation=incarnation_of(f"{ask.owner}/{self._incarnation}"),
+            purpose=Purpose.SESSION,
+            actor=answer.by,
+            note=answer.note,
+        )
+        passed = await run.pass_on(to, reason=None, message=f"handed back by {answer.by}")
+        following, text = self._keep(run.next_run(passed, ask.terms), ask.owner)
+        session.passed_to, following.ask, ask.session = following, ask, following
+        ask.settle(AskEnd(state=AskState.ANSWERED, answer=answer, text=text))
+        return following
 
     async def close(self) -> None:
         """End every session as a stopping worker ends its runs: closed with proof, settled."""
@@ -223,14 +344,15 @@ class SessionHost:
             worker_id=self.worker_id,
             incarnation=f"{order.owner}/{self._incarnation}",
             purpose=order.purpose,
+            again=order.again,
             machine=known_machine_name(self._config.browsers),
         )
 
     async def _take_place(self, until: float) -> None:
         if self._closing:
-            raise _not_offered(_STOPPING)
+            raise not_offered(STOPPING)
         if self.limit == 0:
-            raise _not_offered("this server runs no browsers for sessions: start it with --sessions 4")
+            raise not_offered("this server runs no browsers for sessions: start it with --sessions 4")
         try:
             async with asyncio.timeout(max(0.0, until - boot_time()) if self._places.locked() else None):
                 await self._places.acquire()
@@ -259,4 +381,16 @@ class SessionHost:
             while len(self._ended) > MAX_ENDED:
                 _, forgotten = self._ended.popitem(last=False)
                 del self._by_hash[forgotten.hash]
-            self._places.release()
+            end = session.run.end
+            if not (isinstance(end, SessionEnd) and end.passed):  # else whoever got the browser has its place
+                self._places.release()
+                _nobody_answers(session)
+
+
+def _nobody_answers(session: HostedSession) -> None:
+    """The browser is closed: whoever waits for a person in it waits for nothing."""
+    if session.ask is not None:
+        person = session.run.person if isinstance(session.run, SessionRun) else None
+        why = session.run.why_over
+        said = why if person is None else f"{person.name} took the browser and did not hand it back ({why})"
+        session.ask.settle(AskEnd(state=AskState.OVER, why=said))

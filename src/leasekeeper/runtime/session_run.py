@@ -7,40 +7,46 @@ that of any run: evidence, close, proof, settle.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from leasekeeper.browsers.probe import ProbeResult
 from leasekeeper.core.browsers import ENDED_BY_KEEPER, BrowserReport
+from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.settle import Ending
 from leasekeeper.driver_port import DevToolsClient
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, LeaseLost, safe_str
+from leasekeeper.errors import LeaseLost, safe_str
 from leasekeeper.evidence.redact import MAX_MESSAGE
-from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
-from leasekeeper.runtime.acquiring import acquire_waiting
+from leasekeeper.ports import Grant, Settled, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import Outcome, end_facts, outcome_of_result
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import Heartbeat, checkpoint_kept, enter_kept, leave_kept, note_kept, settle_kept
+from leasekeeper.runtime.heartbeat import (
+    checkpoint_kept,
+    enter_kept,
+    leave_kept,
+    note_kept,
+    request_person_kept,
+    settle_kept,
+)
 from leasekeeper.runtime.lease_guard import LeaseGuard
-from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode, unopened
+from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
+from leasekeeper.runtime.passing import Passed, pass_on, seen_evidence
+from leasekeeper.runtime.person import Person
+from leasekeeper.runtime.recording import NAME, Recording
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
 
 _LOG = logging.getLogger(__name__)
-
-NOBODY_WAITED: Final = "whoever asked for the session did not wait for it"
 
 
 class OnDisconnect(StrEnum):
@@ -67,13 +73,27 @@ class SessionTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassOrder:
+    """Somebody else shall go on in the browser. `answer` is what they get."""
+
+    to: TransferRequest
+    reason: str | None
+    message: str
+    answer: "asyncio.Future[Passed]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
-    """How a session ended. `settled` is None if the lease was lost: then the sweeper resolves the profile."""
+    """How a session ended. `settled` is None if the lease was lost: then the sweeper resolves the profile.
+
+    `passed`: its browser is open, and another run goes on in it.
+    """
 
     reason: str | None
     message: str
     settled: Settled | None
     report: BrowserReport | None
+    passed: Passed | None = None
 
 
 class SessionRun:
@@ -88,9 +108,12 @@ class SessionRun:
         evidence: RunEvidence,
         opened: Opened,
         terms: SessionTerms,
+        *,
+        person: Person | None = None,
     ) -> None:
         self.grant = grant
         self.terms = terms
+        self.person = person
         self._store = store
         self._opener = opener
         self._guard = guard
@@ -99,11 +122,18 @@ class SessionRun:
         self._ledger = Ledger(opener.data_dir)
         self._clients = 0
         self._viewers = 0
+        self._asks = False
         self._closing = False
         self._used_at = boot_time()
         self._changed = asyncio.Event()
-        self._released: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.on_change: Callable[[], None] | None = None
+        """Called when something that others see of it has changed: clients, that it ends, that it has ended."""
+        self._released: asyncio.Future[Outcome | PassOrder] = asyncio.get_running_loop().create_future()
+        self._recording = Recording(opened.browser) if grant.profile.record else None
+        if self._recording is not None:
+            self._recording.start()
         self._ending = asyncio.ensure_future(self._supervise())
+        self._ending.add_done_callback(lambda _: self._tell())
 
     @property
     def lease(self) -> Lease:
@@ -127,6 +157,12 @@ class SessionRun:
         """How it ended, once it has."""
         done = self._ending.done() and not self._ending.cancelled() and self._ending.exception() is None
         return self._ending.result() if done else None
+
+    @property
+    def profile_state(self) -> str | None:
+        """What became of the profile, once the run is settled."""
+        settled = self.end.settled if self.end else None
+        return settled.profile_state if settled else None
 
     @property
     def clients(self) -> int:
@@ -193,6 +229,21 @@ class SessionRun:
         self._touch()
         await note_kept(self._store, self._guard.kept, self._opener.redactor.text(text), about)
 
+    async def ask_person(self, what: str) -> str:
+        """Open a review that asks for a person; returns what it says. Until it is closed the session is not idle."""
+        self._touch()
+        said = self._opener.redactor.text(what)
+        await request_person_kept(self._store, self._guard.kept, said)
+        self._asks = True
+        self._touch()
+        return said
+
+    async def stop_asking(self) -> None:
+        """Close that review."""
+        self._asks = False
+        self._touch()
+        await request_person_kept(self._store, self._guard.kept, None)
+
     async def enter(self, name: str, *, idempotent: bool = False) -> None:
         """Enter a mutating section."""
         self._touch()
@@ -210,6 +261,31 @@ class SessionRun:
         if not self._released.done():
             found = outcome_of_result(output) if reason is None else Outcome(reason=reason, message=message, said=True)
             self._released.set_result(replace(found, message=message or found.message))
+            self._tell()
+
+    async def pass_on(self, to: TransferRequest, *, reason: str | None, message: str) -> Passed:
+        """End this run and give its open browser to the next. Raises LeasekeeperError if it could not be: the browser
+        is still this run's then, or is being closed."""
+        if self.closing:
+            raise LeaseLost(f"run {self.lease.run_id} is over: {self.why_over}", lease_id=self.lease.lease_id)
+        answer: asyncio.Future[Passed] = asyncio.get_running_loop().create_future()
+        self._released.set_result(PassOrder(to=to, reason=reason, message=message, answer=answer))
+        return await asyncio.shield(answer)
+
+    def next_run(self, passed: Passed, terms: SessionTerms, *, person: Person | None = None) -> "SessionRun":
+        """The run that goes on in the browser which this one has passed on. Without a person, what waited goes on."""
+        if person is None:
+            self._opened.browser.let_go()
+        return SessionRun(
+            self._store,
+            self._opener,
+            passed.guard,
+            passed.grant,
+            passed.evidence,
+            self._opened,
+            terms,
+            person=person,
+        )
 
     async def ended(self) -> SessionEnd:
         """Wait until everything is closed and settled."""
@@ -218,18 +294,62 @@ class SessionRun:
     def _touch(self) -> None:
         self._used_at = boot_time()
         self._changed.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     async def _supervise(self) -> SessionEnd:
         try:
-            outcome = await self._outcome()
+            while isinstance(outcome := await self._outcome(), PassOrder):
+                end = await self._pass_on(outcome)
+                if end is not None:
+                    return end
             self._closing = True
+            self._tell()
+            await self._end_recording()
             await self._collect()
             report = await self._opener.close_browser(self._opened, revoke=self.lost, with_evidence=True)
             return await self._settle(outcome, report)
         finally:
             self._guard.release()
 
-    async def _outcome(self) -> Outcome:
+    async def _end_recording(self) -> None:
+        recording, self._recording = self._recording, None
+        found = await recording.stop() if recording is not None else None
+        if found is not None:
+            self._evidence.save_soon(NAME, found)
+
+    async def _pass_on(self, order: PassOrder) -> SessionEnd | None:
+        """Give the browser to somebody else. None: it stays here."""
+        self._closing = True
+        try:
+            await self._opened.browser.hold(order.message or "control passed")
+            await self._end_recording()
+            facts = await seen_evidence(self._opener, self._opened, self._evidence)
+            ending = Ending(
+                ref=self.lease.ref,
+                reason=order.reason,
+                message=self._opener.redactor.short(order.message, MAX_MESSAGE),
+                facts=facts,
+                evidence=self._evidence.as_json(),
+                actual={"browser": self._opened.version},
+                engine=self._opened.browser.engine,
+            )
+            passed = await pass_on(
+                self._store, self._opener, self._opened, self._guard, self._evidence, ending, order.to
+            )
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+            self._closing = False
+            self._released = asyncio.get_running_loop().create_future()
+            order.answer.set_exception(error)
+            order.answer.exception()  # whoever asked may have left
+            return None
+        order.answer.set_result(passed)
+        return SessionEnd(reason=order.reason, message=order.message, settled=None, report=None, passed=passed)
+
+    async def _outcome(self) -> Outcome | PassOrder:
         """The first thing that ends the session."""
         waits: dict[asyncio.Future[Any], str] = {
             asyncio.ensure_future(self._guard.lost.wait()): "lost",
@@ -249,7 +369,7 @@ class SessionRun:
         seen = {waits[future] for future in done}
         return await self._judge(seen)
 
-    async def _judge(self, seen: set[str]) -> Outcome:
+    async def _judge(self, seen: set[str]) -> Outcome | PassOrder:
         if self.lost is not None:
             return Outcome(reason=Reason.LEASE_LOST, message=self.lost)
         if "released" in seen:
@@ -273,7 +393,7 @@ class SessionRun:
 
     @property
     def _used_now(self) -> bool:
-        return self._clients > 0 or self._viewers > 0
+        return self._clients > 0 or self._viewers > 0 or self._asks
 
     async def _idle(self) -> None:
         """Return once nobody was connected, and nothing was asked, for the idle time."""
@@ -331,6 +451,7 @@ class SessionRun:
             actual={"browser": opened.version, "run_mode": run_mode(self.grant, self.terms.run_mode).value},
             engine=opened.browser.engine,
         )
+        ending = await self._opener.snapshots.saved(ending, self.grant, self._guard.kept)
         settled = await self._settle_ending(ending)
         reason, verdict = outcome.reason, settled.settlement if settled else None
         if verdict is not None and verdict.stop_reason != reason:  # what was said to be completed is not
@@ -353,59 +474,3 @@ class SessionRun:
         self._ledger.strike(run_id)
         await run_in_thread(self._evidence.discard)
         return settled
-
-
-async def open_session(
-    store: Store,
-    opener: BrowserOpener,
-    heartbeat: Heartbeat,
-    lost_leases: LostLeases,
-    request: LeaseRequest,
-    *,
-    choice: ProfileChoice | None = None,
-    wait: timedelta = timedelta(0),
-    terms: SessionTerms | None = None,
-) -> SessionRun:
-    """Lease a profile and open its browser. Raises ProfileBusy, or Conflict if the profile cannot be opened here.
-
-    Whoever is cancelled meanwhile leaves nothing behind: a lease is given back, a browser closed and settled.
-    """
-    terms = terms or SessionTerms()
-    request = replace(request, engine=opener.info.engine)
-    grant, sent_at = await acquire_waiting(store, lost_leases, request, choice, wait)
-    opening = asyncio.ensure_future(_open(store, opener, LeaseGuard(heartbeat, grant.lease, sent_at), grant, terms))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        with suppress(LeasekeeperError):
-            session = await opening
-            session.release(Reason.TASK_ERROR, NOBODY_WAITED)
-            await session.ended()
-        raise
-
-
-async def _open(
-    store: Store, opener: BrowserOpener, guard: LeaseGuard, grant: Grant, terms: SessionTerms
-) -> SessionRun:
-    lease, ledger = grant.lease, Ledger(opener.data_dir)
-    evidence = RunEvidence(ledger.runs_dir, lease.run_id, place=opener.place, under=lease.ref)
-    try:
-        await evidence.create()
-        await run_in_thread(ledger.note, lease.run_id, lease.lease_id)
-        opened = await opener.open(grant, guard, evidence, sync=False, mode=terms.run_mode)
-    except (NotOpened, LeasekeeperError, OSError) as error:
-        refused = as_not_opened(error)
-        try:
-            await settle_kept(store, unopened(opener, grant, refused), guard.kept)
-        finally:
-            guard.release()
-        ledger.strike(lease.run_id)
-        raise Conflict(
-            f"profile {lease.profile_id} was not opened: {refused.message}",
-            cause=ConflictReason.PROFILE_NOT_OPENED,
-            profile_id=lease.profile_id,
-        ) from error
-    except BaseException:
-        guard.release()
-        raise
-    return SessionRun(store, opener, guard, grant, evidence, opened, terms)

@@ -10,7 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from leasekeeper.core.leases import Lease, silence
-from leasekeeper.ports import Fired, Settled
+from leasekeeper.core.schedules import Fired
+from leasekeeper.ports import Settled
+from leasekeeper.runtime.log_fields import ids_of
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.sweeper import Swept
@@ -25,7 +27,7 @@ def log_expired(leases: Sequence[Lease], now: datetime) -> None:
     for lease in leases[:MAX_LINES]:
         _LOG.warning(
             "lease %s expired, profile %s is stale: %s", lease.lease_id, lease.profile_id, silence(lease, now),
-            extra=_ids(lease),
+            extra=ids_of(lease),
         )  # fmt: skip
     _log_rest("leases expired", leases)
 
@@ -43,7 +45,7 @@ def log_resolved(done: Sequence[Settled], lost: Sequence[Lease]) -> None:
             settled.profile_state,
             f", {settlement.profile.reason}" if settlement is not None and settlement.profile.reason else "",
             job,
-            extra={**_ids(lease), "reason": settlement.stop_reason if settlement is not None else None},
+            extra={**ids_of(lease), "reason": settlement.stop_reason if settlement is not None else None},
         )
     _log_rest("leases resolved", done)
 
@@ -72,8 +74,3 @@ def log_swept(swept: "Swept") -> None:
 def _log_rest(what: str, items: Sequence[object]) -> None:
     if len(items) > MAX_LINES:
         _LOG.warning("%d more %s: the events have them all", len(items) - MAX_LINES, what)
-
-
-def _ids(lease: Lease) -> dict[str, object]:
-    names = ("lease_id", "run_id", "job_id", "account_id", "profile_id", "task", "worker_id", "token")
-    return {name: getattr(lease, name) for name in names}

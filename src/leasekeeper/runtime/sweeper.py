@@ -33,6 +33,7 @@ from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, check_somebody_sends, sender_of
 from leasekeeper.runtime.proxy_asking import ProxyAsker
 from leasekeeper.runtime.scheduler import fire_due
+from leasekeeper.runtime.snapshot_housekeeping import keep_snapshots_in_order
 from leasekeeper.runtime.sweep_log import log_expired, log_resolved, log_swept
 from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
@@ -256,6 +257,7 @@ class Sweeper:
         delivered = await self._reports.deliver(self._store) if self._reports is not None else 0
         if prune and self._reports is not None:
             await _prune_evidence(self._store, self._config.browsers, self._reports)
+            await keep_snapshots_in_order(self._store, self._config.browsers)
         freed = await self._asker.ask_due()
         swept = replace(swept, paused=paused, overdue=overdue, fired=fired, reports=delivered, proxies=freed)
         swept = replace(swept, resolved=swept.resolved + len(answered))

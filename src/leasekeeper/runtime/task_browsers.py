@@ -11,6 +11,7 @@ from weakref import ref
 
 from leasekeeper.app import Run, SyncRun, Task
 from leasekeeper.browsers.cookie_flush import flush_cookies, flush_cookies_sync
+from leasekeeper.core.canaries import Canary
 from leasekeeper.core.detectors import Detector, PageFacts, selectors
 from leasekeeper.evidence.capture import (
     Captured,
@@ -24,6 +25,7 @@ from leasekeeper.evidence.capture import (
 from leasekeeper.evidence.recorder import Recorder
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant
+from leasekeeper.runtime.canary import ask_async, ask_sync
 from leasekeeper.runtime.child_tasks import ChildTasks, TaskLeft, begin
 from leasekeeper.runtime.kept_references import kept_reference
 from leasekeeper.runtime.playwright_process import PlaywrightProcess
@@ -98,6 +100,8 @@ class Session(Protocol):
 
     async def perform(self, run: "Run | SyncRun", task: Task) -> object: ...
 
+    async def page_again(self) -> None: ...
+
     @property
     def clean(self) -> bool: ...
 
@@ -110,6 +114,8 @@ class Session(Protocol):
     async def inspect_page(self, detectors: Sequence[Detector]) -> list[PageFacts]: ...
 
     async def capture(self) -> Captured: ...
+
+    async def ask(self, canary: Canary) -> bool | None: ...
 
     async def flush(self) -> None: ...
 
@@ -185,6 +191,13 @@ class AsyncSession:
         self.recorder.attach(self._context)
         self._changes.clear()
 
+    async def page_again(self) -> None:
+        """A task begins anew in the browser as a person left it: on the page that it had, if that is still open."""
+        if self._page.is_closed():
+            async with asyncio.timeout(ANSWER_SECONDS):
+                pages = self._context.pages
+                self._page = pages[-1] if pages else await self._context.new_page()
+
     def run(self, grant: Grant, task: Task, api: RunApi) -> Run:
         return Run(grant, task, api, self._page, self._context)
 
@@ -218,6 +231,10 @@ class AsyncSession:
 
     async def capture(self) -> Captured:
         return await capture(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page)
+
+    async def ask(self, canary: Canary) -> bool | None:
+        """Whether the profile is logged in; None if that could not be seen in time."""
+        return await ask_async(self._context, canary)
 
     async def flush(self) -> None:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -293,6 +310,9 @@ class SyncSession:
         self.recorder.attach(self._context)
         self._changes.clear()
 
+    async def page_again(self) -> None:
+        """Nothing: a plain `def` task that was stopped has its thread still, and does not begin anew."""
+
     def run(self, grant: Grant, task: Task, api: RunApi) -> SyncRun:
         def flush() -> None:
             flush_cookies_sync(self._context, self._page)
@@ -340,6 +360,9 @@ class SyncSession:
             lambda: capture_sync(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page),
             Captured(problem="the task's thread does not answer"),
         )
+
+    async def ask(self, canary: Canary) -> bool | None:
+        return await self._ask(lambda: ask_sync(self._context, canary), None)
 
     async def flush(self) -> None:
         await self.thread.call(lambda: flush_cookies_sync(self._context, self._page), ANSWER_SECONDS)

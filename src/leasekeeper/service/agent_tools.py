@@ -9,7 +9,6 @@ from string import Formatter
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from leasekeeper.core.failures import Reason
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.errors import InputError, Problem
 
@@ -54,8 +53,8 @@ def _text(doc: str) -> dict[str, Any]:
     return {"type": "string", "description": doc}
 
 
-def _seconds(doc: str) -> dict[str, Any]:
-    return {"type": "number", "minimum": 0, "description": doc}
+def _seconds(doc: str, minimum: float = 0) -> dict[str, Any]:
+    return {"type": "number", "minimum": minimum, "description": doc}
 
 
 _SESSION: Final = {"session_id": _text("The session's id, as open_session gave it.")}
@@ -132,13 +131,18 @@ TOOLS: Final = (
     ),
     AgentTool(
         name="request_human",
-        doc="Hand the profile to a person: the session ends, the profile waits in the review inbox with your message "
-        "and a screenshot. Use why to see whether the person has decided, then open another session.",
+        doc="Ask a person to do something in the browser, and wait up to 50 s for the answer; the session stays open. "
+        "If state is waiting, do not touch the browser and call this again without a message. Otherwise do what next "
+        "says: after a person worked in the browser, connect to the cdp_url of the answer and use its session_id.",
         method="POST",
-        paths=("/v1/sessions/{session_id}/release",),
-        arguments={**_SESSION, "message": _text("What the person should do.")},
-        required=("session_id", "message"),
-        fixed={"reason": Reason.HUMAN_REVIEW_REQUIRED.value},
+        paths=("/v1/sessions/{session_id}/request-human",),
+        arguments={
+            **_SESSION,
+            "message": _text("What the person should do. Leave it out to wait for the answer."),
+            "timeout_s": _seconds("Stop asking after so long; 3600 if not given.", 1),
+        },
+        required=("session_id",),
+        fixed={"wait_s": 50},
     ),
     AgentTool(
         name="release",

@@ -36,6 +36,7 @@ from leasekeeper.service.routes import ROUTES
 from leasekeeper.service.routing import JSON, Call, Route
 from leasekeeper.service.session_socket import socket_routes
 from leasekeeper.service.state import Service
+from leasekeeper.service.worker_socket import worker_socket_routes
 from leasekeeper.wire import encode
 from leasekeeper.wire.jobs import load_json
 from leasekeeper.wire.kinds import Problems
@@ -53,12 +54,15 @@ def make_app(service: Service, routes: Iterable[Route] = ROUTES) -> ASGIApp:
             *(_mounted(path, endpoint) for path, endpoint in endpoints.items()),
             *socket_routes(service),
             *live_socket_routes(service),
+            *worker_socket_routes(service),
             Mounted(AGENTS, service.agents),
             *page_routes(service),
         ],
         exception_handlers={HTTPException: _no_such_path},
     )
-    guarded = Guards(_by_whole_path(endpoints, app), service.hosts)
+    guarded = Guards(
+        _by_whole_path(endpoints, app), service.hosts, knows=service.auth.knows, behind_proxy=service.behind_proxy
+    )
     service.agents.app = guarded
     return guarded
 
@@ -110,7 +114,7 @@ def _mounted(path: str, endpoint: _Endpoint) -> BaseRoute:
 async def answer(service: Service, row: Route, request: Request) -> Response:
     """Authenticate, read, authorize, do, write. Nothing of the body is read before the caller is known."""
     call = Call(request=request, service=service)
-    if row.needs is not None and not _let_in(service, row, call):
+    if row.needs is not None and not await _let_in(service, row, call):
         call.token = await service.auth.identify(bearer(request.headers.get("authorization")))
         # Without the scope nothing is read for the caller.
         if not any(has_scope(call.token, scope) for scope in row.also):
@@ -126,10 +130,10 @@ async def answer(service: Service, row: Route, request: Request) -> Response:
     return value if isinstance(value, Response) else write(row, call, value)
 
 
-def _let_in(service: Service, row: Route, call: Call) -> bool:
+async def _let_in(service: Service, row: Route, call: Call) -> bool:
     """Whether no API token is needed: the row knows another proof, which the call brings; or the caller is on this
     machine, and a setting says that such callers need none for this."""
-    if row.admits is not None and row.admits(call):
+    if row.admits is not None and await row.admits(call):
         return True
     client = call.request.client
     local = client is not None and is_loopback(client.host)

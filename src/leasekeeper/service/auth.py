@@ -111,6 +111,17 @@ class Authenticator:
         self._note_use(stored)
         return token
 
+    def knows(self, text: str) -> bool:
+        """Whether this token was valid when it was last read. Reads nothing."""
+        token_id = token_id_of(text)
+        if token_id is None:
+            return False
+        local = self.local
+        if local is not None and local.token.token_id == token_id:
+            return proves(text, local.hash)
+        known = self._known.get(token_id)
+        return known is not None and invalid(known[1].token, known[1].now) is None and proves(text, known[1].hash)
+
     async def authorize(
         self,
         text: str,

@@ -4,6 +4,7 @@ headers, and how often its sender failed to authenticate. Pure ASGI, so that str
 
 import asyncio
 import ipaddress
+import logging
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +16,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leasekeeper.errors import CrossSiteRequest, HostNotAllowed, LeasekeeperError, RequestRefused, TooManyRequests
+from leasekeeper.service.forwarded import as_called
 from leasekeeper.service.problems import problem_response
+
+_LOG = logging.getLogger(__name__)
 
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 32 * 1024
@@ -86,16 +90,29 @@ class FailureCount:
 
     def failed(self, sender: str) -> None:
         since, failed = self._failures.get(sender, (self._now(), 0))
+        if failed + 1 == MAX_FAILURES:
+            _LOG.warning(
+                "%d calls from %s came with a wrong token: tokens that are not known are refused from there for %d s",
+                MAX_FAILURES, sender, FAILURE_SECONDS, extra={"host": sender},
+            )  # fmt: skip
         if len(self._failures) >= MAX_SENDERS:
             self._failures.pop(next(iter(self._failures)))
         self._failures[sender] = (since, failed + 1)
 
 
 class Guards:
-    """The application behind its guards."""
+    """The application behind its guards.
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
+    `knows` says whether a token was valid lately: many who call may share an address, and one of them with a wrong
+    token must not keep out the others.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: Iterable[str] = (), *, knows: Callable[[str], bool], behind_proxy: bool = False
+    ) -> None:
         self._app = app
+        self._knows_token = knows
+        self._behind_proxy = behind_proxy
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
         self._failures = FailureCount()
 
@@ -103,6 +120,7 @@ class Guards:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        scope = as_called(scope, behind_proxy=self._behind_proxy)
         sender = scope["client"][0] if scope.get("client") else ""
 
         denied = False
@@ -140,7 +158,7 @@ class Guards:
             return CrossSiteRequest("a page of another site sent this request; nothing was done")
         if headers.get("authorization") is not None or scope["type"] == "websocket" or signs_in(scope):
             wait = self._failures.wait_seconds(sender)
-            if wait is not None:
+            if wait is not None and not self._knows_token(headers.get("authorization", "").partition(" ")[2].strip()):
                 return TooManyRequests(
                     f"too many calls with a wrong token came from here: wait {wait} s", retry_after_seconds=wait
                 )

@@ -15,13 +15,13 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from leasekeeper.core.leases import RunRecord
-from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial
+from leasekeeper.core.tokens import ApiToken
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
 from leasekeeper.errors import LeasekeeperError
-from leasekeeper.runtime.live_runs import live_run
 from leasekeeper.runtime.session_door import ENDED, close_reason
 from leasekeeper.runtime.session_host import ended
 from leasekeeper.runtime.viewer import Screen, Viewer
+from leasekeeper.service.control import NOT_HERE, find_browser
 from leasekeeper.service.pages.signing_in import COOKIE
 from leasekeeper.service.problems import bug_response, problem_response
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from leasekeeper.service.state import Service
 
 SOCKET: Final = "/ui/runs/{run_id}/live/socket"
-NOT_HERE: Final = "no browser of it is open in this server: the run is over, or works on another machine"
-_OPERATE: Final = Needs(Scope.OPERATE, Reach.TARGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +46,20 @@ def live_socket_routes(service: "Service") -> list[BaseRoute]:
     return [WebSocketRoute(SOCKET, partial(serve_live_view, service))]
 
 
-def can_be_watched(service: "Service", run: RunRecord) -> bool:
-    """Whether this server has the browser of the run open."""
-    session = service.sessions.get(run.run_id)
-    return live_run(run.run_id) is not None if session is None else not session.over
-
-
 async def watched_run(service: "Service", run_id: str, token: ApiToken) -> Watched:
     """The run that somebody wants to look at. Raises AccessDenied, NotFound, or SessionEnded that says why not."""
     await service.permissions.check(token, "get", {"kind": RunRecord, "record_id": run_id})
     run = await service.store.get(RunRecord, run_id)
-    session = service.sessions.get(run_id)
-    if session is not None:
-        session.check()
-        lease = session.run.lease
-        acts = denial(token, _OPERATE, account=lease.account_id, pool=lease.pool) is None
-        return Watched(run, session.run.viewer(), acts, lease.worker_id)
-    working = live_run(run_id)
-    if working is None:
+    browser = find_browser(service, run_id)
+    if browser is None:
+        session = service.sessions.get(run_id)
+        if session is not None:
+            session.check()
         raise ended(run_id, NOT_HERE, lease_id=run.lease_id, profile_id=run.profile_id)
-    return Watched(run, working.viewer(), acts=False, holder=working.lease.worker_id)
+    shown = browser.live or (browser.session.run if browser.session is not None else None)
+    if shown is None:
+        raise ended(run_id, NOT_HERE, lease_id=run.lease_id, profile_id=run.profile_id)
+    return Watched(run, shown.viewer(), browser.may_act(token), browser.view().holder)
 
 
 async def serve_live_view(service: "Service", socket: WebSocket) -> None:

@@ -61,8 +61,8 @@ class CallerApi:
         root = self._request.scope.get("root_path", "")
         transport = httpx2.ASGITransport(app=_below(self._app, root, self._request.receive))
         base = f"{self._request.url.scheme}://{self._request.headers['host']}"
-        names = ("authorization", "x-forwarded-proto")
-        headers = {name: value for name in names if (value := self._request.headers.get(name)) is not None}
+        text = self._request.headers.get("authorization")
+        headers = {} if text is None else {"authorization": text}
         async with httpx2.AsyncClient(
             transport=transport, base_url=base, headers=headers, timeout=CALL_SECONDS
         ) as client:

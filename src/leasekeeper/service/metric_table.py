@@ -7,6 +7,7 @@ from typing import Final
 PHASES: Final = ("open", "task", "evidence", "close")
 # Of calls of the store: a claim or a settle takes milliseconds.
 CALL_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+SIZES: Final = (1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9)
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
 
 
@@ -46,6 +47,14 @@ METRICS: Final = (
         "counter",
         "Runs whose browser could not be started, by reason.",
         ("reason",),
+    ),
+    MetricRow("leasekeeper_snapshots_total", "counter", "Snapshots of profiles, by what the canary said.", ("login",)),
+    MetricRow("leasekeeper_snapshot_bytes_total", "counter", "Bytes of snapshots that were uploaded, as packed."),
+    MetricRow(
+        "leasekeeper_profile_size_bytes",
+        "histogram",
+        "Size of a profile's directory each time that a snapshot of it was taken.",
+        buckets=SIZES,
     ),
     MetricRow("leasekeeper_conflicts_total", "counter", "Jobs whose profile was taken when they were due.", ("cause",)),
     MetricRow("leasekeeper_leases_lost_total", "counter", "Leases that expired or were revoked.", ("how",)),

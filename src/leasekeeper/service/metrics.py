@@ -5,9 +5,9 @@ Labels are bounded: of tasks and pools the first `MAX_LABELS` are kept by name, 
 others are `other`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -26,6 +26,7 @@ from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Stats, Store
 from leasekeeper.service.metric_table import METRICS, PHASES
 
+T = TypeVar("T")
 MAX_LABELS: Final = 50
 MAX_WAITING: Final = 100_000
 MAX_SINGLE_READS: Final = 20
@@ -34,10 +35,11 @@ OTHER: Final = "other"
 _STARTS: Final = frozenset({
     Reason.BROWSER_LAUNCH_FAILED, Reason.PROFILE_IN_USE_ELSEWHERE, Reason.PROFILE_CORRUPT,
     Reason.PROFILE_NEWER_THAN_BROWSER, Reason.PROFILE_DIRECTORY_EMPTY, Reason.PROXY_UNREACHABLE,
-    Reason.PROXY_REGION_MISMATCH, Reason.PROXY_CHANGED, Reason.SECRET_UNAVAILABLE,
+    Reason.PROXY_REGION_MISMATCH, Reason.PROXY_CHANGED, Reason.SECRET_UNAVAILABLE, Reason.SNAPSHOT_UNAVAILABLE,
 })  # fmt: skip
 _MEASURED: Final = frozenset({
-    "acquire", "claim", "hand_over", "renew", "checkpoint", "enter_section", "leave_section", "settle", "submit",
+    "acquire", "claim", "hand_over", "transfer", "renew", "checkpoint", "enter_section", "leave_section", "settle",
+    "submit",
 })  # fmt: skip
 _OF_PROFILES: Final = (
     "leasekeeper_profile_runs_total", "leasekeeper_profile_prompts_total", "leasekeeper_profile_bans_total",
@@ -138,6 +140,8 @@ class Metrics:
             self._granted(event.job_id, event.at)
         elif event.type is EventType.RUN_SETTLED:
             self._settled(event)
+        elif event.type is EventType.SNAPSHOT_SAVED:
+            self._saved(event.data)
         if event.job_state in FINAL:
             self._count("leasekeeper_jobs_ended_total", str(event.job_state))
             self._waiting.pop(event.job_id or "", None)
@@ -163,6 +167,15 @@ class Metrics:
             waited = max(0.0, (at - since).total_seconds())
             self._histograms["leasekeeper_job_wait_seconds"].labels(self._tasks(task)).observe(waited)
 
+    def _saved(self, snapshot: Mapping[str, object]) -> None:
+        """A snapshot was taken: how large is the profile?"""
+        size, packed = snapshot.get("size_bytes"), snapshot.get("packed_bytes")
+        self._count("leasekeeper_snapshots_total", str(snapshot.get("verdict", "")))
+        if isinstance(packed, int):
+            self._counters["leasekeeper_snapshot_bytes_total"].inc(packed)
+        if isinstance(size, int):
+            self._histograms["leasekeeper_profile_size_bytes"].observe(size)
+
     def _settled(self, event: Event) -> None:
         reason = str(event.data.get("stop_reason") or "")
         result = str(event.data.get("result", ""))
@@ -185,23 +198,30 @@ class Metrics:
         """Everything, as it is scraped."""
         await self._read_runs()
         stats = await self._store.stats()
-        limits = (await self._store.find(Limit, limit=MAX_IN_PAGE)).items
-        workers = (await self._store.find(Worker, limit=MAX_IN_PAGE)).items
-        oldest = await self._oldest_review()
+        limits = await self._listed(Limit)
+        workers = await self._listed(Worker)
+        # The newest are first.
+        reviews = await self._listed(Review, {"open": "1"})
+        oldest = reviews[-1].opened_at if reviews else None
         now = _Now(_gauges(stats, limits, workers, oldest, self._worker_ttl, self._pools))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(now)
         return generate_latest(registry) + generate_latest(self._registry)
 
     async def _read_runs(self) -> None:
-        """The times of runs that ended since the last call, by phase: one page of runs."""
-        if not self._ended:
-            return
-        ended, self._ended = self._ended, set()
-        page = await self._store.find(RunRecord, {"live": "0"}, limit=MAX_IN_PAGE)
-        runs = [run for run in page.items if run.run_id in ended]
-        # Those that began long ago are not among the newest. After a burst some are left out.
-        for run_id in sorted(ended - {run.run_id for run in runs})[:MAX_SINGLE_READS]:
+        """The times of runs that ended since the last call, by phase."""
+        missing, self._ended = self._ended, set()
+        runs: list[RunRecord] = []
+        after: str | None = None
+        for _ in range(MAX_PAGES if missing else 0):
+            page = await self._store.find(RunRecord, {"live": "0"}, after=after, limit=MAX_IN_PAGE)
+            runs += [run for run in page.items if run.run_id in missing]
+            missing -= {run.run_id for run in page.items}
+            after = page.after
+            if after is None or len(missing) <= MAX_SINGLE_READS:
+                break
+        # Those that began long ago are not among the newest. After a great burst some are left out.
+        for run_id in sorted(missing)[:MAX_SINGLE_READS]:
             runs += (await self._store.find(RunRecord, {"run_id": run_id}, limit=1)).items
         histogram = self._histograms["leasekeeper_run_seconds"]
         for run in runs:
@@ -212,17 +232,17 @@ class Metrics:
                 if phase in run.timings:
                     histogram.labels(task, phase).observe(run.timings[phase])
 
-    async def _oldest_review(self) -> datetime | None:
-        """When the oldest open review was opened, of the newest 10,000."""
+    async def _listed(self, kind: type[T], where: Mapping[str, str] | None = None) -> list[T]:
+        """The first 10,000 records of a list."""
+        found: list[T] = []
         after: str | None = None
-        oldest: datetime | None = None
         for _ in range(MAX_PAGES):
-            page = await self._store.find(Review, {"open": "1"}, after=after, limit=MAX_IN_PAGE)
-            oldest = page.items[-1].opened_at if page.items else oldest
+            page = await self._store.find(kind, where, after=after, limit=MAX_IN_PAGE)
+            found += page.items
             after = page.after
             if after is None:
                 break
-        return oldest
+        return found
 
 
 class _Now(Collector):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.decisions import Decision, Target
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event
@@ -211,7 +212,7 @@ def bind(token: ApiToken, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bound(token: ApiToken, value: Any) -> Any:
     match value:
-        case ClaimRequest() | LeaseRequest() | WorkerReport():
+        case ClaimRequest() | LeaseRequest() | TransferRequest() | WorkerReport():
             return replace(value, incarnation=bound_incarnation(token, value.incarnation))
         case {"incarnation": str(text)} if "/" not in text:
             return {**value, "incarnation": bound_incarnation(token, text)}
@@ -232,7 +233,7 @@ def _leases(operation: str, arguments: Mapping[str, Any]) -> Iterable[str]:
             return {each.ref.lease_id for each in arguments["renewals"]}
         case "settle":
             return {each.ref.lease_id for each in arguments["endings"]}
-        case "hand_over":
+        case "hand_over" | "transfer":
             return {arguments["ending"].ref.lease_id}
         case "resolve":
             return {each.lease_id for each in arguments["resolutions"]}

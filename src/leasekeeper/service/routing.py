@@ -102,6 +102,6 @@ class Route:
     # Scopes that are enough instead for some of the calls: which one is needed is in the body, and checked with it.
     also: tuple[Scope, ...] = ()
     # Another proof than an API token that is enough: whether the call brings it. It then sets the call's record.
-    admits: Callable[[Call], bool] | None = None
+    admits: Callable[[Call], Awaitable[bool]] | None = None
     # Payloads of jobs are part of the answer.
     payload: bool = False

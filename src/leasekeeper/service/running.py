@@ -73,7 +73,7 @@ async def served(
 
     The link is for whoever started the server on this machine; None where that person has no token file.
     """
-    service = Service(store, config, hosts=hosts, sessions=sessions)
+    service = Service(store, config, hosts=hosts, behind_proxy=address.behind_tls_proxy, sessions=sessions)
     now = (await store.check()).now
     async with service.running(), serving(make_app(service), address) as url:
         with local_access(service.auth, absolute(config.store), url, now) as file:

@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket
 
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
 from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
+from leasekeeper.runtime.remote_session import RemoteRun
 from leasekeeper.runtime.session_door import ENDED, close_reason
 from leasekeeper.runtime.session_host import HostedSession
 from leasekeeper.service.problems import bug_response, problem_response
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from leasekeeper.service.state import Service
 
 PATH: Final = "/v1/sessions/{id}/cdp"
+COME_BACK: Final = 1012  # the worker's connection was lost: the session may go on
 
 
 def socket_routes(service: "Service") -> list[BaseRoute]:
@@ -69,4 +71,6 @@ async def _send_all(session: HostedSession, client: DevToolsClient, socket: WebS
     while (message := await client.receive()) is not None:
         await socket.send_text(message.decode())
     why = client.why or (session.run.why_over if session.over else "the browser's keeper ended the connection")
-    await socket.close(ENDED, close_reason(why))
+    run = session.run
+    gone_for_now = isinstance(run, RemoteRun) and run.away and not session.over
+    await socket.close(COME_BACK if gone_for_now else ENDED, close_reason(why))

@@ -4,6 +4,7 @@ A session's own token is enough for everything about that session. Of API tokens
 scope `work`, and those that may operate; whoever may read its account sees it.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,7 +14,7 @@ from starlette.datastructures import Headers, QueryParams
 
 from leasekeeper.core.leases import Purpose, RunRecord, RunResult
 from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial, has_scope
-from leasekeeper.errors import LeaseOfAnotherToken, NotAuthenticated, NotFound
+from leasekeeper.errors import LeasekeeperError, LeaseOfAnotherToken, NotAuthenticated, NotFound
 from leasekeeper.runtime.session_host import TOKEN_PREFIX, HostedSession, ended
 from leasekeeper.runtime.session_run import OnDisconnect
 from leasekeeper.service.permissions import refuse
@@ -36,7 +37,10 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionView:
-    """One session. Its id is that of its run. `reason` and `message` say how it ended; no reason: completed."""
+    """One session. Its id is that of its run. `reason` and `message` say how it ended; no reason: completed.
+
+    `asks` is what it waits for a person to do.
+    """
 
     session_id: str
     state: SessionState
@@ -51,6 +55,7 @@ class SessionView:
     idle_timeout: timedelta | None = None
     max_duration: timedelta | None = None
     on_disconnect: OnDisconnect | None = None
+    asks: str | None = None
     reason: str | None = None
     message: str = ""
     profile_state: str | None = None
@@ -83,7 +88,6 @@ def view_of(session: HostedSession) -> SessionView:
     """A session that this process runs, or ran."""
     run, lease, end = session.run, session.run.lease, session.run.end
     state = SessionState.ENDED if run.over else SessionState.CLOSING if session.over else SessionState.OPEN
-    settled = end.settled if end else None
     return SessionView(
         session_id=session.session_id,
         state=state,
@@ -98,9 +102,10 @@ def view_of(session: HostedSession) -> SessionView:
         idle_timeout=run.terms.idle_timeout,
         max_duration=run.terms.max_duration,
         on_disconnect=run.terms.on_disconnect,
+        asks=session.ask.what if session.ask is not None and session.ask.waits else None,
         reason=end.reason if end else None,
         message=end.message if end else run.lost or "",
-        profile_state=settled.profile_state if settled else None,
+        profile_state=run.profile_state,
     )
 
 
@@ -127,7 +132,7 @@ def token_in(headers: Headers, query: QueryParams) -> str:
     return query.get("token") or (text.strip() if scheme.lower() == "bearer" else "")
 
 
-def admits(call: Call) -> bool:
+async def admits(call: Call) -> bool:
     """Whether the call brings the token of the session that it names, or of any if its path names none.
 
     Raises SessionEnded for a session's token where this process knows no such session: it was forgotten, or ended with
@@ -137,11 +142,24 @@ def admits(call: Call) -> bool:
     session = call.service.sessions.by_token(text)
     named = call.path.get("id")
     if session is None and named and text.startswith(TOKEN_PREFIX) and call.service.sessions.get(named) is None:
-        raise ended(named, NOT_HERE)
+        raise await _not_known(call.service, named)
     if session is None or call.path.get("id", session.session_id) != session.session_id:
         return False
     call.record = session
     return True
+
+
+async def _not_known(service: "Service", session_id: str) -> LeasekeeperError:
+    """The answer to a session's token that is not known here: its worker is away, or it is over, or it never was.
+
+    The token is not checked: which of these is all that is said.
+    """
+    with suppress(NotFound):
+        found = await find_session(service, session_id)
+        away = await service.sessions.away(found) if isinstance(found, RunRecord) else None
+        if away is not None:
+            return away
+    return ended(session_id, NOT_HERE)
 
 
 async def find_session(service: "Service", session_id: str) -> HostedSession | RunRecord:
@@ -165,12 +183,12 @@ async def about_session(call: Call) -> Subject:
     return Subject(account=place.account, pool=place.pool, record=found)
 
 
-def used_session(call: Call) -> HostedSession:
+async def used_session(call: Call) -> HostedSession:
     """The session that a call wants to use. Raises LeaseOfAnotherToken, or SessionEnded which says why."""
     found = call.record
     token = call.token
     if isinstance(found, RunRecord):
-        raise _not_here(found)
+        raise await call.service.sessions.away(found) or _not_here(found)
     if not isinstance(found, HostedSession):
         raise NotFound("the call names no session", what="session")
     if token is not None and not (found.owner == token.token_id or has_scope(token, Scope.OPERATE)):
@@ -198,8 +216,7 @@ async def admitted(service: "Service", session_id: str, text: str) -> HostedSess
         raise NotAuthenticated("that is not the token of this session: use its whole cdp_url")
     found = await find_session(service, session_id)
     if isinstance(found, RunRecord):
-        # Its token was forgotten with its process: that it is over is all that is said.
-        raise ended(session_id, NOT_HERE)
+        raise await _not_known(service, session_id)
     raise NotAuthenticated("that is not the token of this session: use its whole cdp_url")
 
 

@@ -5,13 +5,14 @@ from contextlib import asynccontextmanager
 
 from leasekeeper.config import Config
 from leasekeeper.ports import Store
-from leasekeeper.runtime.session_host import SessionHost
 from leasekeeper.service.answers import CallsUnderWay
 from leasekeeper.service.auth import Authenticator
+from leasekeeper.service.call_log import logged
 from leasekeeper.service.long_polls import LongPolls
 from leasekeeper.service.mcp import AgentDoor
 from leasekeeper.service.one_time_links import OneTimeLinks
 from leasekeeper.service.permissions import Permissions
+from leasekeeper.service.session_fleet import SessionFleet
 from leasekeeper.service.signals import Signals
 
 
@@ -19,7 +20,8 @@ class Service:
     """The service around one open store. Whoever opened the store closes it.
 
     `hosts` are names that a browser or a proxy may call this server by, besides addresses and this machine's own names.
-    `sessions` is how many browsers it runs at once for programs that ask for one.
+    `behind_proxy`: whatever calls is a proxy, and says for whom. `sessions` is how many browsers it runs at once for
+    programs that ask for one.
     """
 
     def __init__(
@@ -28,19 +30,21 @@ class Service:
         config: Config,
         *,
         hosts: tuple[str, ...] = (),
+        behind_proxy: bool = False,
         auth: Authenticator | None = None,
         sessions: int = 0,
     ) -> None:
-        self.store = store
+        self.store = logged(store)
         self.config = config
         self.hosts = hosts
+        self.behind_proxy = behind_proxy
         self.auth = auth or Authenticator(store)
         self.permissions = Permissions(store)
         self.signals = Signals(store, config)
         self.polls = LongPolls(store, config.poll_every)
         self.under_way = CallsUnderWay()
         self.links = OneTimeLinks()
-        self.sessions = SessionHost(store, config, sessions)
+        self.sessions = SessionFleet(store, config, sessions)
         self.agents = AgentDoor(self.auth)
 
     @asynccontextmanager

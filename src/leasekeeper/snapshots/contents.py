@@ -28,7 +28,7 @@ LEFT_OUT: Final = (
     "Cache", "Cache_Data", "Code Cache", "GPUCache", "GPUPersistentCache", "Dawn*Cache", "GrShaderCache",
     "GraphiteDawnCache", "ShaderCache", "component_crx_cache", "extensions_crx_cache", "Media Cache",
     "Crash Reports", "Crashpad", "BrowserMetrics*", "optimization_guide_model_store", "OptimizationHints",
-    "Safe Browsing*", "SmartCardDeviceNames", "screen_ai", "WidevineCdm", "Subresource Filter",
+    "Safe Browsing*", "Shared Dictionary", "SmartCardDeviceNames", "screen_ai", "WidevineCdm", "Subresource Filter",
 )  # fmt: skip
 
 # Paths that a browser rewrites although nothing happened in it (seen with Chromium 156). They travel.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, fence_path, lock_path, write_durably
-from leasekeeper.browsers.keeper.seal import seal_directory
+from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, fence_path, lock_path, read_fence, write_durably
+from leasekeeper.browsers.keeper.seal import fingerprint, seal_directory
 
 _AT_CWD: Final = -100
 _EXCHANGE: Final = 2
@@ -30,27 +30,50 @@ class Beside:
         """Where a new directory is made ready."""
         return self.directory.parent / f".{self.directory.name}.incoming"
 
+    @property
+    def aside(self) -> Path:
+        """The directory that the last swap replaced, if it was kept."""
+        return self.directory.parent / f".{self.directory.name}.aside"
+
+    @property
+    def packed(self) -> Path:
+        """The object that is being downloaded or uploaded."""
+        return self.directory.parent / f".{self.directory.name}.packed"
+
     def clear(self) -> None:
         """Remove what was not finished. Only under the directory's lock."""
         shutil.rmtree(self.incoming, ignore_errors=True)
+        self.packed.unlink(missing_ok=True)
+
+    def forget_aside(self) -> None:
+        """Remove the directory that was kept. Only under the directory's lock."""
+        shutil.rmtree(self.aside, ignore_errors=True)
 
 
-def swap(directory: Path, *, token: int) -> None:
-    """Put the directory that is ready beside this one in its place, sealed under the token that this one was taken for.
+def swap(directory: Path, *, token: int, keep: bool = False) -> None:
+    """Put the directory that is ready beside this one in its place, sealed under the token of the fence that it has; if
+    it has none, under that of this one, which was taken for `token`.
 
-    Only under its lock. What was there is removed. Raises OSError; then nothing changed.
+    Only under its lock. What was there is removed or, with `keep`, set aside. Raises OSError; then nothing changed.
     """
     new = Beside(directory).incoming
     (new / OWN_FOLDER).mkdir(mode=0o700, exist_ok=True)
     os.link(lock_path(str(directory)), lock_path(str(new)))
-    with suppress(FileNotFoundError):
-        write_durably(fence_path(str(new)), Path(fence_path(str(directory))).read_bytes())
+    own = read_fence(str(new))
+    if own is not None:
+        token = own.token
+    else:
+        with suppress(FileNotFoundError):
+            write_durably(fence_path(str(new)), Path(fence_path(str(directory))).read_bytes())
     new.chmod(0o700)
     if not seal_directory(str(new), token):
         raise OSError(f"{new} cannot be sealed under token {token}")
     _flush(new)
     _exchange(new, directory)
     _flush(directory)
+    if keep and fingerprint(str(new)):
+        Beside(directory).forget_aside()
+        new.rename(Beside(directory).aside)
     shutil.rmtree(new, ignore_errors=True)
 
 

@@ -7,13 +7,11 @@ and whether it is the last; the header is bound to all of them: chunks cannot be
 profile's object. Everything is streamed; nothing is kept in memory but a few chunks.
 """
 
-import gzip
 import io
 import json
 import os
 import struct
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,14 +21,13 @@ from typing import BinaryIO, Final, cast
 
 from leasekeeper.encryption import Keyring
 from leasekeeper.errors import InputError, SecretKeyMissing, SecretUnusable
+from leasekeeper.snapshots import compression
 from leasekeeper.snapshots.contents import File, safe_path, write_file
 
 MAGIC: Final = b"LKSNAP1\n"
 CHUNK: Final = 1024 * 1024
 MAX_HEADER: Final = 4096
 MAX_UNPACKED: Final = 8 * 1024**3
-COMPRESSION: Final = "gzip"
-LEVEL: Final = 1
 _LENGTH: Final = struct.Struct(">I")
 _PREFIX_BYTES: Final = 7
 _OVERHEAD: Final = 16  # of AES-GCM's tag
@@ -68,9 +65,9 @@ def pack(
     """Write the files as one object to `target`, a new file. Raises OSError, InputError."""
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
-        chunks = _ChunkWriter(file, profile_id, keyring)
+        chunks = _ChunkWriter(file, profile_id, keyring, compression.best())
         with (
-            gzip.GzipFile("", "wb", LEVEL, chunks, mtime=0) as compressed,
+            compression.writer(chunks.compression, cast("BinaryIO", chunks)) as compressed,
             tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK) as tar,
         ):
             for each in files:
@@ -110,10 +107,12 @@ def unpack(
     """
     target.mkdir(mode=0o700)
     total = 0
+    broken: tuple[type[Exception], ...] = (tarfile.TarError, EOFError, FileExistsError, InputError)
+    broken += compression.errors()
     with source.open("rb") as file:
         chunks = _ChunkReader(file, profile_id, keyring)
         try:
-            with gzip.GzipFile(fileobj=io.BufferedReader(chunks, CHUNK)) as compressed:
+            with compression.reader(chunks.compression, io.BufferedReader(chunks, CHUNK)) as compressed:
                 with tarfile.open(fileobj=compressed, mode="r|", bufsize=CHUNK) as tar:
                     for member in tar:
                         total += member.size
@@ -125,7 +124,7 @@ def unpack(
                         on_bytes(write_file(target, safe_path(member.name), iter(partial(content.read, CHUNK), b"")))
                 while compressed.read(CHUNK):
                     pass  # the padding behind the tar: all of the object must be there
-        except (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, FileExistsError, InputError) as error:
+        except broken as error:
             if isinstance(error, SecretUnusable | SnapshotDamaged):
                 raise
             raise SnapshotDamaged(f"snapshot of {profile_id} cannot be unpacked: {type(error).__name__}") from error
@@ -136,15 +135,16 @@ def unpack(
 class _ChunkWriter(io.RawIOBase):
     """A stream that ends in chunks."""
 
-    def __init__(self, file: BinaryIO, profile_id: str, keyring: Keyring | None) -> None:
+    def __init__(self, file: BinaryIO, profile_id: str, keyring: Keyring | None, method: str) -> None:
         self._file, self._keyring = file, keyring
+        self.compression = method
         self._prefix = os.urandom(_PREFIX_BYTES)
         self._key_id = None if keyring is None else keyring.current
         said = {
             "profile_id": profile_id,
             "key_id": self._key_id,
             "nonce": self._prefix.hex(),
-            "compression": COMPRESSION,
+            "compression": method,
         }
         self._header = json.dumps(said).encode()
         self._waiting = bytearray()
@@ -190,11 +190,12 @@ class _ChunkReader(io.RawIOBase):
         try:
             said = json.loads(self._header)
             self._key_id, self._prefix = said["key_id"], bytes.fromhex(said["nonce"])
-            owner, compression = said["profile_id"], said["compression"]
+            owner, self.compression = said["profile_id"], said["compression"]
         except (ValueError, KeyError, TypeError):
             raise self._damaged("its header cannot be read") from None
-        if owner != profile_id or compression != COMPRESSION or len(self._prefix) != _PREFIX_BYTES:
+        if owner != profile_id or len(self._prefix) != _PREFIX_BYTES:
             raise self._damaged(f"it is one of {owner}")
+        compression.check(self.compression)
         if self._key_id is not None and keyring is None:
             raise SecretKeyMissing(f"snapshot of {profile_id} is encrypted with key {self._key_id}: set it here")
         self._keyring = keyring

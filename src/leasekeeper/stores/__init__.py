@@ -62,8 +62,8 @@ async def open_store(
 
 
 async def _open_redis(url: str, policy: Policy, clock: Callable[[datetime], datetime]) -> Store:
-    from leasekeeper.stores.redis.connections import check_url
     from leasekeeper.stores.redis.engine import RedisEngine
+    from leasekeeper.stores.redis.urls import check_url
     from leasekeeper.stores.sql.store import SqlStore
 
     check_url(url)
@@ -149,7 +149,7 @@ def split(url: str) -> tuple[str, str]:
         if _MISREAD.match(rest):
             raise InputError("the store's URL is not usable", [Problem("store", _ESCAPES)])
         return "postgres", url
-    if separator and scheme in ("redis", "rediss", "redis+unix"):
+    if separator and scheme in ("redis", "rediss", "redis+unix", "redis+sentinel", "rediss+sentinel"):
         if _MISREAD.match(rest):
             raise InputError("the store's URL is not usable", [Problem("store", _ESCAPES)])
         return "redis", url

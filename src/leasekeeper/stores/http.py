@@ -34,6 +34,8 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 # Statuses of a server, or of a proxy before it, that cannot answer now.
 AWAY: Final = frozenset({502, 503, 504})
+# Too many calls with a wrong token came from where this caller is: a token that the server has not seen yet waits.
+TOO_MANY: Final = 429
 # Whoever is granted something by these has to give it back if the answer does not reach the caller.
 _GRANTING: Final = frozenset({"claim", "acquire", "hand_over"})
 
@@ -176,7 +178,7 @@ class HttpStore:
             except RuntimeError:
                 raise StoreUnavailable("the store is closed") from None
             else:
-                if answer.status_code not in AWAY:
+                if answer.status_code not in {*AWAY, TOO_MANY}:
                     return self._document(answer)
                 fault = self._error(answer)
             if time.monotonic() + pause >= give_up_at:
@@ -242,7 +244,7 @@ def _check_structures(name: str, arguments: Mapping[str, Any]) -> None:
 def _structures(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The parts of a call that may hold any JSON."""
     match name:
-        case "settle" | "hand_over":
+        case "settle" | "hand_over" | "transfer":
             endings = arguments["endings"] if name == "settle" else [arguments["ending"]]
             for number, ending in enumerate(endings):
                 for part in ("output", "evidence", "actual", "timings"):

@@ -29,6 +29,8 @@ MAX_RECORDS: Final = 1_000_000
 MAX_ACTIVE_RUNS: Final = 1_000
 MAX_POOL_LEASES: Final = 1_000_000
 MAX_PATH_LENGTH: Final = 4_096
+MAX_SNAPSHOTS: Final = 1_000
+MAX_SIZE_MB: Final = 1_000_000
 MAX_CALLS_BYTES: Final = 16 * 1024
 
 _SERVER: Final = "scheme://host:port, with http, https or socks5 as the scheme"
@@ -37,6 +39,8 @@ _CREDENTIALS_PATTERN: Final = f"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|secret:{ID_PA
 _ADDRESS: Final = "an http or https address without user and password"
 _TOKEN: Final = "env:NAME or file:PATH: where the token is, never the token itself"  # noqa: S105 - this rule's text
 _TOKEN_PATTERN: Final = "env:[A-Za-z_][A-Za-z0-9_]*|file:.+"  # noqa: S105 - this pattern
+_STORE: Final = "s3://BUCKET/PREFIX, file:///FOLDER or server"
+_STORE_PATTERN: Final = "s3://[^/ ]+(/.*)?|file:///.+|server"
 _LANGUAGE_PATTERN: Final = "[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}"
 _TIMEZONE_PATTERN: Final = "[A-Za-z0-9_+/-]+"
 _WINDOW_PATTERN: Final = "[1-9][0-9]{1,4}x[1-9][0-9]{1,4}"
@@ -159,10 +163,25 @@ LAUNCHER_RECORD: Final = Record(
     of=Launcher,
 )
 
+CANARY: Final = Record(
+    [
+        Field(name="url", kind=WEB_ADDRESS, doc="the page that is opened", required=True, into="canary_url"),
+        Field(
+            name="selector",
+            kind=Text("a CSS selector of 1 to 1024 printable characters", maximum=1024),
+            doc="what is on it only for whoever is logged in",
+            required=True,
+            into="canary_selector",
+        ),
+    ],
+    of=Account,
+)
+
 ACCOUNT: Final = Record(
     [
         Field(name="routing", kind=Choice(Routing), doc="what runs one at a time"),
         Field(name="url", kind=WEB_ADDRESS, doc="where a person logs in"),
+        Field(name="login_canary", kind=CANARY, doc="how a run finds out at its end whether it is still logged in"),
         labels("account"),
         notes("account"),
     ],
@@ -213,12 +232,23 @@ PROFILE: Final = Record(
         Field(name="max_active_runs", kind=Integer(1, MAX_ACTIVE_RUNS), doc="how many runs may share it"),
         Field(name="disposable", kind=Flag(), doc="its state is worth nothing, so that any job may share it"),
         Field(name="warm", kind=Flag(), doc="false: every run gets a browser of its own, none is handed over"),
+        Field(name="record", kind=Flag(), doc="true: keep a recording of every run with its evidence"),
         Field(
             name="release_policy",
             kind=Choice(ReleasePolicy),
             doc="what becomes of it if a worker vanishes",
         ),
         Field(name="manual_use", kind=Choice(ManualUse), doc="what to do if somebody used it outside a lease"),
+        Field(
+            name="keep_snapshots",
+            kind=Integer(1, MAX_SNAPSHOTS),
+            doc="how many of its newest snapshots are kept; also one a day for a week, and the last that was logged in",
+        ),
+        Field(
+            name="max_size_mb",
+            kind=Integer(1, MAX_SIZE_MB),
+            doc="above this size of its directory there is a warning, and its caches are trimmed",
+        ),
         labels("profile"),
         notes("profile"),
     ],
@@ -241,6 +271,11 @@ FLEET: Final = Record(
             kind=Integer(FLEET_VERSION, FLEET_VERSION),
             doc="the version of this format",
             into="",
+        ),
+        Field(
+            name="profile_store",
+            kind=Text(_STORE, maximum=MAX_PATH_LENGTH, pattern=_STORE_PATTERN),
+            doc="where snapshots of profiles are kept, so that any machine can open them; absent: they stay at home",
         ),
         Field(name="proxies", kind=_by_id("proxies", PROXY), doc="network exits"),
         Field(
@@ -334,6 +369,7 @@ def fleet_table() -> str:
         ("proxies.ID", PROXY),
         ("launchers.ID", LAUNCHER_RECORD),
         ("accounts.ID", ACCOUNT),
+        ("accounts.ID.login_canary", CANARY),
         ("profiles.ID", PROFILE),
         ("schedules.ID", SCHEDULE),
         ("schedules.ID.select", SELECT),
@@ -364,11 +400,17 @@ def _fleet(values: dict[str, Any], folder: str) -> Fleet:
     return Fleet(
         launchers=launchers,
         proxies={key: Proxy(proxy_id=ProxyId(key), **value) for key, value in records("proxies").items()},
-        accounts={key: Account(account_id=AccountId(key), **value) for key, value in records("accounts").items()},
+        accounts={key: _account(key, value) for key, value in records("accounts").items()},
         profiles=profiles,
         limits={**_plan_limits(launchers, profiles), **limits},
         schedules={key: schedule_from(key, value) for key, value in records("schedules").items()},
+        profile_store=values.get("profile_store"),
     )
+
+
+def _account(account_id: str, values: dict[str, Any]) -> Account:
+    others = {name: value for name, value in values.items() if name != "login_canary"}
+    return Account(account_id=AccountId(account_id), **others, **(values.get("login_canary") or {}))
 
 
 def _plan_limits(launchers: Mapping[str, Launcher], profiles: Mapping[str, Profile]) -> dict[str, Limit]:

@@ -82,6 +82,11 @@ def silent_text(seconds: float) -> str:
     return f"silent for {span(timedelta(seconds=seconds))}"
 
 
+def size_text(size_bytes: int) -> str:
+    """A size, in megabytes."""
+    return f"{size_bytes / 1_000_000:,.1f} MB"
+
+
 def span(length: timedelta) -> str:
     """A duration in the unit that people use: '119 s', '2 min', '2 h'."""
     seconds = int(length.total_seconds())

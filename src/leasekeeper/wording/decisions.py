@@ -8,6 +8,7 @@ from leasekeeper.core.why_answer import Possible, Why
 
 # Of a profile: what it is then, and what becomes of the jobs that wait for it.
 _PROFILE: Final[Mapping[Action, tuple[str, str]]] = {
+    Action.RESTORE: ("back to its last good snapshot, and into rotation", "may start"),
     Action.CLEAR: ("back into rotation", "may start"),
     Action.ENABLE: ("back into rotation, if its last ending was clean", "may start"),
     Action.QUARANTINE: ("unsafe until somebody clears it", "keep waiting"),

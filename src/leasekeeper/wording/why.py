@@ -11,8 +11,9 @@ from leasekeeper.core.deliveries import DeliveryState
 from leasekeeper.core.jobs import FINAL, JobState, attempt_text
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.profiles import ProfileState
-from leasekeeper.core.why_answer import Holder, LastRun, Next, Step, Webhook, Why
-from leasekeeper.wording import UNBLOCKED_BY, ago, note_text, pause_text, silent_text, too_old
+from leasekeeper.core.snapshots import too_large
+from leasekeeper.core.why_answer import Holder, LastRun, Next, ProfileView, Step, Webhook, Why
+from leasekeeper.wording import UNBLOCKED_BY, ago, note_text, pause_text, silent_text, size_text, too_old
 
 MAX_UNWELL: Final = 3
 _NOBODY_SWEEPS: Final = "If this stays so, nothing sweeps"
@@ -129,14 +130,28 @@ def _profile_facts(why: Why) -> list[tuple[str, str]]:
     if profile.state_reason:
         lines.append(("because", profile.state_reason))
     lines.append(("waiting jobs", str(profile.waiting)))
-    if profile.home:
-        lines.append(("home", f"machine {profile.home} has its directory"))
+    lines += _directory_lines(profile)
     lines += _proxy_lines(why)
     lines += _holder_lines(why)
     lines += _run_lines(why.last_run, why.now)
     if profile.drain:
         lines.append(("draining", f"will be {profile.drain} when the present lease ends: {profile.drain_reason}"))
     return lines + _note_lines(why)
+
+
+def _directory_lines(profile: ProfileView) -> list[tuple[str, str]]:
+    """Where the newest state of the profile is, and whether its directory is too large."""
+    lines = []
+    if profile.home:
+        lines.append(("home", f"machine {profile.home} has its directory"))
+    if profile.saved:
+        lines.append(("saved", f"snapshot {profile.snapshot} is its newest state; any machine can fetch it"))
+    elif profile.snapshot is not None or profile.unsaved_reason:
+        because = f": {profile.unsaved_reason}" if profile.unsaved_reason else ""
+        lines.append(("not saved", f"the directory at its home is newer than any snapshot{because}"))
+    if profile.size_bytes is not None and too_large(profile.max_size_mb, profile.size_bytes):
+        lines.append(("too large", f"{size_text(profile.size_bytes)}; its limit is {profile.max_size_mb} MB"))
+    return lines
 
 
 def _note_lines(why: Why) -> list[tuple[str, str]]:
@@ -240,6 +255,8 @@ def _timed(step: Step, at: datetime, now: datetime) -> str:
             return f"lease {step.lease_id} was revoked: its profile stays leased until it expires, {ago(at, now)}"
         case Next.SILENT_LEASE_EXPIRES:
             return f"if its worker stays silent, lease {step.lease_id} expires {ago(at, now)}, then it is resolved"
+        case Next.SWEEP_RESTORES:
+            return f"it goes back to its last good snapshot at the first sweep after the lock-delay, {ago(at, now)}"
         case Next.SWEEP_RECOVERS:
             return f"recovery is decided by the first sweep after the lock-delay, {ago(at, now)}"
         case Next.WEBHOOK_SENT:

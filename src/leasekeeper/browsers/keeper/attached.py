@@ -259,8 +259,9 @@ def _nobody_listens(endpoint: str, until: float) -> bool:
 
 
 def _refused(error: CallFailed) -> Refused:
-    """A call that was not carried out: the launcher is away, has enough, or will not start this profile."""
-    away = error.status is None or error.rate_limited or error.status >= 500
+    """A call that was not carried out: the launcher is away, has enough, or will not start this profile. A token that
+    it does not accept is no fault of the profile either."""
+    away = error.status is None or error.rate_limited or error.unauthorized or error.status >= 500
     return Refused(LAUNCHER_UNAVAILABLE if away else BROWSER_LAUNCH_FAILED, str(error))
 
 

@@ -72,10 +72,16 @@ def record_token(user_data_dir: str, token: int, lease_id: str, run_id: str) -> 
         if fence.token == token:
             return token
     try:
-        write_durably(path, to_json({"version": 1, "token": token, "lease_id": lease_id, "run_id": run_id}))
+        write_fence(user_data_dir, token, lease_id, run_id)
     except OSError as error:
         raise Refused(BROWSER_LAUNCH_FAILED, f"cannot write {path}: {error}") from None
     return None if fence is None else fence.token
+
+
+def write_fence(user_data_dir: str, token: int, lease_id: str, run_id: str) -> None:
+    """Write the fence file, whatever it held. Raises OSError."""
+    content = to_json({"version": 1, "token": token, "lease_id": lease_id, "run_id": run_id})
+    write_durably(fence_path(user_data_dir), content)
 
 
 def lock_directory(user_data_dir: str, *, shared: bool = False) -> int:

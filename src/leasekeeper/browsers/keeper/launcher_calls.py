@@ -18,6 +18,7 @@ MIN_SECRET = 8
 REDACTED = "[redacted]"
 DEFAULT_SECONDS = 15.0
 STATUS = "http.status"
+TOO_MANY = 429
 _HOLE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 
 Description = dict[str, object]
@@ -36,8 +37,13 @@ class CallFailed(Exception):
 
     @property
     def rate_limited(self) -> bool:
-        """Whether the launcher said: not so many calls."""
-        return self.status == 429
+        """Whether the launcher said: not so many calls, or not so many browsers."""
+        return self.status == TOO_MANY
+
+    @property
+    def unauthorized(self) -> bool:
+        """Whether the launcher does not accept the token: no call of anybody will work with it."""
+        return self.status == 401
 
 
 class Answer:
@@ -98,6 +104,7 @@ class LauncherCalls:
         self._url = str(description["url"])
         self._headers = _texts(description.get("headers"))
         self.values = _mapping(description.get("values"))
+        self._limited = description.get("limited")
         self._steps = {
             name: _mapping(description.get(name)) for name in ("start", "stop", "status", "list", "plan", "users")
         }
@@ -159,11 +166,13 @@ class LauncherCalls:
         wanted = self._steps[name].get("ok")
         fine = answer.matches(wanted, self.values) if wanted else 200 <= answer.status < 300
         if not fine:
-            # A header is a scheme and a token, or a token alone.
-            secrets = tuple(
-                word for value in self._headers.values() for word in value.split() if len(word) >= MIN_SECRET
-            )
-            raise CallFailed(f"{name} was refused: {answer.text(secrets)}", sent=False, status=answer.status)
+            raise CallFailed(f"{name} was refused: {self._text(answer)}", sent=False, status=answer.status)
+
+    def _text(self, answer: Answer) -> str:
+        # A header is a scheme and a token, or a token alone.
+        return answer.text(
+            tuple(word for value in self._headers.values() for word in value.split() if len(word) >= MIN_SECRET)
+        )
 
     def call(self, name: str, seconds: float, more: dict[str, object] | None = None) -> Answer:
         """One request and its answer. Raises CallFailed."""
@@ -177,7 +186,10 @@ class LauncherCalls:
             headers["Content-Type"] = "application/json"
         target = path + ("?" + urlencode(query) if query else "")
         method = str(step.get("method") or ("GET" if body is None else "POST"))
-        return _request(parts.scheme, parts.hostname or "", parts.port, method, target, body, headers, seconds)
+        answer = _request(parts.scheme, parts.hostname or "", parts.port, method, target, body, headers, seconds)
+        if answer.matches(self._limited, values):
+            raise CallFailed(f"{name}: not now, says the launcher: {self._text(answer)}", sent=False, status=TOO_MANY)
+        return answer
 
 
 def _request(
@@ -211,8 +223,9 @@ def _request(
         raise CallFailed(f"no response from {place}: {what}", sent=sent) from None
     finally:
         connection.close()
-    if response.status == 429:
-        raise CallFailed(f"{place} says: too many requests", sent=False, status=429, retry_after=_seconds(response))
+    if response.status == TOO_MANY:
+        wait = _seconds(response)
+        raise CallFailed(f"{place} says: too many requests", sent=False, status=TOO_MANY, retry_after=wait)
     try:
         return Answer(response.status, json.loads(data) if data.strip() else {})
     except (ValueError, RecursionError):

@@ -15,8 +15,8 @@ ENDING = 128
 class Flow:
     """Reads from `source`, shows it to `watch`, writes to `sink`.
 
-    `share` takes out what is for others than the sink; then `room` bytes may wait here, so that a sink that does not
-    read delays the others later.
+    `gate` says what of it may go on at all. `share` takes out what is for others than the sink; then `room` bytes may
+    wait here, so that a sink that does not read delays the others later.
     """
 
     def __init__(self, source: Channel, sink: Channel, watch: Callable[[bytes], None]) -> None:
@@ -26,6 +26,7 @@ class Flow:
         self.between_messages = True
         self.waiting = memoryview(b"")
         self.room = 0
+        self.gate: Callable[[bytes], bytes] | None = None
         self.share: Callable[[bytes], bytes] | None = None
         self._watch = watch
 
@@ -44,6 +45,10 @@ class Flow:
         if not piece:
             self.ended = True
             return
+        if self.gate is not None:
+            piece = self.gate(piece)
+            if not piece:
+                return
         self._watch(piece)
         if self.share is not None:
             piece = bytes(self.waiting) + self.share(piece)
@@ -59,6 +64,11 @@ class Flow:
             return
         self.between_messages = self.waiting[written - 1] == 0 if written else self.between_messages
         self.waiting = self.waiting[written:]
+
+    def put(self, piece: bytes) -> None:
+        """Let this go on after what waits. It was held back before."""
+        self._watch(piece)
+        self.waiting = memoryview(bytes(self.waiting) + piece)
 
     def drop(self) -> None:
         """Forget what waits: it is not to be written any more."""
@@ -87,6 +97,10 @@ class Messages:
             self._begin, self._end, self.size = bytearray(), b"", 0
             start = end + 1
         self._add(piece, start, len(piece))
+
+    def forget(self) -> None:
+        """The message under way will come again, as a whole."""
+        self._begin, self._end, self.size = bytearray(), b"", 0
 
     def _add(self, piece: bytes, start: int, end: int) -> None:
         self.size += end - start

@@ -11,6 +11,7 @@ lock, and only by whoever recorded its token last.
 import json
 import os
 
+from leasekeeper.browsers.keeper.basis import keep_basis
 from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, FenceUnreadable, read_fence, write_durably
 
 VERSION = 1
@@ -68,6 +69,10 @@ def keep_seal(user_data_dir: str, token: int, before: int | None) -> bool:
     if seal is None and before is not None:
         return False
     if seal is not None and seal.token != before:
+        return False
+    try:
+        keep_basis(user_data_dir, token, before)
+    except OSError:
         return False
     return _write(user_data_dir, token, {} if seal is None else seal.files)
 

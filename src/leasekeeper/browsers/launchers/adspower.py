@@ -4,6 +4,7 @@ from typing import Any, Final
 
 LAUNCHER: Final[dict[str, Any]] = {
     "url": "http://local.adspower.net:50325",
+    "limited": [{"code": -1, "msg": "~too many request"}],
     "start": {
         "method": "POST",
         "path": "/api/v2/browser-profile/start",

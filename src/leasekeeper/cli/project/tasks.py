@@ -12,7 +12,7 @@ async def read_title(run: Run) -> dict[str, str]:
     await page.goto(run.payload.get("url", "https://example.com/"))
 
     # End a run with a reason, and Leasekeeper decides what becomes of job and profile. After LOGIN_REQUIRED both
-    # wait for a person: log in with `leasekeeper open`, then decide with `leasekeeper reviews`.
+    # wait for a person: `leasekeeper login PROFILE` opens a window to log in, and asks what becomes of both.
     if await page.locator("input[type=password]").count():
         raise Fail("LOGIN_REQUIRED", "the page shows a login form")
 

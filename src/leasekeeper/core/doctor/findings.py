@@ -97,6 +97,7 @@ CHECKS: Final = (
     Check("disk_space", _I, "Is there room on the disks?"),
     Check("disk_sync", _I, "How long does it take to write durably?"),
     Check("evidence", _I, "Can evidence be delivered to where it is kept?"),
+    Check("profile_store", _I, "Can snapshots of profiles be stored, and is there a key for them?"),
     Check("browser", _I, "Is there a browser?"),
     Check("launch", _I, "Does a browser start behind the keeper, and close cleanly?"),
     Check("fonts", _I, "Are there fonts for what pages show?"),

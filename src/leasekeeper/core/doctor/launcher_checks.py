@@ -63,6 +63,10 @@ def judge_launchers(launchers: Sequence[LauncherFacts]) -> Verdict:
             "Set max_running of the launcher, and the limit of its pool, to what the plan allows.",
             launchers=data,
         )
-    told = sum(each.plan is not None for each in launchers)
-    plans = f"; {told} told their plan, and the limits fit it" if told else "; none tells what its plan allows"
+    known = sum(each.plan is not None for each in launchers)
+    plans = (
+        f"; the plan of {known} is known, and the limits fit it"
+        if known
+        else "; no launcher reports what its plan allows"
+    )
     return ok(f"{count(len(launchers), 'launcher')}, all answer{plans}", launchers=data)

@@ -73,6 +73,19 @@ def judge_evidence(location: str | None, problem: str | None) -> Verdict:
     return ok(f"a file could be put into {location}", location=location)
 
 
+def judge_profile_store(location: str | None, problem: str | None, *, encrypted: bool = True) -> Verdict:
+    """`location` None: profiles stay on their machines. `problem`: why no snapshot can be stored."""
+    if problem is not None:
+        todo = "Check the place, its credentials and the key: profiles stay on their machines, unsaved, meanwhile."
+        return fail(problem, todo, location=location)
+    if location is None:
+        return ok("none: profiles stay on their machines")
+    if not encrypted:
+        todo = "Set LEASEKEEPER_SECRET_KEY on every machine with workers: whoever reads the place is logged in."
+        return warn(f"snapshots are stored in {location}, and are not encrypted", todo, location=location)
+    return ok(f"a snapshot can be stored in {location}", location=location)
+
+
 MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 

@@ -32,6 +32,7 @@ DONE: Final = {
     Action.DROP: "dropped",
     Action.PRIORITIZE: "prioritized",
     Action.MOVE: "moved",
+    Action.RESTORE: "restored",
     Action.NOTE: "noted",
     Action.PAUSE: "paused",
     Action.RESUME: "resumed",

@@ -15,6 +15,7 @@ from leasekeeper.core.profiles import Lane
 from leasekeeper.core.why_answer import Possible, Why
 from leasekeeper.errors import NotFound
 from leasekeeper.evidence.files import Artifact
+from leasekeeper.service.control import find_browser
 from leasekeeper.service.pages.rendering import page
 from leasekeeper.service.pages.runs import commands_of, images_of
 from leasekeeper.service.pages.visit import Visit
@@ -69,9 +70,17 @@ async def view(visit: Visit) -> Response:
         reason=reason,
         facts=facts,
         same={target: of_targets[chosen.reason, target] for target in Target} if chosen is not None else {},
+        watchable=_watchable(visit, chosen),
         before=listed[place - 1] if place > 0 else None,
         after=listed[place + 1] if place + 1 < len(listed) else None,
     )
+
+
+def _watchable(visit: Visit, review: Review | None) -> str | None:
+    """The run whose browser is open here, so that a person can look, and help."""
+    if review is None or review.run_id is None:
+        return None
+    return review.run_id if find_browser(visit.service, review.run_id) is not None else None
 
 
 def _chosen(listed: Sequence[Review], review_id: str | None) -> Review | None:

@@ -6,6 +6,7 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from leasekeeper.core.accounts import Account
+from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.granting import purpose_of_visit
 from leasekeeper.core.leases import Purpose, RunRecord
 from leasekeeper.core.profiles import Lane, Profile
@@ -13,11 +14,12 @@ from leasekeeper.core.tokens import Needs, Reach, Scope, denial
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.runtime.session_host import SessionOrder
 from leasekeeper.runtime.session_run import SessionTerms
-from leasekeeper.service.live_socket import can_be_watched
-from leasekeeper.service.pages.actions import answer, refused_text
+from leasekeeper.service.control import JOB_CHOICES, PROFILE_CHOICES, browser_of, find_browser
+from leasekeeper.service.pages.actions import answer, read_decision, refused_text
 from leasekeeper.service.pages.rendering import page
 from leasekeeper.service.pages.visit import Visit
 from leasekeeper.service.permissions import refuse
+from leasekeeper.service.routes.deciding import MAX_NOTE
 
 IDLE: Final = timedelta(minutes=10)
 LONGEST: Final = timedelta(hours=4)
@@ -25,17 +27,67 @@ _OPERATE: Final = Needs(Scope.OPERATE, Reach.TARGET)
 
 
 async def view(visit: Visit) -> Response:
-    """The page: a canvas, the tabs, who has control."""
+    """The page: a canvas, the tabs, who has control, and passing it on."""
     run = await visit.get(RunRecord, visit.path["run_id"])
-    session = visit.service.sessions.get(run.run_id)
+    browser = find_browser(visit.service, run.run_id)
+    control = browser.view() if browser is not None else None
+    session = browser is not None and browser.session is not None
     return await page(
         visit,
         "live_view.html",
         title=f"Live view of {run.profile_id}",
         run=run,
-        watchable=can_be_watched(visit.service, run),
-        is_session=session is not None and not session.over,
+        watchable=browser is not None,
+        control=control,
+        is_session=session,
+        job_id=browser.live.job_id if browser is not None and browser.live is not None else None,
+        job_choices=[each for each in JOB_CHOICES if visit.may(Target.JOB, each)],
+        profile_choices=[each for each in PROFILE_CHOICES if visit.may(Target.PROFILE, each)],
     )
+
+
+async def take(visit: Visit) -> Response:
+    """Take control, and go on in the live view."""
+    return await _pass_on(visit, "you have control: nothing of the task or agent reaches the browser any more")
+
+
+async def hand_back(visit: Visit) -> Response:
+    """Let the task go on."""
+    return await _pass_on(visit, "the task has control again")
+
+
+async def _pass_on(visit: Visit, done: str) -> Response:
+    run_id = visit.path["run_id"]
+    back = f"/ui/runs/{run_id}/live"
+    form = await visit.form()
+    note = form.get("note", "").strip()[:MAX_NOTE]
+    try:
+        browser = await browser_of(visit.service, run_id)
+        if visit.request.url.path.endswith("/take"):
+            now = await browser.take(visit.token, note)
+        else:
+            now = await browser.hand_back(visit.token, note, form.get("outcome", "").strip()[:128])
+    except LeasekeeperError as error:
+        return answer(visit, back, refused_text(error, f"run {run_id}"), good=False)
+    return answer(visit, f"/ui/runs/{now.run_id}/live", done)
+
+
+async def release(visit: Visit) -> Response:
+    """Close the browser that a person has, and decide about its job and its profile."""
+    run_id = visit.path["run_id"]
+    form = await visit.form()
+    try:
+        job = Action(form["job"]) if form.get("job") else None
+        profile = Action(form["profile"]) if form.get("profile") else None
+        browser = await browser_of(visit.service, run_id)
+        note = form.get("note", "").strip()[:MAX_NOTE]
+        end = await browser.release(visit.token, note, job=job, profile=profile)
+    except ValueError:
+        return answer(visit, f"/ui/runs/{run_id}/live", "nothing was done: that is no action", good=False)
+    except LeasekeeperError as error:
+        return answer(visit, f"/ui/runs/{run_id}/live", refused_text(error, f"run {run_id}"), good=False)
+    said = f"released: profile {end.profile_id} is {end.profile_state}" if end.profile_state else "the lease was lost"
+    return answer(visit, f"/ui/runs/{end.run_id}", said, good=end.reason is None)
 
 
 async def open_session(visit: Visit) -> Response:
@@ -51,8 +103,13 @@ async def open_session(visit: Visit) -> Response:
         purpose=Purpose.INSPECT if visited_as is Purpose.INSPECT else Purpose.SESSION,
         terms=SessionTerms(idle_timeout=IDLE, max_duration=LONGEST, headless=True),
     )
+    form = await visit.form()
+    about = {"target": Target.PROFILE.value, "action": Action.NOTE.value, "note": f"opened: {form.get('note', '')}"}
     try:
+        note = read_decision(about, visit.actor, profile_id)
         session, _ = await visit.service.sessions.open(order)
+        if form.get("note", "").strip() and visit.may(note.target, note.action):
+            await visit.decide(note)
     except LeasekeeperError as error:
         return answer(visit, f"/ui/profiles/{profile_id}", refused_text(error, f"profile {profile_id}"), good=False)
     root = visit.request.scope.get("root_path", "")
@@ -70,9 +127,11 @@ async def end_session(visit: Visit) -> Response:
     session.run.release(message=f"ended in the live view by {visit.actor}")
     end = await session.run.ended()
     said = (
-        f"the session ended: {end.reason}: {end.message}" if end.reason else "the session ended, its browser is closed"
+        f"the session ended: {end.reason}: {end.message}"
+        if end and end.reason
+        else "the session ended, its browser is closed"
     )
-    return answer(visit, back, said, good=end.reason is None)
+    return answer(visit, back, said, good=end is None or end.reason is None)
 
 
 async def _pool_of(visit: Visit, run: RunRecord) -> str | None:

@@ -7,15 +7,17 @@ from typing import Final
 from starlette.responses import Response
 
 from leasekeeper.core.accounts import Account, Proxy
-from leasekeeper.core.decisions import PROFILE_ACTIONS
+from leasekeeper.core.decisions import BAN_ACTIONS, PROFILE_ACTIONS, Action
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.core.notes import Note, NoteAbout
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.service.pages.rendering import field_text, page
 from leasekeeper.service.pages.runs import images_of
 from leasekeeper.service.pages.visit import Visit
+from leasekeeper.wording import size_text
 from leasekeeper.wording.conflicts import advice
 from leasekeeper.wording.why import why_text
 
@@ -25,6 +27,7 @@ LAST_RUNS: Final = 8
 WAITING: Final = 10
 CONFLICTS: Final = 5
 NOTES: Final = 50
+SNAPSHOTS: Final = 10
 OPEN: Final = ("running", "queued", "blocked", "scheduled", "review")
 
 
@@ -47,6 +50,7 @@ async def view(visit: Visit) -> Response:
         visit.find(Note, {**of_it, "about": NoteAbout.PROFILE.value}, limit=NOTES),
         visit.find(Note, {"account_id": profile.account_id, "about": NoteAbout.ACCOUNT.value}, limit=NOTES),
     )
+    snapshots = await visit.find(Snapshot, {**of_it, "discarded": "0"}, limit=SNAPSHOTS)
     jobs = await asyncio.gather(*(visit.find(Job, {**of_it, "state": state}, limit=WAITING) for state in OPEN))
     return await page(
         visit,
@@ -64,9 +68,12 @@ async def view(visit: Visit) -> Response:
         history=[event for event in events.items if event.profile_state is not None][:SHOWN_HISTORY],
         conflicts=conflicts.items,
         notes=sorted((*notes.items, *account_notes.items), key=lambda note: note.written_at, reverse=True),
+        snapshots=snapshots.items,
+        size_text=size_text,
         advice=advice,
         jobs=[job for found in jobs for job in found.items],
         actions=_actions(lane),
+        bans=[(action.value, status.value) for action, status in BAN_ACTIONS.items()],
         field_text=field_text,
     )
 
@@ -91,4 +98,5 @@ def _actions(lane: Lane) -> list[str]:
     """What the table of decisions has for the state that the profile is in, or will be in when its lease ends."""
     leased = lane.state is ProfileState.LEASED
     heading = (lane.drain or ProfileState.AVAILABLE) if leased else lane.state
-    return [action.value for action, moves in PROFILE_ACTIONS.items() if heading in moves]
+    found = [action.value for action, moves in PROFILE_ACTIONS.items() if heading in moves]
+    return [*found, Action.RESTORE.value] if lane.snapshot is not None and not leased else found

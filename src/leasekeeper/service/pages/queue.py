@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import JOB_ACTIONS, Action
 from leasekeeper.core.events import Event
 from leasekeeper.core.jobs import Job, JobSpec, JobState
 from leasekeeper.core.leases import RunRecord
+from leasekeeper.core.profiles import Profile
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.errors import InputError, LeasekeeperError
+from leasekeeper.core.workers import Worker
+from leasekeeper.errors import AccessDenied, InputError, LeasekeeperError
 from leasekeeper.ports import Page
 from leasekeeper.service.pages.actions import MAX_AT_ONCE, answer, refused_text, select
 from leasekeeper.service.pages.filter_language import Asked, read_filter
@@ -36,6 +39,8 @@ FOR_ALL: Final = (
 )
 # Fields that most people fill in; the others are behind "more".
 FIRST: Final = ("task", "account_id", "profile_id", "payload", "priority", "run_at", "max_attempts", "notes")
+# So many names of accounts, profiles and workers' tasks are offered while one types.
+NAMED: Final = 200
 # What the server or a program sets.
 NOT_ASKED: Final = frozenset({"schema_version", "job_id", "attempt", "created_at"})
 
@@ -154,7 +159,23 @@ async def _form(
         inputs=inputs(values, wrong),
         source=source,
         said=said,
+        known=await _known(visit),
     )
+
+
+async def _known(visit: Visit) -> dict[str, list[str]]:
+    """What people may mean, of each field: tasks that workers know, and the first names in the fleet."""
+    accounts, profiles = await asyncio.gather(visit.find(Account, limit=NAMED), visit.find(Profile, limit=NAMED))
+    try:
+        workers = (await visit.find(Worker, limit=NAMED)).items
+    except AccessDenied:
+        workers = ()
+    return {
+        "task": sorted({task for worker in workers if worker.stopped_at is None for task in worker.tasks}),
+        "account_id": [each.account_id for each in accounts.items],
+        "profile_id": [each.profile_id for each in profiles.items],
+        "pool": sorted({each.pool for each in profiles.items}),
+    }
 
 
 def inputs(values: Mapping[str, str], wrong: Mapping[str, str]) -> list[Input]:

@@ -181,7 +181,7 @@ def plain_page(request: Request, template: str, *, status: int = 200, **data: An
 def field_text(data: Mapping[str, object]) -> Markup:
     """The data of an event as `name value` pairs."""
     parts = [
-        Markup('<span class="pair"><span class="dim">{}</span> {}</span>').format(name, escape(_plain(value)))
+        Markup('<span class="pair"><span class="dim">{}</span> {}</span>').format(words(name), escape(_plain(value)))
         for name, value in data.items()
         if value not in (None, "", [], {})
     ]
@@ -190,7 +190,9 @@ def field_text(data: Mapping[str, object]) -> Markup:
 
 def _plain(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
+        return ", ".join(f"{words(name)} {_plain(each)}" for name, each in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(map(_plain, value))
     return str(value)

@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from leasekeeper.core.decisions import Target
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.evidence.files import Artifact
 from leasekeeper.evidence.reading import artifacts_of
 from leasekeeper.ports import Page
-from leasekeeper.service.live_socket import can_be_watched
+from leasekeeper.runtime.recording import NAME as RECORDING
+from leasekeeper.service.control import JOB_CHOICES, PROFILE_CHOICES, find_browser
 from leasekeeper.service.pages.evidence import IMAGES, RECORDINGS
 from leasekeeper.service.pages.filter_language import read_filter
 from leasekeeper.service.pages.rendering import field_text, page
@@ -70,6 +72,7 @@ async def one(visit: Visit) -> Response:
         visit.stats(),
     )
     scheduling = scheduling_of(run, of_job, attempts)
+    browser = find_browser(visit.service, run.run_id)
     due_at = next((event.at for event in reversed(scheduling) if event.type in BEGINS_TO_WAIT), None)
     return await page(
         visit,
@@ -86,10 +89,16 @@ async def one(visit: Visit) -> Response:
         files=artifacts_of(run.evidence),
         images=images_of(run),
         recordings=[each for each in artifacts_of(run.evidence) if each.media_type in RECORDINGS],
+        pictures=[each for each in artifacts_of(run.evidence) if each.name == RECORDING],
         commands=commands_of(run.evidence),
+        keeper=_keeper(run.evidence),
         field_text=field_text,
         environment=_environment(run),
-        watchable=can_be_watched(visit.service, run),
+        watchable=browser is not None,
+        control=browser.view() if browser is not None else None,
+        job_id=run.job_id,
+        job_choices=[each for each in JOB_CHOICES if visit.may(Target.JOB, each)],
+        profile_choices=[each for each in PROFILE_CHOICES if visit.may(Target.PROFILE, each)],
     )
 
 
@@ -148,6 +157,12 @@ def waterfall(run: RunRecord, waited_since: datetime | None, now: datetime) -> l
         phases.append(Phase(name, begin, length, 100 * begin / whole, max(0.4, 100 * length / whole)))
         begin += length
     return phases
+
+
+def _keeper(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """What the keeper reported, without its commands."""
+    keeper = evidence.get("keeper")
+    return {name: value for name, value in keeper.items() if name != "commands"} if isinstance(keeper, Mapping) else {}
 
 
 def commands_of(evidence: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:

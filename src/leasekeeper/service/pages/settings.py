@@ -13,6 +13,7 @@ from leasekeeper.core.accounts import Limit
 from leasekeeper.core.alerts import Endpoint, NewEndpoint, secret_of
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.doctor.findings import Finding, Group
+from leasekeeper.core.launchers import USUAL_CALLS_PER_MINUTE, VENDORS, Launcher
 from leasekeeper.core.tokens import ApiToken, Scope, state_of
 from leasekeeper.core.workers import Worker, reports
 from leasekeeper.encryption import read_keyring
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 MAX_SHOWN: Final = 200
 DELIVERIES: Final = 50
+# Those that need somebody come first.
+WORKER_STATES: Final = ("unwell", "active", "silent", "stopped")
 # Groups of doctor's checks, as the command line calls them.
 GROUPS: Final = (
     (Group.INSTALLATION, "Installation"),
@@ -58,8 +61,14 @@ async def _page(
         "settings.html",
         title="Settings",
         status=400 if said else 200,
-        workers=sorted(((each, _worker_state(each, stats.now, ttl)) for each in workers), key=lambda row: row[1]),
+        workers=sorted(
+            ((each, _worker_state(each, stats.now, ttl)) for each in workers),
+            key=lambda row: WORKER_STATES.index(row[1]),
+        ),
         limits=await _seen(visit, Limit, limit=MAX_SHOWN),
+        launchers=await _seen(visit, Launcher, limit=MAX_SHOWN),
+        vendors=VENDORS,
+        usual_calls=USUAL_CALLS_PER_MINUTE,
         tokens=[(token, state_of(token, stats.now)) for token in tokens],
         endpoints=await _seen(visit, Endpoint, limit=MAX_SHOWN),
         deliveries=await _seen(visit, Delivery, limit=DELIVERIES),

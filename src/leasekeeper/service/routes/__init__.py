@@ -3,6 +3,7 @@
 from typing import Final
 
 from leasekeeper.service.routes import (
+    control,
     deciding,
     evidence,
     health,
@@ -11,7 +12,9 @@ from leasekeeper.service.routes import (
     records,
     reference,
     sealing,
+    session_humans,
     sessions,
+    snapshots,
     store,
     work,
 )
@@ -23,10 +26,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     *live.ROUTES,
     *metrics.ROUTES,
     *work.ROUTES,
+    *control.ROUTES,
     *sessions.ROUTES,
+    *session_humans.ROUTES,
     *records.ROUTES,
     *sealing.ROUTES,
     *evidence.ROUTES,
+    *snapshots.ROUTES,
     *deciding.ROUTES,
     *store.ROUTES,
 )

@@ -21,6 +21,7 @@ from leasekeeper.core.tokens import OPERATIONS, Needs, Scope, denial
 from leasekeeper.errors import BodyTooLarge, EvidenceRefused, InputError, LeaseLost, NotAuthenticated, Problem
 from leasekeeper.evidence.files import MAX_ARTIFACTS, MAX_BYTES
 from leasekeeper.evidence.reading import artifacts_of, own_place, place_of
+from leasekeeper.secret_files import make_private_folder
 from leasekeeper.service.routing import Call, Parameter, Route, Subject
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wire.kinds import ID, Text
@@ -34,9 +35,15 @@ SAFE_TYPES: Final = frozenset(
 )
 BYTES: Final = "application/octet-stream"
 MAX_TYPE: Final = 100
-_HASH: Final = Text("a SHA-256 as 64 hexadecimal digits", maximum=64, pattern="[0-9a-f]{64}")
+HASH: Final = Text("a SHA-256 as 64 hexadecimal digits", maximum=64, pattern="[0-9a-f]{64}")
 _TOKEN: Final = Text("a fencing token", maximum=MAX_TOKEN_DIGITS, pattern="[0-9]+")
 _KEY: Final = Text("a routing key", maximum=1_000)
+# The lease as its holder claims to hold it.
+HELD: Final = (
+    Parameter("run_id", "the run of the lease", ID),
+    Parameter("token", "the fencing token of the lease", _TOKEN),
+    Parameter("routing_key", "the routing key of the lease", _KEY),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +59,9 @@ class Uploaded:
 async def upload(call: Call) -> Uploaded:
     """Keep one file of a run, if its lease is live and the hash is right."""
     name, lease = _name(call.path["name"]), call.record
-    ref = _ref(call, lease)
-    _check_holder(call, lease)
-    await _check_live(call, ref, name)
+    ref = ref_of(call, lease, "sha256")
+    check_holder(call, lease)
+    await check_live(call, ref, name)
     place = own_place(call.service.config.browsers)
     kept = [entry async for entry in place.entries(ref.run_id)]
     if len(kept) >= MAX_ARTIFACTS:
@@ -62,11 +69,11 @@ async def upload(call: Call) -> Uploaded:
     incoming = Path(call.service.config.browsers.data_dir) / "incoming"
     part = incoming / uuid4().hex
     try:
-        size, digest = await _receive(call.request, incoming, part)
+        size, digest = await receive(call.request, incoming, part, MAX_BYTES)
         if digest != call.query["sha256"]:
             raise EvidenceRefused(f"evidence {name} did not arrive whole: its hash is another", name=name)
         # A lease that ended while the file was on its way.
-        await _check_live(call, ref, name)
+        await check_live(call, ref, name)
         media_type = call.request.headers.get("content-type", BYTES)[:MAX_TYPE]
         await place.put(f"{ref.run_id}/{name}", part, size=size, sha256=digest, media_type=media_type)
     finally:
@@ -108,9 +115,9 @@ def _name(text: str) -> str:
     return text
 
 
-def _ref(call: Call, lease: Lease) -> LeaseRef:
-    """The lease as the caller claims to hold it."""
-    missing = [name for name in ("run_id", "token", "routing_key", "sha256") if name not in call.query]
+def ref_of(call: Call, lease: Lease, *more: str) -> LeaseRef:
+    """The lease as the caller claims to hold it. Raises InputError if a parameter is missing, `more` among them."""
+    missing = [name for name in ("run_id", "token", "routing_key", *more) if name not in call.query]
     if missing:
         raise InputError("the call is not acceptable", [Problem(name, "is needed") for name in missing])
     return LeaseRef(
@@ -122,7 +129,7 @@ def _ref(call: Call, lease: Lease) -> LeaseRef:
     )
 
 
-def _check_holder(call: Call, lease: Lease) -> None:
+def check_holder(call: Call, lease: Lease) -> None:
     """A worker touches its own leases only."""
     if call.token is None:
         raise NotAuthenticated("the call has no token")
@@ -131,7 +138,7 @@ def _check_holder(call: Call, lease: Lease) -> None:
         raise denied
 
 
-async def _check_live(call: Call, ref: LeaseRef, name: str) -> None:
+async def check_live(call: Call, ref: LeaseRef, name: str, what: str = "evidence") -> None:
     """Raise LeaseLost, and record the late write, unless the lease is live and the token its own.
 
     Of a run that was lost, its keeper's file is accepted late: nobody else has it, and its key is that run's alone.
@@ -148,28 +155,28 @@ async def _check_live(call: Call, ref: LeaseRef, name: str) -> None:
                 at=lease.acquired_at,
                 type=EventType.STALE_WORKER_WRITE_REJECTED,
                 profile_id=ref.profile_id,
-                data={"lease_id": ref.lease_id, "token": ref.token, "write": "evidence", "why": lost.refusal},
+                data={"lease_id": ref.lease_id, "token": ref.token, "write": what, "why": lost.refusal},
             )
         )
         raise
 
 
-async def _receive(request: Request, folder: Path, part: Path) -> tuple[int, str]:
+async def receive(request: Request, folder: Path, part: Path, maximum: int) -> tuple[int, str]:
     """The body into a file, as it arrives: its size and hash."""
-    await run_in_thread(lambda: folder.mkdir(mode=0o700, parents=True, exist_ok=True))
+    await run_in_thread(make_private_folder, folder)
     size, digest = 0, hashlib.sha256()
     file: BinaryIO = await run_in_thread(lambda: part.open("xb"))
     with file:
         async for chunk in request.stream():
             size += len(chunk)
-            if size > MAX_BYTES:
-                raise BodyTooLarge(f"evidence is larger than {MAX_BYTES:,} bytes", max_bytes=MAX_BYTES)
+            if size > maximum:
+                raise BodyTooLarge(f"the body is larger than {maximum:,} bytes", max_bytes=maximum)
             digest.update(chunk)
             await run_in_thread(file.write, chunk)
     return size, digest.hexdigest()
 
 
-async def _about_lease(call: Call) -> Subject:
+async def about_lease(call: Call) -> Subject:
     lease = await call.service.store.get(Lease, call.path["lease_id"])
     return Subject(account=lease.account_id, pool=lease.pool, record=lease)
 
@@ -186,13 +193,8 @@ ROUTES: Final = (
         summary="Upload one file of a run, before the settle that names it. The body is the file.",
         handler=upload,
         needs=Needs(Scope.WORK),
-        about=_about_lease,
-        parameters=(
-            Parameter("run_id", "the run of the lease", ID),
-            Parameter("token", "the fencing token of the lease", _TOKEN),
-            Parameter("routing_key", "the routing key of the lease", _KEY),
-            Parameter("sha256", "the hash of the file", _HASH),
-        ),
+        about=about_lease,
+        parameters=(*HELD, Parameter("sha256", "the hash of the file", HASH)),
         answers=Uploaded,
         status=201,
         tag="evidence",

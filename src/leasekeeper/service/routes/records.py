@@ -16,6 +16,7 @@ from leasekeeper.core.notes import Note
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.schedules import Schedule, ScheduleState
 from leasekeeper.core.secrets import Secret
+from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.core.tokens import ApiToken, to_read
 from leasekeeper.core.workers import Worker
 from leasekeeper.lists import LISTS, MAX_DIGITS, MAX_IN_PAGE, Filter
@@ -38,6 +39,7 @@ NOUNS: Final[dict[str, type]] = {
     "events": Event,
     "reviews": Review,
     "notes": Note,
+    "snapshots": Snapshot,
     "workers": Worker,
     "webhooks": Delivery,
     "endpoints": Endpoint,

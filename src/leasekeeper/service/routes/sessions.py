@@ -1,8 +1,8 @@
 """Sessions over HTTP: a leased browser for any program, as a DevTools address. See `session_views` for who may."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -49,7 +49,8 @@ MAX_TEXT: Final = 2_000
 MAX_OUTPUT: Final = 64 * 1024
 
 
-def _seconds(name: str, longest: timedelta, least: float, doc: str, into: str) -> Field:
+def seconds_field(name: str, longest: timedelta, least: float, doc: str, into: str) -> Field:
+    """A time span in seconds, up to the longest."""
     kind = Number(least, longest.total_seconds(), seconds=True)
     return Field(name=f"{name}_s", kind=kind, doc=doc, aliases=(Alias(f"{name}_seconds"),), into=into)
 
@@ -60,9 +61,11 @@ _OPEN: Final = Record(
         Field(name="account_id", kind=ID, doc="or the account, if it has one profile"),
         Field(name="pool", kind=ID, doc="or any free profile of this pool"),
         labels("profile"),
-        _seconds("wait", MAX_WAIT, 0, "wait so long for the profile; 0: answer 409 at once if it is busy", "wait"),
-        _seconds("idle_timeout", MAX_IDLE, 1, "end after so long without a client; 300 if not given", "idle_timeout"),
-        _seconds("max_duration", MAX_OPEN, 1, "end after so long in any case; 4 h if not given", "max_duration"),
+        seconds_field("wait", MAX_WAIT, 0, "wait so long for the profile; 0: answer 409 at once if it is busy", "wait"),
+        seconds_field(
+            "idle_timeout", MAX_IDLE, 1, "end after so long without a client; 300 if not given", "idle_timeout"
+        ),
+        seconds_field("max_duration", MAX_OPEN, 1, "end after so long in any case; 4 h if not given", "max_duration"),
         Field(name="on_disconnect", kind=Choice(OnDisconnect), doc="what the end of the last client means"),
         Field(name="headless", kind=Flag(), doc="false: show the browser, where its machine has a display"),
     ]
@@ -208,7 +211,7 @@ async def _while_connected(
     request: Request, opening: Awaitable[tuple[HostedSession, str]]
 ) -> tuple[HostedSession, str]:
     work = asyncio.ensure_future(opening)
-    gone = asyncio.ensure_future(_disconnected(request))
+    gone = asyncio.ensure_future(until_disconnected(request))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
@@ -220,26 +223,25 @@ async def _while_connected(
         await asyncio.gather(work, gone, return_exceptions=True)
 
 
-async def _disconnected(request: Request) -> None:
+async def until_disconnected(request: Request) -> None:
+    """Wait until the caller has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def cdp_url(request: Request, session_id: str, text: str) -> str:
-    """The address of a session as this caller reaches the server. A proxy in front may have ended TLS."""
-    secure, place = _reached_at(request)
-    return f"{'wss' if secure else 'ws'}://{place}/v1/sessions/{session_id}/cdp?token={text}"
+    """The address of a session as this caller reaches the server."""
+    secure = request.url.scheme == "https"
+    return f"{'wss' if secure else 'ws'}://{_place(request)}/v1/sessions/{session_id}/cdp?token={text}"
 
 
 def live_view_url(request: Request, run_id: str) -> str:
     """The page that shows the browser of a run, for people who sign in."""
-    secure, place = _reached_at(request)
-    return f"{'https' if secure else 'http'}://{place}/ui/runs/{run_id}/live"
+    return f"{request.url.scheme}://{_place(request)}/ui/runs/{run_id}/live"
 
 
-def _reached_at(request: Request) -> tuple[bool, str]:
-    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
-    return secure, f"{request.headers.get('host', '')}{request.scope.get('root_path', '')}"
+def _place(request: Request) -> str:
+    return f"{request.headers.get('host', '')}{request.scope.get('root_path', '')}"
 
 
 async def list_all(call: Call) -> Sessions:
@@ -257,13 +259,13 @@ async def why(call: Call) -> Why:
 
 async def checkpoint(call: Call) -> SessionView:
     body = call.body
-    with _using(call) as session:
+    async with _using(call) as session:
         await session.run.checkpoint(body["step"], flush=body.get("flush", True), url=body.get("url"))
     return view_of(session)
 
 
 async def mutating(call: Call) -> SessionView:
-    with _using(call) as session:
+    async with _using(call) as session:
         if call.body["action"] is Bracket.ENTER:
             await session.run.enter(call.body["name"], idempotent=bool(call.body.get("idempotent")))
         else:
@@ -272,14 +274,14 @@ async def mutating(call: Call) -> SessionView:
 
 
 async def note(call: Call) -> SessionView:
-    with _using(call) as session:
+    async with _using(call) as session:
         await session.run.note(call.body["text"], call.body.get("about") or NoteAbout.PROFILE)
     return view_of(session)
 
 
 async def release(call: Call) -> SessionView:
     """End a session, and answer once its browser is closed and its run settled. A second call changes nothing."""
-    session = used_session(call)
+    session = await used_session(call)
     body = call.body or {}
     reason: str | None = body.get("reason")
     if reason is not None and body.get("outcome") is ReleasedAs.COMPLETED:
@@ -291,16 +293,16 @@ async def release(call: Call) -> SessionView:
     return view_of(session)
 
 
-def _live(call: Call) -> HostedSession:
-    session = used_session(call)
+async def _live(call: Call) -> HostedSession:
+    session = await used_session(call)
     session.check()
     return session
 
 
-@contextmanager
-def _using(call: Call) -> Iterator[HostedSession]:
+@asynccontextmanager
+async def _using(call: Call) -> AsyncIterator[HostedSession]:
     """The session that a call uses. What fails because it ended meanwhile is answered with that."""
-    session = _live(call)
+    session = await _live(call)
     try:
         yield session
     except Exception:
@@ -310,7 +312,7 @@ def _using(call: Call) -> Iterator[HostedSession]:
 
 async def version(call: Call) -> dict[str, str]:
     """What DevTools clients ask first when they are given an http address: where the WebSocket is."""
-    session = _live(call)
+    session = await _live(call)
     text = token_in(call.request.headers, call.request.query_params)
     if not session.proves(text):
         raise Forbidden("only the session's own token opens its browser: send that one")
@@ -324,7 +326,7 @@ async def about_version(call: Call) -> Subject:
 
 async def no_upgrade(call: Call) -> None:
     """A plain GET where a WebSocket is."""
-    session = _live(call)
+    session = await _live(call)
     raise InputError(f"session {session.session_id}: this is a WebSocket; connect a DevTools client to it")
 
 

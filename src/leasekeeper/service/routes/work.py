@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
-from leasekeeper.core.fleet import Change, Fleet
+from leasekeeper.core.fleet import Change, Fleet, tag_of
 from leasekeeper.core.jobs import JobSpec
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Profile
@@ -28,6 +28,7 @@ from leasekeeper.errors import Forbidden, InputError, Problem
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Stats, Submitted
 from leasekeeper.runtime import tracing
+from leasekeeper.runtime.snapshot_housekeeping import fleet_profile_store
 from leasekeeper.service.auth import create_token
 from leasekeeper.service.permissions import refuse
 from leasekeeper.service.routing import Body, Call, Parameter, Route, Subject
@@ -111,15 +112,18 @@ async def stats(call: Call) -> Stats:
 
 
 async def read_fleet(call: Call) -> Fleet:
-    """The fleet in force."""
-    return Fleet(
+    """The fleet in force. Its tag is the ETag."""
+    fleet = Fleet(
         accounts={str(each.account_id): each for each in await _all(call, Account)},
         profiles={str(each.profile_id): each for each in await _all(call, Profile)},
         proxies={str(each.proxy_id): each for each in await _all(call, Proxy)},
         launchers={str(each.launcher_id): each for each in await _all(call, Launcher)},
         limits={each.pool: each for each in await _all(call, Limit)},
         schedules={str(each.schedule_id): each for each in await _all(call, Schedule)},
+        profile_store=await fleet_profile_store(call.service.store),
     )
+    call.headers["ETag"] = f'"{tag_of(fleet)}"'
+    return fleet
 
 
 async def _all(call: Call, kind: type[Any]) -> list[Any]:
@@ -136,7 +140,10 @@ async def _all(call: Call, kind: type[Any]) -> list[Any]:
 async def apply_fleet(call: Call) -> Changes:
     """Put the fleet into force, or with `dry_run` say what would change."""
     dry, prune = call.query.get("dry_run") == "1", call.query.get("prune") == "1"
-    changes = await call.service.store.apply(call.body, actor=call.actor, prune=prune, dry_run=dry)
+    seen: str | None = call.query.get("If-Match")
+    changes = await call.service.store.apply(
+        call.body, actor=call.actor, prune=prune, dry_run=dry, expected=None if seen is None else seen.strip('"')
+    )
     return Changes(items=changes, applied=not dry)
 
 
@@ -276,6 +283,12 @@ ROUTES: Final = (
         parameters=(
             Parameter("dry_run", "1: only say what would change", _SWITCH),
             Parameter("prune", "1: remove what the fleet does not name", _SWITCH),
+            Parameter(
+                "If-Match",
+                "the ETag of the fleet as it was read: apply only if nobody changed it since",
+                Text('an ETag, as "0a1b…"', maximum=64, pattern='"[0-9a-f]{32}"'),
+                "header",
+            ),
         ),
         body=Body(_fleet_of, _fleet_schema),
         answers=Changes,

@@ -25,14 +25,14 @@ WITH locked AS (
         CROSS JOIN unnest(CAST(:homes AS text[])) AS here (home)
         CROSS JOIN LATERAL (
             SELECT r.profile_id FROM lanes r
-            WHERE r.head_pool = :pool AND r.head_task = offered.task AND r.home = here.home
+            WHERE r.head_pool = :pool AND r.head_task = offered.task AND r.kept_for = here.home
               AND r.blocked_by IS NULL AND r.head_job_id IS NOT NULL
               AND (r.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR r.engine <= CAST(:engine AS bigint))
             ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
             LIMIT :window
         ) best
     )
-      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.home = ANY(CAST(:homes AS text[]))
+      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.kept_for = ANY(CAST(:homes AS text[]))
       AND l.blocked_by IS NULL AND l.head_job_id IS NOT NULL
     ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
     LIMIT :limit
@@ -76,7 +76,8 @@ WHERE l.profile_id IN :ids[];
 
 -- name: moving_runs
 SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
-       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.status, r.unresolved, r.ended_at, j.version AS job_version
+       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.asks_person, r.status,
+       r.unresolved, r.ended_at, j.version AS job_version
 FROM lanes l
 CROSS JOIN LATERAL (
     SELECT * FROM runs q WHERE q.profile_id = l.profile_id AND q.open ORDER BY q.token OFFSET 0

@@ -63,7 +63,9 @@ class _CombinedStatements(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "find_prefixes.sql", "schedules.sql"),
+    **load(
+        "leasekeeper.stores.sql", "queries.sql", "finds.sql", "find_prefixes.sql", "find_snapshots.sql", "schedules.sql"
+    ),
     **load("leasekeeper.stores.postgres", "reads.sql", "writes.sql", "schedules.sql"),
 }
 STATEMENTS = _Statements()
@@ -122,6 +124,10 @@ class PostgresTx:
         self.begun = False
         self.committing = False
         self.nonce = ""
+
+    @property
+    def doubtful_up_to(self) -> int:
+        return 0
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         if len(queries) == 1 and queries[0][0] in _READY:

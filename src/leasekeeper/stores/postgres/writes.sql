@@ -20,11 +20,11 @@ FROM json_populate_recordset(NULL::jobs, :rows);
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    blocked_by, waits_on, home, revision
+    blocked_by, waits_on, home, kept_for, snapshot, saved, unsaved_reason, size_bytes, revision
 ) SELECT
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    blocked_by, waits_on, home, revision
+    blocked_by, waits_on, home, kept_for, snapshot, saved, unsaved_reason, size_bytes, revision
 FROM json_populate_recordset(NULL::lanes, :rows);
 
 -- name: renew_runs
@@ -37,7 +37,7 @@ WHERE t.profile_id = r.profile_id AND t.token = r.token;
 UPDATE runs t SET
     last_safe_step = r.last_safe_step, last_safe_at = r.last_safe_at, last_url = r.last_url,
     open_section = r.open_section, section_at = r.section_at,
-    section_idempotent = r.section_idempotent, left_section = r.left_section
+    section_idempotent = r.section_idempotent, left_section = r.left_section, asks_person = r.asks_person
 FROM json_populate_recordset(NULL::runs, :rows) r
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
 
@@ -101,12 +101,13 @@ ON CONFLICT (pool, task) DO NOTHING;
 
 -- name: put_accounts
 INSERT INTO accounts (
-    account_id, routing, url, labels, notes, paused, pause_note, ban_status, version
+    account_id, routing, url, canary_url, canary_selector, labels, notes, paused, pause_note, ban_status, version
 ) SELECT
-    account_id, routing, url, labels, notes, paused, pause_note, ban_status, version
+    account_id, routing, url, canary_url, canary_selector, labels, notes, paused, pause_note, ban_status, version
 FROM json_populate_recordset(NULL::accounts, :rows)
 ON CONFLICT (account_id) DO UPDATE SET
-    routing = excluded.routing, url = excluded.url, labels = excluded.labels, notes = excluded.notes;
+    routing = excluded.routing, url = excluded.url, canary_url = excluded.canary_url,
+    canary_selector = excluded.canary_selector, labels = excluded.labels, notes = excluded.notes;
 
 -- name: put_proxies
 INSERT INTO proxies (
@@ -133,18 +134,19 @@ ON CONFLICT (launcher_id) DO UPDATE SET
 -- name: put_profiles
 INSERT INTO profiles (
     profile_id, account_id, pool, tier, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
-    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, record, release_policy, manual_use, keep_snapshots, max_size_mb, labels, notes
 ) SELECT
     profile_id, account_id, pool, tier, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
-    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, record, release_policy, manual_use, keep_snapshots, max_size_mb, labels, notes
 FROM json_populate_recordset(NULL::profiles, :rows)
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, pool = excluded.pool, tier = excluded.tier, driver = excluded.driver,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id,
     launcher_id = excluded.launcher_id, launcher_profile = excluded.launcher_profile, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
-    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
+    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm, record = excluded.record,
     release_policy = excluded.release_policy, manual_use = excluded.manual_use,
+    keep_snapshots = excluded.keep_snapshots, max_size_mb = excluded.max_size_mb,
     labels = excluded.labels, notes = excluded.notes;
 
 -- name: put_limits
@@ -240,13 +242,14 @@ DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.prox
 DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision)
-SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.ban_status, t.home, t.revision
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision)
+SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.ban_status, t.home, t.snapshot, t.saved, t.unsaved_reason, t.revision
 FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
     state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
-    ban_status = excluded.ban_status, home = excluded.home, revision = excluded.revision;
+    ban_status = excluded.ban_status, home = excluded.home, snapshot = excluded.snapshot, saved = excluded.saved,
+    unsaved_reason = excluded.unsaved_reason, revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
@@ -335,3 +338,26 @@ ON CONFLICT (pause_id) DO UPDATE SET
 
 -- name: delete_pauses
 DELETE FROM pauses t USING json_populate_recordset(NULL::pauses, :rows) r WHERE t.pause_id = r.pause_id;
+
+-- name: insert_snapshots
+INSERT INTO snapshots (
+    snapshot_id, profile_id, account_id, token, run_id, task, machine, engine, created_at, size_bytes, packed_bytes,
+    sha256, contents_hash, place, key_id, clean, verdict, restored_from, discarded_at
+) SELECT
+    snapshot_id, profile_id, account_id, token, run_id, task, machine, engine, created_at, size_bytes, packed_bytes,
+    sha256, contents_hash, place, key_id, clean, verdict, restored_from, discarded_at
+FROM json_populate_recordset(NULL::snapshots, :rows);
+
+-- name: discard_snapshots
+UPDATE snapshots t SET discarded_at = r.discarded_at FROM json_populate_recordset(NULL::snapshots, :rows) r
+WHERE t.snapshot_id = r.snapshot_id;
+
+-- name: delete_snapshots
+DELETE FROM snapshots t USING json_populate_recordset(NULL::snapshots, :rows) r WHERE t.snapshot_id = r.snapshot_id;
+
+-- name: put_fleet_settings
+INSERT INTO fleet_settings (name, value) SELECT name, value FROM json_populate_recordset(NULL::fleet_settings, :rows)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: delete_fleet_setting
+DELETE FROM fleet_settings t USING json_to_recordset(:rows) AS r (id text) WHERE t.name = r.id;

@@ -5,13 +5,11 @@ is: another than before may have lost the last writes.
 """
 
 import logging
-import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -19,8 +17,6 @@ from redis.retry import Retry
 
 from leasekeeper.core.leases import Timing
 from leasekeeper.errors import (
-    InputError,
-    Problem,
     SchemaTooNew,
     SchemaTooOld,
     StoreError,
@@ -29,7 +25,9 @@ from leasekeeper.errors import (
 )
 from leasekeeper.stores.redis import scripts
 from leasekeeper.stores.redis.scripts import Script
+from leasekeeper.stores.redis.sentinel import server_url
 from leasekeeper.stores.redis.tables import PREFIX
+from leasekeeper.stores.redis.urls import DURABILITY, clean_url, location, query, redact, sentinels
 from leasekeeper.stores.sqlite.scratch import NEWEST
 
 log = logging.getLogger("leasekeeper.store")
@@ -38,11 +36,8 @@ DEFAULT_TIMEOUT: Final = timedelta(seconds=15)
 # What a lease that a server forgot may have left, unless the policy says otherwise.
 DEFAULT_GRACE: Final = Timing().ttl
 OLDEST: Final = (6, 2)
-DURABILITY: Final = "durability"
+OLDEST_WITH_SENTINEL: Final = (7, 0)
 _SCRIPTS: Final = (scripts.COMMIT, scripts.BAR, scripts.READY, scripts.DISTINCT, scripts.MEET, scripts.VALID)
-_NOT_UNDERSTOOD: Final = (
-    "its port, its database or a parameter is not understood; a password has to be written with %5B for [, %5D for ]"
-)
 _UNSAFE: Final = (
     "this server can lose what it acknowledged: {found}. Set {wanted} in redis.conf (or by CONFIG SET and CONFIG "
     "REWRITE), or accept the loss with ?durability=none in the store's URL"
@@ -59,7 +54,7 @@ class Link:
         grace: timedelta = DEFAULT_GRACE,
         claimer: str = "",
     ) -> None:
-        self._url, self._grace = url, grace
+        self.url, self.grace = url, grace
         self.slot = uuid.uuid4().hex
         self.claimer = claimer or self.slot
         self.commits = 0
@@ -67,8 +62,10 @@ class Link:
         self.lowest_token = 0
         self.grants_resume_at = 0
         self.schema = ""
+        self.process = ""
+        self._longest_ttl_ms = 0
         self._client = redis.Redis.from_url(
-            clean_url(url),
+            clean_url(server_url(url, timeout)),
             decode_responses=True,
             socket_timeout=timeout.total_seconds(),
             socket_connect_timeout=timeout.total_seconds(),
@@ -85,29 +82,38 @@ class Link:
         scripts_known = [("SCRIPT", "LOAD", script.text) for script in _SCRIPTS]
         parts = [("INFO", part) for part in ("server", "persistence", "replication")]
         server, disk, copies = (fields(reply) for reply in self.call([*parts, *scripts_known])[: len(parts)])
-        process = server["run_id"]
+        if copies["role"] != "master" and sentinels(self.url):
+            raise Disconnected(f"the sentinels at {location(self.url)} are replacing their primary; try again")
+        self.process = process = server["run_id"]
         # A replica that took over lacks what had not reached it, however it keeps what it got.
         took_over = set(copies.get("master_replid2", "0")) != {"0"}
         lossless = disk.get("aof_enabled") == "1" and fsync(self) == "always" and not took_over
-        grace = 0 if lossless else int(self._grace.total_seconds() * 1000)
+        grace = 0 if lossless else int(self.grace.total_seconds() * 1000)
         (found,) = self.call([eval_command(scripts.MEET, (f"{PREFIX}server",), (PREFIX, process, grace))])
-        self.schema, lowest, resume, other = found
+        self.schema, lowest, resume, longest, other = found
+        self._longest_ttl_ms = max(int(longest), int(self.grace.total_seconds() * 1000))
         self.lowest_token, self.grants_resume_at = int(lowest), int(resume)
         if other == "1":
+            seconds = self._longest_ttl_ms // 1000
+            pause = f", and nothing is granted for {seconds} s, as it may have lost its last writes"
             log.warning(
                 "the Redis server at %s is another process than before: tokens go on from %s%s",
-                location(self._url),
+                location(self.url),
                 lowest,
-                ""
-                if lossless
-                else f", and nothing is granted for {grace // 1000} s, as it may have lost its last writes",
+                "" if lossless else pause,
             )
+
+    def remember_ttl(self, ttl_ms: int) -> None:
+        """How long a holder may believe in a lease that a server forgets. Kept before the lease is granted."""
+        if ttl_ms > self._longest_ttl_ms:
+            self.call([("ZADD", f"{PREFIX}longest_ttl", "GT", ttl_ms, "ms")])
+            self._longest_ttl_ms = ttl_ms
 
     def check_grants(self) -> None:
         """Refuse to grant anything while a lease that the server forgot may still be held."""
         if self.grants_resume_at and (left := self.grants_paused()) > 0:
             raise StoreUnavailable(
-                f"Redis at {location(self._url)} was restarted and may have lost its last writes: nothing is granted "
+                f"Redis at {location(self.url)} was restarted and may have lost its last writes: nothing is granted "
                 f"for another {left:.0f} s, until leases from before have expired"
             )
 
@@ -124,18 +130,18 @@ class Link:
     def call(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Send the commands in one trip; one reply each."""
         connection: Any = self._connection
-        with translated(self._url):
+        with translated(self.url):
             connection.send_packed_command(connection.pack_commands(commands))
             replies = [_reply(connection) for _ in commands]
         for reply in replies:
             if isinstance(reply, redis.ResponseError):
-                raise refused(self._url, reply)
+                raise refused(self.url, reply)
         return replies
 
     def check_schema(self, found: str | None) -> None:
         """Refuse a store that was migrated, or emptied, under this connection."""
         if found != str(NEWEST):
-            check_version(int(found or 0), self._url)
+            check_version(int(found or 0), self.url)
 
     def close(self) -> None:
         """Close the connection."""
@@ -187,6 +193,9 @@ def check_durable(link: Link, url: str) -> str:
     if policy != "noeviction":
         found.append(f"it evicts records when memory is full (maxmemory-policy {policy})")
         wanted.append("`maxmemory-policy noeviction`")
+    if sentinels(url) is not None and (problem := _outlives_its_replicas(link, version)):
+        found.append(problem[0])
+        wanted.append(problem[1])
     if found and told != "none":
         raise StoreError(_UNSAFE.format(found=", and ".join(found), wanted=" and ".join(wanted)))
     detail = (
@@ -205,14 +214,42 @@ def check_durable(link: Link, url: str) -> str:
     return detail
 
 
+def _outlives_its_replicas(link: Link, version: tuple[int, ...]) -> tuple[str, str] | None:
+    """What a primary lacks that must stop when it is cut off, before its successor grants anything; None if nothing.
+
+    It takes writes for `min-replicas-max-lag` after its replicas are gone. Holders that it renewed until then stop
+    themselves before the successor grants, if that time is not longer than from their own deadline to the expiry.
+    """
+    (text,) = link.call([("INFO", "replication")])
+    longest = int(link.grace.total_seconds()) // 3
+    if version < OLDEST_WITH_SENTINEL:
+        raise StoreError(
+            f"Redis at {location(link.url)} is too old to be used with Sentinel: before 7.0 a primary that is cut off "
+            "goes on to run scripts"
+        )
+    if "min_slaves_good_slaves" not in fields(text):
+        return "it goes on when Sentinel replaces it (min-replicas-to-write 0)", "`min-replicas-to-write 1`"
+    if int(configured(link, "min-replicas-max-lag", "10")) > longest:
+        return (
+            f"it goes on for too long when Sentinel replaces it (min-replicas-max-lag over {longest})",
+            f"`min-replicas-max-lag {min(10, longest)}`",
+        )
+    return None
+
+
 def fsync(link: Link) -> str:
-    """How often the server waits for the disk. Where CONFIG is forbidden, as in hosting, once a second is assumed."""
+    """How often the server waits for the disk."""
+    return configured(link, "appendfsync", "everysec")
+
+
+def configured(link: Link, name: str, hidden: str) -> str:
+    """A setting of the server. Where CONFIG is forbidden, as in hosting, `hidden` is assumed."""
     try:
-        (reply,) = link.call([("CONFIG", "GET", "appendfsync")])
+        (reply,) = link.call([("CONFIG", "GET", name)])
     except StoreError:
-        return "everysec"
+        return hidden
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return str(dict(pairs).get("appendfsync", "everysec"))
+    return str(dict(pairs).get(name, hidden))
 
 
 def check_version(found: int, url: str) -> None:
@@ -272,47 +309,3 @@ def refused(url: str, error: Exception) -> StoreError:
     if text.startswith(("LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN")):
         return StoreUnavailable(f"Redis at {location(url)} is not ready ({text}); try again")
     return StoreError(f"Redis at {location(url)}: {text}")
-
-
-def query(url: str) -> dict[str, str]:
-    """The parameters of a URL."""
-    return dict(parse_qsl(urlsplit(url).query))
-
-
-def clean_url(url: str) -> str:
-    """The URL as the client library wants it: without parameters of ours."""
-    parts = urlsplit(url)
-    rest = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name != DURABILITY])
-    scheme = "unix" if parts.scheme == "redis+unix" else parts.scheme
-    return f"{scheme}://{parts.netloc}{parts.path}{f'?{rest}' if rest else ''}"
-
-
-def check_url(url: str) -> None:
-    """Refuse a URL that says something that is not understood."""
-    try:
-        told = query(url).get(DURABILITY)
-        redis.ConnectionPool.from_url(clean_url(url)).make_connection()  # connects to nothing yet
-    except (ValueError, TypeError):  # they quote what they did not understand, and that may be a part of a password
-        raise InputError("the store's URL is not usable", [Problem("store", _NOT_UNDERSTOOD)]) from None
-    if told is not None and told != "none":
-        raise InputError("the store's URL is not usable", [Problem("store", "durability must be none, or left out")])
-
-
-def location(url: str) -> str:
-    """Host and database of a URL, without user and password."""
-    try:
-        parts = urlsplit(url)
-        if parts.scheme == "redis+unix":
-            return unquote(parts.path)
-        return f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    except ValueError:
-        return "the given URL"
-
-
-def redact(url: str, text: str) -> str:
-    """The text without the URL's password."""
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return re.sub(r"://[^@\s]*@", "://…@", text)
-    return text.replace(password, "…") if password else text

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from leasekeeper.errors import StoreError, StoreUnavailable
+from leasekeeper.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasekeeper.ports import StoreInfo
 from leasekeeper.stores.redis import schema
 from leasekeeper.stores.redis.connections import (
@@ -28,12 +28,12 @@ from leasekeeper.stores.redis.connections import (
     check_durable,
     check_version,
     eval_command,
-    location,
 )
 from leasekeeper.stores.redis.notifications import Notifications
 from leasekeeper.stores.redis.scripts import BAR, COMMIT, VALID
 from leasekeeper.stores.redis.tables import PREFIX, TABLES
 from leasekeeper.stores.redis.transaction import RedisTx
+from leasekeeper.stores.redis.urls import location
 from leasekeeper.stores.sql.batching import Threads
 from leasekeeper.stores.sql.engine import Memory, Tx
 from leasekeeper.stores.sqlite.scratch import NEWEST, Scratch
@@ -83,7 +83,7 @@ class RedisEngine:
         self._claimer = uuid.uuid4().hex
         self._local = threading.local()
         self._memory = Memory()
-        self._detail = ""
+        self._process = ""
         self._writers = Threads(WRITERS, "leasekeeper-redis-writer", self._end_thread)
         self._readers = Threads(READERS, "leasekeeper-redis-reader", self._end_thread)
         self._notifications = Notifications(url, timeout)
@@ -93,9 +93,7 @@ class RedisEngine:
         await self._in(self._readers, self._check)
 
     def _check(self) -> None:
-        link = self._link()
-        self._detail = check_durable(link, self._url)
-        check_version(int(link.schema or 0), self._url)
+        check_version(int(self._link().schema or 0), self._url)
 
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - the server may always keep the caller waiting
         return self._in(self._writers, lambda: self._change(operation))
@@ -138,8 +136,21 @@ class RedisEngine:
         if link is None:
             # A server that lost its last writes may give a revision again: what was remembered by it does not count.
             self._memory.forget()
-            link = self._local.link = Link(self._url, self._timeout, self._grace, self._claimer)
+            link = Link(self._url, self._timeout, self._grace, self._claimer)
+            self._check_process(link)
+            self._local.link = link
         return link
+
+    def _check_process(self, link: Link) -> None:
+        """A server that was restarted, or took over, may keep its data worse than the one before."""
+        if link.process == self._process:
+            return
+        try:
+            check_durable(link, self._url)
+        except BaseException:
+            link.close()
+            raise
+        self._process = link.process
 
     def _scratch(self) -> Scratch:
         scratch: Scratch | None = getattr(self._local, "scratch", None)
@@ -198,13 +209,19 @@ class RedisEngine:
                 disconnects += 1
                 if disconnects > MAX_DISCONNECTS:
                     raise
-            except BaseException:
-                with suppress(StoreError):
-                    _release(tx)
-                    _end_turn(tx)
+            except BaseException as error:
+                self._abandon(tx, error)
                 raise
             finally:
                 self._scratch().roll_back()
+
+    def _abandon(self, tx: RedisTx, error: BaseException) -> None:
+        """Nothing was written, and nothing will be: others need not wait."""
+        with suppress(StoreError):
+            _release(tx)
+            _end_turn(tx)
+        if isinstance(error, StoreNotWritable):
+            self._drop_link()  # the next one may lead to another server, if sentinels know one
 
     def _decided(self, operation: Callable[[Tx], T], tx: RedisTx) -> T:
         """What the operation came to. A refusal counts only if it rests on what was there at one time."""

@@ -104,6 +104,16 @@ _LISTS: Final[Mapping[str, _List]] = {
             ("account_id", ("account", _by("account_id"))),
         ),
     ),
+    "find_snapshot": _List(
+        "snapshots",
+        "snapshot_id",
+        newest_first=True,
+        ways=(
+            ("profile_id", ("profile", _by("profile_id"))),
+            ("discarded", ("discarded", _const())),
+            ("account_id", ("account", _by("account_id"))),
+        ),
+    ),
     "find_delivery": _List(
         "deliveries",
         "delivery_id",

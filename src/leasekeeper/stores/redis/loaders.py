@@ -42,6 +42,7 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
     "all_pauses": ("pauses",),
     "all_endpoints": ("endpoints",),
     "all_schedules": ("schedules",),
+    "fleet_settings": ("fleet_settings",),
     "known_tasks": ("tasks",),
     "due_schedules": ("schedules", "schedule_states"),
 }
@@ -53,6 +54,7 @@ _BY_KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "retired_accounts_of": ("retired_accounts", "ids"),
     "lanes_there": ("lanes", "ids"),
     "secrets_by_name": ("secrets", "names"),
+    "snapshots_by_id": ("snapshots", "ids"),
 }
 _BY_KEY: Final[Mapping[str, tuple[str, str]]] = {
     "one_proxy": ("proxies", "proxy_id"),

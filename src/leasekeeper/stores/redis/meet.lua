@@ -2,14 +2,16 @@
 -- failover), and with them grants: tokens go on above any that can have been given, and, if it can lose what it
 -- acknowledged, nothing is granted until a lease that it forgot has expired.
 -- ARGV: prefix, the process's id, for how many milliseconds nothing is granted. Answers with the schema, the lowest
--- token, when grants resume (milliseconds), '1' if the process is another.
+-- token, when grants resume (milliseconds), the longest time to live of a lease (milliseconds), '1' if the process is another.
 local prefix, process, grace = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if redis.call('EXISTS', prefix .. 'schema') == 0 then return {'', '0', '0', '0'} end
+if redis.call('EXISTS', prefix .. 'schema') == 0 then return {'', '0', '0', '0', '0'} end
 local server = prefix .. 'server'
 local known = redis.call('HGET', server, 'process')
 -- Who meets it first may know of shorter leases than others: the longest that anybody knew of counts.
 local longest = tonumber(redis.call('HGET', server, 'longest_grace') or '0')
 if grace > longest then redis.call('HSET', server, 'longest_grace', ARGV[3]) end
+-- A job may have asked for a longer lease.
+longest = math.max(longest, tonumber(redis.call('ZSCORE', prefix .. 'longest_ttl', 'ms') or '0'))
 local other = known and known ~= process
 if other then
     local time = redis.call('TIME')
@@ -24,5 +26,5 @@ end
 if known ~= process then redis.call('HSET', server, 'process', process) end
 return {
     redis.call('GET', prefix .. 'schema'), redis.call('HGET', server, 'lowest_token') or '0',
-    redis.call('HGET', server, 'grants_resume_at') or '0', other and '1' or '0',
+    redis.call('HGET', server, 'grants_resume_at') or '0', string.format('%.0f', longest), other and '1' or '0',
 }

@@ -10,8 +10,9 @@ from typing import Any, Final
 import redis
 
 from leasekeeper.errors import StoreError
-from leasekeeper.stores.redis.connections import clean_url
+from leasekeeper.stores.redis.sentinel import server_url
 from leasekeeper.stores.redis.tables import PREFIX
+from leasekeeper.stores.redis.urls import clean_url
 
 CHANNEL: Final = f"{PREFIX}work"
 PAUSE_SECONDS: Final = 0.025
@@ -68,23 +69,29 @@ class Notifications:
                 self._threads[name] = thread
 
     def _client(self) -> Any:
-        return redis.Redis.from_url(clean_url(self._url), socket_timeout=self._timeout)
+        """For the server that is there now: with sentinels it may be another one each time."""
+        url = clean_url(server_url(self._url, timedelta(seconds=self._timeout)))
+        return redis.Redis.from_url(url, socket_timeout=self._timeout)
 
     def _send_loop(self) -> None:
-        client = self._client()
+        client: Any = None
         while self._requested.wait() and not self._closing.is_set():
             self._requested.clear()
             try:
+                client = client or self._client()
                 client.publish(CHANNEL, "")
                 self._closing.wait(PAUSE_SECONDS)
             except (redis.RedisError, StoreError, OSError):
+                _close(client)
+                client = None
                 self._closing.wait(RETRY_SECONDS)
-        client.close()
+        _close(client)
 
     def _listen_loop(self) -> None:
         while not self._closing.is_set():
-            client = self._client()
+            client: Any = None
             try:
+                client = self._client()
                 with client.pubsub(ignore_subscribe_messages=True) as channel:
                     channel.subscribe(CHANNEL)
                     while not self._closing.is_set():
@@ -93,7 +100,7 @@ class Notifications:
             except (redis.RedisError, StoreError, OSError):
                 self._closing.wait(RETRY_SECONDS)
             finally:
-                client.close()
+                _close(client)
 
     def _wake_waiters(self) -> None:
         with self._lock:
@@ -101,3 +108,8 @@ class Notifications:
         for loop, event in waiters:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
+
+
+def _close(client: Any) -> None:
+    if client is not None:
+        client.close()

@@ -12,16 +12,9 @@ from typing import Any, Final
 
 from leasekeeper.errors import StoreUnavailable
 from leasekeeper.ports import StoreInfo
-from leasekeeper.stores.redis.connections import (
-    DURABILITY,
-    Link,
-    check_durable,
-    check_url,
-    check_version,
-    location,
-    query,
-)
+from leasekeeper.stores.redis.connections import Link, check_durable, check_version
 from leasekeeper.stores.redis.tables import PREFIX, TABLES, Table, pack, unpack
+from leasekeeper.stores.redis.urls import DURABILITY, check_url, location, query
 from leasekeeper.stores.sql.codec import from_us
 from leasekeeper.stores.sqlite.scratch import NEWEST, Scratch
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from leasekeeper.core.homes import ANYONE
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.schedules import KEY_PREFIX
 
@@ -143,6 +144,11 @@ def _impatient(row: Values) -> bool:
     return bool(row["state"] == "queued" and row["on_conflict"] != "wait" and not row["approved"])
 
 
+def _kept(row: Values) -> bool:
+    ready = row["blocked_by"] is None and row["head_job_id"] is not None
+    return bool(row["saved"] and row["kept_for"] != ANYONE and ready)
+
+
 _SEQ: Final[Field] = ("seq", number)
 
 TABLES: Final[Mapping[str, Table]] = {
@@ -196,10 +202,11 @@ TABLES: Final[Mapping[str, Table]] = {
                 Index("state", ("state",)),
                 Index(
                     "ready",
-                    ("head_pool", "head_task", "home"),
+                    ("head_pool", "head_task", "kept_for"),
                     (("head_priority", first_highest), ("waiting_at", number), ("engine", number)),
                     lambda row: row["blocked_by"] is None and row["head_job_id"] is not None,
                 ),
+                Index("kept", (), (("waiting_at", number),), _kept),
                 Index("parked", (), (("waits_on", text),), _has("waits_on")),
                 Index(
                     "rested",
@@ -297,6 +304,18 @@ TABLES: Final[Mapping[str, Table]] = {
                 Index("job", ("job_id",), where=_has("job_id")),
                 Index("run", ("run_id",), where=_has("run_id")),
             ),
+        ),
+        Table("fleet_settings", ("name",)),
+        Table(
+            "snapshots",
+            ("snapshot_id",),
+            (
+                Index("all"),
+                Index("profile", ("profile_id",)),
+                Index("account", ("account_id",)),
+                Index("discarded", (), (), _has("discarded_at")),
+            ),
+            (Unique("token", ("profile_id", "token")),),
         ),
         Table(
             "deliveries",

@@ -46,6 +46,10 @@ class RedisTx(Records):
         self.revision = 0
         self.lenient = False
 
+    @property
+    def doubtful_up_to(self) -> int:
+        return self.link.lowest_token
+
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         return self._read([(name, _cleaned(params)) for name, params in queries], [])
 
@@ -89,6 +93,7 @@ class RedisTx(Records):
             return
         if name == "insert_runs":
             self.link.check_grants()
+            self.link.remember_ttl(max(int(row["ttl_ms"]) for row in rows))
         table, load = WRITES[name]
         (touched,) = self.run([load(self, rows)])
         self.scratch.write(name, rows)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from leasekeeper.core.fleet import STORE
 from leasekeeper.stores.redis.loaders import CHUNK, loads
 from leasekeeper.stores.redis.records import Load, Records, range_of, together, up_to
 from leasekeeper.stores.redis.scripts import DISTINCT, READY
@@ -70,7 +71,7 @@ def _running_jobs(tx: Records, params: Params) -> Load:
 @loads("configs")
 def _configs(tx: Records, params: Params) -> Load:
     wanted = params["ids"]
-    yield from tx.rows("profiles", wanted)
+    yield from together(tx, tx.rows("profiles", wanted), tx.rows("fleet_settings", [STORE]))
     yield from together(
         tx,
         tx.rows("accounts", tx.values("profiles", wanted, "account_id")),
@@ -285,3 +286,32 @@ def _open_reviews_of(tx: Records, params: Params) -> Load:
 def _open_reviews_about(tx: Records, params: Params) -> Load:
     ranges = [(f"[{subject}{FIELD_END}", f"({subject}\x01") for subject in params["subjects"]]
     yield from together(tx, *[tx.first("reviews", "subject", low=low, high=high) for low, high in ranges])
+
+
+# Snapshots.
+
+
+@loads("snapshots_among")
+def _snapshots_among(tx: Records, params: Params) -> Load:
+    yield from together(tx, *[tx.first("snapshots", "profile", profile) for profile in params["ids"]])
+
+
+@loads("newest_snapshots")
+def _newest_snapshots(tx: Records, params: Params) -> Load:
+    wanted = params["ids"]
+    yield from tx.rows("lanes", wanted)
+    lanes = [row for key in wanted if (row := tx.current("lanes", key)) is not None]
+    names = [f"{row['profile_id']}{KEY_SEPARATOR}{row['snapshot']}" for row in lanes if row["snapshot"] is not None]
+    yield from tx.by_unique("snapshots", "token", names)
+
+
+@loads("lanes_kept_too_long")
+def _lanes_kept_too_long(tx: Records, params: Params) -> Load:
+    after = "-"
+    while True:
+        (members,) = yield [range_of(index_key("lanes", "kept"), after, "+", CHUNK)]
+        yield from tx.rows("lanes", map(key_in, members))
+        rows = tx.scratch.read("lanes_kept_too_long", params)
+        if len(members) < CHUNK or len(rows) >= params["limit"]:
+            return rows
+        after = f"({members[-1]}"

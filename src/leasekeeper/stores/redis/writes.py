@@ -41,12 +41,17 @@ _KEYED: Final[Mapping[str, tuple[str, str]]] = {
     "delete_schedule": ("schedules", "id"),
     "delete_schedule_state": ("schedule_states", "id"),
     "delete_notes": ("notes", "note_id"),
+    "discard_snapshots": ("snapshots", "snapshot_id"),
+    "delete_snapshots": ("snapshots", "snapshot_id"),
+    "put_fleet_settings": ("fleet_settings", "name"),
+    "delete_fleet_setting": ("fleet_settings", "id"),
     "stop_schedule_state": ("schedule_states", "id"),
 }
 _MADE: Final[Mapping[str, tuple[str, str]]] = {
     "insert_jobs": ("jobs", "job_id"),
     "insert_runs": ("runs", "run_id"),
     "insert_notes": ("notes", "note_id"),
+    "insert_snapshots": ("snapshots", "snapshot_id"),
     "insert_deliveries": ("deliveries", "delivery_id"),
 }
 # Writes that know a record by another name, which was read before in the same transaction.

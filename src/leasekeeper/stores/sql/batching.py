@@ -73,12 +73,12 @@ class Threads:
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
-                _tell(loop, future, None, error)
+                _answer(loop, future, None, error)
             else:
-                _tell(loop, future, result, None)
+                _answer(loop, future, result, None)
 
 
-def _tell(
+def _answer(
     loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", result: Any, error: BaseException | None
 ) -> None:
     try:

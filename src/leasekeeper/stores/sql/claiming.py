@@ -4,7 +4,7 @@ The one place where capacity is given out. Candidate lanes are locked first, and
 after that; a lane that turns out not to be safe is blocked or parked in passing, so that no later claim reads it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -25,7 +25,7 @@ from leasekeeper.core.granting import (
     new_lease,
     started,
 )
-from leasekeeper.core.homes import homes_of, is_away
+from leasekeeper.core.homes import homes_of, is_away, unsaved_on
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import Head, key_of, next_head, parked
@@ -35,6 +35,7 @@ from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Block, Blocked
 from leasekeeper.core.records import evolve
 from leasekeeper.core.routing import Holding, held_keys
+from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.errors import NotFound, ProfileBusy
 from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest, Grant, LeaseRequest
 from leasekeeper.stores.sql.codec import Row, dump, encoder, to_us
@@ -54,6 +55,7 @@ from leasekeeper.stores.sql.lanes import (
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.meeting import meet_grants
 from leasekeeper.stores.sql.pause_rows import account_pause_is_over, paused
+from leasekeeper.stores.sql.snapshots import newest_of
 from leasekeeper.stores.sql.submitting import change_job, read_key_holders
 from leasekeeper.wording.busy import busy_text, paused_text
 
@@ -65,7 +67,7 @@ _asked = attrgetter("pool", "tasks", "engine", "worker_id", "incarnation", "mach
 
 
 @dataclass(slots=True)
-class _Granting:
+class Granting:
     """What one granting transaction has collected so far."""
 
     ctx: Context
@@ -76,6 +78,7 @@ class _Granting:
     jobs: list[dict[str, object]] = field(default_factory=list)
     keys: dict[str, int] = field(default_factory=dict)
     crowded: list[Work] = field(default_factory=list)
+    newest: Mapping[ProfileId, Snapshot] = field(default_factory=dict)
 
     def save(self, tx: Tx) -> None:
         """Write all of it. `crowded` are lanes that were granted and have jobs which may not want to wait for that."""
@@ -172,7 +175,7 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, limit
     works = list(works_from(tx, lanes, map(read_lease, runs)).values())
     if lanes[0]["pool_limit"] is not None:
         works = works[: _pool_room(tx, request.pool)]
-    round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=works)
+    round_ = Granting(ctx=ctx, log=Log(ctx, now), works=works, newest=newest_of(tx, works))
     free = _lock_keys(tx, works, round_)
     queue = heads_by_profile(heads)
     blocked = 0
@@ -196,7 +199,7 @@ def claim_lane(
     work = works.get(profile_id)
     if work is None or work.lane.head_task not in tasks or work.lane.head_pool != request.pool:
         return None
-    if is_away(work.lane.home, request.machine):
+    if is_away(work.lane.home, request.machine, saved=work.lane.saved):
         return None
     if work.lane.head_shared or (best and best[0]["head_priority"] > work.lane.head_priority):
         return None
@@ -204,7 +207,7 @@ def claim_lane(
         return None
     if any(read_job(row).isolated for _, row in heads_by_profile(heads).values()):
         return None  # it works in a copy, and this browser is open in the profile itself
-    round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
+    round_ = Granting(ctx=ctx, log=Log(ctx, now), works=[work], newest=newest_of(tx, [work]))
     if work.account.routing is not Routing.PROFILE:
         key = key_of(work, task=work.lane.head_task, shared=False)
         counts, parked = tx.read(
@@ -245,7 +248,7 @@ def _pool_room(tx: Tx, pool: str) -> int:
     return max(0, limits[0]["max_leases"] - taken[0]["leases"]) if limits else len(taken)
 
 
-def _lock_keys(tx: Tx, works: Sequence[Work], round_: _Granting) -> set[str]:
+def _lock_keys(tx: Tx, works: Sequence[Work], round_: Granting) -> set[str]:
     """Lock the accounts whose routing is wider than a profile, and count what holds their keys.
 
     An account that somebody else is deciding about right now is left out: its lanes stay ready for later.
@@ -266,7 +269,7 @@ def read_held_keys(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def _claim_head(
-    round_: _Granting, work: Work, found: tuple[list[Head], Row] | None, request: ClaimRequest, now: datetime
+    round_: Granting, work: Work, found: tuple[list[Head], Row] | None, request: ClaimRequest, now: datetime
 ) -> bool:
     """Grant the lane's head if it is safe; otherwise block the head or the lane. False: it was blocked."""
     heads, row = found or ([], {})
@@ -291,7 +294,7 @@ def _claim_head(
     return verdict.key is not None
 
 
-def _block_job(round_: _Granting, job: Job, block: Block) -> None:
+def _block_job(round_: Granting, job: Job, block: Block) -> None:
     blocked = blocked_job(job, block)
     round_.jobs.append(change_job(blocked))
     round_.log.event(EventType.JOB_BLOCKED, job=job, job_state=blocked.state, data={"reason": block.reason.value})
@@ -299,7 +302,7 @@ def _block_job(round_: _Granting, job: Job, block: Block) -> None:
         round_.log.review_approval(blocked)
 
 
-def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: ClaimRequest, now: datetime) -> None:
+def _grant_job(round_: Granting, work: Work, queued: Job, key: str, request: ClaimRequest, now: datetime) -> None:
     job = started(queued, RunId(round_.ctx.new_id()))
     lease = lease_for_job(
         work,
@@ -313,10 +316,10 @@ def _grant_job(round_: _Granting, work: Work, queued: Job, key: str, request: Cl
         now=now,
     )
     round_.jobs.append(change_job(job))
-    _record_grant(round_, work, lease, job, now)
+    record_grant(round_, work, lease, job, now)
 
 
-def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, now: datetime) -> None:
+def record_grant(round_: Granting, work: Work, lease: Lease, job: Job | None, now: datetime) -> None:
     """The lease's row, the profile's state and the event: all that makes a grant."""
     row = _write_lease(lease)
     row["attempt"] = job.attempt if job else 1
@@ -348,6 +351,9 @@ def _record_grant(round_: _Granting, work: Work, lease: Lease, job: Job | None, 
             proxy=work.proxy,
             job=job,
             engine=work.lane.engine,
+            newest=round_.newest.get(work.lane.profile_id),
+            unsaved_on=unsaved_on(work.lane),
+            profile_store=work.profile_store,
         )
     )
 
@@ -382,7 +388,7 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant | ProfileBusy:
     lock_account_after_all(tx, work, locked=locked)
     shared = request.mode is Mode.SHARED
     key = key_of(work, task=None, shared=shared)
-    round_ = _Granting(ctx=ctx, log=Log(ctx, now), works=[work])
+    round_ = Granting(ctx=ctx, log=Log(ctx, now), works=[work], newest=newest_of(tx, [work]))
     if work.account.routing is not Routing.PROFILE:
         (counts,) = tx.read(("account_keys", {"accounts": [work.account.account_id]}))
         round_.keys.update(read_held_keys(counts))
@@ -406,14 +412,14 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant | ProfileBusy:
         timing=ctx.policy.timing,
         now=now,
     )
-    _record_grant(round_, work, lease, None, now)
+    record_grant(round_, work, lease, None, now)
     refresh(work, now)
     round_.crowded.append(work)
     round_.save(tx)
     return round_.grants[0]
 
 
-def _refused(tx: Tx, work: Work, round_: _Granting, key: str, request: LeaseRequest) -> ProfileBusy | None:
+def _refused(tx: Tx, work: Work, round_: Granting, key: str, request: LeaseRequest) -> ProfileBusy | None:
     """Why the profile cannot be leased now; None: it can. If another run is why, the log says so."""
     lane, engine = work.lane, request.engine
     about: dict[str, Any] = {"profile_id": lane.profile_id, "account_id": lane.account_id, "state": lane.state}

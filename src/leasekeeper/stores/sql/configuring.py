@@ -1,10 +1,11 @@
 """Putting a fleet in force: configuration only. Lanes are made for new profiles and freed of what was fixed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from leasekeeper.core import homes
 from leasekeeper.core.accounts import Account, Limit, Proxy, RetiredAccount, declared_again
 from leasekeeper.core.events import EventType
-from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, diff, merged
+from leasekeeper.core.fleet import STORE, Change, ChangeKind, Fleet, check_fleet, check_unchanged, diff, merged
 from leasekeeper.core.lanes import RetiredLane, new_lane, unparked
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
@@ -31,18 +32,20 @@ _REMOVALS = {
     "account": ("retire_accounts", "delete_account"),
     "proxy": ("delete_proxy",),
     "launcher": ("delete_launcher",),
+    STORE: ("delete_fleet_setting",),
 }
 
 
 def read_fleet(tx: Tx) -> Fleet:
     """The fleet in force."""
-    accounts, profiles, proxies, launchers, limits, schedules = tx.read(
+    accounts, profiles, proxies, launchers, limits, schedules, settings = tx.read(
         ("all_accounts", {}),
         ("all_profiles", {}),
         ("all_proxies", {}),
         ("all_launchers", {}),
         ("all_limits", {}),
         ("all_schedules", {}),
+        ("fleet_settings", {}),
     )
     return Fleet(
         accounts={row["account_id"]: decoder(Account)(row) for row in accounts},
@@ -51,13 +54,17 @@ def read_fleet(tx: Tx) -> Fleet:
         launchers={row["launcher_id"]: decoder(Launcher)(row) for row in launchers},
         limits={row["pool"]: decoder(Limit)(row) for row in limits},
         schedules={row["schedule_id"]: read_schedule(row) for row in schedules},
+        profile_store=next((row["value"] for row in settings if row["name"] == STORE), None),
     )
 
 
-def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_run: bool) -> list[Change]:
+def apply(
+    tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_run: bool, expected: str | None
+) -> list[Change]:
     """Check, compare, and write what differs. One apply at a time."""
     tx.read(("lock_fleet", {}))
     current = read_fleet(tx)
+    check_unchanged(current, expected)
     (retired,) = tx.read(
         ("retired_lanes_of", {"ids": [name for name in fleet.profiles if name not in current.profiles]})
     )
@@ -82,7 +89,7 @@ def apply(tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_ru
     _close_proxy_reviews(tx, changes, actor)
     affected = _affected(current, merged(current, fleet, prune=prune), changes)
     if affected:
-        _reconsider(tx, ctx, affected)
+        _reconsider(tx, ctx, affected, store_changed=any(_is_store_change(change) for change in changes))
     _write_limits(tx, fleet, changes)
     write_schedules(tx, current, fleet, changes)
     return _log(tx, ctx, added, changes, actor)
@@ -130,19 +137,11 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
             continue
         if change.kind is ChangeKind.REMOVE:
             for name in _REMOVALS[change.what]:
-                gone.setdefault(name, []).append({"id": change.id})
+                gone.setdefault(name, []).append({"id": STORE if change.what == STORE else change.id})
             continue
-        match change.what:
-            case "account":
-                account = declared_again(fleet.accounts[change.id], paused.get(change.id))
-                put.setdefault("put_accounts", []).append(_write_account(account))
-            case "proxy":
-                put.setdefault("put_proxies", []).append(_write_proxy(well(fleet.proxies[change.id])))
-            case "launcher":
-                put.setdefault("put_launchers", []).append(_write_launcher(fleet.launchers[change.id]))
-            case _:
-                put.setdefault("put_profiles", []).append(_write_profile(fleet.profiles[change.id]))
-    for name in ("put_proxies", "put_launchers", "put_accounts", "put_profiles"):
+        name, row = _put_row(fleet, change, paused)
+        put.setdefault(name, []).append(row)
+    for name in ("put_fleet_settings", "put_proxies", "put_launchers", "put_accounts", "put_profiles"):
         if name in put:
             tx.write(name, put[name])
     if lanes:
@@ -150,6 +149,21 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
     for name in (name for names in _REMOVALS.values() for name in names if name in gone):
         tx.write(name, gone[name])
     return lanes
+
+
+def _put_row(fleet: Fleet, change: Change, paused: Mapping[str, RetiredAccount]) -> tuple[str, dict[str, object]]:
+    """The write of one record that was added or changed: the statement's name, and its row."""
+    match change.what:
+        case "account":
+            return "put_accounts", _write_account(declared_again(fleet.accounts[change.id], paused.get(change.id)))
+        case "proxy":
+            return "put_proxies", _write_proxy(well(fleet.proxies[change.id]))
+        case "launcher":
+            return "put_launchers", _write_launcher(fleet.launchers[change.id])
+        case "profile":
+            return "put_profiles", _write_profile(fleet.profiles[change.id])
+        case _:
+            return "put_fleet_settings", {"name": STORE, "value": fleet.profile_store}
 
 
 def _write_limits(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> None:
@@ -184,6 +198,8 @@ def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
 def _affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[str]:
     """Existing profiles whose readiness may have changed: their own, their proxy's or their account's settings."""
     changed = {(c.what, c.id) for c in changes if c.kind is ChangeKind.CHANGE}
+    if any(_is_store_change(change) for change in changes):
+        return [profile_id for profile_id in current.profiles if profile_id in final.profiles]
     return [
         profile_id
         for profile_id in current.profiles
@@ -195,7 +211,11 @@ def _affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[s
     ]
 
 
-def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str]) -> None:
+def _is_store_change(change: Change) -> bool:
+    return change.what == STORE and change.kind is not ChangeKind.ADD
+
+
+def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str], *, store_changed: bool) -> None:
     """Lanes are gated anew, and jobs that were blocked by themselves are checked again."""
     now, works, (known, rows) = lock(tx, profiles, ("known_tasks", {}), ("blocked_jobs", {"ids": list(profiles)}))
     placer = Placer(tx, ctx, now, works, known)
@@ -215,6 +235,8 @@ def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str]) -> None:
     for work in works.values():
         work.change(unparked(work.lane))
         work.change({"tier": work.profile.tier})
+        if store_changed:
+            work.change(homes.store_changed(work.lane))
         refresh(work, now)
     save(tx, works.values())
     if changed:

@@ -19,13 +19,14 @@ from leasekeeper.core.decisions import (
 )
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.ids import is_id
+from leasekeeper.core.ids import Token, is_id
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import next_head
 from leasekeeper.core.pauses import Scope, pause_id_of
 from leasekeeper.core.records import evolve
 from leasekeeper.core.workers import Worker, WorkerReport
 from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem, VersionConflict
+from leasekeeper.lists import is_number
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.banning import account_row
 from leasekeeper.stores.sql.codec import decoder, encoder, from_us, to_us
@@ -40,6 +41,7 @@ from leasekeeper.stores.sql.lanes import (
     save,
 )
 from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.snapshots import restore
 from leasekeeper.stores.sql.submitting import Placer, change_job
 
 _write_worker = encoder(Worker)
@@ -63,12 +65,14 @@ def check(decision: Decision) -> None:
         problems.append(Problem("to", "must be the name of the machine that has the profile's directory now"))
     if decision.action is Action.PRIORITIZE and not is_priority(decision.to):
         problems.append(Problem("to", f"must be the new priority, from -{MAX_PRIORITY} to {MAX_PRIORITY}"))
+    if decision.action is Action.RESTORE and decision.to and not is_number(decision.to):
+        problems.append(Problem("to", "must be the token of a snapshot"))
     if problems:
         raise InputError("the decision is not complete", problems)
 
 
 def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Clear, quarantine, review, disable, enable or move one profile. Touches its lane, not its jobs."""
+    """Clear, quarantine, review, disable, enable, move or restore one profile. Touches its lane, not its jobs."""
     now, works, _ = lock(tx, [decision.id])
     work = next(iter(works.values()), None)
     if work is None:
@@ -78,6 +82,8 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     before, home = work.lane.state, work.lane.home
     decided = profile_decided(work, decision, now, about_empty_directory=_about_empty_directory(tx, decision.id))
     work.change(decided.changes)
+    if decision.action is Action.RESTORE:
+        restore(tx, ctx, log, work, Token(int(decision.to)) if decision.to else None, decision.actor)
     if decision.action not in (*BAN_ACTIONS, Action.MOVE):
         _close_review(tx, decision, now)
     if decided.review is not None:

@@ -54,7 +54,7 @@ def add(tx: Tx, ctx: Context, new: NewEndpoint, sealed: SealedSecret, actor: str
     tx.write("put_secrets", [{**_write_secret(secret), "sealed": sealed.sealed}])
     _put(tx, endpoint)
     log = Log(ctx, now)
-    _tell(log, EventType.ENDPOINT_ADDED, endpoint, actor)
+    _log_event(log, EventType.ENDPOINT_ADDED, endpoint, actor)
     log.save(tx)
     return endpoint
 
@@ -83,7 +83,7 @@ def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
                 raise IllegalTransition(f"endpoint {decision.id} is {after} already", state=state)
             _put(tx, _changed(endpoint, after, "" if after is EndpointState.ACTIVE else decision.note, now))
             state = after.value
-    _tell(log, _EVENTS[decision.action], endpoint, decision.actor, note=decision.note)
+    _log_event(log, _EVENTS[decision.action], endpoint, decision.actor, note=decision.note)
     log.save(tx)
     return Decided(state=state, version=0)
 
@@ -94,7 +94,7 @@ def disable_gone(tx: Tx, log: Log, ids: Collection[str]) -> None:
     for endpoint in map(read_endpoint, rows):
         if endpoint.state is EndpointState.ACTIVE:
             _put(tx, _changed(endpoint, EndpointState.DISABLED, GONE_REASON, log.now))
-            _tell(log, EventType.ENDPOINT_DISABLED, endpoint, "", note=GONE_REASON)
+            _log_event(log, EventType.ENDPOINT_DISABLED, endpoint, "", note=GONE_REASON)
 
 
 def _changed(endpoint: Endpoint, state: EndpointState, reason: str, now: datetime) -> Endpoint:
@@ -112,6 +112,6 @@ def _changes(tx: Tx) -> None:
     forget(tx)
 
 
-def _tell(log: Log, kind: EventType, endpoint: Endpoint, actor: str, *, note: str | None = None) -> None:
+def _log_event(log: Log, kind: EventType, endpoint: Endpoint, actor: str, *, note: str | None = None) -> None:
     data = {"endpoint_id": endpoint.endpoint_id, "events": " ".join(endpoint.events)}
     log.event(kind, actor=actor, data=data if note is None else {**data, "note": note})

@@ -70,6 +70,11 @@ class Tx(Protocol):
     held: dict[str, tuple[Lease, Job | None]]
     granted: dict[str, tuple[Lease, Job | None]]
 
+    @property
+    def doubtful_up_to(self) -> int:
+        """Tokens up to this one may have been granted and forgotten, by a server that lost writes; 0: none."""
+        ...
+
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         """Run the named queries in order, after all pending writes; one answer each."""
         ...

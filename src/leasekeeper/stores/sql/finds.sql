@@ -120,7 +120,7 @@ SELECT * FROM (
            CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
            CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker,
            CASE WHEN j.profile_id IN :newer[] THEN l.engine END AS newer_engine,
-           CASE WHEN l.home <> '' AND NOT (j.pool || '/' || j.task || '@' || l.home) IN :served[] THEN 1 ELSE 0 END AS away,
+           CASE WHEN l.home <> '' AND NOT (l.saved OR (j.pool || '/' || j.task || '@' || l.home) IN :served[]) THEN 1 ELSE 0 END AS away,
            coalesce(l.home, '') AS home
     FROM jobs j LEFT JOIN lanes l ON l.profile_id = j.profile_id
 ) t WHERE TRUE
@@ -175,7 +175,7 @@ AND NOT (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[
 AND NOT t.pool IN :full[]
 AND NOT (CAST(:all_paused AS integer) = 1 OR t.pool IN :paused[])
 AND NOT t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.blocked_by IS NOT NULL)
-AND (t.home = '' OR (t.pool || '/' || t.task || '@' || t.home) IN :served[])
+AND t.away = 0
 
 -- name: find_job__state_blocked
 AND t.state IN ('queued', 'blocked') AND (
@@ -184,7 +184,7 @@ AND t.state IN ('queued', 'blocked') AND (
     OR t.pool IN :full[]
     OR CAST(:all_paused AS integer) = 1 OR t.pool IN :paused[]
     OR t.profile_id IN (SELECT h.profile_id FROM lanes h WHERE h.blocked_by IS NOT NULL)
-    OR (t.home <> '' AND NOT (t.pool || '/' || t.task || '@' || t.home) IN :served[])
+    OR t.away = 1
 )
 
 -- name: find_job__blocked_reason
@@ -468,3 +468,9 @@ ORDER BY t.pause_id LIMIT :limit
 
 -- name: find_pause__pause_id
 AND t.pause_id = :pause_id
+
+-- name: find_lane__saved
+AND t.saved
+
+-- name: find_lane__unsaved
+AND NOT t.saved AND t.unsaved_reason <> ''

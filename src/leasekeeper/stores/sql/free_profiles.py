@@ -22,7 +22,7 @@ def find(tx: Tx, choice: ProfileChoice, after: str | None, limit: int) -> FreePr
     matches = _matcher(choice)
     while True:
         (rows,) = tx.read(("rested_profiles", {"pool": choice.pool, "since": since, "after": last, "limit": WINDOW}))
-        found += (row for row in rows if matches(row) and not is_away(row["home"], choice.machine))
+        found += (row for row in rows if matches(row) and not _is_away(row, choice))
         if len(found) > limit or len(rows) < WINDOW:
             break
         since, last = rows[-1]["state_at"], rows[-1]["profile_id"]
@@ -40,9 +40,13 @@ def count(tx: Tx, choice: ProfileChoice) -> FreeProfiles:
     counts: Counter[str] = Counter()
     (rows,) = tx.read(("count_by_blocked_by", {"pool": choice.pool}))
     for row in filter(_matcher(choice), rows):
-        away = not row["blocked_by"] and is_away(row["home"], choice.machine)
+        away = not row["blocked_by"] and _is_away(row, choice)
         counts[Blocked.HOME if away else row["blocked_by"]] += row["profiles"]
     return FreeProfiles(counts=dict(counts))
+
+
+def _is_away(row: Row, choice: ProfileChoice) -> bool:
+    return is_away(row["home"], choice.machine, saved=bool(row["saved"]))
 
 
 def _matcher(choice: ProfileChoice) -> Callable[[Row], bool]:

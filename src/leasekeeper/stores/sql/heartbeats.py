@@ -1,8 +1,9 @@
 """What the holder of a live lease may write: heartbeats, safe steps, mutating sections."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from leasekeeper.core.decisions import Target
 from leasekeeper.core.deliveries import LONGEST_WAIT, SPREAD
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import LeaseId
@@ -12,13 +13,14 @@ from leasekeeper.errors import Conflict, ConflictReason, LeaseExpired, LeaseLost
 from leasekeeper.ports import Renewal, Renewed
 from leasekeeper.stores.sql.codec import encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.forgotten import review_forgotten
 from leasekeeper.stores.sql.lanes import leases, refused, writer_of
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.wording import REFUSALS
 
 _KEY = ("profile_id", "token")
 renewal_row = encoder(Lease, (*_KEY, "heartbeat_at", "expires_at", "status"))
-_step_row = encoder(
+step_row = encoder(
     Lease,
     (
         *_KEY,
@@ -29,6 +31,7 @@ _step_row = encoder(
         "section_at",
         "section_idempotent",
         "left_section",
+        "asks_person",
     ),
 )
 
@@ -39,6 +42,7 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
     log = Log(ctx, now)
     answers = []
     changed: dict[LeaseId, Lease] = {}
+    unknown = []
     for renewal in renewals:
         lease = held.get(renewal.ref.lease_id)
         why = refused(tx, lease, renewal.ref, now)
@@ -46,6 +50,8 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
             why = why or Refusal.NO_SUCH_LEASE
             log.refused(renewal.ref, "renew", why, lease or writer_of(tx, renewal.ref))
             answers.append(Renewed(lease_id=renewal.ref.lease_id, refused=why))
+            if why is Refusal.NO_SUCH_LEASE:
+                unknown.append(renewal.ref)
             continue
         status = LeaseStatus.RELEASING if LeaseStatus.RELEASING in (lease.status, renewal.status) else lease.status
         expires_at = now + timedelta(milliseconds=lease.ttl_ms)
@@ -54,6 +60,7 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
         answers.append(Renewed(lease_id=lease.lease_id, expires_at=expires_at))
     if changed:
         tx.write("renew_runs", [renewal_row(lease) for lease in changed.values()])
+    review_forgotten(tx, log, unknown, now)
     log.save(tx)
     return answers
 
@@ -65,7 +72,7 @@ def checkpoint(tx: Tx, ctx: Context, ref: LeaseRef, step: str, url: str | None) 
         tx.write(
             "step_runs",
             [
-                _step_row(
+                step_row(
                     evolve(
                         lease,
                         last_safe_step=step,
@@ -100,7 +107,7 @@ def enter_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str, *, idempotent:
                 profile_id=lease.profile_id,
             )
         entered = evolve(lease, open_section=name, section_at=log.now, section_idempotent=idempotent)
-        tx.write("step_runs", [_step_row(entered)])
+        tx.write("step_runs", [step_row(entered)])
         log.event(EventType.SECTION_ENTERED, lease=lease, data={"section": name, "idempotent": idempotent})
     log.save(tx)
     return why
@@ -124,10 +131,35 @@ def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> Refusal | N
             )
         left = lease.left_section if lease.section_idempotent else name
         outside = evolve(lease, open_section=None, section_at=None, section_idempotent=False, left_section=left)
-        tx.write("step_runs", [_step_row(outside)])
+        tx.write("step_runs", [step_row(outside)])
         log.event(EventType.SECTION_LEFT, lease=lease, data={"section": name})
     log.save(tx)
     return why
+
+
+def request_person(tx: Tx, ctx: Context, ref: LeaseRef, what: str | None) -> Refusal | None:
+    """The run waits for a person, or does not any more. What it waits for is in a review."""
+    lease, log, why = live_lease(tx, ctx, ref, "request_person")
+    if lease is None or why is not None or lease.asks_person == what:
+        log.save(tx)
+        return why
+    tx.write("step_runs", [step_row(evolve(lease, asks_person=what))])
+    if lease.asks_person is not None:
+        withdraw_request(tx, lease, log.now)
+    if what is None:
+        log.event(EventType.HUMAN_REQUEST_WITHDRAWN, lease=lease)
+    else:
+        log.event(EventType.HUMAN_REQUESTED, lease=lease, data={"what": what})
+        log.review_request(lease, what)
+    log.save(tx)
+    return why
+
+
+def withdraw_request(tx: Tx, lease: Lease, now: datetime) -> None:
+    """Nobody has to come any more: the review that a run asked with is closed."""
+    target, subject = (Target.JOB, lease.job_id) if lease.job_id else (Target.PROFILE, lease.profile_id)
+    closed = {"decision": None, "note": "the run does not wait any more", "actor": "", "decided_at": to_us(now)}
+    tx.write("close_reviews", [{"target": target.value, "subject": subject, **closed}])
 
 
 def lost(ref: LeaseRef, why: Refusal | None) -> None:

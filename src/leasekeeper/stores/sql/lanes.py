@@ -38,13 +38,14 @@ _MOVING = (
     "section_at",
     "section_idempotent",
     "left_section",
+    "asks_person",
     "status",
     "unresolved",
     "ended_at",
 )
 _revise_lease = reviser(Lease, _MOVING)
 
-Configured = tuple[Profile, Account, Proxy | None]
+Configured = tuple[Profile, Account, Proxy | None, str | None]
 Jobs = dict[RunId, Job]
 
 
@@ -73,13 +74,14 @@ def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[Prof
     works: dict[ProfileId, Work] = {}
     for row in lanes:
         lane = _lane_to_change(row)
-        profile, account, proxy = config[lane.profile_id]
+        profile, account, proxy, profile_store = config[lane.profile_id]
         works[lane.profile_id] = Work(
             lane=lane,
             profile=profile,
             account=account,
             proxy=proxy,
             open=open_leases.get(lane.profile_id, []),
+            profile_store=profile_store,
             stored=row,
         )
     return works
@@ -95,7 +97,10 @@ def remember(tx: Tx, configs: Iterable[Row]) -> None:
     """Keep configuration that was read, as of the revision that was read with the clock."""
     for row in configs:
         proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
-        tx.fresh[row["profile_id"]] = (tx.revision, (read_profile(row), read_account(row), proxy))
+        tx.fresh[row["profile_id"]] = (
+            tx.revision,
+            (read_profile(row), read_account(row), proxy, row["profile_store"]),
+        )
 
 
 def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:

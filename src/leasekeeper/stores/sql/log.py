@@ -10,6 +10,7 @@ from leasekeeper.core.conflicts import REFUSED, ConflictCause, ConflictDecision,
 from leasekeeper.core.decisions import BAN_ACTIONS, Action, Review, Target
 from leasekeeper.core.deliveries import Delivery, host_of
 from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import JobId, ProxyId, ReviewId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import Lease, LeaseRef, Refusal
@@ -155,6 +156,11 @@ class Log:
             },
         )
 
+    def review_request(self, lease: Lease, what: str) -> None:
+        """A run asks for a person: about its job, or about its profile if it has none."""
+        target, subject = (Target.JOB, lease.job_id) if lease.job_id else (Target.PROFILE, lease.profile_id)
+        self._review(target, subject, lease, lease, lease.run_id, Reason.HUMAN_REVIEW_REQUIRED, what)
+
     def review_profile(self, lane: Lane, run_id: RunId | None, reason: str, summary: str) -> None:
         self._review(Target.PROFILE, lane.profile_id, lane, None, run_id, reason, summary)
 
@@ -171,8 +177,8 @@ class Log:
         self,
         target: Target,
         subject: str,
-        of: Lane | Job,
-        job: Job | None,
+        of: Lane | Job | Lease,
+        job: Job | Lease | None,
         run_id: RunId | None,
         reason: str,
         summary: str,

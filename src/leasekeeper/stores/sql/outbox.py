@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from leasekeeper.core.alerts import Endpoint, NewEndpoint, problems_of, secret_of
-from leasekeeper.core.deliveries import Attempt, Delivery
+from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryRequest
 from leasekeeper.core.secrets import SealedSecret
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, Problem
-from leasekeeper.ports import MAX_IN_BATCH, DeliveryRequest, Page
+from leasekeeper.ports import MAX_IN_BATCH, Page
 from leasekeeper.stores.sql import deciding, endpoints, sending
 from leasekeeper.stores.sql.access import check_actor
 from leasekeeper.stores.sql.answers import NOTHING, RepeatableOperations

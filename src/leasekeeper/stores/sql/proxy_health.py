@@ -29,7 +29,7 @@ def report_proxy(tx: Tx, ctx: Context, report: ProxyReport) -> Proxy | None:
         return before if before is not None and is_about(before, report) else None
     tx.write("put_proxies", [_write_proxy(change.proxy)])
     if change.turned:
-        _tell(tx, ctx, before, change.proxy)
+        _log_event(tx, ctx, before, change.proxy)
     return change.proxy
 
 
@@ -45,7 +45,7 @@ def _found(tx: Tx, ctx: Context, proxy: Proxy | None, report: ProxyReport) -> Fo
     return found(proxy, report, now, backoff=ctx.policy.backoff, jitter=ctx.jitter())
 
 
-def _tell(tx: Tx, ctx: Context, before: Proxy, proxy: Proxy) -> None:
+def _log_event(tx: Tx, ctx: Context, before: Proxy, proxy: Proxy) -> None:
     """Block or free the lanes of the proxy's profiles; one line in the log, and a review that opens or is closed."""
     tx.write("count_change", [{"changes": 1}])
     (profiles,) = tx.read(("profiles_of_proxy", {"proxy_id": proxy.proxy_id}))

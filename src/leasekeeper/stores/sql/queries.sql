@@ -2,11 +2,13 @@
 
 -- name: configs
 SELECT p.*,
-       a.account_id AS a_account_id, a.routing AS a_routing, a.url AS a_url, a.labels AS a_labels, a.notes AS a_notes,
+       a.account_id AS a_account_id, a.routing AS a_routing, a.url AS a_url,
+       a.canary_url AS a_canary_url, a.canary_selector AS a_canary_selector, a.labels AS a_labels, a.notes AS a_notes,
        a.paused AS a_paused, a.pause_note AS a_pause_note, a.ban_status AS a_ban_status, a.version AS a_version,
        x.proxy_id AS x_proxy_id, x.server AS x_server, x.region AS x_region, x.credentials AS x_credentials,
        x.trouble AS x_trouble, x.trouble_detail AS x_trouble_detail, x.trouble_at AS x_trouble_at, x.asked AS x_asked,
-       x.ask_at AS x_ask_at
+       x.ask_at AS x_ask_at,
+       (SELECT f.value FROM fleet_settings f WHERE f.name = 'profile_store') AS profile_store
 FROM profiles p
 JOIN accounts a ON a.account_id = p.account_id
 LEFT JOIN proxies x ON x.proxy_id = p.proxy_id
@@ -58,17 +60,17 @@ SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM profiles WHERE pool = :name)
 SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM workers WHERE worker_id = :name);
 
 -- name: rested_profiles
-SELECT l.profile_id, l.account_id, l.state_at, l.home, p.labels, p.tier
+SELECT l.profile_id, l.account_id, l.state_at, l.home, l.saved, p.labels, p.tier
 FROM lanes l JOIN profiles p ON p.profile_id = l.profile_id
 WHERE l.state = 'available' AND l.blocked_by IS NULL AND p.pool = :pool
   AND (l.state_at, l.profile_id) > (CAST(:since AS BIGINT), CAST(:after AS TEXT))
 ORDER BY l.state_at, l.profile_id LIMIT :limit;
 
 -- name: count_by_blocked_by
-SELECT p.labels, p.tier, l.home, coalesce(l.blocked_by, '') AS blocked_by, count(*) AS profiles
+SELECT p.labels, p.tier, l.home, l.saved, coalesce(l.blocked_by, '') AS blocked_by, count(*) AS profiles
 FROM lanes l JOIN profiles p ON p.profile_id = l.profile_id
 WHERE p.pool = :pool
-GROUP BY p.labels, p.tier, l.home, coalesce(l.blocked_by, '');
+GROUP BY p.labels, p.tier, l.home, l.saved, coalesce(l.blocked_by, '');
 
 -- name: known_tasks
 SELECT pool, task FROM tasks;
@@ -156,7 +158,8 @@ SELECT profile_id, waits_on, head_priority FROM (
 WHERE place = 1;
 
 -- name: retired_lanes_of
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved,
+       unsaved_reason, revision
 FROM retired_lanes WHERE profile_id IN :ids[];
 
 -- name: retired_accounts_of
@@ -209,7 +212,7 @@ SELECT j.state, j.blocked_reason, l.blocked_by, count(*) AS jobs,
        CASE WHEN CAST(:all_paused AS integer) = 1 OR j.pool IN :paused[] THEN 1 ELSE 0 END AS pool_paused,
        CASE WHEN j.pool IN :full[] THEN 1 ELSE 0 END AS pool_full,
        CASE WHEN (j.pool || '/' || j.task) IN :gone[] OR j.profile_id IN :newer[] THEN 1 ELSE 0 END AS no_worker,
-       CASE WHEN l.home <> '' AND NOT (j.pool || '/' || j.task || '@' || l.home) IN :served[] THEN 1 ELSE 0 END AS away
+       CASE WHEN NOT (l.saved OR l.home = '' OR (j.pool || '/' || j.task || '@' || l.home) IN :served[]) THEN 1 ELSE 0 END AS away
 FROM jobs j JOIN lanes l ON l.profile_id = j.profile_id
 WHERE j.state IN ('queued', 'blocked')
 GROUP BY j.state, j.blocked_reason, l.blocked_by, pool_paused, pool_full, no_worker, away;
@@ -340,3 +343,22 @@ SELECT * FROM endpoints ORDER BY endpoint_id;
 
 -- name: open_reviews_about
 SELECT target, subject FROM reviews WHERE subject IN :subjects[] AND decided_at IS NULL;
+
+-- name: fleet_settings
+SELECT name, value FROM fleet_settings;
+
+-- name: snapshots_among
+SELECT * FROM snapshots WHERE profile_id IN :ids[] ORDER BY profile_id, token;
+
+-- name: snapshots_by_id
+SELECT * FROM snapshots WHERE snapshot_id IN :ids[];
+
+-- name: newest_snapshots
+SELECT s.* FROM lanes l JOIN snapshots s ON s.profile_id = l.profile_id AND s.token = l.snapshot
+WHERE l.profile_id IN :ids[];
+
+-- name: lanes_kept_too_long
+SELECT profile_id FROM lanes
+WHERE saved AND kept_for <> '*' AND blocked_by IS NULL AND head_job_id IS NOT NULL
+  AND (waiting_at <= :latest OR NOT (head_pool || '/' || head_task || '@' || kept_for) IN :served[])
+ORDER BY waiting_at, profile_id LIMIT :limit;

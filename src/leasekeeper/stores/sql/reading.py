@@ -23,6 +23,7 @@ from leasekeeper.core.readiness import Blocked, WaitFacts, shown_reason, waits_a
 from leasekeeper.core.routing import routing_key
 from leasekeeper.core.schedules import Schedule, ScheduleState, keys_of
 from leasekeeper.core.secrets import Secret
+from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.core.tokens import ApiToken
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import Worker
@@ -45,8 +46,8 @@ MAX_SHOWN = 3  # webhooks of one job, the newest of them, when somebody asks why
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
 # Every job has these, so they are found soon; all others have an index.
 _COMMON_EVENTS = {"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"}
-_FLAGS = {"paused", "dropped", "open", "live", "trouble"}
-_OPPOSITES = {"live": "ended", "open": "decided", "trouble": "well"}
+_FLAGS = {"paused", "dropped", "open", "live", "trouble", "saved", "discarded"}
+_OPPOSITES = {"live": "ended", "open": "decided", "trouble": "well", "saved": "unsaved", "discarded": "kept"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ _TABLES: Mapping[type, _Table] = {
     Event: _Table("find_event", "seq"),
     Review: _Table("find_review", "review_id"),
     Note: _Table("find_note", "note_id"),
+    Snapshot: _Table("find_snapshot", "snapshot_id"),
     Worker: _Table("find_worker", "incarnation"),
     Delivery: _Table("find_delivery", "seq"),
     Endpoint: _Table("find_endpoint", "endpoint_id"),

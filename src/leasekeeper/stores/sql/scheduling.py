@@ -18,6 +18,7 @@ from leasekeeper.core.placing import new_job
 from leasekeeper.core.records import evolve
 from leasekeeper.core.schedules import (
     MAX_CAUGHT_UP,
+    Fired,
     Schedule,
     ScheduleState,
     handled_until,
@@ -28,7 +29,7 @@ from leasekeeper.core.schedules import (
     shown_time,
 )
 from leasekeeper.errors import Conflict, ConflictReason, InputError, NotFound
-from leasekeeper.ports import Decided, Fired
+from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.codec import Row, load, to_us
 from leasekeeper.stores.sql.deciding import check_version
 from leasekeeper.stores.sql.engine import Context, Tx

@@ -14,6 +14,7 @@ from leasekeeper.core.deliveries import (
     GONE,
     Attempt,
     Delivery,
+    DeliveryRequest,
     DeliveryState,
     after_attempt,
     bridge_url,
@@ -24,7 +25,7 @@ from leasekeeper.core.deliveries import (
 from leasekeeper.core.events import EventType
 from leasekeeper.core.records import evolve
 from leasekeeper.errors import IllegalTransition, NotFound
-from leasekeeper.ports import Decided, DeliveryRequest
+from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.alerts import endpoints
 from leasekeeper.stores.sql.codec import clean, decoder, encoder, to_us
 from leasekeeper.stores.sql.endpoints import disable_gone

@@ -5,25 +5,26 @@ from datetime import datetime
 from typing import Any
 
 from leasekeeper.core.events import EventType
-from leasekeeper.core.homes import home_after
+from leasekeeper.core.homes import directory_lost
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import profile_ended, profile_expired, unparked
 from leasekeeper.core.launchers import LauncherSaid, ask_again_at, in_doubt
 from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, RunRecord, RunResult, lease_key, raised, silence
-from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.records import changer, evolve
+from leasekeeper.core.resolving import resolve as decide_lost
+from leasekeeper.core.resolving import silent_reason
 from leasekeeper.core.routing import account_of, freed_keys
-from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, silent_reason, used_proxy
-from leasekeeper.core.settle import resolve as decide_lost
+from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, used_proxy
 from leasekeeper.core.settle import settle as decide_ending
-from leasekeeper.errors import Conflict, ConflictReason
 from leasekeeper.ports import Resolution, Settled
+from leasekeeper.stores.sql import forgotten
 from leasekeeper.stores.sql.banning import ban_accounts, lock_banned
 from leasekeeper.stores.sql.claiming import read_held_keys
 from leasekeeper.stores.sql.codec import clean, decoder, dump, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
-from leasekeeper.stores.sql.heartbeats import renewal_row
+from leasekeeper.stores.sql.heartbeats import withdraw_request
 from leasekeeper.stores.sql.lanes import (
     Work,
     find_heads,
@@ -32,16 +33,16 @@ from leasekeeper.stores.sql.lanes import (
     refresh,
     refused,
     save,
-    writer_of,
 )
 from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.snapshots import good_for, keep_directory, restore
 from leasekeeper.stores.sql.submitting import change_job
 
 read_run = decoder(RunRecord)
-_released = changer(Lease, "status", "ended_at", "unresolved")
+released = changer(Lease, "status", "ended_at", "unresolved")
 
 
-class _Ending:
+class Endings:
     """What one transaction of endings has collected so far."""
 
     def __init__(
@@ -55,6 +56,7 @@ class _Ending:
         self.bans: dict[str, tuple[Lease, str]] = {}
 
     def save(self) -> None:
+        """Write all of it."""
         if self.runs:
             self.tx.write("end_runs", self.runs)
         if self.changed_jobs:
@@ -83,6 +85,11 @@ class _Ending:
         self.log.owe(ended)
         return ended
 
+    def end_request(self, lease: Lease, job: Job | None) -> None:
+        """A run that asked for a person has ended: its review stays only if its job waits for a person now."""
+        if lease.asks_person is not None and (job is None or job.state is not JobState.REVIEW):
+            withdraw_request(self.tx, lease, self.now)
+
     def end_profile(self, work: Work, lease: Lease, settlement: Settlement) -> None:
         """The profile as the settlement leaves it, with a review if a person has to look at it."""
         end = profile_ended(work, settlement.profile, self.now)
@@ -97,7 +104,7 @@ def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settle
     """Apply reported endings. The second answer: account keys that are free now, for whoever waits on them."""
     also = lock_banned(tx, endings)
     now, works, jobs = lock_runs(tx, [(ending.ref.profile_id, ending.ref.lease_id) for ending in endings], also)
-    batch = _Ending(tx, ctx, now, works, jobs)
+    batch = Endings(tx, ctx, now, works, jobs)
     answers = [_settle_one(batch, ending) for ending in endings]
     if batch.bans:
         ban_accounts(tx, batch.log, works.values(), batch.bans)
@@ -111,25 +118,25 @@ def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settle
     return answers, freed
 
 
-def _settle_one(batch: _Ending, ending: Ending) -> Settled:
+def _settle_one(batch: Endings, ending: Ending) -> Settled:
     ref = ending.ref
     work = batch.works.get(ref.profile_id)
     lease = next((o for o in work.open if o.token == ref.token), None) if work else None
     why = refused(batch.tx, lease, ref, batch.now)
     if why is not None or lease is None or work is None:
         why = why or Refusal.NO_SUCH_LEASE
-        batch.log.refused(ref, "settle", why, lease or writer_of(batch.tx, ref))
+        forgotten.refused(batch.tx, batch.log, work, lease, ref, "settle", why)
         return Settled(lease_id=ref.lease_id, refused=why)
     job = batch.jobs.get(lease.run_id)
-    ending = _kept(ending)
+    ending = kept(ending)
     settlement = decide_ending(
         lease, job, ending, now=batch.now, jitter=batch.ctx.jitter(), backoff=batch.ctx.policy.backoff
     )
     unresolved = settlement.profile.unresolved
-    _end_lease(work, _released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
+    end_lease(work, released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
     batch.tx.held.pop(lease.lease_id, None)
     batch.runs.append(
-        _end_row(
+        end_row(
             lease,
             LeaseStatus.RELEASED,
             batch.now,
@@ -144,7 +151,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
             proxy_used=used_proxy(ending),
         )
     )
-    work.change({"home": home_after(work.lane, work.profile, lease, ending)})
+    keep_directory(batch.tx, batch.ctx, batch.log, work, lease, ending)
     if ending.engine is not None:
         work.change({"engine": max(ending.engine, work.lane.engine or 0)})
     fence = {}
@@ -154,6 +161,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
     if (ban := ban_of(ending)) is not None:
         batch.bans[lease.account_id] = (lease, ban)
     ended = batch.end_job(job, settlement)
+    batch.end_request(lease, ended)
     batch.end_profile(work, lease, settlement)
     batch.log.event(
         EventType.RUN_SETTLED,
@@ -178,7 +186,7 @@ def _settle_one(batch: _Ending, ending: Ending) -> Settled:
     )
 
 
-def _kept(ending: Ending) -> Ending:
+def kept(ending: Ending) -> Ending:
     """The ending with text that can be kept: pages write into messages and addresses what they like."""
     url = ending.facts.final_url
     texts = f"{ending.message}{url or ''}{ending.facts.failing_clause}{ending.reason or ''}"
@@ -193,13 +201,13 @@ def _kept(ending: Ending) -> Ending:
     return evolve(ending, message=clean(ending.message), facts=facts, reason=reason)
 
 
-def _end_lease(work: Work, ended: Lease) -> None:
+def end_lease(work: Work, ended: Lease) -> None:
     work.open = [lease for lease in work.open if lease.token != ended.token]
     if ended.unresolved:
         work.open.append(ended)
 
 
-def _end_row(
+def end_row(
     lease: Lease,
     status: LeaseStatus,
     ended_at: datetime,
@@ -242,7 +250,7 @@ def expire(tx: Tx, ctx: Context, limit: int, seen: datetime | None = None) -> tu
     if not rows:
         return [], []
     now, works, _ = lock(tx, [row["profile_id"] for row in rows], waiting=False)
-    batch = _Ending(tx, ctx, now, works, {})
+    batch = Endings(tx, ctx, now, works, {})
     gone = [
         _end_unexplained(batch, work, lease)
         for work in works.values()
@@ -258,48 +266,12 @@ def _earlier(now: datetime, seen: datetime | None) -> datetime:
     return now if seen is None else min(now, seen)
 
 
-def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease | None:
-    """A person takes the lease away: it can write nothing any more.
-
-    Its holder may not know it yet, so the profile stays leased until the lease would have expired; then it is an
-    ending without an explanation like any other.
-    """
-    key = lease_key(lease_id)
-    if key is None:
-        return None
-    now, works, _ = lock(tx, [key[0]])
-    work = works.get(key[0])
-    lease = next((o for o in work.live if o.token == key[1]), None) if work else None
-    if work is None or lease is None:
-        return None
-    if lease.status is LeaseStatus.REVOKED:
-        raise Conflict(
-            f"lease {lease_id} was revoked already; its profile stays leased until it expires",
-            cause=ConflictReason.LEASE_REVOKED,
-            lease_id=lease_id,
-            profile_id=lease.profile_id,
-            until_at=lease.expires_at,
-        )
-    revoked = evolve(lease, status=LeaseStatus.REVOKED)
-    tx.write("renew_runs", [renewal_row(revoked)])
-    log = Log(ctx, now)
-    log.event(
-        EventType.LEASE_REVOKED,
-        lease=lease,
-        actor=actor,
-        profile_state=work.lane.state,
-        data={"token": lease.token, "note": note},
-    )
-    log.save(tx)
-    return revoked
-
-
-def _end_unexplained(batch: _Ending, work: Work, lease: Lease) -> Lease:
+def _end_unexplained(batch: Endings, work: Work, lease: Lease) -> Lease:
     """The lease ends, the profile goes stale once nobody shares it, the job waits for the resolution."""
     status = lease.status if lease.status is LeaseStatus.REVOKED else LeaseStatus.EXPIRED
     ended = evolve(lease, status=status, ended_at=lease.expires_at, unresolved=True)
-    _end_lease(work, ended)
-    batch.runs.append(_end_row(lease, status, lease.expires_at, unresolved=True))
+    end_lease(work, ended)
+    batch.runs.append(end_row(lease, status, lease.expires_at, unresolved=True))
     work.change(profile_expired(work, f"lease {status}: {silence(lease, batch.now)}", batch.now))
     refresh(work, batch.now)
     batch.log.event(
@@ -325,7 +297,7 @@ def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Set
     wanted = {key: r for r in resolutions if (key := lease_key(r.lease_id)) is not None}
     now, works, jobs = lock_runs(tx, [(profile_id, r.lease_id) for (profile_id, _), r in wanted.items()])
     _keep_reports(tx, resolutions)
-    batch = _Ending(tx, ctx, now, works, jobs)
+    batch = Endings(tx, ctx, now, works, jobs)
     answers = []
     for (profile_id, token), resolution in wanted.items():
         work = works.get(profile_id)
@@ -382,7 +354,7 @@ def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[
     return facts, evidence, rows[0]["ask_at"] is not None or in_doubt(evidence)
 
 
-def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
+def _resolve_one(batch: Endings, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
     job = batch.jobs.get(lease.run_id)
     facts, evidence, doubt = _recall(batch.tx, lease, facts)
     settlement = decide_lost(
@@ -396,13 +368,16 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
         lenient=batch.tx.lenient,
         launched=work.profile.launcher_id is not None,
         in_doubt=doubt,
+        good=good_for(batch.tx, work, lease) if lease.release_policy is ReleasePolicy.RESTORE else None,
     )
     if settlement is None:
         _ask_again(batch, work, lease, facts, doubt=doubt)
         return None
     work.open = [o for o in work.open if o.token != lease.token]
     if lease.status is not LeaseStatus.RELEASED:
-        work.change({"home": home_after(work.lane, work.profile, lease, None)})
+        work.change(directory_lost(work.lane, work.profile, lease, facts))
+    if (good := settlement.profile.restore) is not None:
+        restore(batch.tx, batch.ctx, batch.log, work, good)
     batch.tx.write(
         "resolve_runs",
         [
@@ -418,6 +393,7 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
         ],
     )
     ended = batch.end_job(job, settlement)
+    batch.end_request(lease, ended)
     batch.end_profile(work, lease, settlement)
     batch.log.event(
         EventType.STALE_RESOLVED,
@@ -436,7 +412,7 @@ def _resolve_one(batch: _Ending, work: Work, lease: Lease, facts: LostFacts) -> 
     )
 
 
-def _ask_again(batch: _Ending, work: Work, lease: Lease, facts: LostFacts, *, doubt: bool) -> None:
+def _ask_again(batch: Endings, work: Work, lease: Lease, facts: LostFacts, *, doubt: bool) -> None:
     """A lease whose launcher does not answer comes after those that nobody has asked about, and not too often. Who
     cannot ask only puts it there: another machine may, at once."""
     silent = facts.launcher is LauncherSaid.SILENT

@@ -21,6 +21,7 @@ from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.core.records import evolve, quick_init
+from leasekeeper.core.schedules import Fired
 from leasekeeper.core.settle import Browser, Ending, ban_of
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import WorkerReport
@@ -29,7 +30,6 @@ from leasekeeper.ports import (
     MAX_IN_BATCH,
     ClaimRequest,
     Decided,
-    Fired,
     Grant,
     HandedOver,
     LeaseRequest,
@@ -56,9 +56,11 @@ from leasekeeper.stores.sql import (
     proxy_health,
     pruning,
     reading,
+    revoking,
     scheduling,
     sending,
     settling,
+    snapshots,
     submitting,
     tokens,
 )
@@ -66,6 +68,7 @@ from leasekeeper.stores.sql.access import AccessOperations
 from leasekeeper.stores.sql.answers import NOTHING, Naming
 from leasekeeper.stores.sql.batching import Batcher
 from leasekeeper.stores.sql.codec import clean
+from leasekeeper.stores.sql.control import ControlOperations
 from leasekeeper.stores.sql.engine import Context, Engine, Params, Tx
 from leasekeeper.stores.sql.lanes import read_lease
 from leasekeeper.stores.sql.new_ids import new_id
@@ -133,7 +136,7 @@ class _Changed(NamedTuple):
             yield call, list(islice(settled, len(call.endings))), next(granted) if call.claim is not None else []
 
 
-class SqlStore(AccessOperations, OutboxOperations):
+class SqlStore(AccessOperations, ControlOperations, OutboxOperations):
     """A store on SQL. See ports.Store for what each operation guarantees."""
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
@@ -149,9 +152,13 @@ class SqlStore(AccessOperations, OutboxOperations):
     async def close(self) -> None:
         await self._engine.close()
 
-    async def apply(self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False) -> list[Change]:
+    async def apply(
+        self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False, expected: str | None = None
+    ) -> list[Change]:
         changes = await self._change(
-            lambda tx: configuring.apply(tx, self._ctx, fleet, actor=actor, prune=prune, dry_run=dry_run)
+            lambda tx: configuring.apply(
+                tx, self._ctx, fleet, actor=actor, prune=prune, dry_run=dry_run, expected=expected
+            )
         )
         self._engine.hint()
         return changes
@@ -361,7 +368,16 @@ class SqlStore(AccessOperations, OutboxOperations):
         (tasks,) = await self._engine.view(lambda tx: tx.read(("tasks_that_wait", {"limit": limit})))
         for row in tasks:
             healed += await self._unblock(row["pool"], [row["task"]])
+        if kept := await self._engine.view(lambda tx: snapshots.kept_too_long(tx, self._ctx, limit)):
+            healed += await self._engine.change(lambda tx: snapshots.open_up(tx, kept))
+            self._engine.hint()
         return healed
+
+    async def forget_snapshots(self, snapshot_ids: Sequence[str]) -> int:
+        checks.check_batch(snapshot_ids, "snapshots")
+        if not snapshot_ids:
+            return 0
+        return await self._change(lambda tx: snapshots.forget(tx, self._ctx, snapshot_ids))
 
     async def decide(self, decision: Decision) -> Decided:
         deciding.check(decision)
@@ -397,7 +413,7 @@ class SqlStore(AccessOperations, OutboxOperations):
 
     async def _revoke(self, decision: Decision) -> Decided:
         lease = await self._change(
-            lambda tx: settling.revoke(tx, self._ctx, decision.id, decision.actor, decision.note),
+            lambda tx: revoking.revoke(tx, self._ctx, decision.id, decision.actor, decision.note),
             answer=lambda lease: NOTHING if lease is None else Decided(state=lease.status, version=0),
         )
         if lease is None:

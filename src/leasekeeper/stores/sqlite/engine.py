@@ -70,6 +70,10 @@ class _SqliteTx:
         self.revision = 0
         self.lenient = False
 
+    @property
+    def doubtful_up_to(self) -> int:
+        return 0
+
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         return [self._rows(name, params) for name, params in queries]
 

@@ -45,7 +45,9 @@ class _Statements(dict[str, Statement]):
 
 
 _TEXTS = {
-    **load("leasekeeper.stores.sql", "queries.sql", "finds.sql", "find_prefixes.sql", "schedules.sql"),
+    **load(
+        "leasekeeper.stores.sql", "queries.sql", "finds.sql", "find_prefixes.sql", "find_snapshots.sql", "schedules.sql"
+    ),
     **load("leasekeeper.stores.sqlite", "reads.sql", "writes.sql", "schedules.sql"),
 }
 STATEMENTS = _Statements()

@@ -17,7 +17,7 @@ SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_li
 FROM json_each(:tasks) t CROSS JOIN json_each(:homes) h CROSS JOIN lanes l
 WHERE l.profile_id IN (
     SELECT r.profile_id FROM lanes r
-    WHERE r.head_pool = :pool AND r.head_task = t.value AND r.home = h.value
+    WHERE r.head_pool = :pool AND r.head_task = t.value AND r.kept_for = h.value
       AND r.blocked_by IS NULL AND r.head_job_id IS NOT NULL
       AND (r.engine IS NULL OR CAST(:engine AS INTEGER) IS NULL OR r.engine <= CAST(:engine AS INTEGER))
     ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
@@ -56,7 +56,8 @@ ORDER BY profile_id, token;
 
 -- name: moving_runs
 SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
-       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.status, r.unresolved, r.ended_at, j.version AS job_version
+       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.asks_person, r.status,
+       r.unresolved, r.ended_at, j.version AS job_version
 FROM runs r INDEXED BY runs_open
 LEFT JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'
 WHERE r.profile_id IN :ids[] AND r.open

@@ -16,7 +16,9 @@ UPDATE lanes SET
     version = :version, clean = :clean, drain = :drain, drain_reason = :drain_reason, tier = :tier, ban_status = :ban_status, verdict = :verdict,
     verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
     head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
-    head_shared = :head_shared, waiting_at = :waiting_at, blocked_by = :blocked_by, waits_on = :waits_on, home = :home, revision = :revision
+    head_shared = :head_shared, waiting_at = :waiting_at, blocked_by = :blocked_by, waits_on = :waits_on, home = :home,
+    kept_for = :kept_for, snapshot = :snapshot, saved = :saved, unsaved_reason = :unsaved_reason, size_bytes = :size_bytes,
+    revision = :revision
 WHERE profile_id = :profile_id;
 
 -- name: insert_runs
@@ -67,11 +69,12 @@ INSERT INTO jobs (
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    blocked_by, waits_on, home, revision
+    blocked_by, waits_on, home, kept_for, snapshot, saved, unsaved_reason, size_bytes, revision
 ) VALUES (
     :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain, :drain_reason, :tier, :ban_status,
     :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
-    :head_shared, :waiting_at, :blocked_by, :waits_on, :home, :revision
+    :head_shared, :waiting_at, :blocked_by, :waits_on, :home, :kept_for, :snapshot, :saved,
+    :unsaved_reason, :size_bytes, :revision
 );
 
 -- name: renew_runs
@@ -83,7 +86,7 @@ WHERE profile_id = :profile_id AND token = :token;
 UPDATE runs SET
     last_safe_step = :last_safe_step, last_safe_at = :last_safe_at, last_url = :last_url,
     open_section = :open_section, section_at = :section_at,
-    section_idempotent = :section_idempotent, left_section = :left_section
+    section_idempotent = :section_idempotent, left_section = :left_section, asks_person = :asks_person
 WHERE profile_id = :profile_id AND token = :token;
 
 -- name: insert_reviews
@@ -141,12 +144,13 @@ ON CONFLICT (pool, task) DO NOTHING;
 
 -- name: put_accounts
 INSERT INTO accounts (
-    account_id, routing, url, labels, notes, paused, pause_note, ban_status, version
+    account_id, routing, url, canary_url, canary_selector, labels, notes, paused, pause_note, ban_status, version
 ) VALUES (
-    :account_id, :routing, :url, :labels, :notes, :paused, :pause_note, :ban_status, :version
+    :account_id, :routing, :url, :canary_url, :canary_selector, :labels, :notes, :paused, :pause_note, :ban_status, :version
 )
 ON CONFLICT (account_id) DO UPDATE SET
-    routing = excluded.routing, url = excluded.url, labels = excluded.labels, notes = excluded.notes;
+    routing = excluded.routing, url = excluded.url, canary_url = excluded.canary_url,
+    canary_selector = excluded.canary_selector, labels = excluded.labels, notes = excluded.notes;
 
 -- name: put_proxies
 INSERT INTO proxies (
@@ -173,18 +177,19 @@ ON CONFLICT (launcher_id) DO UPDATE SET
 -- name: put_profiles
 INSERT INTO profiles (
     profile_id, account_id, pool, tier, driver, user_data_dir, proxy_id, launcher_id, launcher_profile, language, timezone, "window",
-    max_active_runs, disposable, warm, release_policy, manual_use, labels, notes
+    max_active_runs, disposable, warm, record, release_policy, manual_use, keep_snapshots, max_size_mb, labels, notes
 ) VALUES (
     :profile_id, :account_id, :pool, :tier, :driver, :user_data_dir, :proxy_id, :launcher_id, :launcher_profile, :language, :timezone, :window,
-    :max_active_runs, :disposable, :warm, :release_policy, :manual_use, :labels, :notes
+    :max_active_runs, :disposable, :warm, :record, :release_policy, :manual_use, :keep_snapshots, :max_size_mb, :labels, :notes
 )
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, pool = excluded.pool, tier = excluded.tier, driver = excluded.driver,
     user_data_dir = excluded.user_data_dir, proxy_id = excluded.proxy_id,
     launcher_id = excluded.launcher_id, launcher_profile = excluded.launcher_profile, language = excluded.language,
     timezone = excluded.timezone, "window" = excluded."window",
-    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm,
+    max_active_runs = excluded.max_active_runs, disposable = excluded.disposable, warm = excluded.warm, record = excluded.record,
     release_policy = excluded.release_policy, manual_use = excluded.manual_use,
+    keep_snapshots = excluded.keep_snapshots, max_size_mb = excluded.max_size_mb,
     labels = excluded.labels, notes = excluded.notes;
 
 -- name: put_limits
@@ -260,13 +265,14 @@ DELETE FROM proxies WHERE proxy_id = :id;
 DELETE FROM profiles WHERE profile_id = :id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision)
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, revision
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision)
+SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision
 FROM lanes WHERE profile_id = :id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
     state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
-    ban_status = excluded.ban_status, home = excluded.home, revision = excluded.revision;
+    ban_status = excluded.ban_status, home = excluded.home, snapshot = excluded.snapshot, saved = excluded.saved,
+    unsaved_reason = excluded.unsaved_reason, revision = excluded.revision;
 
 -- name: delete_lane
 DELETE FROM lanes WHERE profile_id = :id;
@@ -349,3 +355,25 @@ ON CONFLICT (pause_id) DO UPDATE SET
 
 -- name: delete_pauses
 DELETE FROM pauses WHERE pause_id = :pause_id;
+
+-- name: insert_snapshots
+INSERT INTO snapshots (
+    snapshot_id, profile_id, account_id, token, run_id, task, machine, engine, created_at, size_bytes, packed_bytes,
+    sha256, contents_hash, place, key_id, clean, verdict, restored_from, discarded_at
+) VALUES (
+    :snapshot_id, :profile_id, :account_id, :token, :run_id, :task, :machine, :engine, :created_at, :size_bytes, :packed_bytes,
+    :sha256, :contents_hash, :place, :key_id, :clean, :verdict, :restored_from, :discarded_at
+);
+
+-- name: discard_snapshots
+UPDATE snapshots SET discarded_at = :discarded_at WHERE snapshot_id = :snapshot_id;
+
+-- name: delete_snapshots
+DELETE FROM snapshots WHERE snapshot_id = :snapshot_id;
+
+-- name: put_fleet_settings
+INSERT INTO fleet_settings (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: delete_fleet_setting
+DELETE FROM fleet_settings WHERE name = :id;

@@ -1,0 +1,130 @@
+"""Control of an open browser passes from a run to a person, or back to the run's job: who gets which lease.
+
+Pure. The browser stays open meanwhile, so the profile is leased all the time; the old run ends, and a new one begins
+under a token of its own. What the old lease knew (last safe step, mutating section) goes on in the new one: if that
+ends without an explanation, it is still known where the browser was.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from leasekeeper.core.failures import Reason, failure
+from leasekeeper.core.granting import new_lease
+from leasekeeper.core.ids import JobId, RunId, WorkerId
+from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.lanes import Changes, LaneFacts
+from leasekeeper.core.leases import Lease, Purpose, RunResult, Timing, may_have_been_done
+from leasekeeper.core.profiles import Cause, ProfileState, worse
+from leasekeeper.core.records import evolve
+from leasekeeper.core.settle import Ending, JobVerdict, ProfileVerdict, Settlement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRequest:
+    """Who gets an open browser. With `job_id` the run of that job goes on in it, which was taken over before.
+
+    `incarnation` is unique for each transfer: the same one again asks for what the first call gave.
+    """
+
+    worker_id: WorkerId
+    incarnation: str
+    purpose: Purpose = Purpose.MANUAL
+    actor: str = ""
+    note: str = ""
+    job_id: JobId | None = None
+
+
+def transferred(lease: Lease, job: Job | None, ending: Ending) -> Settlement:
+    """The end of a run whose browser passes on. Its job, if it has one, waits for a person from now on."""
+    row = failure(ending.reason, ending.registered) if ending.reason is not None else None
+    verdict = None
+    if job is not None:
+        done = may_have_been_done(lease)
+        detail = f"{row.reason if row else RunResult.COMPLETED}: {ending.message}"
+        verdict = JobVerdict(
+            state=JobState.REVIEW, detail=f"{detail}; {done}: it may have been done" if done else detail
+        )
+    state = _verdict(ending)
+    said = "the run's evidence could not be saved" if state is ProfileState.REVIEW_REQUIRED else "the proxy changed"
+    return Settlement(
+        result=RunResult.COMPLETED if row is None else RunResult.FAILED,
+        stop_reason=row.reason if row else None,
+        belongs_to=row.belongs_to if row else None,
+        job=verdict,
+        profile=ProfileVerdict(
+            state=state,
+            cause=Cause.CLEAN_RELEASE,
+            reason=f"{said} during the run" if state else "its browser stayed open for the next run",
+        ),
+    )
+
+
+def _verdict(ending: Ending) -> ProfileState | None:
+    if ending.facts.proxy_changed:
+        return ProfileState.QUARANTINED
+    return None if ending.facts.evidence_saved else ProfileState.REVIEW_REQUIRED
+
+
+def lane_passed(facts: LaneFacts, settlement: Settlement, lease: Lease) -> Changes:
+    """The lane under the new lease. What stands against the profile counts when that ends."""
+    lane, verdict = facts.lane, settlement.profile
+    worst = worse(lane.verdict, verdict.state)
+    changes: dict[str, object] = {"token": lease.token, "state_reason": f"run {lease.run_id} by {lease.worker_id}"}
+    return changes if worst is lane.verdict else {**changes, "verdict": worst, "verdict_reason": verdict.reason}
+
+
+def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool) -> str | None:
+    """Why a job that was taken over cannot go on in its browser now; None: it can."""
+    lane = facts.lane
+    if job.profile_id != lane.profile_id or job.state is not JobState.REVIEW or job.stop_reason != Reason.TAKEN_OVER:
+        return f"job {job.job_id} is {job.state}: it does not wait to be handed back"
+    if facts.account.paused or paused:
+        return f"account {lane.account_id}, its pool or everything is paused: no job runs there now"
+    if lane.drain is not None or lane.verdict is not None:
+        return f"profile {lane.profile_id} will be {lane.verdict or lane.drain} when this lease ends"
+    return None
+
+
+def resumed(job: Job, run_id: RunId) -> Job:
+    """The job, running again. It is the same attempt."""
+    return evolve(job, state=JobState.RUNNING, run_id=run_id, detail="", stop_reason=None, version=job.version + 1)
+
+
+def lease_after(
+    facts: LaneFacts,
+    before: Lease,
+    to: TransferRequest,
+    job: Job | None,
+    *,
+    run_id: RunId,
+    timing: Timing,
+    now: datetime,
+) -> Lease:
+    """The new lease: as the one before, of another holder and with the next token."""
+    purpose = Purpose.INSPECT if before.purpose is Purpose.INSPECT else to.purpose
+    lease = new_lease(
+        facts,
+        job=job,
+        run_id=run_id,
+        key=before.routing_key,
+        worker_id=to.worker_id,
+        incarnation=to.incarnation,
+        machine=before.machine,
+        pool=before.pool,
+        mode=before.mode,
+        purpose=purpose if job is None else Purpose.JOB,
+        policy=before.release_policy,
+        ttl=timedelta(milliseconds=before.ttl_ms),
+        timing=timing,
+        now=now,
+    )
+    return evolve(
+        lease,
+        last_safe_step=before.last_safe_step,
+        last_safe_at=before.last_safe_at,
+        last_url=before.last_url,
+        open_section=before.open_section,
+        section_at=before.section_at,
+        section_idempotent=before.section_idempotent,
+        left_section=before.left_section,
+    )

@@ -1,0 +1,150 @@
+"""Endings that nobody explained, decided: the lease expired, was revoked, or its browser was not proven closed.
+
+`resolve` goes by the lease's release policy and by what was found out. It only decides: the store applies the answer.
+"""
+
+from datetime import datetime, timedelta
+
+from leasekeeper.core.failures import Reason, failure
+from leasekeeper.core.ids import Token
+from leasekeeper.core.jobs import Backoff, Job, JobState
+from leasekeeper.core.launchers import NOT_DEAD, must_answer_first
+from leasekeeper.core.leases import Lease, LeaseStatus, RunResult, lock_delay_over_at, silence
+from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
+from leasekeeper.core.settle import LostFacts, ProfileVerdict, Settlement, job_verdict, section_sentence
+
+
+def resolve(
+    lease: Lease,
+    job: Job | None,
+    facts: LostFacts,
+    *,
+    now: datetime,
+    jitter: float,
+    backoff: Backoff,
+    proxy_id: str | None,
+    lenient: bool = False,
+    launched: bool = False,
+    in_doubt: bool = False,
+    good: Token | None = None,
+) -> Settlement | None:
+    """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
+
+    `proxy_id` is the proxy that the profile has now: whoever declared another one meanwhile has to look first.
+
+    `lenient` while expiry pauses: the clock jumped, so that it cannot tell whether the lock-delay has passed.
+    A job whose run already reported its own ending (the close was not proven) is not touched again.
+
+    `good` is the snapshot that the profile may go back to, if there is one and nobody else has the profile.
+
+    `launched`: the browser is a launcher's. As long as that did not answer (`in_doubt`) nothing is decided.
+    """
+    early = now < lock_delay_over_at(lease) + timedelta(milliseconds=lease.ttl_ms)
+    if launched and not facts.browser_dead and must_answer_first(facts.launcher, in_doubt=in_doubt, early=early):
+        return None
+    profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient, good=good)
+    if profile is None:
+        return None
+    row = failure(Reason.WORKER_LOST)
+    reported = lease.status is LeaseStatus.RELEASED
+    running = job is not None and job.state is JobState.RUNNING and job.run_id == lease.run_id
+    verdict = None
+    if job is not None and running:
+        verdict = job_verdict(lease, job, row, profile.reason, now=now, jitter=jitter, backoff=backoff)
+    return Settlement(
+        result=RunResult.FAILED,
+        stop_reason=None if reported else row.reason,
+        belongs_to=None if reported else row.belongs_to,
+        job=verdict,
+        profile=profile,
+    )
+
+
+def silent_reason(lease: Lease, launcher_id: str, problem: str) -> str:
+    """Why a profile stays stale whose launcher does not answer."""
+    silent = f"launcher {launcher_id} does not say whether it still runs ({problem}); it is asked again until it does"
+    return f"{_unexplained(lease)}; {silent}"
+
+
+def _unexplained(lease: Lease) -> str:
+    """How a run ended that nobody could explain, as a person reads it."""
+    if lease.status is LeaseStatus.RELEASED:
+        return f"the browser of worker {lease.worker_id} was not proven closed at the end of its run"
+    if lease.status is LeaseStatus.REVOKED:
+        return f"the lease of worker {lease.worker_id} was revoked"
+    return silence(lease, lease.ended_at or lease.expires_at)
+
+
+def _resolution(
+    lease: Lease, facts: LostFacts, now: datetime, *, proxy_id: str | None, lenient: bool, good: Token | None
+) -> ProfileVerdict | None:
+    lost = _unexplained(lease)
+    if lease.open_section is not None:
+        # When it died nobody knows: an expiry comes long after. When it last wrote, the store knows.
+        heard = max(lease.heartbeat_at, lease.section_at or lease.heartbeat_at)
+        verb = "revoked" if lease.status is LeaseStatus.REVOKED else "died"
+        sentence = section_sentence(verb, lease, "; last heard of", heard)
+        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.RESOLVED, reason=sentence)
+    if facts.proxy_changed:
+        return ProfileVerdict(
+            state=ProfileState.QUARANTINED,
+            cause=Cause.RESOLVED,
+            reason=f"{lost}; the proxy changed during the run",
+        )
+    match lease.release_policy:
+        case ReleasePolicy.QUARANTINE:
+            return ProfileVerdict(
+                state=ProfileState.QUARANTINED,
+                cause=Cause.RESOLVED,
+                reason=f"{lost}; release policy is quarantine",
+            )
+        case ReleasePolicy.REVIEW:
+            return ProfileVerdict(
+                state=ProfileState.REVIEW_REQUIRED,
+                cause=Cause.RESOLVED,
+                reason=f"{lost}; release policy is review",
+            )
+        case ReleasePolicy.RESTORE:
+            return None if lenient or now < lock_delay_over_at(lease) else _restored(lost, good)
+        case ReleasePolicy.RECOVER:
+            return None if lenient else _recover(lease, facts, now, lost, proxy_id)
+
+
+def _restored(lost: str, good: Token | None) -> ProfileVerdict:
+    """Back to the last state that is known to be good. What the lost run did to the profile is given up, so nothing
+    needs to be known of its end but that no section was open."""
+    if good is None:
+        return ProfileVerdict(
+            state=ProfileState.REVIEW_REQUIRED,
+            cause=Cause.RESOLVED,
+            reason=f"{lost}; not restored: there is no snapshot that is known to be good",
+        )
+    return ProfileVerdict(
+        state=None, cause=Cause.RESOLVED, reason=f"{lost}; went back to the snapshot of token {good}", restore=good
+    )
+
+
+def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id: str | None) -> ProfileVerdict | None:
+    doubts = [
+        sentence
+        for proven, sentence in (
+            (lease.last_safe_step is not None, "no safe step is known"),
+            (facts.final_url is not None, "the final URL is unknown"),
+            (facts.browser_dead, NOT_DEAD.get(facts.launcher, "the browser is not proven dead")),
+            (lease.proxy_id == proxy_id, f"its proxy was {lease.proxy_id or 'none'} and is {proxy_id or 'none'} now"),
+        )
+        if not proven
+    ]
+    if now < lock_delay_over_at(lease):
+        return None
+    if doubts:
+        return ProfileVerdict(
+            state=ProfileState.REVIEW_REQUIRED,
+            cause=Cause.RESOLVED,
+            reason=f"{lost}; not recovered: {', '.join(doubts)}",
+        )
+    return ProfileVerdict(
+        state=None,
+        cause=Cause.RESOLVED,
+        reason=f"{lost}; recovered after safe step {lease.last_safe_step}: the browser has been proven dead since",
+    )

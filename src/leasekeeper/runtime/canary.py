@@ -1,0 +1,90 @@
+"""Asks a login canary in a browser that is about to be closed: on a page of its own, in bounded time.
+
+Selectors are evaluated in Playwright's own isolated world: the site's scripts neither see nor change the answer. What
+goes wrong (no network, an error of the site, a function that raises) is no answer, never "logged out".
+"""
+
+import asyncio
+import inspect
+import logging
+from contextlib import suppress
+from typing import Any, Final
+
+from leasekeeper.core.canaries import Canary
+from leasekeeper.errors import safe_str
+
+_LOG = logging.getLogger(__name__)
+
+LOAD_SECONDS: Final = 8.0
+SEEN_SECONDS: Final = 4.0
+TOTAL_SECONDS: Final = 13.0
+_SERVER_ERROR: Final = 500
+
+
+async def ask_async(context: Any, canary: Canary) -> bool | None:
+    """Whether the profile is logged in, by Playwright's async API; None if nobody could tell."""
+    try:
+        async with asyncio.timeout(TOTAL_SECONDS):
+            page = await context.new_page()
+            try:
+                if canary.function is not None:
+                    answer = canary.function(page)
+                    return _as_answer(await answer if inspect.isawaitable(answer) else answer)
+                response = await page.goto(canary.url, timeout=LOAD_SECONDS * 1000, wait_until="domcontentloaded")
+                if response is None or response.status >= _SERVER_ERROR:
+                    return None
+                return await _seen(page, canary.selector or "")
+            finally:
+                with suppress(Exception):
+                    await page.close()
+    except Exception as error:  # noqa: BLE001 - canaries must not change how runs end
+        _log(error)
+        return None
+
+
+async def _seen(page: Any, selector: str) -> bool:
+    from playwright.async_api import TimeoutError as NotSeen
+
+    try:
+        await page.locator(selector).first.wait_for(state="visible", timeout=SEEN_SECONDS * 1000)
+    except NotSeen:
+        return False
+    return True
+
+
+def ask_sync(context: Any, canary: Canary) -> bool | None:
+    """The same, by the sync API, in the thread of the task."""
+    from playwright.sync_api import TimeoutError as NotSeen
+
+    try:
+        page = context.new_page()
+        try:
+            if canary.function is not None:
+                return _as_answer(canary.function(page))
+            response = page.goto(canary.url, timeout=LOAD_SECONDS * 1000, wait_until="domcontentloaded")
+            if response is None or response.status >= _SERVER_ERROR:
+                return None
+            try:
+                page.locator(canary.selector or "").first.wait_for(state="visible", timeout=SEEN_SECONDS * 1000)
+            except NotSeen:
+                return False
+            return True
+        finally:
+            with suppress(Exception):
+                page.close()
+    except Exception as error:  # noqa: BLE001 - as above
+        _log(error)
+        return None
+
+
+def _as_answer(answer: object) -> bool | None:
+    """Only True and False say something: a coroutine that nobody awaited does not."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+    return answer if isinstance(answer, bool) else None
+
+
+def _log(error: Exception) -> None:
+    _LOG.warning(
+        "the login canary could not be asked: %s: %s", type(error).__name__, safe_str(error).partition("\n")[0]
+    )

@@ -1,0 +1,294 @@
+"""The newest state of a profile in its directory here, before a browser opens there.
+
+The directory is used as it is if it holds the newest snapshot, or if the store says that this machine's is newer than
+any. Else that snapshot is downloaded, checked, unpacked beside the directory and put in its place in one step. Killed
+anywhere on the way, this leaves the old directory or the new one, whole, and files beside it that the next one removes.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from leasekeeper.browsers.keeper.basis import Basis, held_snapshot, write_basis
+from leasekeeper.browsers.keeper.directory import other_user_of, take_directory
+from leasekeeper.browsers.keeper.fence_file import lock_directory, write_fence
+from leasekeeper.browsers.keeper.orders import STALE_TOKEN, Refused
+from leasekeeper.browsers.keeper.seal import keep_seal
+from leasekeeper.browsers.machine_name import known_machine_name
+from leasekeeper.browsers.profile_directory import (
+    StrangeDirectory,
+    accept_changes,
+    claim_directory,
+    directory_of,
+    manual_use_of,
+    refuse_foreign,
+)
+from leasekeeper.config import BrowserConfig
+from leasekeeper.core.browsers import LOCAL
+from leasekeeper.core.events import manual_use
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.profiles import ManualUse, Profile
+from leasekeeper.core.snapshots import Snapshot
+from leasekeeper.driver_port import CannotOpen, works_in_copy
+from leasekeeper.errors import EvidenceUnavailable, InputError, NotFound, SecretUnusable
+from leasekeeper.evidence.redact import Redactor
+from leasekeeper.ports import Grant, Store
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.copying import OnBytes, copy_under, ignore
+from leasekeeper.runtime.heartbeat import KeptLease
+from leasekeeper.snapshots.contents import Contents, read_contents
+from leasekeeper.snapshots.directory_swap import Beside, swap
+from leasekeeper.snapshots.packing import SnapshotDamaged, unpack
+from leasekeeper.snapshots.profile_store import ProfileStore, open_profile_store
+from leasekeeper.snapshots.trimming import size_of, trim
+from leasekeeper.threads import run_in_thread
+
+LOCK_SECONDS: Final = 0.2
+SHARED_SECONDS: Final = 120.0
+
+
+@dataclass(slots=True)
+class ProfileStores:
+    """The profile stores of one program, by their URL: opened once."""
+
+    config: BrowserConfig
+    redactor: Redactor
+    _opened: dict[str, ProfileStore] = field(default_factory=dict)
+
+    def of(self, grant: Grant) -> ProfileStore | None:
+        """The store for this profile's snapshots: as the settings here say, else as the fleet does; None: there is
+        none. Raises InputError, SecretKeyMissing."""
+        text = self.config.profile_store or grant.profile_store
+        if not text or not travels(grant.profile):
+            return None
+        if text not in self._opened:
+            self._opened[text] = open_profile_store(text, self.config, self.redactor)
+        return self._opened[text]
+
+
+def own_directory(grant: Grant, config: BrowserConfig) -> Path:
+    """Where the profile's directory is on this machine."""
+    return directory_of(grant.profile, Path(config.data_dir).absolute())
+
+
+def travels(profile: Profile) -> bool:
+    """Whether the profile's state is a directory that is worth saving. A launcher keeps its profiles itself."""
+    return profile.driver == LOCAL and not profile.disposable
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkout:
+    """Brings profiles to this machine."""
+
+    store: Store
+    config: BrowserConfig
+    stores: ProfileStores
+
+    async def bring(
+        self, grant: Grant, kept: KeptLease, *, by_person: bool = False, on_bytes: OnBytes = ignore
+    ) -> bool:
+        """Make the directory here the profile's newest. Returns whether it was replaced.
+
+        Raises CannotOpen if that is not possible here, LeaseLost. Nothing has changed then.
+        """
+        if not travels(grant.profile):
+            return False
+        try:
+            place = self.stores.of(grant)
+        except (InputError, SecretUnusable) as error:
+            raise _unavailable(f"{error.code}: {error.message}") from error
+        await self._refuse_elsewhere(grant)
+        directory = await run_in_thread(lambda: claim_directory(own_directory(grant, self.config)))
+        await run_in_thread(_tidy, directory)
+        if grant.profile.max_size_mb is not None:
+            await run_in_thread(_trim, directory, grant.profile.max_size_mb * 1_000_000)
+        newest = grant.newest
+        if newest is None or grant.unsaved_on is not None:
+            return False
+        if await run_in_thread(held_snapshot, str(directory)) == newest.token:
+            return False
+        if place is None:
+            raise _unavailable(
+                f"its newest state is snapshot {newest.token} in a profile store, and none is set here: set "
+                "LEASEKEEPER_PROFILE_STORE, or profile_store in the fleet file"
+            )
+        await self._refuse_manual_use(directory, grant, by_person=by_person)
+        lock = await self._lock(directory, grant, kept, newest)
+        if lock is None:
+            return False
+        try:
+            await self._replace(directory, grant, kept, newest, place, lock.before, on_bytes)
+        finally:
+            lock.release()
+        return True
+
+    async def _refuse_elsewhere(self, grant: Grant) -> None:
+        """A program that does not say which machine it is on may have been granted any profile as a mere lock."""
+        if grant.unsaved_on is None:
+            return
+        here = await run_in_thread(known_machine_name, self.config)
+        if here != grant.unsaved_on:
+            raise _unavailable(f"its newest state is in the directory on machine {grant.unsaved_on}, and not saved")
+
+    async def _lock(self, directory: Path, grant: Grant, kept: KeptLease, newest: Snapshot) -> "_Lock | None":
+        """The directory's lock, once it is free; None if the directory holds the newest snapshot already."""
+        until = boot_time() + SHARED_SECONDS
+        while await run_in_thread(held_snapshot, str(directory)) != newest.token:
+            kept.check()
+            try:
+                return await run_in_thread(_take, directory, grant)
+            except StrangeDirectory as strange:
+                raise CannotOpen(strange.reason, strange.detail, give_back=True, fence=strange.fence) from strange
+            except Refused as refused:
+                # Runs that share the profile come here together: one of them brings it.
+                if not works_in_copy(grant) or boot_time() > until:
+                    raise CannotOpen(_reason_of(refused), refused.message) from refused
+            await asyncio.sleep(LOCK_SECONDS)
+        return None
+
+    async def _refuse_manual_use(self, directory: Path, grant: Grant, *, by_person: bool) -> None:
+        """What somebody did in a directory that is about to be replaced is said first; it is kept aside."""
+        used = await run_in_thread(manual_use_of, directory)
+        if not used:
+            return
+        lease = grant.lease
+        await self.store.record(manual_use(lease, used, grant.profile.manual_use, datetime.now(UTC)))
+        await run_in_thread(lambda: accept_changes(directory, token=lease.token, run_id=lease.run_id))
+        if not by_person and grant.profile.manual_use is not ManualUse.ACCEPT:
+            raise CannotOpen(Reason.MANUAL_USE_DETECTED, used, give_back=True)
+
+    async def _replace(
+        self,
+        directory: Path,
+        grant: Grant,
+        kept: KeptLease,
+        newest: Snapshot,
+        place: ProfileStore,
+        before: int | None,
+        on_bytes: OnBytes,
+    ) -> None:
+        beside, lease = Beside(directory), grant.lease
+
+        def count(size: int) -> None:
+            kept.check()
+            on_bytes(size)
+
+        try:
+            await run_in_thread(beside.clear)
+            await place.download(
+                newest.place,
+                beside.packed,
+                size=newest.packed_bytes,
+                sha256=newest.sha256,
+                under=lease.ref,
+                on_bytes=count,
+            )
+            await copy_under(kept, partial(_unpack, beside, grant, newest, place))
+            kept.check()
+            await to_the_end(partial(swap, directory, token=lease.token, keep=True))
+        except BaseException as error:
+            await run_in_thread(_undo, directory, lease.token, before)
+            if isinstance(error, SnapshotDamaged | NotFound):
+                raise CannotOpen(
+                    Reason.PROFILE_CORRUPT,
+                    f"its newest snapshot, {newest.token}, cannot be used: {error.message}. Restore another one",
+                    give_back=True,
+                ) from error
+            if isinstance(error, SecretUnusable | EvidenceUnavailable):
+                raise _unavailable(f"{error.code}: {error.message}") from error
+            raise
+        await run_in_thread(beside.clear)
+
+
+@dataclass(slots=True)
+class _Lock:
+    descriptor: int
+    before: int | None
+
+    def release(self) -> None:
+        os.close(self.descriptor)
+
+
+def _take(directory: Path, grant: Grant) -> _Lock:
+    lease = grant.lease
+    if not works_in_copy(grant):
+        refuse_foreign(directory, token=lease.token, run_id=lease.run_id)
+    descriptor, before = take_directory(str(directory), lease.token, lease.lease_id, lease.run_id)
+    return _Lock(descriptor, before)
+
+
+def _tidy(directory: Path) -> None:
+    """Remove what somebody left who was killed, unless somebody is at work."""
+    beside = Beside(directory)
+    if not (beside.incoming.exists() or beside.packed.exists()):
+        return
+    try:
+        lock = lock_directory(str(directory))
+    except Refused:
+        return
+    try:
+        beside.clear()
+    finally:
+        os.close(lock)
+
+
+def _trim(directory: Path, max_bytes: int) -> None:
+    """Remove the caches of a directory that is too large, unless somebody is in it."""
+    if size_of(directory) <= max_bytes:
+        return
+    try:
+        lock = lock_directory(str(directory))
+    except Refused:
+        return
+    try:
+        if other_user_of(str(directory)) is None:
+            trim(directory)
+    finally:
+        os.close(lock)
+
+
+def _unpack(beside: Beside, grant: Grant, newest: Snapshot, place: ProfileStore, on_bytes: OnBytes) -> None:
+    """The directory that is ready to be swapped, with what says which snapshot it holds."""
+    profile_id = grant.lease.profile_id
+    unpack(beside.packed, beside.incoming, profile_id=profile_id, keyring=place.keyring, on_bytes=on_bytes)
+    contents = read_contents(beside.incoming)
+    if contents.digest != newest.contents_hash:
+        raise SnapshotDamaged(f"what was in it is not what was packed: snapshot {newest.token} of {profile_id}")
+    # One below the lease's own token: a browser that is opened in it now records that one, and so makes it another.
+    lease, before = grant.lease, grant.lease.token - 1
+    write_basis(str(beside.incoming), basis_of(contents, snapshot=newest.token, fence=before))
+    write_fence(str(beside.incoming), before, lease.lease_id, lease.run_id)
+
+
+def basis_of(contents: Contents, *, snapshot: int, fence: int) -> Basis:
+    """What a directory with these contents says of itself."""
+    return Basis(snapshot, fence, contents.digest, dict(contents.hashes))
+
+
+def _undo(directory: Path, token: int, before: int | None) -> None:
+    """Nothing came of it: what was not finished goes, and what was true of the directory still is."""
+    Beside(directory).clear()
+    keep_seal(str(directory), token, before)
+
+
+async def to_the_end(work: Callable[[], None]) -> None:
+    """Wait for work that must not be left half-way. If we are cancelled meanwhile, that is raised when it is done."""
+    doing = asyncio.ensure_future(run_in_thread(work))
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait({doing})
+        raise
+
+
+def _unavailable(message: str) -> CannotOpen:
+    return CannotOpen(Reason.SNAPSHOT_UNAVAILABLE, message, give_back=True)
+
+
+def _reason_of(refused: Refused) -> str:
+    return Reason.PROFILE_IN_USE_ELSEWHERE if refused.reason == STALE_TOKEN else refused.reason

@@ -1,0 +1,279 @@
+"""A worker's sessions, offered to its server: one connection that the worker dials, so that it needs no open port.
+
+The server asks for sessions and passes on their DevTools clients; the browsers, leases and limits are the worker's.
+When the connection is lost the sessions go on and their clients are cut; the worker dials again and says what it has.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Final
+
+from leasekeeper.browsers.machine_name import known_machine_name
+from leasekeeper.config import Config
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.notes import NoteAbout
+from leasekeeper.driver_port import ClientRefused, DevToolsClient
+from leasekeeper.errors import Conflict, ConflictReason, InputError, NotAuthenticated, StoreUnavailable
+from leasekeeper.ports import Store
+from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.remote_session import RemoteEnd, SessionNews
+from leasekeeper.runtime.session_host import HostedSession, SessionHost, SessionOrder, ended
+from leasekeeper.runtime.session_link import MAX_FRAME_BYTES, VERSION, IncomingCall, Link, Stream
+from leasekeeper.runtime.session_opening import NOBODY_WAITED
+from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.server_trust import authorization, trusted
+from leasekeeper.threads import run_in_thread
+from leasekeeper.wire.encoding import encode_in_full
+from leasekeeper.wire.shapes import decode
+
+_LOG = logging.getLogger(__name__)
+
+PATH: Final = "/v1/workers/sessions"
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 5.0
+PING_SECONDS: Final = 5.0
+GONE_SECONDS: Final = 15.0
+LEAVE_SECONDS: Final = 5.0
+_OFFERING: Final = "the connection for sessions"
+
+
+def news_of(session: HostedSession) -> SessionNews:
+    """Everything that the server has to know of a session."""
+    run, end = session.run, session.run.end
+    over = session.over
+    return SessionNews(
+        owner=session.owner,
+        hash=session.hash,
+        lease=run.lease,
+        terms=run.terms,
+        clients=run.clients,
+        closing=run.closing,
+        over=run.over,
+        lost=run.lost,
+        why_over=run.why_over if over else "",
+        end=RemoteEnd(reason=end.reason, message=end.message, profile_state=run.profile_state) if end else None,
+    )
+
+
+class SessionOffer:
+    """What a worker does for its server's sessions. `run` dials until it is cancelled."""
+
+    def __init__(self, host: SessionHost, config: Config, pool: str) -> None:
+        self._host = host
+        self._config = config
+        self._pool = pool
+        self._trouble = FailureLog()
+        self._link: Link | None = None
+        self._told: dict[str, dict[str, Any]] = {}
+
+    async def run(self) -> None:
+        """Keep a connection to the server."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                why, was_up = await self._connected()
+            except (OSError, StoreUnavailable, NotAuthenticated) as error:
+                self._trouble.again(_OFFERING, error)
+            else:
+                _LOG.warning("%s was lost, dialling again: %s", _OFFERING.capitalize(), why)
+                pause = FIRST_PAUSE if was_up else pause
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads out many workers
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _connected(self) -> tuple[str, bool]:
+        """Dial, and serve the connection until it is lost."""
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import InvalidStatus, WebSocketException
+
+        url, secure = self._address()
+        options: dict[str, Any] = {"ssl": secure} if secure else {"proxy": None}
+        dialling = connect(
+            url,
+            additional_headers=authorization(self._config.token),
+            compression=None,
+            max_size=MAX_FRAME_BYTES,
+            ping_interval=PING_SECONDS,
+            ping_timeout=GONE_SECONDS,
+            **options,
+        )
+        try:
+            async with dialling as socket:
+                link = Link(socket.send, perform=self._perform)
+                receive = partial(_next_frame, socket)
+                await socket.send(await self._hello())
+                self._link, self._told = link, {}
+                for session in self._host.open_sessions:
+                    self._watch(session)
+                self._trouble.over(_OFFERING)
+                try:
+                    why = await link.run(receive, beat=True)
+                finally:
+                    self._link = None
+                return socket.close_reason or why, True
+        except InvalidStatus as refused:
+            raise _refusal(refused) from None
+        except WebSocketException as error:
+            raise StoreUnavailable(f"{self._config.browsers.server}: {error}") from None
+
+    def _address(self) -> tuple[str, Any]:
+        server = (self._config.browsers.server or "").rstrip("/")
+        return server.replace("http", "ws", 1) + PATH, trusted(server, self._config.store_ca)
+
+    async def _hello(self) -> str:
+        import json
+
+        return json.dumps(
+            {
+                "version": VERSION,
+                "worker_id": self._host.worker_id,
+                "pool": self._pool,
+                "machine": await run_in_thread(known_machine_name, self._config.browsers),
+                "limit": self._host.limit,
+            }
+        )
+
+    async def flush(self) -> None:
+        """Wait until the server was told what there is to tell, or the connection is lost."""
+        if self._link is not None:
+            await self._link.flush()
+
+    def _watch(self, session: HostedSession) -> None:
+        """Say how the session is, now and whenever that changes."""
+        if isinstance(session.run, SessionRun):
+            session.run.on_change = partial(self._tell, session)
+        self._tell(session)
+
+    def _tell(self, session: HostedSession) -> None:
+        link = self._link
+        if link is None:
+            return
+        news: Any = encode_in_full(news_of(session))
+        if self._told.get(session.session_id) != news:
+            self._told[session.session_id] = news
+            link.tell(news)
+        if session.run.over:
+            self._told.pop(session.session_id, None)
+
+    async def _perform(self, call: IncomingCall) -> object:
+        """What the server asks."""
+        asked = call.arguments
+        if call.name == "open":
+            return await self._open(call, decode(SessionOrder, asked.get("order")))
+        session = self._host.get(str(asked.get("session_id")))
+        if session is None:
+            raise ended(str(asked.get("session_id")), "this worker does not run it, or does not any more")
+        if call.name == "client":
+            await _serve(call, session, viewer=bool(asked.get("viewer")))
+        elif call.name == "release":
+            session.run.release(asked.get("reason"), asked.get("message") or "", output=asked.get("output"))
+        else:
+            session.check()
+            try:
+                await _use(session, call.name, asked)
+            except Exception:
+                session.check()
+                raise
+        return None
+
+    async def _open(self, call: IncomingCall, order: SessionOrder) -> object:
+        link = self._link
+        session, text = await self._host.open(order)
+        self._watch(session)
+        answer: Any = {"news": encode_in_full(news_of(session)), "token": text}
+        await call.answer(answer)
+        if link is None or link.lost is not None:
+            session.run.release(Reason.TASK_ERROR, NOBODY_WAITED)
+        return answer
+
+
+async def _use(session: HostedSession, name: str, asked: Any) -> None:
+    run = session.run
+    match name:
+        case "checkpoint":
+            await run.checkpoint(str(asked["step"]), flush=bool(asked["flush"]), url=asked.get("url"))
+        case "note":
+            await run.note(str(asked["text"]), NoteAbout(asked["about"]))
+        case "enter":
+            await run.enter(str(asked["section"]), idempotent=bool(asked["idempotent"]))
+        case "leave":
+            await run.leave(str(asked["section"]))
+        case _:
+            raise InputError(f"this worker does not know {name}: upgrade it to the version of its server")
+
+
+async def _serve(call: IncomingCall, session: HostedSession, *, viewer: bool) -> None:
+    """Pass on what a client and the browser say to each other, until one of them leaves."""
+    session.check()
+    try:
+        async with session.run.viewer() if viewer else session.run.client() as client:
+            stream = await call.accept()
+            answering = asyncio.ensure_future(_answer_all(session, client, stream))
+            try:
+                while (message := await stream.receive()) is not None:
+                    await client.send(message)
+            finally:
+                answering.cancel()
+                await asyncio.gather(answering, return_exceptions=True)
+                await stream.close()
+    except ClientRefused as refused:
+        session.check()
+        raise Conflict(str(refused), cause=ConflictReason.CLIENT_REFUSED) from None
+
+
+async def _answer_all(session: HostedSession, client: DevToolsClient, stream: Stream) -> None:
+    while (message := await client.receive()) is not None:
+        await stream.send(message)
+    stream.why = client.why or (session.run.why_over if session.over else "the browser's keeper ended the connection")
+    await stream.close()
+
+
+async def _next_frame(socket: Any) -> bytes | None:
+    from websockets.exceptions import ConnectionClosed
+
+    try:
+        message = await socket.recv()
+    except ConnectionClosed:
+        return None
+    return message if isinstance(message, bytes) else b""
+
+
+def _refusal(refused: Any) -> Exception:
+    """What a server's refusal of the connection means."""
+    status = refused.response.status_code
+    if status in (401, 403):
+        said = bytes(refused.response.body or b"").decode(errors="replace")[:500]
+        return NotAuthenticated(f"the server refuses this worker's token for sessions (HTTP {status}): {said}")
+    if status == 404:
+        return StoreUnavailable("the server knows no sessions of workers: upgrade it")
+    return StoreUnavailable(f"the server answers with HTTP {status}")
+
+
+@asynccontextmanager
+async def sessions_offered(
+    store: Store, config: Config, *, limit: int, pool: str, worker_id: WorkerId | None = None
+) -> AsyncIterator[None]:
+    """Offer up to `limit` sessions to the server that the store is, while the block lasts. Then they are ended."""
+    if config.browsers.server is None:
+        raise InputError(
+            "a worker offers sessions to a server, and this store is none: --store https://…; on one machine the "
+            "server runs them itself, with --sessions 4"
+        )
+    if find_spec("websockets") is None:
+        raise InputError("sessions need the package websockets: pip install 'leasekeeper[sessions]'")
+    host = SessionHost(store, config, limit, worker_id=worker_id)
+    offer = SessionOffer(host, config, pool)
+    dialling = asyncio.create_task(offer.run())
+    try:
+        yield
+    finally:
+        await host.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(offer.flush(), LEAVE_SECONDS)
+        dialling.cancel()
+        await asyncio.wait({dialling}, timeout=LEAVE_SECONDS)

@@ -1,0 +1,110 @@
+"""Objects of snapshots that nobody wants any more are deleted from the profile store.
+
+What retention has discarded goes first, its record after it: whoever dies between leaves work for the next. Then what
+was uploaded and never settled, by listing the place: only of profiles that this store knows, and only after a day.
+So do the parts of uploads that were cut off in a folder.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from leasekeeper.config import BrowserConfig
+from leasekeeper.core.fleet import STORE, Fleet
+from leasekeeper.core.profiles import Lane
+from leasekeeper.core.snapshots import Snapshot
+from leasekeeper.errors import EvidenceUnavailable, LeasekeeperError, NotFound
+from leasekeeper.evidence.places import SERVER
+from leasekeeper.lists import MAX_IN_PAGE
+from leasekeeper.ports import Store
+from leasekeeper.snapshots.profile_store import KEY, ProfileStore, own_profile_store, store_without_keys
+
+_LOG = logging.getLogger(__name__)
+
+# Much longer than an upload may take: nobody is about to settle what is older.
+ORPHAN_AGE: Final = timedelta(days=1)
+MAX_PAGES: Final = 100
+_NOWHERE: Final = "server-"  # no place: asks what there is
+
+
+async def fleet_profile_store(store: Store) -> str | None:
+    """Where the fleet keeps snapshots: what a change of it would replace. Nothing is written."""
+    for change in await store.apply(Fleet(profile_store=_NOWHERE), actor="leasekeeper", dry_run=True):
+        if change.what == STORE:
+            before = change.fields.get(STORE, (None, None))[0]
+            return None if before is None else str(before)
+    return None
+
+
+async def place_to_keep(store: Store, config: BrowserConfig) -> ProfileStore | None:
+    """The profile store that this process keeps in order; None: there is none, or its server does that."""
+    text = config.profile_store or await fleet_profile_store(store)
+    if not text:
+        return None
+    if text == SERVER:
+        return own_profile_store(config) if config.server is None else None
+    return store_without_keys(text, config)
+
+
+async def keep_snapshots_in_order(store: Store, config: BrowserConfig) -> int:
+    """Delete what nobody wants any more. Returns how many. An unavailable place is logged, and asked next time."""
+    try:
+        place = await place_to_keep(store, config)
+        if place is None or not place.lists:
+            return 0
+        total = await delete_discarded(store, place) + await delete_orphans(store, place)
+        return total + await place.delete_parts(datetime.now(UTC) - ORPHAN_AGE)
+    except EvidenceUnavailable as error:
+        _LOG.warning("old snapshots were not deleted: %s", error)
+    except LeasekeeperError as error:
+        _LOG.warning("old snapshots were not deleted: %s: %s", error.code, error)
+    return 0
+
+
+async def delete_discarded(store: Store, place: ProfileStore) -> int:
+    """The objects that no snapshot needs any more, then their records."""
+    total = 0
+    for _ in range(MAX_PAGES):
+        page = await store.find(Snapshot, {"discarded": "1"}, limit=MAX_IN_PAGE)
+        if not page.items:
+            break
+        await place.delete([each.place for each in page.items])
+        await store.forget_snapshots([each.snapshot_id for each in page.items])
+        total += len(page.items)
+    return total
+
+
+async def delete_orphans(store: Store, place: ProfileStore, now: datetime | None = None) -> int:
+    """Objects that no ending ever named, once they are old enough."""
+    before = (now or datetime.now(UTC)) - ORPHAN_AGE
+    found: Mapping[str, list[str]] = defaultdict(list)
+    async for entry in place.entries():
+        name = KEY.fullmatch(entry.key)
+        if name is not None and entry.changed_at < before:
+            found[name["profile"]].append(entry.key)
+    total = 0
+    for profile_id, keys in found.items():
+        named = await _named(store, profile_id)
+        orphans = [] if named is None else [key for key in keys if key not in named]
+        if orphans:
+            await place.delete(orphans)
+            total += len(orphans)
+    return total
+
+
+async def _named(store: Store, profile_id: str) -> set[str] | None:
+    """The objects that snapshots of a profile name; None of a profile that this store does not know."""
+    try:
+        await store.get(Lane, profile_id)
+    except NotFound:
+        return None
+    named: set[str] = set()
+    after: str | None = None
+    while True:
+        page = await store.find(Snapshot, {"profile_id": profile_id}, after=after, limit=MAX_IN_PAGE)
+        named |= {each.place for each in page.items}
+        after = page.after
+        if after is None:
+            return named

@@ -1,0 +1,135 @@
+"""A person takes the browser of a job's run, works in it, and hands it back to the task or releases it.
+
+The worker stays the holder: it renews the person's lease, bounded by how long they may be idle. The task is told to
+stop, unless it waits for this very person; nothing of it reaches the browser until that is handed back.
+"""
+
+import asyncio
+from enum import Enum, auto
+
+from leasekeeper.app import HumanAnswer, Run, SyncRun
+from leasekeeper.core.control import TransferRequest
+from leasekeeper.core.failures import Reason
+from leasekeeper.errors import LeaseLost
+from leasekeeper.ports import Store
+from leasekeeper.runtime.endings import Outcome
+from leasekeeper.runtime.live_runs import BackTo, LiveRun, TakeOrder
+from leasekeeper.runtime.opening import BrowserOpener, Opened
+from leasekeeper.runtime.passing import Passed, pass_on, seen_evidence
+from leasekeeper.runtime.person import IDLE, Person, incarnation_of
+from leasekeeper.runtime.run_api import RunApi
+from leasekeeper.runtime.run_settling import RunSettling
+from leasekeeper.runtime.run_state import RunState
+from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
+from leasekeeper.runtime.shutdown import Shutdown
+
+
+class GoesOn(Enum):
+    """What becomes of the task: it goes on where it waits, it begins anew in the open browser, or it is over."""
+
+    WAITING = auto()
+    ANEW = auto()
+    NOT = auto()
+
+
+class UnderPerson:
+    """Takes the browsers of one worker's runs for people, and gives them back."""
+
+    def __init__(self, store: Store, opener: BrowserOpener, settling: RunSettling, stop: Shutdown) -> None:
+        self._store = store
+        self._opener = opener
+        self._settling = settling
+        self._stop = stop
+
+    async def works(
+        self,
+        current: RunState,
+        opened: Opened,
+        live: LiveRun,
+        run: Run | SyncRun,
+        api: RunApi,
+        work: "asyncio.Future[object]",
+    ) -> GoesOn:
+        """Give a person what they asked for, and wait until they are done."""
+        order = live.order
+        if order is None:
+            return GoesOn.WAITING
+        waited = live.asks is not None
+        try:
+            passed = await self._give(current, opened, order.person)
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+            opened.browser.let_go()
+            live.refuse_order(error)
+            return GoesOn.WAITING
+        current.given_away = True
+        if not waited:
+            work.cancel()
+        human = self._begin(current, opened, live, order, passed, may_go_on=waited or current.task.resumable)
+        end = await self._until_done(human)
+        live.human = live.back = None
+        if end.passed is None or (not waited and not work.done()):
+            api.person_left(LeaseLost(f"{order.person.name} took the browser and did not hand it back"))
+            return GoesOn.NOT
+        self._take_back(current, opened, live, run, api, end.passed)
+        return GoesOn.WAITING if waited else GoesOn.ANEW
+
+    async def _give(self, current: RunState, opened: Opened, person: Person) -> Passed:
+        message = f"taken over by {person.name}" + (f": {person.note}" if person.note else "")
+        await opened.browser.hold(f"{person.name} has control")
+        await current.end_recording()
+        facts = await seen_evidence(self._opener, opened, current.evidence)
+        ending = self._settling.ending(current, Outcome(reason=Reason.TAKEN_OVER, message=message), facts)
+        to = TransferRequest(
+            worker_id=person.worker_id,
+            incarnation=incarnation_of(current.grant.lease.incarnation),
+            actor=person.name,
+            note=person.note,
+        )
+        return await pass_on(self._store, self._opener, opened, current.guard, current.evidence, ending, to)
+
+    def _begin(
+        self, current: RunState, opened: Opened, live: LiveRun, order: TakeOrder, passed: Passed, *, may_go_on: bool
+    ) -> SessionRun:
+        human = SessionRun(
+            self._store,
+            self._opener,
+            passed.guard,
+            passed.grant,
+            passed.evidence,
+            opened,
+            SessionTerms(idle_timeout=IDLE),
+            person=order.person,
+        )
+        before = current.grant
+        if may_go_on and before.job is not None:
+            live.back = BackTo(before.job.job_id, before.lease.worker_id, before.lease.incarnation)
+        live.human = human
+        live.goes_on_under(passed.grant.lease)
+        live.order = None
+        live.asked.clear()
+        live.came.set()
+        order.answer.set_result(human)
+        return human
+
+    async def _until_done(self, human: SessionRun) -> SessionEnd:
+        stopping = asyncio.ensure_future(self._stop.now.wait())
+        ending = asyncio.ensure_future(human.ended())
+        try:
+            await asyncio.wait({stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                human.release(Reason.WORKER_STOPPED, "the worker was stopped while a person had control")
+            return await ending
+        finally:
+            stopping.cancel()
+
+    @staticmethod
+    def _take_back(
+        current: RunState, opened: Opened, live: LiveRun, run: Run | SyncRun, api: RunApi, passed: Passed
+    ) -> None:
+        current.go_on_under(passed.grant, passed.guard, passed.evidence)
+        api.go_on_under(passed.guard.kept, passed.evidence)
+        run.go_on_under(passed.grant)
+        live.goes_on_under(passed.grant.lease)
+        opened.browser.let_go()
+        if live.asks is not None and not live.asks.done():
+            live.asks.set_result(live.said or HumanAnswer(by=""))

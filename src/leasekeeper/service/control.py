@@ -1,0 +1,201 @@
+"""Who has control of a browser that this server shows, and passing it on: to a person, back to its task, or released.
+
+The pages and the API do the same thing here. What may be done is the token's: `operate` for the run's account.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from leasekeeper.app import HumanAnswer
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.leases import Lease, RunRecord
+from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial
+from leasekeeper.errors import Conflict, ConflictReason, NotFound
+from leasekeeper.runtime.live_runs import LiveRun, live_run, live_run_of
+from leasekeeper.runtime.person import Person
+from leasekeeper.runtime.session_host import HostedSession, ended
+from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.service.permissions import refuse
+
+if TYPE_CHECKING:
+    from leasekeeper.service.state import Service
+
+NOT_HERE: Final = "no browser of it is open in this server: the run is over, or works on another machine"
+OPERATE: Final = Needs(Scope.OPERATE, Reach.TARGET)
+# What a person may decide on the spot, when they release a browser that they have taken.
+JOB_CHOICES: Final = (Action.REQUEUE, Action.CANCEL)
+PROFILE_CHOICES: Final = (Action.REVIEW, Action.QUARANTINE, Action.DISABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlView:
+    """Who has control of a browser. `run_id` is the run that has it now; `human`: a person has.
+
+    `asks` is what its task waits for a person to do; `may_hand_back`: the task can go on.
+    """
+
+    run_id: str
+    profile_id: str
+    lease_id: str
+    token: int
+    holder: str
+    human: bool
+    since: datetime
+    note: str = ""
+    asks: str | None = None
+    may_hand_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """A browser that a person had is closed. `profile_state`: where its profile went; None: the lease was lost."""
+
+    run_id: str
+    profile_id: str
+    profile_state: str | None
+    reason: str | None
+    message: str
+
+
+class Browser:
+    """A browser that is open in this server: a job's, or a session's."""
+
+    def __init__(self, service: "Service", live: LiveRun | None, session: HostedSession | None) -> None:
+        self._service = service
+        self.live = live
+        self.session = session
+
+    @property
+    def human(self) -> SessionRun | None:
+        """The run of the person who has control."""
+        if self.live is not None:
+            return self.live.human
+        run = None if self.session is None else self.session.run
+        return run if isinstance(run, SessionRun) and run.person is not None else None
+
+    @property
+    def lease(self) -> Lease:
+        """The lease that counts now."""
+        if self.live is not None:
+            return self.live.lease
+        if self.session is None:
+            raise NotFound("there is no browser", what="run")
+        return self.session.run.lease
+
+    def may_act(self, token: ApiToken) -> bool:
+        """Whether input of this person reaches the browser: in a session, or once a person has control."""
+        if denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool) is not None:
+            return False
+        return self.live is None or self.live.human is not None
+
+    def view(self) -> ControlView:
+        lease, human = self.lease, self.human
+        live = self.live
+        asked = self.session.ask if self.session is not None else None
+        asks = live.asks_what if live is not None and live.asks is not None else None
+        if asked is not None and asked.waits:
+            asks = asked.what
+        return ControlView(
+            run_id=lease.run_id,
+            profile_id=lease.profile_id,
+            lease_id=lease.lease_id,
+            token=lease.token,
+            holder=human.person.name if human is not None and human.person is not None else lease.worker_id,
+            human=human is not None,
+            since=lease.acquired_at,
+            note=human.person.note if human is not None and human.person is not None else "",
+            asks=asks,
+            may_hand_back=live.back is not None if live is not None and live.human is not None else asks is not None,
+        )
+
+    async def take(self, token: ApiToken, note: str) -> ControlView:
+        """Give the bearer of this token control. Raises Conflict if somebody has it."""
+        refuse(denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool))
+        person = Person(name=token.name, note=note)
+        if self.live is not None:
+            await self.live.take(person)
+        elif self.session is not None:
+            self.session = await self._service.sessions.here.take(self.session, person, token.token_id)
+        return self.view()
+
+    async def hand_back(self, token: ApiToken, note: str, outcome: str) -> ControlView:
+        """Let the task or agent go on, which asked for a person or whose browser one has taken."""
+        refuse(denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool))
+        answer = HumanAnswer(by=token.name, note=note, outcome=outcome)
+        if self.live is not None:
+            await self.live.hand_back(answer)
+        elif self.session is not None:
+            self.session = await self._service.sessions.here.hand_back(self.session, answer)
+        return self.view()
+
+    async def release(self, token: ApiToken, note: str, *, job: Action | None, profile: Action | None) -> Released:
+        """Close a browser that a person has, and decide about its job and its profile."""
+        lease = self.lease
+        refuse(denial(token, OPERATE, account=lease.account_id, pool=lease.pool))
+        human = self.human
+        if human is None or human.person is None:
+            raise Conflict(
+                f"nobody has taken run {lease.run_id}: take it first",
+                cause=ConflictReason.LEASE_NOT_HELD,
+                run_id=lease.run_id,
+            )
+        job_id = self.live.job_id if self.live is not None else None
+        said = note or f"released by {token.name}"
+        actor = f"{token.name} ({token.token_id})"
+        decisions = []
+        if profile is not None:
+            decisions.append(
+                Decision(target=Target.PROFILE, id=lease.profile_id, action=profile, note=said, actor=actor)
+            )
+        if job is not None and job_id is not None:
+            decisions.append(Decision(target=Target.JOB, id=job_id, action=job, note=said, actor=actor))
+        for decision in decisions:
+            await self._service.permissions.check(token, "decide", {"decision": decision})
+        for decision in [each for each in decisions if each.target is Target.PROFILE]:
+            await self._service.store.decide(decision)  # it takes effect when the lease ends
+        human.release(message=said)
+        end = await human.ended()
+        for decision in [each for each in decisions if each.target is Target.JOB]:
+            await self._service.store.decide(decision)
+        return Released(
+            run_id=lease.run_id,
+            profile_id=lease.profile_id,
+            profile_state=end.settled.profile_state if end.settled is not None else None,
+            reason=end.reason,
+            message=end.message,
+        )
+
+
+def find_browser(service: "Service", run_id: str) -> Browser | None:
+    """The browser that this run has or had, if it is still open here."""
+    session = service.sessions.get(run_id)
+    while session is not None and session.passed_to is not None:
+        session = session.passed_to
+    if session is not None:
+        return None if session.over else Browser(service, None, session)
+    live = live_run(run_id)
+    return None if live is None else Browser(service, live, None)
+
+
+def open_browser(service: "Service", run_or_profile: str) -> Browser | None:
+    """The browser of a run, or the one that is open in a profile."""
+    found = find_browser(service, run_or_profile)
+    if found is not None:
+        return found
+    live = live_run_of(run_or_profile)
+    if live is not None:
+        return Browser(service, live, None)
+    for session in service.sessions.sessions:
+        if session.run.lease.profile_id == run_or_profile and not session.over:
+            return Browser(service, None, session)
+    return None
+
+
+async def browser_of(service: "Service", run_or_profile: str) -> Browser:
+    """The same. Raises SessionEnded if it is not open here, and NotFound if there is no such run."""
+    found = open_browser(service, run_or_profile)
+    if found is not None:
+        return found
+    run = await service.store.get(RunRecord, run_or_profile)
+    raise ended(run.run_id, NOT_HERE, lease_id=run.lease_id, profile_id=run.profile_id)

@@ -1,0 +1,197 @@
+"""The WebSocket that a worker dials to offer sessions: this server's end of it.
+
+The token must be allowed to work. A session that a worker speaks of is believed only if its lease was granted to that
+very token.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.ids import is_id
+from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, bound_incarnation, denial
+from leasekeeper.errors import InputError, LeasekeeperError, LeaseOfAnotherToken
+from leasekeeper.runtime.remote_session import RemoteRun, SessionNews
+from leasekeeper.runtime.session_door import close_reason
+from leasekeeper.runtime.session_host import HostedSession, SessionOrder
+from leasekeeper.runtime.session_link import SILENT_SECONDS, VERSION, Link
+from leasekeeper.runtime.session_offer import PATH
+from leasekeeper.runtime.session_opening import NOBODY_WAITED
+from leasekeeper.service.auth import bearer
+from leasekeeper.service.permissions import refuse
+from leasekeeper.service.problems import bug_response, problem_response
+from leasekeeper.service.session_fleet import Place
+from leasekeeper.wire.encoding import encode_in_full
+from leasekeeper.wire.shapes import decode
+
+if TYPE_CHECKING:
+    from leasekeeper.service.state import Service
+
+_LOG = logging.getLogger(__name__)
+
+MAX_SESSIONS: Final = 1000
+_WRONG: Final = 4400
+_GOING_AWAY: Final = 1012
+
+
+def worker_socket_routes(service: "Service") -> list[BaseRoute]:
+    """Where workers dial."""
+    return [WebSocketRoute(PATH, partial(serve_worker, service))]
+
+
+async def serve_worker(service: "Service", socket: WebSocket) -> None:
+    """Let the worker in, or refuse the upgrade with a problem; then it is one more place for sessions."""
+    try:
+        token = await service.auth.identify(bearer(socket.headers.get("authorization")))
+        refuse(denial(token, Needs(Scope.WORK, Reach.NOTHING)))
+        await socket.accept()
+    except LeasekeeperError as error:
+        await socket.send_denial_response(problem_response(error))
+        return
+    except Exception as error:  # noqa: BLE001 - the worker gets a problem, and the log the reason
+        await socket.send_denial_response(bug_response(error))
+        return
+    try:
+        worker = _Worker(service, socket, token, await _first(socket))
+    except LeasekeeperError as error:
+        await socket.close(_WRONG, close_reason(error.message))
+        return
+    await worker.run()
+
+
+async def _first(socket: WebSocket) -> dict[str, Any]:
+    """What the worker says of itself."""
+    try:
+        async with asyncio.timeout(SILENT_SECONDS):
+            message = await socket.receive()
+        found = json.loads(message.get("text") or "null")
+    except (TimeoutError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InputError("the worker did not say what it offers")
+    return found
+
+
+def _check(said: Mapping[str, Any], token: ApiToken) -> None:
+    if said.get("version") != VERSION:
+        raise InputError("worker and server are of versions that do not understand each other: upgrade the older one")
+    limit, machine = said.get("limit"), said.get("machine")
+    well = isinstance(limit, int) and 1 <= limit <= MAX_SESSIONS and (machine is None or isinstance(machine, str))
+    if not well or not (is_id(str(said.get("worker_id"))) and is_id(str(said.get("pool")))):
+        raise InputError("what the worker offers cannot be read")
+    refuse(denial(token, Needs(Scope.WORK, Reach.POOL), pool=str(said["pool"])))
+
+
+class _Worker:
+    """One connected worker. Raises InputError or AccessDenied if it offers nothing that can be used."""
+
+    def __init__(self, service: "Service", socket: WebSocket, token: ApiToken, said: Mapping[str, Any]) -> None:
+        _check(said, token)
+        self._service = service
+        self._socket = socket
+        self._token = token
+        self._place = Place(
+            offering=self,
+            worker_id=said["worker_id"],
+            pool=said["pool"],
+            machine=said.get("machine"),
+            limit=said["limit"],
+        )
+        self._opening = 0
+        self._adopting: set[asyncio.Task[None]] = set()
+        self._link = Link(socket.send_bytes, on_news=self._hear, on_orphan=self._orphan)
+
+    @property
+    def free(self) -> int:
+        """How many more sessions it would open now."""
+        return max(0, self._place.limit - len(self._place.known) - self._opening)
+
+    async def run(self) -> None:
+        """Until the connection is lost."""
+        fleet, place = self._service.sessions, self._place
+        _LOG.info("worker %s offers %d sessions for pool %s", place.worker_id, place.limit, place.pool)
+        fleet.join(place)
+        try:
+            why = await self._link.run(self._next)
+        finally:
+            known = list(place.known.values())
+            self._link.lose(f"the connection to worker {place.worker_id} was lost")
+            fleet.leave(place)
+            for session in known:
+                if isinstance(session.run, RemoteRun):
+                    session.run.wake()
+        _LOG.info("worker %s offers no sessions any more: %s", place.worker_id, why)
+
+    async def _next(self) -> bytes | None:
+        """The next frame. A worker that is silent for too long is gone; its own beats come more often."""
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                message = await self._socket.receive()
+        except TimeoutError:
+            return None
+        if message["type"] != "websocket.receive":
+            return None
+        return message.get("bytes") or b""
+
+    async def close(self) -> None:
+        """Send the worker away: this server stops."""
+        self._link.lose("the server is being stopped")
+        with suppress(Exception):  # it may be gone already
+            await self._socket.close(_GOING_AWAY, "the server is being stopped")
+
+    async def open(self, order: SessionOrder) -> tuple[HostedSession, str]:
+        """Ask the worker to open a session."""
+        self._opening += 1
+        try:
+            answer = await self._link.call("open", {"order": encode_in_full(order)})
+            session = await self._known(decode(SessionNews, answer["news"]))
+            return session, str(answer["token"])
+        finally:
+            self._opening -= 1
+
+    def _hear(self, said: Mapping[str, Any]) -> None:
+        news = decode(SessionNews, said)
+        known = self._place.known.get(news.lease.run_id)
+        if known is None:
+            if not news.over:
+                adopting = asyncio.ensure_future(self._adopt(news))
+                self._adopting.add(adopting)
+                adopting.add_done_callback(self._adopting.discard)
+        elif isinstance(known.run, RemoteRun):
+            known.run.hear(news)
+            self._service.sessions.moved(self._place, known)
+
+    async def _adopt(self, news: SessionNews) -> None:
+        try:
+            await self._known(news)
+        except LeasekeeperError as error:
+            _LOG.warning("worker %s speaks of a session that is not its own: %s", self._place.worker_id, error)
+
+    async def _known(self, news: SessionNews) -> HostedSession:
+        """The session, known from now on. Raises LeaseOfAnotherToken if its lease is not of this worker's token."""
+        lease = news.lease
+        holder = await self._service.permissions.holder(lease.lease_id)
+        own = bound_incarnation(self._token, "")
+        if holder is None or not holder.startswith(f"{own}{news.owner}/"):
+            raise LeaseOfAnotherToken(
+                f"lease {lease.lease_id} was not granted to this worker", token_id=self._token.token_id
+            )
+        known = self._place.known.get(lease.run_id)
+        if known is None:
+            known = HostedSession(RemoteRun(self._link, news), news.owner, news.hash)
+            self._service.sessions.knows(self._place, known)
+        return known
+
+    def _orphan(self, answer: Any) -> None:
+        """A session was opened for a caller who has left."""
+        if isinstance(answer, dict) and "news" in answer:
+            news = decode(SessionNews, answer["news"])
+            RemoteRun(self._link, news).release(Reason.TASK_ERROR, NOBODY_WAITED)

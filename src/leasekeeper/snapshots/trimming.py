@@ -1,0 +1,64 @@
+"""The size of a profile's directory, and its caches: what a browser makes again by itself."""
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from leasekeeper.snapshots.contents import LEFT_OUT
+
+# What stays behind in a snapshot, but is not a cache: our own folder, locks and what belongs to a process.
+_NOT_CACHES: Final = frozenset({
+    ".leasekeeper", "Singleton*", "LOCK", "lockfile", "RunningChromeVersion", "*.tmp", "WidevineCdm",
+})  # fmt: skip
+CACHES: Final = tuple(pattern for pattern in LEFT_OUT if pattern not in _NOT_CACHES)
+
+
+def size_of(directory: Path) -> int:
+    """The size of everything below, in bytes. What vanishes meanwhile does not count."""
+    total = 0
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                facts = entry.stat(follow_symlinks=False)
+                total += size_of(Path(entry.path)) if stat.S_ISDIR(facts.st_mode) else facts.st_size
+    return total
+
+
+def find_caches(directory: Path) -> Iterator[Path]:
+    """Files and folders that a browser makes again. Not inside others of them."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if any(fnmatchcase(entry.name, pattern) for pattern in CACHES):
+                yield Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False) and entry.name != ".leasekeeper":
+                yield from find_caches(Path(entry.path))
+
+
+def size_of_caches(directory: Path) -> int:
+    """What `trim` would free, in bytes."""
+    return sum(_size(path) for path in find_caches(directory))
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return size_of(path) if path.is_dir() and not path.is_symlink() else path.lstat().st_size
+    return 0
+
+
+def trim(directory: Path, on_bytes: Callable[[int], None] = lambda _size: None) -> int:
+    """Remove the caches of a directory, under its lock. Returns how many bytes that freed."""
+    freed = 0
+    for path in list(find_caches(directory)):
+        size = _size(path)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        freed += size
+        on_bytes(size)
+    return freed

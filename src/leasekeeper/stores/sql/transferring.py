@@ -1,0 +1,168 @@
+"""Control passes: one run ends and another begins in the browser that is open, in one commit."""
+
+from leasekeeper.core.control import TransferRequest, lane_passed, lease_after, resumed, transferred, why_not_resumed
+from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import RunId
+from leasekeeper.core.jobs import Job
+from leasekeeper.core.leases import Lease, LeaseStatus, Refusal
+from leasekeeper.core.pauses import Scope
+from leasekeeper.core.settle import Ending
+from leasekeeper.errors import Conflict, ConflictReason, NotFound
+from leasekeeper.ports import Grant, HandedOver, Settled
+from leasekeeper.stores.sql.claiming import Granting, record_grant
+from leasekeeper.stores.sql.codec import to_us
+from leasekeeper.stores.sql.engine import Context, Tx
+from leasekeeper.stores.sql.heartbeats import step_row
+from leasekeeper.stores.sql.lanes import Work, lock_runs, read_job, refresh, refused, save, writer_of
+from leasekeeper.stores.sql.pause_rows import paused
+from leasekeeper.stores.sql.settling import Endings, end_lease, end_row, kept, released
+from leasekeeper.stores.sql.snapshots import newest_of
+from leasekeeper.stores.sql.submitting import change_job
+
+
+def transfer(tx: Tx, ctx: Context, ending: Ending, to: TransferRequest) -> HandedOver:
+    """End one run and begin the other. A refused ending is an answer: what it logs is to stay."""
+    ref = ending.ref
+    now, works, jobs = lock_runs(tx, [(ref.profile_id, ref.lease_id)])
+    work = works.get(ref.profile_id)
+    made = next((lease for lease in work.live if lease.incarnation == to.incarnation), None) if work else None
+    if work is not None and made is not None:
+        job = None if made.job_id is None else _job(tx, made.job_id)
+        return HandedOver(settled=Settled(lease_id=ref.lease_id, run_id=ref.run_id), grant=_grant(tx, work, made, job))
+    batch = Endings(tx, ctx, now, works, jobs)
+    lease = next((each for each in work.open if each.token == ref.token), None) if work else None
+    why = refused(tx, lease, ref, now)
+    if work is None or lease is None or why is not None:
+        why = why or Refusal.NO_SUCH_LEASE
+        batch.log.refused(ref, "transfer", why, lease or writer_of(tx, ref))
+        batch.log.save(tx)
+        return HandedOver(settled=Settled(lease_id=ref.lease_id, refused=why))
+    going_on = None if to.job_id is None else _resumed(tx, ctx, work, to, batch)
+    settled = _end(batch, work, lease, kept(ending))
+    grant = _begin(batch, work, lease, to, going_on, settled)
+    return HandedOver(settled=settled, grant=grant)
+
+
+def _job(tx: Tx, job_id: str) -> Job:
+    (rows,) = tx.read(("jobs_by_id", {"ids": [job_id]}))
+    if not rows:
+        raise NotFound(f"there is no job {job_id}", what="job", id=job_id)
+    return read_job(rows[0])
+
+
+def _resumed(tx: Tx, ctx: Context, work: Work, to: TransferRequest, batch: Endings) -> Job:
+    """The job that goes on, under a run of its own. Raises Conflict if it cannot."""
+    job = _job(tx, to.job_id or "")
+    pauses = paused(tx, batch.now, Scope.ALL, pool=job.pool)
+    why = why_not_resumed(work, job, paused=bool(pauses))
+    if why is not None:
+        raise Conflict(
+            f"{why}; nothing was handed back",
+            cause=ConflictReason.NOT_RESUMABLE,
+            job_id=job.job_id,
+            profile_id=job.profile_id,
+        )
+    return resumed(job, RunId(ctx.new_id()))
+
+
+def _end(batch: Endings, work: Work, lease: Lease, ending: Ending) -> Settled:
+    job = batch.jobs.get(lease.run_id)
+    settlement = transferred(lease, job, ending)
+    end_lease(work, released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=False))
+    batch.tx.held.pop(lease.lease_id, None)
+    batch.runs.append(
+        end_row(
+            lease,
+            LeaseStatus.RELEASED,
+            batch.now,
+            unresolved=False,
+            settlement=settlement,
+            message=ending.message,
+            final_url=ending.facts.final_url,
+            evidence=ending.evidence,
+            output=ending.output,
+            actual=ending.actual,
+            timings=ending.timings,
+            proxy_used=ending.proxy_used,
+        )
+    )
+    if ending.engine is not None:
+        work.change({"engine": max(ending.engine, work.lane.engine or 0)})
+    ended = batch.end_job(job, settlement)
+    batch.end_request(lease, ended)
+    batch.log.event(
+        EventType.RUN_SETTLED,
+        lease=lease,
+        job=ended,
+        job_state=ended.state if ended else None,
+        profile_state=work.lane.state,
+        data={
+            "result": settlement.result,
+            "stop_reason": settlement.stop_reason,
+            "belongs_to": settlement.belongs_to,
+            "profile_reason": settlement.profile.reason,
+        },
+    )
+    return Settled(
+        lease_id=lease.lease_id,
+        run_id=lease.run_id,
+        settlement=settlement,
+        job_state=ended.state if ended else None,
+        profile_state=work.lane.state,
+    )
+
+
+def _begin(batch: Endings, work: Work, before: Lease, to: TransferRequest, job: Job | None, settled: Settled) -> Grant:
+    tx, ctx, now = batch.tx, batch.ctx, batch.now
+    run_id = RunId(ctx.new_id()) if job is None or job.run_id is None else job.run_id
+    lease = lease_after(work, before, to, job, run_id=run_id, timing=ctx.policy.timing, now=now)
+    batch.log.event(
+        EventType.CONTROL_PASSED,
+        lease=lease,
+        actor=to.actor,
+        profile_state=work.lane.state,
+        data={"from": before.worker_id, "to": to.worker_id, "run_before": before.run_id, "note": to.note},
+    )
+    granting = Granting(ctx=ctx, log=batch.log, works=[work], newest=newest_of(tx, [work]))
+    record_grant(granting, work, lease, job, now)
+    if settled.settlement is not None:
+        work.change(lane_passed(work, settled.settlement, lease))
+    refresh(work, now)
+    tx.write("end_runs", batch.runs)
+    tx.write("insert_runs", granting.runs)
+    if lease.last_safe_step or lease.open_section or lease.left_section:
+        tx.write("step_runs", [step_row(lease)])
+    tx.granted[lease.lease_id] = (lease, job)
+    changed = [*batch.changed_jobs, *([change_job(job)] if job else [])]
+    if changed:
+        tx.write("update_jobs", changed)
+    if job is not None:
+        _close_review(batch, job, to)
+    save(tx, [work])
+    batch.log.save(tx)
+    return granting.grants[0]
+
+
+def _close_review(batch: Endings, job: Job, to: TransferRequest) -> None:
+    row = {
+        "target": Target.JOB.value,
+        "subject": job.job_id,
+        "decision": Action.RESUME.value,
+        "note": to.note,
+        "actor": to.actor,
+        "decided_at": to_us(batch.now),
+    }
+    batch.tx.write("close_reviews", [row])
+
+
+def _grant(tx: Tx, work: Work, lease: Lease, job: Job | None) -> Grant:
+    return Grant(
+        lease=lease,
+        profile=work.profile,
+        account=work.account,
+        proxy=work.proxy,
+        job=job,
+        engine=work.lane.engine,
+        newest=newest_of(tx, [work]).get(work.lane.profile_id),
+    )

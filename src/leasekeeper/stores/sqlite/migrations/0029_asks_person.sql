@@ -1,0 +1,3 @@
+-- Schema 29. What a run waits for a person to do; profiles whose runs are recorded.
+ALTER TABLE runs ADD COLUMN asks_person TEXT;
+ALTER TABLE profiles ADD COLUMN record INTEGER NOT NULL DEFAULT 0;

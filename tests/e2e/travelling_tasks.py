@@ -1,0 +1,34 @@
+"""The task of profiles that travel: say what the session holds, then put something new into it."""
+
+from typing import Any
+
+from leasekeeper import App, Run
+
+app = App()
+
+
+@app.task("carry", warm=False)
+async def carry(run: Run) -> dict[str, Any]:
+    """What was there before, by each kind of storage; then `value` is stored in all of them."""
+    await run.page.goto(run.payload["url"])
+    before = dict(await run.page.evaluate("window.recall('who')"))
+    before["worker"] = await run.page.evaluate(
+        "navigator.serviceWorker.getRegistration().then(found => !!(found && found.active))"
+    )
+    value = run.payload.get("value")
+    if value is not None:
+        await run.page.evaluate("value => window.remember('who', value)", value)
+        await run.page.evaluate("navigator.serviceWorker.register('/sw.js').then(() => navigator.serviceWorker.ready)")
+    return before
+
+
+@app.task("rest", warm=False)
+async def rest(run: Run) -> dict[str, Any]:
+    """Open the browser and do nothing: that is no change."""
+    return {"title": await run.page.title()}
+
+
+@app.canary
+async def logged_in(page: Any) -> bool:
+    """Whoever has the cookie is logged in."""
+    return any(each["name"] == "who" for each in await page.context.cookies())

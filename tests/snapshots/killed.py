@@ -1,0 +1,64 @@
+"""A process that brings or saves a profile and kills itself at a step: `python -m tests.snapshots.killed STEP …`."""
+
+import asyncio
+import importlib
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leasekeeper.core.settle import Ending
+from tests.snapshots.desk import CLOSED, reopened, use
+
+# Where the process dies: the function, whether before or after the call, and at which call.
+STEPS: dict[str, tuple[str, str, str, int]] = {
+    "first_byte_of_download": ("leasekeeper.snapshots.profile_store", "_create", "after", 1),
+    "downloaded": ("leasekeeper.runtime.checkout", "_unpack", "before", 1),
+    "half_unpacked": ("leasekeeper.snapshots.packing", "write_file", "after", 3),
+    "unpacked": ("leasekeeper.runtime.checkout", "swap", "before", 1),
+    "before_exchange": ("leasekeeper.snapshots.directory_swap", "_exchange", "before", 1),
+    "after_exchange": ("leasekeeper.snapshots.directory_swap", "_exchange", "after", 1),
+    "swapped": ("leasekeeper.runtime.checkout", "swap", "after", 1),
+    "half_packed": ("leasekeeper.snapshots.packing", "_add", "after", 2),
+    "packed": ("leasekeeper.runtime.saving", "_pack", "after", 1),
+    "half_uploaded": ("leasekeeper.snapshots.folder", "_copy", "after", 1),
+    "uploaded": ("leasekeeper.snapshots.folder", "_flush", "after", 1),
+    "remembered": ("leasekeeper.runtime.saving", "_remember", "after", 1),
+}
+
+
+def die_at(step: str) -> None:
+    """From now on this process kills itself there."""
+    module, name, when, count = STEPS[step]
+    owner = importlib.import_module(module)
+    original: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if when == "before" and calls == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = original(*arguments, **named)
+        if when == "after" and calls == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    setattr(owner, name, watched)
+
+
+async def main(step: str, stage: dict[str, Any]) -> None:
+    async with reopened(stage) as (at, name):
+        machine = at.machine(name)
+        grant, kept = await at.lease(machine)
+        die_at(step)
+        await machine.snapshots.bring(grant, kept)
+        use(machine.directory(), grant, "written by the one that is killed")
+        await machine.snapshots.saved(Ending(ref=grant.lease.ref, facts=CLOSED, engine=150), grant, kept)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], pickle.loads(Path(sys.argv[2]).read_bytes())))  # noqa: S301 - the test wrote it
