@@ -8,11 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from leasekeeper import config as settings
 from leasekeeper.config import Config
@@ -20,6 +20,7 @@ from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.workers import Worker
 from leasekeeper.ports import Store
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.sweeper import Sweeper
@@ -30,7 +31,10 @@ from tests.runtime.browsing import processes_about
 from tests.runtime.shop import Shop
 from tests.runtime.stage import PATIENCE, until
 
+T = TypeVar("T")
+
 REPOSITORY = Path(__file__).parents[2]
+LOG_TAIL = 4_000
 # A busy machine may let any process stand still for seconds: a worker must not lose its lease by that, and a keeper
 # must have the time for a picture and for the browser's close before the lease is over.
 TIMES: dict[str, str | float] = {
@@ -93,9 +97,10 @@ class Arena:
         return worker
 
     async def submit(
-        self, profile_id: str = "p1", task: str = "work", *, pool: str | None = None, **payload: Any
+        self, profile_id: str = "p1", task: str = "work", *, pool: str | None = None, priority: int = 0, **payload: Any
     ) -> Job:
         spec: dict[str, Any] = {"task": task, "profile_id": profile_id, "payload": {"url": self.shop.url, **payload}}
+        spec["priority"] = priority
         spec |= {} if pool is None else {"pool": pool}
         (answer,) = await self.store.submit(parse_jobs([spec]))
         return answer.job
@@ -123,27 +128,38 @@ class Arena:
             found = await self.store.get(Job, job.job_id)
             return found if holds(found) else None
 
-        found = await until(look)
-        assert found is not None
-        return found
+        return await self._until(look)
 
     async def lane_when(self, holds: Callable[[Lane], bool], profile_id: str = "p1") -> Lane:
         async def look() -> Lane | None:
             found = await self.store.get(Lane, profile_id)
             return found if holds(found) else None
 
-        found = await until(look)
-        assert found is not None
-        return found
+        return await self._until(look)
 
     async def ended(self, run: RunRecord) -> Lease:
         async def look() -> Lease | None:
             found = await self.store.get(Lease, run.lease_id)
             return found if found.ended_at is not None else None
 
-        found = await until(look)
+        return await self._until(look)
+
+    async def _until(self, look: Callable[[], Awaitable[T | None]]) -> T:
+        """What `look` finds in the end. If it finds nothing, the failure says how everything is instead."""
+        try:
+            found = await until(look)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{await self.state()}") from error
         assert found is not None
         return found
+
+    async def state(self) -> str:
+        """Lanes, jobs, runs and workers as the store has them, and the end of each worker's log."""
+        kinds: tuple[type[Any], ...] = (Lane, Job, RunRecord, Worker)
+        records = [str(each) for kind in kinds for each in (await self.store.find(kind)).items]
+        codes = [f"process {worker.pid}: exit code {worker.poll()}" for worker in self.workers]
+        logs = [f"{log.name}:\n{log.read_text(errors='replace')[-LOG_TAIL:]}" for log in self.data.parent.glob("*.log")]
+        return "\n".join((*records, *codes, *logs))
 
     def processes(self) -> list[int]:
         """Keepers, browsers and drivers of this arena."""

@@ -42,10 +42,10 @@ class TwoMachines:
         }
         self.at.start(machine, app=APP, pool=machine, dies_at=dies_at, **environ)
 
-    async def carry(self, machine: str, value: str | None, task: str = "carry") -> dict[str, Any]:
+    async def carry(self, machine: str, value: str | None, task: str = "carry", *, priority: int = 0) -> dict[str, Any]:
         """What a run on that machine found in the session. It leaves `value` there."""
         payload = {} if value is None else {"value": value}
-        job = await self.at.submit(task=task, pool=machine, **payload)
+        job = await self.at.submit(task=task, pool=machine, priority=priority, **payload)
         done = await self.at.job_when(job, lambda j: j.state in ("completed", "dead", "review"))
         assert done.state == "completed", (done.stop_reason, done.detail)
         (run,) = (await self.at.store.find(RunRecord, {"job_id": job.job_id})).items
@@ -126,7 +126,9 @@ async def test_a_worker_that_is_killed_on_the_way_costs_its_run_and_nothing_else
         lost = await two.at.lane_when(lambda lane: lane.state is ProfileState.AVAILABLE and lane.token > (saved or 0))
         # It goes back by itself to what was settled last; what was uploaded late is nobody's newest.
         assert lost.saved
-        assert await two.carry("b", None) == found("canary-first")
+        # The job heads its lane again, and no worker of its pool is alive: only a more urgent one passes it.
+        await two.at.job_when(job, lambda j: j.state in ("queued", "blocked"))
+        assert await two.carry("b", None, priority=1) == found("canary-first")
         # The job is tried again, from that state.
         two.start("a")
         await two.at.job_when(job, lambda j: j.state == "completed")
