@@ -255,6 +255,19 @@ def test_the_architecture_shows_every_module_and_no_other() -> None:
     assert (sorted(there - shown), sorted(shown - there)) == ([], [])
 
 
+def test_the_architecture_says_what_each_module_of_the_core_is() -> None:
+    section = text_of(ROOT / "ARCHITECTURE.md").partition("## core, one noun each")[2].partition("\n## ")[0]
+    there = {path.stem for path in source() if path.parent == ROOT / "src/leasekeeper/core"} - {"__init__"}
+    assert there - set(re.findall(r"`(\w+)`", section)) == set()
+
+
+def test_the_architecture_shows_every_folder_of_tests_and_no_other() -> None:
+    section = text_of(ROOT / "ARCHITECTURE.md").partition("## Tests")[2].partition("\n## ")[0]
+    shown = set(re.findall(r"`tests/(\w+)`", section))
+    there = {path.parent.name for path in suite() if path.parent.parent == ROOT / "tests"}
+    assert (sorted(there - shown), sorted(shown - there)) == ([], [])
+
+
 def test_migrations_are_numbered_without_a_gap_and_say_their_number() -> None:
     for dialect in ("sqlite", "postgres"):
         found = sorted(path for path in files("src", ".sql") if f"{dialect}/migrations" in name_of(path))
