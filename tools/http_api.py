@@ -71,12 +71,13 @@ def _scope(call: Call) -> str:
 
 
 def _takes(operation: Mapping[str, Any]) -> str:
-    """Parameters of the query by name, headers as such, and whether there is a body."""
+    """Parameters of the query by name, headers as such, and whether there is a body, or may be one."""
     query = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
     headers = [each["name"] for each in operation["parameters"] if each["in"] == "header"]
     parts = [code(query)] if query else []
     parts += [f"headers {code(headers)}" if len(headers) > 1 else f"header {code(headers)}"] if headers else []
-    parts += ["a body"] if operation.get("requestBody", {}).get("required") else []
+    if "requestBody" in operation:
+        parts.append("a body" if operation["requestBody"]["required"] else "a body, or none")
     return "; ".join(parts)
 
 

@@ -172,7 +172,7 @@ def _operation(name: str, function: Any) -> Operation:
     parameters = list(form.parameters.values())[1:]
     return Operation(
         name=name,
-        doc=(function.__doc__ or "").partition("\n")[0].strip(),
+        doc=_summary(function.__doc__ or ""),
         arguments={
             each.name: (
                 _KindName() if get_origin(hints[each.name]) is type else shape_of(hints[each.name]),
@@ -183,3 +183,11 @@ def _operation(name: str, function: Any) -> Operation:
         answers=hints["return"],
         form=form.replace(parameters=parameters),
     )
+
+
+def _summary(docstring: str) -> str:
+    """The first line of a docstring, and what follows it up to the end of its last sentence."""
+    line = docstring.partition("\n")[0].strip()
+    text = " ".join(docstring.partition("\n\n")[0].split())
+    end = text.find(". ", len(line) - 1)
+    return text if end < 0 else text[: end + 1]
