@@ -9,7 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from leasekeeper.lists import LISTS
 from leasekeeper.service.routes import ROUTES
+from leasekeeper.service.routes.records import NOUNS, VIEWS
 from tests.serving import Served
 
 FLEET = {
@@ -85,6 +87,42 @@ def test_a_decision_is_version_checked(api: httpx2.Client) -> None:
     assert event["actor"].startswith("tests (")
     assert api.post(f"/v1/jobs/{job_id}/cancel", json={"note": " "}).status_code == 400
     assert api.post("/v1/jobs/nothing/cancel", json={"note": "x"}).status_code == 404
+
+
+def test_a_pause_has_an_end_and_is_listed(api: httpx2.Client) -> None:
+    ends = "2036-01-31T09:30:00Z"
+    path = "/v1/pauses/account:shop"
+    assert api.post(f"{path}/pause", json={"note": "on leave", "until": ends}).status_code == 200
+    (listed,) = api.get("/v1/pauses").json()["items"]
+    assert (listed["pause_id"], listed["note"], listed["until"]) == (
+        "account:shop",
+        "on leave",
+        "2036-01-31T09:30:00.000000Z",
+    )
+    assert api.get(path).json() == listed
+    # An end is of a pause alone: elsewhere it would be accepted and mean nothing.
+    wrong = api.post("/v1/accounts/shop/pause", json={"note": "on leave", "until": ends})
+    assert (wrong.status_code, wrong.json()["problems"][0]["where"]) == (400, "until")
+    assert api.post(f"{path}/resume", json={"note": "back"}).status_code == 200
+    assert api.get("/v1/pauses").json()["items"] == []
+
+
+def test_conflicts_are_counted_by_profile_and_by_tasks(served: Served, api: httpx2.Client) -> None:
+    request = {"profile_id": "store_us_018", "worker_id": "w", "incarnation": "w1", "purpose": "api"}
+    call = {"version": 1, "arguments": {"request": request}}
+    statuses = [api.post("/v1/store/acquire", json=call).status_code for _ in range(3)]
+    assert statuses == [200, 409, 409]
+    report = api.get("/v1/conflicts/report", params={"top": 1}).json()
+    assert (report["events"], report["complete"]) == (2, True)
+    (profile,), (pair,) = report["profiles"], report["pairs"]
+    assert (profile["profile_id"], profile["count"]) == ("store_us_018", 2)
+    assert sum(profile["causes"].values()) == 2
+    assert (pair["blocked_task"], pair["current_task"]) == ("(no job)", "(no job)")
+    assert api.get("/v1/conflicts/report", params={"top": 0}).status_code == 400
+
+
+def test_every_kind_that_can_be_listed_has_a_path() -> None:
+    assert {*NOUNS.values(), *(kind for kind, _, _ in VIEWS.values())} == set(LISTS)
 
 
 def test_a_note_is_written_and_listed(api: httpx2.Client) -> None:

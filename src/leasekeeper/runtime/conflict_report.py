@@ -1,5 +1,5 @@
 """Which profiles and which pairs of tasks collide most: counted from the `profile_lock_conflict` events, newest first,
-up to a named number of them. For the command line and the pages.
+up to a named number of them. For the command line, the API and the pages.
 """
 
 from collections import Counter

@@ -3,6 +3,7 @@
 from typing import Final
 
 from leasekeeper.service.routes import (
+    conflicts,
     control,
     deciding,
     evidence,
@@ -30,6 +31,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *sessions.ROUTES,
     *session_humans.ROUTES,
     *records.ROUTES,
+    *conflicts.ROUTES,
     *sealing.ROUTES,
     *evidence.ROUTES,
     *snapshots.ROUTES,

@@ -8,32 +8,34 @@ from leasekeeper.core.tokens import DECISIONS, Needs
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.ports import Decided
 from leasekeeper.service.routing import Body, Call, Parameter, Route, Subject
-from leasekeeper.wire.kinds import Integer, Problems, Text
+from leasekeeper.wire.kinds import Integer, Problems, Text, Time
 from leasekeeper.wire.records import Field, Record
 
 MAX_NOTE: Final = 2_000
 MAX_MACHINE: Final = 128
 MAX_VERSION: Final = 2**53
-_BODY: Final = Record(
-    [
-        Field(
-            name="note",
-            kind=Text(f"1 to {MAX_NOTE} bytes of text", maximum=MAX_NOTE, lines=True),
-            doc="why, for those who read it later",
-            required=True,
-        ),
-        Field(
-            name="version",
-            kind=Integer(1, MAX_VERSION),
-            doc="decide only if the record still has this version; the header If-Match says the same",
-        ),
-        Field(
-            name="to",
-            kind=Text("a name or a number", maximum=MAX_MACHINE),
-            doc="of a move: the machine that has the profile's directory now; of prioritize: the job's new priority; "
-            "of restore: the token of the snapshot, absent for the last that is known to be good",
-        ),
-    ]
+_FIELDS: Final = (
+    Field(
+        name="note",
+        kind=Text(f"1 to {MAX_NOTE} bytes of text", maximum=MAX_NOTE, lines=True),
+        doc="why, for those who read it later",
+        required=True,
+    ),
+    Field(
+        name="version",
+        kind=Integer(1, MAX_VERSION),
+        doc="decide only if the record still has this version; the header If-Match says the same",
+    ),
+    Field(
+        name="to",
+        kind=Text("a name or a number", maximum=MAX_MACHINE),
+        doc="of a move: the machine that has the profile's directory now; of prioritize: the job's new priority; "
+        "of restore: the token of the snapshot, absent for the last that is known to be good",
+    ),
+)
+_BODY: Final = Record([*_FIELDS])
+_PAUSE: Final = Record(
+    [*_FIELDS, Field(name="until", kind=Time(), doc="when the pause ends by itself, by the store's clock")]
 )
 _IF_MATCH: Final = Parameter(
     "If-Match",
@@ -43,9 +45,9 @@ _IF_MATCH: Final = Parameter(
 )
 
 
-def _read(data: object) -> dict[str, Any]:
+def _read(record: Record, data: object) -> dict[str, Any]:
     problems = Problems()
-    values = _BODY.read(data, "", problems)
+    values = record.read(data, "", problems)
     if not str(values.get("note") or "x").strip():
         problems.add("note", "say why: an unexplained decision is not accepted")
     problems.raise_any("nothing was decided")
@@ -69,6 +71,7 @@ async def decide(target: Target, action: Action, call: Call) -> Decided:
         actor=call.actor,
         version=version,
         to=call.body.get("to"),
+        until=call.body.get("until"),
     )
     return await call.service.store.decide(decision)
 
@@ -92,6 +95,7 @@ def _one(target: Target) -> str:
 
 
 def _route(target: Target, action: Action, needs: Needs) -> Route:
+    record = _PAUSE if (target, action) == (Target.PAUSE, Action.PAUSE) else _BODY
     return Route(
         method="POST",
         path=f"/v1/{_noun(target)}/{{id}}/{action}",
@@ -100,7 +104,7 @@ def _route(target: Target, action: Action, needs: Needs) -> Route:
         needs=needs,
         about=partial(about, target, action),
         parameters=(_IF_MATCH,),
-        body=Body(_read, _BODY.schema),
+        body=Body(partial(_read, record), record.schema),
         answers=Decided,
         tag=_noun(target),
     )

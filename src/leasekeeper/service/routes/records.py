@@ -13,6 +13,7 @@ from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.core.notes import Note
+from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.schedules import Schedule, ScheduleState
 from leasekeeper.core.secrets import Secret
@@ -45,6 +46,7 @@ NOUNS: Final[dict[str, type]] = {
     "endpoints": Endpoint,
     "launchers": Launcher,
     "schedules": ScheduleState,
+    "pauses": Pause,
     "tokens": ApiToken,
     "secrets": Secret,
 }
@@ -58,7 +60,7 @@ VIEWS: Final[dict[str, tuple[type, dict[str, str], str]]] = {
 }
 
 
-class _WholeNumber(Scalar):
+class WholeNumber(Scalar):
     """A whole number that arrives as text."""
 
     def __init__(self, minimum: int, maximum: int) -> None:
@@ -88,7 +90,7 @@ def _kind_of(each: Filter) -> Kind:
 
 
 PAGING: Final = (
-    Parameter("limit", "maximum number of records in the page", _WholeNumber(1, MAX_IN_PAGE)),
+    Parameter("limit", "maximum number of records in the page", WholeNumber(1, MAX_IN_PAGE)),
     Parameter(
         "after",
         "continues a list: what the page before gave as `after`",
