@@ -5,30 +5,42 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasekeeper.browsers.keeper.attached import LauncherEnd
+from leasekeeper.browsers.keeper.main import _refuse
 from leasekeeper.browsers.keeper.orders import Refused
+from leasekeeper.browsers.keeper_reports import read_report
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.ids import LauncherId
+from leasekeeper.core.ids import LauncherId, WorkerId
 from leasekeeper.core.launchers import Launcher
+from leasekeeper.core.leases import Lease
+from leasekeeper.core.settle import LostFacts
 from leasekeeper.errors import InputError
 from leasekeeper.evidence.redact import Redactor
+from leasekeeper.ports import LeaseRequest
 from leasekeeper.runtime.inventory import inventory
+from leasekeeper.runtime.launcher_asking import LauncherAsker, Question
 from leasekeeper.runtime.launchers import Launchers, pace_key
 from leasekeeper.stores import open_store
+from tests.launchers.stage import RECIPE, launched, launched_fleet
 
 TOKEN = "a-token-that-was-revoked"  # noqa: S105 - of a fake
+
+Said = tuple[int, dict[str, str], Any]  # status, headers, body
 
 
 class _Saying(BaseHTTPRequestHandler):
     server: "Saying"
 
     def do_GET(self) -> None:
-        status, headers, body = self.server.answer
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append(self.path.partition("?")[0])
+        status, headers, body = self.server.then.pop(0) if self.server.then else self.server.answer
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -43,13 +55,19 @@ class _Saying(BaseHTTPRequestHandler):
 
 
 class Saying(ThreadingHTTPServer):
-    """A launcher that says one thing to everything."""
+    """A launcher that says one thing to everything, after what it says first: `then`."""
 
-    answer: tuple[int, dict[str, str], Any] = (200, {}, {})
+    answer: Said = (200, {}, {})
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Saying)
+        self.then: list[Said] = []
+        self.asked: list[str] = []
 
     def record(self, driver: str) -> Launcher:
         url = f"http://127.0.0.1:{self.server_address[1]}"
-        calls = {"list": {"path": "/list", "url": url, "items": "", "id": "id"}}
+        listing = {"list": {"path": "/list", "url": url, "items": "", "id": "id"}}
+        calls = {**(RECIPE if driver == "http" else {}), **listing}
         return Launcher(launcher_id=LauncherId("mlx"), driver=driver, url=url, calls=calls)
 
     def refusal(self, driver: str) -> Refused:
@@ -61,7 +79,7 @@ class Saying(ThreadingHTTPServer):
 
 @pytest.fixture
 def saying() -> Iterator[Saying]:
-    server = Saying(("127.0.0.1", 0), _Saying)
+    server = Saying()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -90,6 +108,37 @@ def test_a_start_that_is_refused_for_the_profile_fails_the_run(saying: Saying) -
     assert saying.refusal("gologin").reason == Reason.BROWSER_LAUNCH_FAILED
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_start_that_a_gateway_gave_up_on_is_found_out_by_asking(saying: Saying, runs: bool) -> None:
+    """A browser that was started all the same is stopped; else the launcher was away, and the job keeps its attempt."""
+    idle: Said = (200, {}, {"running": False})
+    started: Said = (200, {}, {"running": runs})
+    stopped: list[Said] = [(200, {}, {})] if runs else []
+    saying.then = [idle, (504, {}, {"message": "gateway timeout"}), started, *stopped]
+    saying.answer = idle
+    refused = saying.refusal("http")
+    steps = ["/profile/status", "/profile/start", "/profile/status"]
+    assert saying.asked == steps + (["/profile/stop", "/profile/status"] if runs else [])
+    assert refused.reason == (Reason.BROWSER_LAUNCH_FAILED if runs else Reason.LAUNCHER_UNAVAILABLE)
+
+
+def test_a_start_is_not_sent_again_before_the_launcher_wants_it(saying: Saying, tmp_path: Path) -> None:
+    saying.answer = (429, {"Retry-After": "30"}, {})
+    _refuse(saying.refusal("gologin"), str(tmp_path), None)
+    report = read_report(tmp_path)
+    assert report is not None
+    assert report.refused is not None
+    assert report.refused.retry_after == timedelta(seconds=30)
+
+
+def test_the_token_of_a_devtools_address_is_filled_in_by_the_keeper() -> None:
+    launcher = Launcher(launcher_id=LauncherId("far"), driver="cdp", api_token="env:FAR")  # noqa: S106 - this reference
+    url = "wss://browsers.example/{token}?session=7"
+    end = LauncherEnd(describe(launcher, url, headless=True, token="a token/of ours"))  # noqa: S106 - of nothing
+    assert end.start() == "wss://browsers.example/a%20token%2Fof%20ours?session=7"
+    assert end.without_secrets(f"nobody at {end.start()}") == "nobody at wss://browsers.example/[redacted]?session=7"
+
+
 async def test_after_a_refusal_starts_come_one_by_one_without_a_declared_limit(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +159,34 @@ async def test_after_a_refusal_starts_come_one_by_one_without_a_declared_limit(
     for worker in workers:
         await worker.turn(launcher)
     assert slept == [0, 0, 0, 2, 3, 4]
+    await store.close()
+
+
+async def test_a_launcher_says_for_how_long_nobody_calls_it(sqlite_url: str) -> None:
+    store = await open_store(sqlite_url, clock=lambda _real: datetime(2026, 1, 1, tzinfo=UTC))
+    launcher = Launcher(launcher_id=LauncherId("mlx"), driver="http")
+    launchers = Launchers(store, Redactor())
+    for said, pause in [(30, 30), (1, 30), (3600, 60)]:
+        await launchers.back_off(launcher, Reason.LAUNCHER_UNAVAILABLE, timedelta(seconds=said))
+        assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=pause)
+    await store.close()
+
+
+async def test_a_question_about_a_lost_run_that_is_one_call_too_many_pauses_the_starts(
+    sqlite_url: str, saying: Saying
+) -> None:
+    store = await open_store(sqlite_url, clock=lambda _real: datetime(2026, 1, 1, tzinfo=UTC))
+    launcher, profile = saying.record("http"), launched()
+    await store.apply(launched_fleet(launcher, profile), actor="test")
+    grant = await store.acquire(LeaseRequest(profile_id=profile.profile_id, worker_id=WorkerId("w"), incarnation="i"))
+    saying.answer = (429, {"Retry-After": "30"}, {})
+
+    async def known(_lease: Lease) -> LostFacts:
+        return LostFacts()
+
+    asker = LauncherAsker(store, lambda: None, known)
+    assert await asker.ask([Question(grant.lease, profile, launcher, None, LostFacts())]) == []
+    assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=30)
     await store.close()
 
 

@@ -115,7 +115,9 @@ class KeeperBrowser:
     def refusal(self) -> LaunchRefusal | None:
         with suppress(ReportUnreadable, OSError):
             refused = self._link.refusal()
-            return None if refused is None else LaunchRefusal(reason=refused.reason, message=refused.message)
+            if refused is None:
+                return None
+            return LaunchRefusal(reason=refused.reason, message=refused.message, retry_after=refused.retry_after)
         return None
 
 

@@ -112,7 +112,7 @@ class KeeperLink:
         report = read_report(self._orders.folder)
         if report is None or report.refused is None:
             return None
-        return LaunchRefused(report.refused.reason, report.refused.message)
+        return LaunchRefused(report.refused.reason, report.refused.message, report.refused.retry_after)
 
     async def hand_over(self, terms: LeaseTerms, timeout: float = ANSWER_SECONDS) -> None:
         """Put the open browser under a new lease. When it returns, the fence file has the new token.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,10 +22,11 @@ class ReportUnreadable(Exception):
 class LaunchRefused(Exception):
     """The keeper did not start the browser, or would not hand it over. `reason` is a failure reason's name."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, retry_after: timedelta = timedelta()) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
+        self.retry_after = retry_after
 
 
 def read_report(folder: Path | str) -> BrowserReport | None:
@@ -65,7 +67,11 @@ def _report(found: Mapping[str, Any]) -> BrowserReport:
         token=int(found["token"]),
         refused=None
         if refused is None
-        else LaunchRefusal(reason=str(refused["reason"]), message=str(refused["message"])),
+        else LaunchRefusal(
+            reason=str(refused["reason"]),
+            message=str(refused["message"]),
+            retry_after=timedelta(seconds=float(refused.get("retry_after_seconds", 0.0))),
+        ),
         cause=str(found["cause"]),
         stopped_by=str(found["stopped_by"]),
         exit_code=_optional(found["exit_code"], int),

@@ -6,6 +6,7 @@ Values only: what a driver does is in `leasekeeper.browsers`, what it must promi
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from leasekeeper.errors import nearest
@@ -113,10 +114,11 @@ Endpoint = Launch | NoPage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRefusal:
-    """Why there was no browser."""
+    """Why there was no browser. `retry_after`: for so long its launcher wants no calls."""
 
     reason: str
     message: str
+    retry_after: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,9 @@ VENDORS: Final[Mapping[str, str]] = {
 # What each needs beside its address: a missing one would be found at the first start only.
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {"multilogin": ("folder", "api_token"), HTTP: ("url", "calls")}
 # Calls a minute where the fleet file says nothing, of vendors that tell their lowest limit: AdsPower 2 a second,
-# GoLogin 300 a minute. Its answer to one call too many ends the token for good.
-USUAL_CALLS_PER_MINUTE: Final[Mapping[str, int]] = {"adspower": 120, "gologin": 240}
+# GoLogin 300 a minute (its answer to one call too many ends the token for good), Kameleo 60 starts a minute, each of
+# which is one call of four.
+USUAL_CALLS_PER_MINUTE: Final[Mapping[str, int]] = {"adspower": 120, "gologin": 240, "kameleo": 240}
 # Names that vendors give to the machine itself.
 _OWN_NAMES: Final = frozenset({"localhost", "local.adspower.net", "launcher.mlx.yt"})
 # What a keeper proves about a launcher, beside what it sees itself.

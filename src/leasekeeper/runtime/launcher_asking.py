@@ -20,7 +20,7 @@ from leasekeeper.core.settle import LostFacts
 from leasekeeper.errors import InputError, NotFound
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Resolution, Settled, Store
-from leasekeeper.runtime.launchers import launcher_token, wait_for_turn
+from leasekeeper.runtime.launchers import launcher_token, note_refusal, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
 CALL_SECONDS: Final = 5.0
@@ -114,36 +114,36 @@ class LauncherAsker:
     async def _ask_launcher(self, questions: Sequence[Question]) -> AsyncIterator[list[Settled]]:
         silent = ""
         for lease, profile, launcher, token, known in questions:
-            said, problem = LauncherSaid.SILENT, silent
+            said = LauncherSaid.SILENT
             if not silent:
                 await wait_for_turn(self._store, launcher, calls=2)
                 description = describe(launcher, profile.launcher_profile or "", headless=True, token=token)
-                said, problem = await run_in_thread(ask, description)
-                silent = Redactor((token,) if token else ()).text(problem) if said is LauncherSaid.SILENT else ""
+                try:
+                    said = await run_in_thread(ask, description)
+                except CallFailed as error:
+                    silent = Redactor((token,) if token else ()).text(str(error))
+                    await note_refusal(self._store, launcher, error)
             facts = replace(known, browser_dead=said is LauncherSaid.IDLE, launcher=said, problem=silent)
             yield await self._store.resolve([Resolution(lease_id=lease.lease_id, facts=facts)])
 
 
-def ask(description: dict[str, object]) -> tuple[LauncherSaid, str]:
-    """What the launcher says about one profile, and why if it says nothing. Stops one that still runs. Blocking."""
+def ask(description: dict[str, object]) -> LauncherSaid:
+    """What the launcher says about one profile. Stops one that still runs. Blocking. Raises CallFailed."""
     calls, confirm = LauncherCalls(description), confirm_seconds(description)
-    try:
-        if not calls.has("status"):
+    if not calls.has("status"):
+        if calls.has("stop"):
+            calls.stop(CALL_SECONDS)
+        return LauncherSaid.CANNOT_SAY
+    idle_since = 0.0
+    for _ in range(ASKS):
+        if calls.running(CALL_SECONDS):
+            idle_since = 0.0
             if calls.has("stop"):
                 calls.stop(CALL_SECONDS)
-            return LauncherSaid.CANNOT_SAY, ""
-        idle_since = 0.0
-        for _ in range(ASKS):
-            if calls.running(CALL_SECONDS):
-                idle_since = 0.0
-                if calls.has("stop"):
-                    calls.stop(CALL_SECONDS)
-                time.sleep(AGAIN_SECONDS)
-                continue
-            if not confirm or (idle_since and time.monotonic() - idle_since >= confirm):
-                return LauncherSaid.IDLE, ""
-            idle_since = idle_since or time.monotonic()
-            time.sleep(confirm)
-    except CallFailed as error:
-        return LauncherSaid.SILENT, str(error)
-    return LauncherSaid.RUNNING, ""
+            time.sleep(AGAIN_SECONDS)
+            continue
+        if not confirm or (idle_since and time.monotonic() - idle_since >= confirm):
+            return LauncherSaid.IDLE
+        idle_since = idle_since or time.monotonic()
+        time.sleep(confirm)
+    return LauncherSaid.RUNNING

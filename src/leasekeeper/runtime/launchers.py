@@ -85,9 +85,11 @@ class Launchers:
             wait = await self._store.pace(key, apart)
             await sleep(wait.total_seconds())
 
-    async def back_off(self, launcher: Launcher | None, reason: str | None = None) -> None:
-        """A launcher was away or refused a call for its number: nobody calls it for a while. Without a `reason` it
-        started a profile."""
+    async def back_off(
+        self, launcher: Launcher | None, reason: str | None = None, retry_after: timedelta = timedelta()
+    ) -> None:
+        """A launcher was away or refused a call for its number: nobody calls it for a while, at least `retry_after` if
+        it said so. Without a `reason` it started a profile."""
         if launcher is None:
             return
         key = pace_key(launcher)
@@ -95,7 +97,7 @@ class Launchers:
             self._refused.pop(key, None)
             return
         before = self._refused[key] = self._refused.get(key, -1) + 1
-        pause = min(BACK_OFF_FIRST * 2 ** min(before, 10), BACK_OFF_LAST)
+        pause = min(max(BACK_OFF_FIRST * 2 ** min(before, 10), retry_after), BACK_OFF_LAST)
         await self._store.pace(key, timedelta(), pause=pause)
 
     async def mismatch(self, opened: LaunchedBrowser, proxy: Proxy | None, probe_url: str | None) -> str | None:

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from leasekeeper.browsers.data_directory import claim_data_dir
@@ -50,7 +50,8 @@ _REASONS = {STALE_TOKEN: Reason.PROFILE_IN_USE_ELSEWHERE, BAD_ORDERS: Reason.BRO
 
 class NotOpened(Exception):
     """There is no browser for this run. `give_back`: the job was not touched and keeps its place. `begun`: there may
-    have been a browser for a moment; then `report` says how it ended. `engine`, `fence`: see `CannotOpen`."""
+    have been a browser for a moment; then `report` says how it ended. `engine`, `fence`: see `CannotOpen`;
+    `retry_after`: see `LaunchRefusal`."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class NotOpened(Exception):
         give_back: bool = False,
         engine: int | None = None,
         fence: int | None = None,
+        retry_after: timedelta = timedelta(),
     ) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
@@ -67,6 +69,7 @@ class NotOpened(Exception):
         self.give_back = give_back
         self.engine = engine
         self.fence = fence
+        self.retry_after = retry_after
         self.begun = False
         self.report: BrowserReport | None = None
 
@@ -191,7 +194,7 @@ class BrowserOpener:
                 browser = await driver.start(request, terms_of(guard, evidence.folder))
                 session = await self._open_session(browser, guard, sync=sync)
         except NotOpened as refused:
-            await self._launchers.back_off(launcher, refused.reason)
+            await self._launchers.back_off(launcher, refused.reason, refused.retry_after)
             raise
         finally:
             self._on_launch()
@@ -252,7 +255,8 @@ class BrowserOpener:
         if refusal.reason != Reason.LEASE_LOST:
             # What is wrong with a launcher is not the job's failure.
             away = refusal.reason == Reason.LAUNCHER_UNAVAILABLE
-            return NotOpened(_REASONS.get(refusal.reason, refusal.reason), refusal.message, give_back=away)
+            found = _REASONS.get(refusal.reason, refusal.reason)
+            return NotOpened(found, refusal.message, give_back=away, retry_after=refusal.retry_after)
         # A lease that was lost before there was a browser: nothing happened to the profile, and the job keeps its
         # place. But if only the keeper thinks so, the launch has failed, and counts: else it is tried without end.
         reason = Reason.LEASE_LOST if lost else Reason.BROWSER_LAUNCH_FAILED

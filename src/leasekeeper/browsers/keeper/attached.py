@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.directory import take_directory
 from leasekeeper.browsers.keeper.fence_file import record_token
-from leasekeeper.browsers.keeper.launcher_calls import CallFailed, LauncherCalls
+from leasekeeper.browsers.keeper.launcher_calls import CallFailed, LauncherCalls, fill_quoted
 from leasekeeper.browsers.keeper.orders import Orders, Refused
 from leasekeeper.browsers.keeper.reached import ReachedBrowser
 from leasekeeper.browsers.keeper.reasons import (
@@ -93,11 +93,12 @@ class LauncherEnd:
         """Start the profile and return its endpoint. One that runs already is never adopted. Raises Refused."""
         self._refuse_running()
         if not self._calls.has("start"):
-            return str(self._calls.values.get("profile", ""))
+            # The address of a browser that runs already. A token in it is not in the fleet file.
+            return fill_quoted(str(self._calls.values.get("profile", "")), self._calls.values)
         try:
             endpoint, busy = self._calls.start(self._start_seconds)
         except CallFailed as error:
-            if error.sent:
+            if error.sent or (error.server_failed and self._runs_all_the_same()):
                 raise self.failed_after_start(str(error)) from None
             raise _refused(error) from None
         if busy:
@@ -112,8 +113,16 @@ class LauncherEnd:
         if running:
             raise Refused(PROFILE_IN_USE_ELSEWHERE, "the profile is running in its launcher: stop it there first")
 
+    def _runs_all_the_same(self) -> bool:
+        """Whether a start that was answered with an error (a gateway's timeout, for instance) has worked."""
+        try:
+            return self._calls.running(ASK_SECONDS) is True
+        except CallFailed:
+            return False
+
     def failed_after_start(self, problem: str) -> Refused:
         """The profile may be running, and nobody can use it: stop it, and see that it is idle."""
+        problem = self._calls.without_secrets(problem)
         self.stop(STOP_SECONDS)
         if self.wait_idle(time.monotonic() + self._idle_seconds):
             return Refused(BROWSER_LAUNCH_FAILED, f"{problem}; the profile was stopped again")
@@ -160,6 +169,10 @@ class LauncherEnd:
             if running:
                 self.stopped = self.stopped and not self._calls.has("stop")
                 self.stop(STOP_SECONDS)
+
+    def without_secrets(self, text: str) -> str:
+        """The text without the launcher's token."""
+        return self._calls.without_secrets(text)
 
     @property
     def idle_seconds(self) -> float:
@@ -231,7 +244,7 @@ class AttachedBrowser(ReachedBrowser):
         elif launcher.can_say and not launcher.idle:
             failing = f"the launcher does not say that the profile is idle: {launcher.problem}"
         elif not launcher.endpoint_stays and not self._endpoint_gone:
-            failing = f"something still listens at {without_query(self._endpoint)}"
+            failing = f"something still listens at {launcher.without_secrets(without_query(self._endpoint))}"
         return {"clauses": clauses, "failing_clause": failing}
 
     def failed_start(self) -> tuple[str, str]:
@@ -261,8 +274,8 @@ def _nobody_listens(endpoint: str, until: float) -> bool:
 def _refused(error: CallFailed) -> Refused:
     """A call that was not carried out: the launcher is away, has enough, or will not start this profile. A token that
     it does not accept is no fault of the profile either."""
-    away = error.status is None or error.rate_limited or error.unauthorized or error.status >= 500
-    return Refused(LAUNCHER_UNAVAILABLE if away else BROWSER_LAUNCH_FAILED, str(error))
+    away = error.status is None or error.rate_limited or error.unauthorized or error.server_failed
+    return Refused(LAUNCHER_UNAVAILABLE if away else BROWSER_LAUNCH_FAILED, str(error), error.retry_after or 0.0)
 
 
 def _seconds(description: dict[str, object], name: str, default: float) -> float:

@@ -45,6 +45,11 @@ class CallFailed(Exception):
         """Whether the launcher does not accept the token: no call of anybody will work with it."""
         return self.status == 401
 
+    @property
+    def server_failed(self) -> bool:
+        """Whether the answer was an error of the launcher's own, or of something between it and here."""
+        return self.status is not None and self.status >= 500
+
 
 class Answer:
     """What a launcher said."""
@@ -169,16 +174,26 @@ class LauncherCalls:
             raise CallFailed(f"{name} was refused: {self._text(answer)}", sent=False, status=answer.status)
 
     def _text(self, answer: Answer) -> str:
-        # A header is a scheme and a token, or a token alone.
-        return answer.text(
-            tuple(word for value in self._headers.values() for word in value.split() if len(word) >= MIN_SECRET)
-        )
+        return answer.text(self._secrets)
+
+    def without_secrets(self, text: str) -> str:
+        """The text without the token, and without what else is sent in headers."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text
+
+    @property
+    def _secrets(self) -> tuple[str, ...]:
+        # A header is a scheme and a token, or a token alone. In an address the token is quoted.
+        token = str(self.values.get("token") or "")
+        words = [token, quote(token, safe=""), *(word for value in self._headers.values() for word in value.split())]
+        return tuple(word for word in words if len(word) >= MIN_SECRET)
 
     def call(self, name: str, seconds: float, more: dict[str, object] | None = None) -> Answer:
         """One request and its answer. Raises CallFailed."""
         step, values = self._steps[name], {**self.values, **(more or {})}
         parts = urlsplit(str(fill(str(step.get("url") or self._url), values)))
-        path = parts.path.rstrip("/") + _filled_path(str(step["path"]), values)
+        path = parts.path.rstrip("/") + fill_quoted(str(step["path"]), values)
         query = {key: _plain(fill(value, values)) for key, value in _mapping(step.get("query")).items()}
         body = None if "body" not in step else json.dumps(fill(step["body"], values)).encode()
         headers = {"Accept": "application/json", **self._headers, **_texts(step.get("headers"))}
@@ -266,7 +281,8 @@ def _value(values: dict[str, object], name: str) -> object:
         return ""
 
 
-def _filled_path(template: str, values: dict[str, object]) -> str:
+def fill_quoted(template: str, values: dict[str, object]) -> str:
+    """The template, part of an address, with its `{names}` replaced and quoted."""
     return _HOLE.sub(lambda hole: quote(_plain(_value(values, hole[1])), safe=""), template)
 
 

@@ -85,7 +85,11 @@ def _wait_for_renewal(control: Control, orders: Orders) -> None:
 def _refuse(refused: Refused, folder: str, orders: Orders | None, control: Control | None = None) -> int:
     known = {} if orders is None else orders.identity()
     try:
-        reason: dict[str, object] = {"reason": refused.reason, "message": refused.message}
+        reason: dict[str, object] = {
+            "reason": refused.reason,
+            "message": refused.message,
+            "retry_after_seconds": refused.retry_after,
+        }
         if folder:
             write_report(folder, refused=reason, **known)
     except OSError as error:

@@ -18,12 +18,14 @@ STALE_TOKEN = "STALE_TOKEN"  # noqa: S105 - the name of a refusal
 
 
 class Refused(Exception):
-    """There will be no browser. `reason` is for programs, `message` says to a person what to do."""
+    """There will be no browser. `reason` is for programs, `message` says to a person what to do. `retry_after`: for so
+    many seconds the launcher wants no calls."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.retry_after = retry_after
 
 
 class Orders:
