@@ -92,7 +92,8 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "a person took an open browser, or handed it back", ("from", "to", "run_before", "note"),
     ),
     EventType.RUN_SETTLED: (
-        "a holder reported its ending", ("result", "stop_reason", "belongs_to", "profile_reason", "fence"),
+        "a holder reported its ending",
+        ("result", "stop_reason", "belongs_to", "profile_reason", "fence", "size_bytes"),
     ),
     EventType.LEASE_EXPIRED: (
         "a lease ran out of time", ("token", "status", "last_safe_step", "open_section", "release_policy"),

@@ -356,6 +356,9 @@ async def test_a_directory_that_grew_too_large_is_said_once(new_world: NewWorld)
             1_300_000,
         ]
         assert (await world.lane()).size_bytes == 1_300_000
+        # How it grew is in the log, whether or not there is a profile store.
+        settled = await events(world, "run_settled")
+        assert [event.data["size_bytes"] for event in settled] == [900_000, 1_100_000, 1_200_000, 900_000, 1_300_000]
 
 
 async def test_a_profile_store_that_is_changed_leaves_what_it_had_at_home(new_world: NewWorld) -> None:

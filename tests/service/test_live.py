@@ -184,8 +184,8 @@ def test_the_profiles_with_most_trouble_have_names() -> None:
     assert (worst("p01"), dropped) == ("p01", ["p01", "p02"])
 
 
-def settled(profile_id: str, reason: str | None) -> Event:
-    data = {"result": "failed" if reason else "completed", "stop_reason": reason}
+def settled(profile_id: str, reason: str | None, **more: object) -> Event:
+    data = {"result": "failed" if reason else "completed", "stop_reason": reason, **more}
     return Event(at=START, type=EventType.RUN_SETTLED, profile_id=ProfileId(profile_id), data=data)
 
 
@@ -209,6 +209,16 @@ def test_prompts_and_bans_are_counted_by_profile_beside_its_runs(served: Served)
     assert runs[OTHER] == 3
     assert "p00" not in prompts  # its place is taken
     assert (len(prompts), prompts["p01"], runs["p01"]) == (MAX_LABELS - 1, 2, 2)
+
+
+def test_sizes_of_profiles_are_those_of_runs_that_were_in_their_directories(served: Served) -> None:
+    scrape(served)
+    metrics: Metrics = served.run(served.service.signals.metrics())
+    for event in (settled("p1", None, size_bytes=3_000_000), settled("p1", None), settled("p2", None, size_bytes=1)):
+        metrics.seen(event)
+    sizes = {sample.name: sample.value for sample in scrape(served)["leasekeeper_profile_size_bytes"].samples}
+    assert sizes["leasekeeper_profile_size_bytes_count"] == 2
+    assert sizes["leasekeeper_profile_size_bytes_sum"] == 3_000_001
 
 
 def test_calls_of_the_store_are_timed(served: Served) -> None:

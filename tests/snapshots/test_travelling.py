@@ -224,6 +224,7 @@ async def test_a_directory_in_use_is_neither_replaced_nor_packed(sqlite_url: str
         ending = await b.snapshots.saved(Ending(ref=grant.lease.ref, facts=CLOSED, engine=150), grant, kept)
         assert ending.directory is not None
         assert "locked" in ending.directory.problem
+        assert ending.directory.size_bytes > 0
         os.close(lock)
         assert cookies(b.directory()) == "old"
 

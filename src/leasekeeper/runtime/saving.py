@@ -57,18 +57,20 @@ class Saving:
             return ending
         kept.status = LeaseStatus.RELEASING
         directory = await run_in_thread(lambda: own_directory(grant, self.config).resolve())
+        report = DirectoryReport(size_bytes=await run_in_thread(size_of, directory), verdict=verdict)
         try:
             lock = None if locked else await run_in_thread(lock_directory, str(directory))
         except Refused as refused:
-            return replace(ending, directory=DirectoryReport(size_bytes=0, verdict=verdict, problem=refused.message))
+            return replace(ending, directory=replace(report, problem=refused.message))
         try:
-            return await self._saved(ending, grant, kept, directory, verdict)
+            return await self._saved(ending, grant, kept, directory, report)
         finally:
             if lock is not None:
                 os.close(lock)
 
-    async def _saved(self, ending: Ending, grant: Grant, kept: KeptLease, directory: Path, verdict: Verdict) -> Ending:
-        report = DirectoryReport(size_bytes=await run_in_thread(size_of, directory), verdict=verdict)
+    async def _saved(
+        self, ending: Ending, grant: Grant, kept: KeptLease, directory: Path, report: DirectoryReport
+    ) -> Ending:
         snapshot: NewSnapshot | None = None
         try:
             place = self.stores.of(grant)

@@ -53,7 +53,7 @@ METRICS: Final = (
     MetricRow(
         "leasekeeper_profile_size_bytes",
         "histogram",
-        "Size of a profile's directory each time that a snapshot of it was taken.",
+        "Size of a profile's directory, at the end of each run in it.",
         buckets=SIZES,
     ),
     MetricRow("leasekeeper_conflicts_total", "counter", "Jobs whose profile was taken when they were due.", ("cause",)),

@@ -140,6 +140,7 @@ class Metrics:
             self._granted(event.job_id, event.at)
         elif event.type is EventType.RUN_SETTLED:
             self._settled(event)
+            self._sized(event.data)
         elif event.type is EventType.SNAPSHOT_SAVED:
             self._saved(event.data)
         if event.job_state in FINAL:
@@ -168,11 +169,15 @@ class Metrics:
             self._histograms["leasekeeper_job_wait_seconds"].labels(self._tasks(task)).observe(waited)
 
     def _saved(self, snapshot: Mapping[str, object]) -> None:
-        """A snapshot was taken: how large is the profile?"""
-        size, packed = snapshot.get("size_bytes"), snapshot.get("packed_bytes")
+        """A snapshot was taken."""
+        packed = snapshot.get("packed_bytes")
         self._count("leasekeeper_snapshots_total", str(snapshot.get("verdict", "")))
         if isinstance(packed, int):
             self._counters["leasekeeper_snapshot_bytes_total"].inc(packed)
+
+    def _sized(self, run: Mapping[str, object]) -> None:
+        """A run has ended: how large is the profile's directory, if it was open in one?"""
+        size = run.get("size_bytes")
         if isinstance(size, int):
             self._histograms["leasekeeper_profile_size_bytes"].observe(size)
 

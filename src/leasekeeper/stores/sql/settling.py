@@ -158,6 +158,7 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
     if (token := raised(work.lane.token, ending.fence)) != work.lane.token:
         work.change({"token": token})
         fence["fence"] = token
+    size = {} if ending.directory is None else {"size_bytes": ending.directory.size_bytes}
     if (ban := ban_of(ending)) is not None:
         batch.bans[lease.account_id] = (lease, ban)
     ended = batch.end_job(job, settlement)
@@ -175,6 +176,7 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
             "belongs_to": settlement.belongs_to,
             "profile_reason": settlement.profile.reason,
             **fence,
+            **size,
         },
     )
     return Settled(
