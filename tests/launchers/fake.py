@@ -3,9 +3,9 @@
 Faults are ordered with POST /_fault {"step": "start", "fault": "slow"}; GET /_log has every call, GET /_peak how many
 browsers ran at once. LAUNCHER_PLAN in its environment is the cap that it tells.
 
-Faults: busy, 429, slow (answers after 3 s), silent (does it, never answers), half_open (half an answer comes), refuse
-(500), wrong_json, no_endpoint, dead_endpoint (started, and killed before the answer), crashed (killed right
-after the answer), nothing (says yes, does nothing).
+Faults: busy, 429, slow (answers after 1 s), lost (once: does it, and cuts the connection), half_open (half an answer
+comes), refuse (500), wrong_json, no_endpoint, dead_endpoint (started, and killed before the answer), crashed (killed
+right after the answer), nothing (says yes, does nothing).
 """
 
 import json
@@ -225,9 +225,11 @@ class Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         code, answer = VENDORS[self.server.vendor](self, path, query, body)
         if self.fault == "slow":
-            time.sleep(3)  # waits: that is the fault
-        if self.fault == "silent":
-            threading.Event().wait(120)
+            time.sleep(1)  # waits: that is the fault
+        if self.fault == "lost":
+            del self.server.faults[step]
+            self.close_connection = True
+            return None
         if self.fault == "no_endpoint":
             answer = {}
         self._send(code, "<html>" if self.fault == "wrong_json" else answer)

@@ -56,7 +56,8 @@ async def done(a: Arena, *jobs: Job) -> list[str]:
     return [(await a.job_when(job, lambda j: j.state in ("completed", "dead", "review"))).state for job in jobs]
 
 
-@over(DRIVERS, "local", "cdp")
+# Daily the tests below start and stop a browser of every launcher, and `tests/e2e` local ones.
+@over(DRIVERS, "cdp")
 async def test_start_status_stop(sqlite_url: str, tmp_path: Path, stand: Stand) -> None:
     async with arena(sqlite_url, tmp_path) as a:
         await settle_in(a, stand)
@@ -115,7 +116,8 @@ async def test_a_worker_that_is_stopped_past_its_deadline_cannot_click(
         await nothing_left(a, stand)
 
 
-@over(DRIVERS, "http", "kameleo")
+# Daily also in the next test, for `http`.
+@over(DRIVERS, "kameleo")
 async def test_a_worker_that_is_killed_leaves_no_browser(sqlite_url: str, tmp_path: Path, stand: Stand) -> None:
     async with arena(sqlite_url, tmp_path) as a:
         await settle_in(a, stand)
@@ -170,13 +172,12 @@ async def test_an_answer_that_is_lost_is_found_out_by_asking(
     sqlite_url: str, tmp_path: Path, stand: Stand, step: str
 ) -> None:
     async with arena(sqlite_url, tmp_path) as a:
-        stand.launcher.fault(step, "silent")
-        await settle_in(a, stand, start_seconds=6)
+        stand.launcher.fault(step, "lost")
+        await settle_in(a, stand)
         job = await a.submit(clicks=3)
-        await true(lambda: stand.launcher.calls(step) >= 1)
-        stand.launcher.fault(step, "")
         assert await done(a, job) == ["completed"]
         assert (await decided(a)).state == "available"
+        assert stand.launcher.calls(step) >= 2
         await nothing_left(a, stand)
 
 

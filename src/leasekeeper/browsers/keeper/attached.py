@@ -132,14 +132,25 @@ class LauncherEnd:
         )
 
     def stop(self, seconds: float) -> bool:
-        """Ask the launcher to stop the profile. False if it did not confirm that."""
-        if not self.stopped:
-            try:
-                self._calls.stop(seconds)
-                self.stopped = True
-            except CallFailed as error:
-                self.problem = str(error)
+        """Ask the launcher to stop the profile, once more if the answer is lost early. False if it did not confirm."""
+        until = time.monotonic() + seconds
+        lost = self._try_stop(seconds)
+        if lost and time.monotonic() + AGAIN_SECONDS < until:
+            time.sleep(AGAIN_SECONDS)
+            self._try_stop(until - time.monotonic())
         return self.stopped
+
+    def _try_stop(self, seconds: float) -> bool:
+        """Whether the answer was lost: then the profile may have been stopped, or not."""
+        if self.stopped:
+            return False
+        try:
+            self._calls.stop(seconds)
+            self.stopped = True
+        except CallFailed as error:
+            self.problem = str(error)
+            return error.sent
+        return False
 
     def wait_idle(self, until: float) -> bool:
         """Ask until the launcher says idle, twice where its answers lag. Where it cannot say, its stop has to do."""

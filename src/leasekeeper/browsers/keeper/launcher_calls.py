@@ -223,14 +223,14 @@ def _request(
         connection.connect()
         sent = True
         connection.request(method, target, body, headers)
-        response = connection.getresponse()
         data = bytearray()
-        while chunk := response.read1(65536):
-            data += chunk
-            if len(data) > MAX_ANSWER:
-                raise CallFailed(f"{place} answered with more than {MAX_ANSWER // 1024**2} MiB", sent=True)
-            if time.monotonic() > until:
-                raise TimeoutError
+        with connection.getresponse() as response:
+            while chunk := response.read1(65536):
+                data += chunk
+                if len(data) > MAX_ANSWER:
+                    raise CallFailed(f"{place} answered with more than {MAX_ANSWER // 1024**2} MiB", sent=True)
+                if time.monotonic() > until:
+                    raise TimeoutError
     except TimeoutError:
         raise CallFailed(f"no response from {place} within {seconds:g} s", sent=sent) from None
     except (OSError, http.client.HTTPException) as error:

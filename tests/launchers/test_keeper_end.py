@@ -1,0 +1,87 @@
+"""What a keeper does with a launcher, without a worker: each vendor's real answers, and starts that lead to nothing."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from leasekeeper.browsers.keeper import attached
+from leasekeeper.browsers.keeper.attached import LauncherEnd, start_attached
+from leasekeeper.browsers.keeper.clock import boot_time
+from leasekeeper.browsers.keeper.orders import Orders, Refused
+from leasekeeper.browsers.launchers import describe
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.ids import LauncherId
+from leasekeeper.core.launchers import Launcher
+from tests.launchers.stage import TOKEN, Fake
+
+
+def end_of(launcher: Launcher) -> LauncherEnd:
+    return LauncherEnd(describe(launcher, "id-p1", headless=True, token=TOKEN))
+
+
+def refusal(end: LauncherEnd) -> str:
+    with pytest.raises(Refused) as refused:
+        end.start()
+    return refused.value.reason
+
+
+def reached(launcher: Launcher, profile: str, folder: Path) -> Refused:
+    """Start the profile and connect to it, as a keeper does; returns why that failed."""
+    (folder / "state").mkdir()
+    orders = Orders(
+        browser=launcher.driver,
+        user_data_dir=str(folder / "state"),
+        profile_id="p1",
+        lease_id="lease_1",
+        token=1,
+        run_id="run_1",
+        folder=str(folder),
+        deadline=boot_time() + 60,
+        kill_at=boot_time() + 60,
+        launcher=describe(launcher, profile, headless=True, token=TOKEN),
+    )
+    with pytest.raises(Refused) as refused:
+        start_attached(orders)
+    return refused.value
+
+
+def test_a_profile_is_started_once_and_stopped_until_it_is_idle(fake: Fake) -> None:
+    fake.fault("start", "busy")  # in the moment between the question and the start
+    assert refusal(end_of(fake.record)) == Reason.PROFILE_IN_USE_ELSEWHERE
+    fake.fault("start", "")
+    end = end_of(fake.record)
+    end.start()
+    assert refusal(end_of(fake.record)) == Reason.PROFILE_IN_USE_ELSEWHERE
+    assert fake.calls("stop") == 0
+    assert end.stop(30)
+    assert end.wait_idle(time.monotonic() + 30)
+    assert end.idle is (True if end.can_say else None)
+
+
+def test_a_stop_whose_answer_was_lost_is_sent_again(fake: Fake) -> None:
+    """A stop can be repeated: so a launcher that cannot say whether a profile runs confirms it all the same."""
+    end = end_of(fake.record)
+    fake.fault("stop", "lost")
+    assert end.stop(10)
+    assert fake.calls("stop") == 2
+
+
+@pytest.mark.parametrize("fault", ["wrong_json", "half_open", "dead_endpoint", "no_endpoint"])
+def test_a_start_that_led_to_nothing_is_stopped(
+    tmp_path: Path, recipe: Fake, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(attached, "CONNECT_SECONDS", 0.2)
+    recipe.start_seconds = 1 if fault == "half_open" else 20
+    recipe.fault("start", fault)
+    refused = reached(recipe.record, "id-p1", tmp_path)
+    assert (refused.reason, "the profile was stopped again" in refused.message) == (Reason.BROWSER_LAUNCH_FAILED, True)
+    assert recipe.calls("stop") == 1
+
+
+def test_a_devtools_address_where_nobody_is_fails_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attached, "CONNECT_SECONDS", 0.2)
+    lab = Launcher(launcher_id=LauncherId("lab"), driver="cdp", api_token="env:FAKE_LAUNCHER_TOKEN")  # noqa: S106 - this reference
+    refused = reached(lab, "ws://127.0.0.1:1/devtools/{token}", tmp_path)
+    assert refused.reason == Reason.BROWSER_LAUNCH_FAILED
+    assert ("127.0.0.1:1/devtools/[redacted]" in refused.message, TOKEN in refused.message) == (True, False)
