@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.keeper.fence_file import lock_directory
+from leasekeeper.browsers.keeper.fence_file import lock_directory, record_token
 from leasekeeper.browsers.keeper.report import write_report
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.settle import LostFacts
 from leasekeeper.runtime.lost_runs import LostRunReports
+from leasekeeper.snapshots import unchanged
+from leasekeeper.snapshots.contents import Contents, read_contents
+from leasekeeper.snapshots.unchanged import snapshot_left_in
 from tests.snapshots.desk import Desk, Machine, desk, use
 
 DEAD = {"clauses": {"graceful": False, "processes_gone": True}, "failing_clause": "graceful"}
@@ -65,7 +68,7 @@ async def test_a_change_that_keeps_size_and_time_of_a_file_is_seen(sqlite_url: s
         assert facts.same_as is None
 
 
-async def test_a_directory_that_is_locked_is_compared_later_and_one_that_was_opened_since_never(
+async def test_the_comparison_needs_no_lock_and_a_directory_that_was_opened_since_is_never_the_snapshot(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
@@ -73,10 +76,34 @@ async def test_a_directory_that_is_locked_is_compared_later_and_one_that_was_ope
         await at.run(a, "session")
         assert at.newest is not None
         _, lease, _ = await facts_after(at, a, None)
-        later = LostRunReports(a.data)
         lock = lock_directory(str(a.directory()))
-        assert ((await later.facts(lease)).reported_by, (await later.facts(lease)).same_as) == ("keeper", None)
+        assert (await LostRunReports(a.data).facts(lease)).same_as == at.newest.token
         os.close(lock)
-        assert (await later.facts(lease)).same_as == at.newest.token
         await at.run(a, None)
         assert (await LostRunReports(a.data).facts(lease)).same_as is None
+
+
+@pytest.mark.parametrize("opened", [False, True])
+async def test_while_a_directory_is_compared_its_worker_can_save_it_and_the_next_run_can_open_it(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: bool
+) -> None:
+    """A sweep finds the keeper's report before the worker has settled: that must not cost the worker its snapshot."""
+    async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
+        a = at.machine("a")
+        await at.run(a, "session")
+        assert at.newest is not None
+        grant, kept = await at.lease(a)
+        use(a.directory(), grant, None)
+
+        def meanwhile(directory: Path) -> Contents:
+            found = read_contents(directory)
+            lock = lock_directory(str(directory))
+            if opened:
+                record_token(str(directory), grant.lease.token + 1, "p1:9", "the next run")
+            os.close(lock)
+            return found
+
+        monkeypatch.setattr(unchanged, "read_contents", meanwhile)
+        left = snapshot_left_in(a.directory(), grant.lease.run_id, grant.lease.lease_id)
+        assert left == (None if opened else at.newest.token)
+        await at.end(kept)

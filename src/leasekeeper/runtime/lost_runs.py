@@ -27,7 +27,7 @@ from leasekeeper.evidence_port import Evidence
 from leasekeeper.ports import Resolution, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.evidence import RunEvidence, redacted, report_summary
-from leasekeeper.snapshots.unchanged import StillLocked, snapshot_left_in
+from leasekeeper.snapshots.unchanged import snapshot_left_in
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
@@ -196,10 +196,7 @@ class LostRunReports:
                 facts = LostFacts()
             else:
                 facts = lost_facts(redacted(report, Redactor()), RunEvidence(self.ledger.runs_dir, run_id))
-                try:
-                    facts = replace(facts, same_as=self._left_unchanged(report))
-                except StillLocked:
-                    return facts  # its keeper is about to end: the directory is compared at the next call
+                facts = replace(facts, same_as=self._left_unchanged(report))
             known = self._read[run_id, lease_id] = (version, facts)
             while len(self._read) > MAX_READ:
                 self._read.pop(next(iter(self._read)), None)
@@ -215,7 +212,7 @@ class LostRunReports:
         return None if report is None or report.lease_id != lease_id or report.no_browser else report
 
     def _left_unchanged(self, report: BrowserReport) -> Token | None:
-        """The snapshot that the run left unchanged in its profile's directory here. Raises StillLocked."""
+        """The snapshot that the run left unchanged in its profile's directory here."""
         if not report.proof.processes_gone or not is_id(report.profile_id):
             return None
         directory = self.ledger.runs_dir.parent / "profiles" / report.profile_id

@@ -1,41 +1,34 @@
 """Whether the directory that a lost run left behind still is the snapshot that it was opened from.
 
-Read anew, file by file, under the directory's lock: nobody can be writing. The fence must still name the lost run: a
-directory that was opened since says nothing about it.
+Read anew, file by file, without the directory's lock: the run's own worker, or the next run, may need that at any
+moment. The fence must name the lost run before and after: whoever opens the directory records its own token first.
 """
 
-import os
 from pathlib import Path
 
 from leasekeeper.browsers.keeper.basis import read_basis
-from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, FenceUnreadable, lock_directory, read_fence
-from leasekeeper.browsers.keeper.orders import Refused
+from leasekeeper.browsers.keeper.fence_file import FenceUnreadable, read_fence
 from leasekeeper.core.ids import LeaseId, Token
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.snapshots.contents import read_contents
 
 
-class StillLocked(Exception):
-    """Somebody has the directory's lock: ask again."""
-
-
 def snapshot_left_in(directory: Path, run_id: str, lease_id: LeaseId | str) -> Token | None:
     """The token of the snapshot whose contents the run left there; None: it changed something, or nobody can tell.
 
-    Raises StillLocked.
+    Call it when the run's browser is proven dead: what a living one writes meanwhile would not be seen.
     """
-    if not (directory / OWN_FOLDER).is_dir():
-        return None
     try:
-        lock = lock_directory(str(directory))
-    except Refused as refused:
-        raise StillLocked(refused.message) from None
-    try:
-        basis, fence = read_basis(str(directory)), read_fence(str(directory))
-        if basis is None or fence is None or (fence.run_id, fence.lease_id) != (run_id, lease_id):
+        basis = read_basis(str(directory))
+        if basis is None or not _was_last(directory, run_id, lease_id):
             return None
-        return Token(basis.snapshot) if read_contents(directory).digest == basis.digest else None
+        same = read_contents(directory).digest == basis.digest
+        return Token(basis.snapshot) if same and _was_last(directory, run_id, lease_id) else None
     except (FenceUnreadable, LeasekeeperError, OSError):
         return None
-    finally:
-        os.close(lock)
+
+
+def _was_last(directory: Path, run_id: str, lease_id: str) -> bool:
+    """Whether nobody has opened the directory since this run did."""
+    fence = read_fence(str(directory))
+    return fence is not None and (fence.run_id, fence.lease_id) == (run_id, lease_id)
