@@ -78,6 +78,8 @@ async def test_a_person_sees_and_uses_the_browser_of_a_session(
             await page.mouse.wheel(0, 200)
             await says("wheel")
             await click(50, 230)
+            # It opens with no file chosen: one that was set before is taken out again.
+            await expect(page.locator("#lv-files")).to_be_visible()
             await page.locator("#lv-files-input").set_input_files(tmp_path / "note.txt")
             await page.locator("#lv-files button[value=ok]").click()
             await says("file note.txt hello")

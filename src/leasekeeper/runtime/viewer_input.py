@@ -5,14 +5,14 @@ the viewer, the second is answered with files that the person sends.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from leasekeeper.runtime.devtools import DevToolsError
+from leasekeeper.runtime.devtools import ANSWER_SECONDS, DevToolsError
 from leasekeeper.runtime.screencast import Screencast
 
-ASK_SECONDS: Final = 2.0
+ASK_SECONDS: Final = 2.0  # a page that hangs delays each click by this
 MAX_TEXT: Final = 1_000_000
 MAX_OPTIONS: Final = 1_000
 MAX_FILES: Final = 10
@@ -85,8 +85,8 @@ class ViewerInput:
     async def _tell(self, method: str, params: Mapping[str, Any]) -> None:
         await self._screen.devtools.tell(method, params, self._screen.session)
 
-    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._screen.devtools.ask(method, params, self._screen.session, seconds=ASK_SECONDS)
+    async def _ask(self, method: str, params: Mapping[str, Any], seconds: float = ASK_SECONDS) -> Mapping[str, Any]:
+        return await self._screen.devtools.ask(method, params, self._screen.session, seconds=seconds)
 
     async def _mouse(self, message: Mapping[str, Any]) -> None:
         what, button = str(message["t"]), int(message.get("b", 0))
@@ -121,23 +121,18 @@ class ViewerInput:
         return True
 
     async def _call(self, on: str, code: str, *arguments: object, by_value: bool) -> Mapping[str, Any]:
-        found = await self._ask(
-            "Runtime.callFunctionOn",
-            {
-                "objectId": on,
-                "functionDeclaration": code,
-                "arguments": [{"value": each} for each in arguments],
-                "returnByValue": by_value,
-                "userGesture": True,
-            },
-        )
+        found = await self._ask("Runtime.callFunctionOn", _calling(on, code, arguments, by_value=by_value))
         result: Mapping[str, Any] = found["result"]
         return result
+
+    async def _do(self, on: str, code: str, *arguments: object) -> None:
+        """Call without waiting: the page's handlers may take long, or open a dialog that this person must answer."""
+        await self._tell("Runtime.callFunctionOn", _calling(on, code, arguments, by_value=True))
 
     async def _pick(self, message: Mapping[str, Any]) -> None:
         on, self._list = self._list, ""
         if on and message.get("index") is not None:
-            await self._call(on, _PICK, int(message["index"]), by_value=True)
+            await self._do(on, _PICK, int(message["index"]))
 
     async def _key(self, message: Mapping[str, Any]) -> None:
         down, text = message["t"] == "down", str(message.get("text", ""))[:8]
@@ -171,5 +166,16 @@ class ViewerInput:
         ]
         if asked is None or not given or sum(len(each["data"]) for each in given) > MAX_FILE_TEXT:
             return
-        found = await self._ask("DOM.resolveNode", {"backendNodeId": asked["backendNodeId"]})
-        await self._call(found["object"]["objectId"], _GIVE_FILES, given, by_value=True)
+        # Nobody chooses the files a second time because the browser was busy for a moment.
+        found = await self._ask("DOM.resolveNode", {"backendNodeId": asked["backendNodeId"]}, seconds=ANSWER_SECONDS)
+        await self._do(found["object"]["objectId"], _GIVE_FILES, given)
+
+
+def _calling(on: str, code: str, arguments: Sequence[object], *, by_value: bool) -> dict[str, object]:
+    return {
+        "objectId": on,
+        "functionDeclaration": code,
+        "arguments": [{"value": each} for each in arguments],
+        "returnByValue": by_value,
+        "userGesture": True,
+    }
