@@ -235,6 +235,8 @@ class RunBackend(Protocol):
 
     async def note(self, text: str, about: NoteAbout) -> None: ...
 
+    async def secret(self, reference: str) -> str: ...
+
     async def request_human(self, what: str, timeout: timedelta) -> HumanAnswer: ...
 
 
@@ -377,6 +379,13 @@ class Run(_Base[RunBackend]):
         self._api.check()
         await self._api.note(text, NoteAbout(about))
 
+    async def secret(self, reference: str) -> str:
+        """The value of a stored secret that the payload names: `await run.secret(run.payload["password"])`, where the
+        payload has `secret:job-NAME`. From then on it is redacted in evidence, errors and notes.
+        """
+        self._api.check()
+        return await self._api.secret(reference)
+
     async def request_human(self, what: str, *, timeout: float | timedelta = HUMAN_TIMEOUT) -> HumanAnswer:
         """Ask for a person, and wait: they find this run in the review inbox, with a link to its live view.
 
@@ -405,6 +414,8 @@ class SyncRunBackend(Protocol):
     def attach(self, name: str, content: Content) -> None: ...
 
     def note(self, text: str, about: NoteAbout) -> None: ...
+
+    def secret(self, reference: str) -> str: ...
 
     def request_human(self, what: str, timeout: timedelta) -> HumanAnswer: ...
 
@@ -452,6 +463,11 @@ class SyncRun(_Base[SyncRunBackend]):
         """Write a note on the profile or the account. See Run.note."""
         self._api.check()
         self._api.note(text, NoteAbout(about))
+
+    def secret(self, reference: str) -> str:
+        """The value of a stored secret that the payload names. See Run.secret."""
+        self._api.check()
+        return self._api.secret(reference)
 
     def request_human(self, what: str, *, timeout: float | timedelta = HUMAN_TIMEOUT) -> HumanAnswer:
         """Ask for a person, and wait. See Run.request_human."""

@@ -479,7 +479,7 @@ class Store(Protocol):
         """Those of the named secrets that there are, encrypted: for processes that hold the key."""
 
     async def lease_secrets(self, ref: LeaseRef) -> list[LeaseSecret]:
-        """The secrets that the proxy of a live lease names, and no others. Raises LeaseLost if it is not live.
+        """The secrets that a live lease's proxy, or its job's payload (`secret:job-NAME`), names. Raises LeaseLost.
 
         A store that has the key itself answers with plain values, other stores with what the key of the caller opens.
         """

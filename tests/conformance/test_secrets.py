@@ -124,6 +124,28 @@ async def test_a_live_lease_gets_the_secrets_of_its_own_proxy_only(new_world: Ne
         assert await of_lease(world, await world.acquire("p3")) == {}
 
 
+async def test_a_live_lease_gets_the_secrets_that_its_jobs_payload_names(new_world: NewWorld) -> None:
+    """Those whose name says that they are for jobs: `us` is a proxy's, and whoever may submit must not get it."""
+    async with new_world(*FLEET) as world:
+        for name in ("us", "job-shop", "job-code", "job-other"):
+            await world.secret(name, name.encode().hex())
+        payload = {
+            "login": "secret:job-shop",
+            "steps": [{"code": "secret:job-code"}],
+            "x": "secret:us",
+            "y": "job-other",
+        }
+        names = {"job-shop", "job-code"}
+        plain = await world.run("p3", payload={**payload, "z": "secret:job-nobody"})
+        assert set(await of_lease(world, plain)) == names
+        behind = await world.run("p1", payload=payload)
+        assert await of_lease(world, behind) == {name: name.encode().hex() for name in {*names, "us"}}
+        await world.finish(plain)
+        with pytest.raises(LeaseLost):
+            await of_lease(world, plain)
+        assert await of_lease(world, await world.run("p3")) == {}
+
+
 async def test_a_secret_that_is_not_there_is_not_handed_out(new_world: NewWorld) -> None:
     async with new_world(*FLEET) as world:
         assert await of_lease(world, await world.acquire("p1")) == {}

@@ -45,7 +45,10 @@ async def leak(run: Run) -> dict[str, Any]:
     """Visit a page that shows its secrets, and say one of them in an error, if asked to."""
     await run.page.goto(run.payload["url"])
     await run.page.evaluate("window.asked")
+    secret = await run.secret(run.payload["secret"])
+    await run.page.evaluate("text => console.error(`refused ${text}`)", secret)
+    await run.note(f"signs in with {secret}")
     await run.safe("page_open")
     if run.payload["fails"]:
-        raise RuntimeError(f"no login with password={await run.page.evaluate('window.password')}")
+        raise RuntimeError(f"no login with password={await run.page.evaluate('window.password')}, nor with {secret}")
     return {"title": await run.page.title()}

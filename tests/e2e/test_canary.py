@@ -1,9 +1,9 @@
 """A canary in every field that may hold a secret, and a search for it, byte by byte, in everything that is left behind.
 
-A real browser behind a proxy with a login, webhooks that are signed, evidence in a bucket, a server with tokens, a
-launcher with a token, traces. The page writes its secrets to the console, to addresses and into an error of the task,
-as real pages do; the launcher repeats its token in an error. Searched are files, logs, command lines, webhooks, the
-bucket, traces, every answer of the API, the metrics and the pages of the dashboard.
+A real browser behind a proxy with a login, a job whose payload names a secret, webhooks that are signed, evidence in a
+bucket, a server with tokens, a launcher with a token, traces. The page writes its secrets to the console, to addresses
+and into an error of the task, as real pages do; the launcher repeats its token in an error. Searched are files, logs,
+command lines, webhooks, the bucket, traces, every answer of the API, the metrics and the pages of the dashboard.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from tests.runtime.browsing import descendants
 from tests.runtime.stage import until
 from tests.webhooks.receiver import receiving
 
-PLACES = ("proxy", "header", "cookie", "parameter", "error", "bucket", "webhook", "endpoint", "launcher")
+PLACES = ("proxy", "header", "cookie", "parameter", "error", "bucket", "webhook", "endpoint", "launcher", "payload")
 CANARIES = {place: f"canary-{place}-{secrets.token_hex(8)}" for place in PLACES}
 LOGIN = f"robot:{CANARIES['proxy']}"
 KEY = new_key()
@@ -163,6 +163,7 @@ async def leaky_launcher() -> AsyncIterator[tuple[int, list[str]]]:
 async def prepare(store: Store, port: int, launcher_port: int, endpoint_url: str) -> None:
     keyring = read_keyring(SecretConfig(keys=KEY))
     await store.put_secret(keyring.seal("exit", LOGIN), actor="ann")
+    await store.put_secret(keyring.seal("job-shop", CANARIES["payload"]), actor="ann")
     exit_us = proxy(server=f"http://127.0.0.1:{port}", credentials="secret:exit")
     vendor = Launcher(
         launcher_id=LauncherId("mlx"),
@@ -266,7 +267,7 @@ async def test_no_secret_is_left_anywhere(tmp_path: Path, bucket_url: str, monke
                         "profile_id": name,
                         "max_attempts": 1,
                         "callback_url": receiver.url,
-                        "payload": {"url": "http://shop.test/", "fails": fails},
+                        "payload": {"url": "http://shop.test/", "fails": fails, "secret": "secret:job-shop"},
                     }
                     jobs.append((await store.submit(parse_jobs([spec])))[0].job)
 

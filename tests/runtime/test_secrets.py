@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from leasekeeper import connect
-from leasekeeper.app import App, Run
+from leasekeeper.app import App, Run, SyncRun
 from leasekeeper.config import SecretConfig, load
 from leasekeeper.core.jobs import JobState
 from leasekeeper.core.leases import RunResult
+from leasekeeper.core.notes import Note
 from leasekeeper.encryption import new_key, read_keyring
-from leasekeeper.errors import LeaseLost, SecretKeyMissing, SecretKeyWrong, SecretNotFound
+from leasekeeper.errors import Fail, LeaseLost, SecretKeyMissing, SecretKeyWrong, SecretNotFound
 from leasekeeper.ports import Store
 from leasekeeper.runtime.fleet_facts import webhook_facts
 from leasekeeper.runtime.outbox import sender_of
@@ -130,6 +131,62 @@ async def test_a_job_whose_secret_cannot_be_had_waits_uncounted(
         assert (run.stop_reason, lane.state) == ("SECRET_UNAVAILABLE", "available")
         assert f"the last time: SECRET_UNAVAILABLE: {code}: " in job.detail
         assert accepted == []
+
+
+def signing_in(seen: list[str]) -> App:
+    """Tasks of both kinds that use a secret of their payload, and repeat it in a note and in an error."""
+    app = App()
+
+    @app.task("sign_in", warm=False)
+    async def sign_in(run: Run) -> None:
+        seen.append(await run.secret(run.payload["login"]))
+        await run.note(f"signs in with {seen[-1]}")
+        raise RuntimeError(f"the shop refused {seen[-1]}")
+
+    @app.task("sign_in_by_hand", warm=False)
+    def sign_in_by_hand(run: SyncRun) -> None:
+        seen.append(run.secret(run.payload["login"]))
+        raise Fail("LOGIN_REQUIRED", f"the shop refused {seen[-1]}")
+
+    return app
+
+
+@pytest.mark.parametrize("task", ["sign_in", "sign_in_by_hand"])
+async def test_a_task_gets_a_secret_of_its_payload_that_shows_nowhere(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    seen = list[str]()
+    null = profile("p1", driver="null")
+    async with house(signing_in(seen), sqlite_url, tmp_path, null, drivers="null", secret_key=KEY) as home:
+        await put(home.store, "job-shop", PASSWORD)
+        (job,) = await home.do(await home.submit(task, max_attempts=1, payload={"login": "secret:job-shop"}))
+        run = await home.run_of(job)
+        assert seen == [PASSWORD]
+        assert run.message.endswith("the shop refused [redacted]")
+        left = [caplog.text, repr(await home.events()), repr(await home.store.find(Note)), repr(job), repr(run)]
+        assert [text for text in left if PASSWORD in text] == []
+        assert files_with(tmp_path, PASSWORD, KEY) == []
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("secret:job-shop", "secret job-shop is not in the store"),
+        ("secret:us", "only secrets whose name begins with job-"),
+    ],
+)
+async def test_a_secret_that_a_task_may_not_have_ends_its_run(
+    sqlite_url: str, tmp_path: Path, reference: str, said: str
+) -> None:
+    seen, null = list[str](), profile("p1", driver="null")
+    async with house(signing_in(seen), sqlite_url, tmp_path, null, drivers="null", secret_key=KEY) as home:
+        await put(home.store)
+        (job,) = await home.do(await home.submit("sign_in", max_attempts=1, payload={"login": reference}))
+        run = await home.run_of(job)
+        assert (run.stop_reason, seen) == ("SECRET_UNAVAILABLE", [])
+        assert said in run.message
+        assert run.message.endswith("(SECRET_NOT_FOUND)")
 
 
 async def test_a_program_gets_the_login_of_its_proxy_while_it_holds_the_lease(sqlite_url: str) -> None:

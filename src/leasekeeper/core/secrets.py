@@ -1,9 +1,10 @@
 """Stored secrets: names for values that the store keeps only encrypted. Pure; knows nothing of keys or ciphers.
 
-A configuration names a secret as `secret:NAME`, wherever it may say `env:NAME` or `file:PATH`. The plain value exists
-only where it is used.
+A configuration names a secret as `secret:NAME`, wherever it may say `env:NAME` or `file:PATH`; a job's payload names
+one as `secret:job-NAME`. The plain value exists only where it is used.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -12,6 +13,8 @@ from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.errors import InputError, Problem
 
 REFERENCE: Final = "secret:"
+# Payloads may name these alone: whoever may submit a job must not get a proxy's login or a signing key.
+JOB_PREFIX: Final = "job-"
 MAX_BYTES: Final = 4_096
 
 
@@ -49,6 +52,21 @@ class LeaseSecret:
 def secret_name(reference: str | None) -> str | None:
     """The name in `secret:NAME`; None for any other reference."""
     return reference.removeprefix(REFERENCE) if reference is not None and reference.startswith(REFERENCE) else None
+
+
+def payload_secrets(payload: Mapping[str, object]) -> set[str]:
+    """The names of the secrets that a job's payload refers to, in values at any depth."""
+    found: set[str] = set()
+    left: list[object] = [payload]
+    while left:
+        match left.pop():
+            case str(text) if (secret_name(text) or "").startswith(JOB_PREFIX):
+                found.add(text.removeprefix(REFERENCE))
+            case Mapping() as fields:
+                left += fields.values()
+            case list() | tuple() as items:
+                left += items
+    return found
 
 
 def check_name(name: str) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from leasekeeper.app import Content, HumanAnswer
+from leasekeeper.config import SecretConfig
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import LeaseRef
 from leasekeeper.core.notes import NoteAbout
@@ -24,6 +25,7 @@ from leasekeeper.runtime.heartbeat import (
     request_person_kept,
 )
 from leasekeeper.runtime.live_runs import LiveRun
+from leasekeeper.runtime.secrets import payload_secret
 from leasekeeper.runtime.shutdown import Shutdown
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ class RunApi:
         stop: Shutdown,
         evidence: RunEvidence,
         redactor: Redactor,
+        secrets: SecretConfig,
         *,
         url: Callable[[], str | None],
         flush: Callable[[], Awaitable[None]],
@@ -52,6 +55,7 @@ class RunApi:
         self._stop = stop
         self._evidence = evidence
         self._redactor = redactor
+        self._secrets = secrets
         self._url = url
         self._flush = flush
         self._section: str | None = None
@@ -95,6 +99,12 @@ class RunApi:
     async def note(self, text: str, about: NoteAbout) -> None:
         """Write a note, without secrets that are known."""
         await note_kept(self._store, self._kept, self._redactor.text(text), about)
+
+    async def secret(self, reference: str) -> str:
+        """A secret that the payload names: from now on it is redacted in everything that this worker keeps."""
+        value = await payload_secret(self._store, self.ref, reference, self._secrets)
+        self._redactor.add(value)
+        return value
 
     def go_on_under(self, kept: KeptLease, evidence: RunEvidence) -> None:
         """A person handed the browser back: from now on this is another run."""
@@ -172,6 +182,9 @@ class ThreadRunApi:
 
     def note(self, text: str, about: NoteAbout) -> None:
         self._ask(self._api.note(text, about))
+
+    def secret(self, reference: str) -> str:
+        return self._ask(self._api.secret(reference))
 
     def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
         return self._ask(self._api.request_human(what, timeout))

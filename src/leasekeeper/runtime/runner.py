@@ -215,6 +215,7 @@ class Runner:
             self._stop,
             current.evidence,
             self._opener.redactor,
+            self._opener.config.secrets,
             url=session.url,
             flush=session.flush,
             live=live,

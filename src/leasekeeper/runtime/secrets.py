@@ -1,6 +1,6 @@
 """References to stored secrets (`secret:NAME`) → plain values, where they are used and not before.
 
-A proxy's secret is handed out by the store to the holder of a live lease alone.
+Secrets of a proxy and of a job's payload are handed out by the store to the holder of a live lease alone.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,9 +12,11 @@ from leasekeeper.config import Config, SecretConfig, WebhookConfig
 from leasekeeper.core.accounts import Proxy
 from leasekeeper.core.alerts import secret_of
 from leasekeeper.core.browsers import Credentials
-from leasekeeper.core.secrets import secret_name
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.leases import LeaseRef
+from leasekeeper.core.secrets import JOB_PREFIX, secret_name
 from leasekeeper.encryption import Keyring, open_lease_secret, read_keyring
-from leasekeeper.errors import SecretNotFound
+from leasekeeper.errors import Fail, LeaseLost, SecretNotFound, SecretUnusable, StoreError
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.threads import run_in_thread
@@ -34,6 +36,23 @@ async def proxy_credentials(store: Store, grant: Grant, config: SecretConfig) ->
     if found is None:
         raise _not_there(name)
     return read_credentials(await run_in_thread(open_lease_secret, found, config), reference)
+
+
+async def payload_secret(store: Store, ref: LeaseRef, reference: str, config: SecretConfig) -> str:
+    """The value of a secret that the payload of a lease's job names. Raises Fail if it cannot be had, or LeaseLost."""
+    name = secret_name(reference)
+    try:
+        if name is None or not name.startswith(JOB_PREFIX):
+            raise SecretNotFound(f"a task gets only secrets whose name begins with {JOB_PREFIX}", secret=name)
+        found = next((secret for secret in await store.lease_secrets(ref) if secret.name == name), None)
+        if found is None:
+            raise SecretNotFound(f"secret {name} is not in the store, or not in the job's payload", secret=name)
+        return await run_in_thread(open_lease_secret, found, config)
+    except LeaseLost:
+        raise
+    except (SecretUnusable, StoreError) as error:
+        # The code comes last: before a colon it would look like a secret, and its message would be redacted.
+        raise Fail(Reason.SECRET_UNAVAILABLE, f"{error.message} ({error.code})") from error
 
 
 async def declared_credentials(store: Store, proxy: Proxy, config: SecretConfig) -> Credentials | None:

@@ -74,6 +74,13 @@ def _secrets_of_lease(tx: Records, params: Params) -> Load:
     yield from tx.rows("secrets", [each.removeprefix("secret:") for each in named])
 
 
+@loads("job_of_lease")
+def _job_of_lease(tx: Records, params: Params) -> Load:
+    yield from load_run_by_token(tx, params)
+    key = tx.aliases["runs"].get((params["profile_id"], params["token"]))
+    yield from tx.rows("jobs", tx.values("runs", [key] if key else [], "job_id"))
+
+
 @loads("proxies_with_credentials")
 def _proxies_with_credentials(tx: Records, params: Params) -> Load:
     yield from tx.first("proxies", "credentials", params["credentials"], limit=params["limit"])

@@ -335,6 +335,11 @@ JOIN proxies x ON x.proxy_id = r.proxy_id
 JOIN secrets s ON x.credentials = 'secret:' || s.name
 WHERE r.profile_id = :profile_id AND r.token = :token;
 
+-- name: job_of_lease
+SELECT j.* FROM runs r
+JOIN jobs j ON j.job_id = r.job_id
+WHERE r.profile_id = :profile_id AND r.token = :token;
+
 -- name: proxies_with_credentials
 SELECT proxy_id FROM proxies WHERE credentials = :credentials ORDER BY proxy_id LIMIT :limit;
 

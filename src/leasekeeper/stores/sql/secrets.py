@@ -6,11 +6,11 @@ from leasekeeper.core.alerts import SECRET_PREFIX
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import LeaseRef, Refusal
 from leasekeeper.core.records import evolve
-from leasekeeper.core.secrets import REFERENCE, LeaseSecret, SealedSecret, Secret
+from leasekeeper.core.secrets import REFERENCE, LeaseSecret, SealedSecret, Secret, payload_secrets
 from leasekeeper.errors import Conflict, ConflictReason, NotFound, VersionConflict
 from leasekeeper.stores.sql.codec import decoder, encoder
 from leasekeeper.stores.sql.engine import Context, Tx
-from leasekeeper.stores.sql.lanes import refused
+from leasekeeper.stores.sql.lanes import read_job, refused
 from leasekeeper.stores.sql.log import Log
 
 _MAX_NAMED = 3  # proxies that a message names
@@ -75,9 +75,13 @@ def sealed_by_name(tx: Tx, names: Sequence[str]) -> list[SealedSecret]:
 
 
 def of_lease(tx: Tx, ref: LeaseRef) -> tuple[list[LeaseSecret], Refusal | None]:
-    """The secrets that the proxy of a live lease names; or none, and why the lease is not live."""
-    now, (rows,) = tx.clock(("secrets_of_lease", {"profile_id": ref.profile_id, "token": ref.token}))
+    """The secrets that a live lease's proxy and its job's payload name; or none, and why the lease is not live."""
+    lease = {"profile_id": ref.profile_id, "token": ref.token}
+    now, (rows, jobs) = tx.clock(("secrets_of_lease", lease), ("job_of_lease", lease))
     why = refused(tx, None, ref, now)
     if why is not None:
         return [], why
-    return [LeaseSecret(name=row["name"], sealed=_read_sealed(row)) for row in rows], None
+    found = {sealed.name: sealed for sealed in map(_read_sealed, rows)}
+    named = payload_secrets(read_job(jobs[0]).payload) if jobs else set()
+    found |= {sealed.name: sealed for sealed in (sealed_by_name(tx, list(named)) if named else [])}
+    return [LeaseSecret(name=name, sealed=sealed) for name, sealed in found.items()], None
