@@ -2,6 +2,7 @@
 done in its name, and no browser is left."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from itertools import pairwise
@@ -127,6 +128,26 @@ async def test_a_worker_that_is_killed_leaves_no_browser(sqlite_url: str, tmp_pa
         lane = await decided(a)
         assert (lane.state, "recovered after safe step page_open" in lane.state_reason) == ("available", True)
         await nothing_left(a, stand)
+
+
+# Daily `test_keeper_end` asks about such a browser.
+@over(LAUNCHERS)
+async def test_a_browser_that_outlives_its_worker_and_its_keeper_is_stopped(
+    sqlite_url: str, tmp_path: Path, stand: Stand
+) -> None:
+    async with arena(sqlite_url, tmp_path) as a:
+        await settle_in(a, stand)
+        run = await a.at_work(await a.submit())
+        a.workers[0].kill()
+        for pid in a.processes():
+            os.kill(pid, signal.SIGKILL)
+        assert stand.browsers()
+        await a.ended(run)
+        lane = await decided(a)
+        # Nobody took evidence. GoLogin cannot say that a profile is idle, so not even the end is proven.
+        said = "the final URL is unknown" if stand.driver != "gologin" else "its launcher cannot say"
+        assert said in lane.state_reason
+        await true(lambda: not stand.browsers())
 
 
 @over(LAUNCHERS, "http")

@@ -1,4 +1,5 @@
-"""What a keeper does with a launcher, without a worker: each vendor's real answers, and starts that lead to nothing."""
+"""What a keeper does with a launcher, without a worker: each vendor's answers, starts that lead to nothing, and what is
+asked if it was killed itself."""
 
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ from leasekeeper.browsers.keeper.orders import Orders, Refused
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import LauncherId
-from leasekeeper.core.launchers import Launcher
+from leasekeeper.core.launchers import Launcher, LauncherSaid
+from leasekeeper.runtime.launcher_asking import ASKS, ask
 from tests.launchers.stage import TOKEN, Fake
 
 
@@ -65,6 +67,15 @@ def test_a_stop_whose_answer_was_lost_is_sent_again(fake: Fake) -> None:
     fake.fault("stop", "lost")
     assert end.stop(10)
     assert fake.calls("stop") == 2
+
+
+def test_a_browser_that_outlived_its_keeper_is_stopped_by_whoever_asks(recipe: Fake) -> None:
+    described = describe(recipe.record, "id-p1", headless=True, token=TOKEN)
+    LauncherEnd(described).start()
+    recipe.fault("stop", "nothing")
+    assert (ask(described), recipe.calls("stop")) == (LauncherSaid.RUNNING, ASKS)
+    recipe.fault("stop", "")
+    assert (ask(described), recipe.calls("stop")) == (LauncherSaid.IDLE, ASKS + 1)
 
 
 @pytest.mark.parametrize("fault", ["wrong_json", "half_open", "dead_endpoint", "no_endpoint"])
