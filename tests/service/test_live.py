@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from leasekeeper.core.accounts import Limit
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.ids import AccountId, ProfileId, WorkerId
 from leasekeeper.core.jobs import JobSpec
@@ -257,6 +258,16 @@ def test_what_fills_more_than_a_page_is_counted_whole(served: Served, monkeypatc
         s.value for s in found["leasekeeper_run_seconds"].samples if s.name.endswith("_count") and s.labels == whole
     ]
     assert counts == [5]
+
+
+def test_limits_of_pools_without_a_name_of_their_own_are_summed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_module, "MAX_LABELS", 2)
+    declared = fleet(*(Limit(pool=f"pool-{number}", max_leases=10 + number) for number in range(4)))
+    served.run(served.store.apply(declared, actor="ann"))
+    limits = {s.labels["pool"]: s.value for s in scrape(served)["leasekeeper_pool_limit"].samples}
+    assert limits == {"pool-0": 10, "pool-1": 11, OTHER: 25}
 
 
 def test_nothing_in_the_metrics_is_a_free_text(served: Served) -> None:

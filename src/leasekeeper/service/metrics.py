@@ -5,6 +5,7 @@ Labels are bounded: of tasks and pools the first `MAX_LABELS` are kept by name, 
 others are `other`.
 """
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -273,15 +274,18 @@ def _gauges(
         if worker.stopped_at is None:
             fresh = reports(worker, stats.now, worker_ttl)
             freshness["silent" if not fresh else "unwell" if worker.unwell_reason else "reporting"] += 1
-    leases: dict[str, int] = {}
+    # Those without a name of their own are summed, so that `other` stays below its limit as each pool does.
+    leases, allowed = Counts[str](), Counts[str]()
+    for limit in limits:
+        allowed[pools(limit.pool)] += limit.max_leases
     for pool, count in stats.leases.items():
-        leases[pools(pool)] = leases.get(pools(pool), 0) + count
+        leases[pools(pool)] += count
     values: dict[str, dict[tuple[str, ...], float]] = {
         "leasekeeper_jobs": {(state,): stats.jobs.get(state, 0) for state in open_jobs},
         "leasekeeper_jobs_blocked": {(reason,): count for reason, count in stats.blocked.items()},
         "leasekeeper_profiles": {(state.value,): stats.profiles.get(state.value, 0) for state in ProfileState},
         "leasekeeper_pool_leases": {(pool,): count for pool, count in leases.items()},
-        "leasekeeper_pool_limit": {(pools(each.pool),): each.max_leases for each in limits},
+        "leasekeeper_pool_limit": {(pool,): count for pool, count in allowed.items()},
         "leasekeeper_reviews_open": {(): stats.reviews},
         "leasekeeper_review_oldest_age_seconds": {(): _age(stats.now, oldest_review)},
         "leasekeeper_webhooks_pending": {(): stats.webhooks.get("pending", 0)},
