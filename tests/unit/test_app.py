@@ -60,6 +60,10 @@ class FakeBackend:
     async def note(self, text: str, about: NoteAbout) -> None:
         self.said.append(f"note {about} {text}")
 
+    async def secret(self, reference: str) -> str:
+        self.said.append(f"secret {reference}")
+        return "hunter2"
+
     async def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
         self.said.append(f"ask {what} for {timeout.total_seconds():g} s")
         return HumanAnswer(by="ann", outcome="solved")
@@ -90,6 +94,10 @@ class PlainDesk:
 
     def note(self, text: str, about: NoteAbout) -> None:
         self.said.append(f"note {about} {text}")
+
+    def secret(self, reference: str) -> str:
+        self.said.append(f"secret {reference}")
+        return "hunter2"
 
     def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
         self.said.append(f"ask {what} for {timeout.total_seconds():g} s")
