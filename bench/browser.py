@@ -21,6 +21,7 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Playwright, async_playwright
 
+from bench import live_view
 from bench.sessions import CLICKS as SESSION_CLICKS
 from bench.sessions import clickers
 from leasekeeper import config as settings
@@ -46,10 +47,12 @@ from tests.runtime.shop import Shop
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "10"))
 SHORT_JOBS = 20
 CLICKS = 10
+WATCHED_CLICKS = 50
 PAUSE_SECONDS = 0.5
 IN_SESSION = "in_session"
 OUT = Path("bench/out/browser.json")
 app = App()
+live_view.add_tasks(app)
 
 
 async def work(page: Any, url: str, clicks: int) -> None:
@@ -61,7 +64,7 @@ async def work(page: Any, url: str, clicks: int) -> None:
 
 @app.task("clicks", warm=False)
 async def clicks_task(run: Run) -> None:
-    await work(run.page, run.payload["url"], CLICKS)
+    await work(run.page, run.payload["url"], run.payload.get("clicks", CLICKS))
 
 
 @app.task("short")
@@ -128,13 +131,30 @@ class Bench:
         async with clickers(self._playwright, *place) as measures:
             return await in_turns(*measures)
 
-    async def jobs(self, task: str, count: int, profile_id: str = "p1") -> float:
+    async def watched(self) -> float:
+        """Seconds of a job whose browser a person looks at."""
+        async with live_view.looking(live_view.open_browser("p1")) as person:
+            took = await self.jobs("clicks", 1, clicks=WATCHED_CLICKS)
+        assert person.seen, "nobody has seen anything"
+        return took
+
+    async def taken(self) -> tuple[float, float]:
+        """Pictures per second of a moving page, and seconds until a person has control of its browser."""
+        working = asyncio.create_task(self.jobs("moving", 1))
+        live = await live_view.open_browser("p1", asks=True)
+        frames = await live_view.frames_per_second(live)
+        took = await live_view.take(live)
+        await working
+        return frames, took
+
+    async def jobs(self, task: str, count: int, profile_id: str = "p1", **payload: int) -> float:
         """Seconds from the submission of so many jobs of one profile to the settlement of the last."""
         started = time.perf_counter()
-        spec = {"task": task, "profile_id": profile_id, "payload": {"url": self._url}}
+        spec = {"task": task, "profile_id": profile_id, "payload": {"url": self._url, **payload}}
         last = (await self._store.submit(parse_jobs([spec] * count)))[-1].job
         while (job := await self._store.get(Job, last.job_id)).finished_at is None:
-            assert job.state in ("queued", "blocked", "running"), job
+            # In review while a person has its browser.
+            assert job.state in ("queued", "blocked", "running") or (job.state, task) == ("review", "moving"), job
             await self._store.wait("default", settings.load({}).poll_every)
         assert job.state == "completed"
         return time.perf_counter() - started
@@ -237,10 +257,20 @@ async def measure(bench: Bench) -> dict[str, float]:
     through, direct = await bench.session_clicks()
     print_figure(f"{SESSION_CLICKS} clicks through a session's address", median(through), "s")
     print_figure("  the same over a bare DevTools connection", median(direct), "s")
+
+    seen, unseen = await in_turns(bench.watched, lambda: bench.jobs("clicks", 1, clicks=WATCHED_CLICKS))
+    print_figure(f"one job of {WATCHED_CLICKS} clicks that somebody looks at", median(seen), "s")
+    print_figure("  the same unseen", median(unseen), "s")
+    frames, takes = zip(*[await bench.taken() for _ in range(max(1, ROUNDS // 3))], strict=True)
+    print_figure("pictures of a moving page", median(frames), "per s")
+    print_figure("until a person has control", median(takes), "s")
     return {
         "job_to_bare_script": median(a / b for a, b in zip(ours, bare, strict=True)),
         "launcher_job_to_bare": median(a / b for a, b in zip(behind, recipe, strict=True)),
         "session_click_to_bare": median(a / b for a, b in zip(through, direct, strict=True)),
+        "viewer_cost": median(a / b for a, b in zip(seen, unseen, strict=True)),
+        "frames_per_second": median(frames),
+        "takeover_ms": 1000 * median(takes),
         "warm_to_relaunch": median(b / a for a, b in zip(warm, cold, strict=True)),
         "keeper_mb": median(memory),
         "keeper_launch_ms": 1000 * median(a - b for a, b in zip(launches, plain_launches, strict=True)),
