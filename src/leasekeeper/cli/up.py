@@ -12,7 +12,7 @@ from leasekeeper.cli.worker import start, worker_options
     type=click.IntRange(0, 65_535),
     help="The port of the HTTP API; 0 takes a free one.  [default: 7070, or a free one if that is taken]",
 )
-@click.option("--no-server", is_flag=True, help="Do not serve the HTTP API.")
+@click.option("--no-server", is_flag=True, help="Serve neither the HTTP API nor sessions.")
 @sessions_option(4)
 @worker_options
 def command(

@@ -68,7 +68,8 @@ def start(
     port: int | None = None,
     sessions: int = 0,
 ) -> None:
-    """Load the app and work until stopped. With `serve` (for `up`), serve the HTTP API beside it, with `sessions`."""
+    """Load the app and work until stopped. With `sweep` (for `up`), do the housekeeping; with `serve`, serve the HTTP
+    API beside it, with `sessions`."""
     import asyncio
 
     from leasekeeper.cli.app_loader import load_app
@@ -94,7 +95,11 @@ def start(
         click.echo(_stopping(runs, config.browsers.stop_grace.total_seconds()), err=True)
 
     async def run() -> None:
-        beside = _api(port, sessions, options) if serve else _offered(options, sessions) if sessions else None
+        beside = None
+        if sweep:
+            beside = _api(port, sessions, options, serve=serve)
+        elif sessions:
+            beside = _offered(options, sessions)
         await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping, beside=beside)
         click.echo("stopped: no live lease, no open browser")
         await _leave_deaf_tasks()
@@ -103,14 +108,17 @@ def start(
 
 
 def _api(
-    port: int | None, sessions: int, options: "WorkerOptions"
+    port: int | None, sessions: int, options: "WorkerOptions", *, serve: bool
 ) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
-    """The HTTP API beside a worker. A store that is a server is served there already: it gets the sessions."""
+    """The HTTP API beside a worker. A store that is a server is served there already: it gets the sessions. Without
+    `serve` nobody could ask for one."""
     from contextlib import nullcontext
 
     def beside(store: "Store", config: "Config") -> "AbstractAsyncContextManager[None]":
         if config.browsers.server is not None:
             return _offered(options, sessions)(store, config) if sessions else nullcontext()
+        if not serve:
+            return nullcontext()
         try:
             from leasekeeper.service.running import served_beside
         except ModuleNotFoundError as missing:
