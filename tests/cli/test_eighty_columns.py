@@ -49,6 +49,7 @@ def test_every_list_fits(busy: Workplace, monkeypatch: pytest.MonkeyPatch) -> No
         assert "\x1b" not in "".join(plain), words
         bare = [COLOUR.sub("", line) for line in coloured]
         assert [line for line in (*plain, *bare) if len(line) > 80 and not line.startswith("pool default")] == [], words
-        assert (len(bare), bare[0]) == (len(plain), plain[0]), words
+        # Columns of times may be a character wider by now, so the titles' words are compared, not their places.
+        assert (len(bare), bare[0].split()) == (len(plain), plain[0].split()), words
         painted |= set(re.findall(r"\x1b\[3[123]m(\w+)", "\n".join(coloured)))
     assert painted >= WORDED

@@ -136,3 +136,12 @@ def test_one_very_long_name_costs_no_other_column_its_place() -> None:
     lines = on(63, long, Thing())
     assert lines[1] == "marketplace…42_primary  available      1  12 s ago  a short one"
     assert not any("not shown" in line for line in lines)
+
+
+def test_an_id_longer_than_a_uuid_is_shortened_as_a_name_is_and_the_others_stay_whole() -> None:
+    columns = (Column[Thing]("JOB", "name", id=True), Column[Thing]("STORY", "story", spare=6, least=12))
+    typed = "orders-2026-01-31-of-store-us"
+    things = (Thing(name="x" * 120, story="told"), Thing(name=typed, story="told"))
+    lines = render_table(columns, things, NOW, Screen(width=36, colours=False))
+    assert [line.split() for line in lines[1:]] == [["x" * 14 + "…" + "x" * 14, "told"], [typed, "told"]]
+    assert len(render_table(columns, things[:1], NOW, Screen(width=29, colours=False))[1]) == len("x" * 22 + "  told")

@@ -119,7 +119,7 @@ def render_table(columns: Sequence[Column[T]], rows: Sequence[T], now: datetime,
     shown = [i for i, texts in enumerate(cells) if any(texts)]
     natural = {i: max(_width(columns[i].title), *map(_width, cells[i])) for i in shown}
     texts = {i for i in shown if _is_text(values[i])}
-    names = {i for i in texts if not any(" " in text for text in cells[i])}
+    names = {i: _enough(columns[i], cells[i]) for i in texts if not any(" " in text for text in cells[i])}
     widths, left_out = _fit(columns, natural, texts, names, screen.width)
     right = {i for i in widths if _are_numbers(values[i])}
     last = next(reversed(widths), None)
@@ -155,21 +155,28 @@ def _is_text(values: Iterable[object]) -> bool:
     return any(isinstance(value, str) for value in values)
 
 
+def _enough(column: Column[T], texts: Iterable[str]) -> int:
+    """How wide a column of names has to be. What is typed stays whole if it is no longer than a UUID."""
+    whole = [len(text) for text in texts if len(text) <= ID_WIDTH] if column.id else []
+    return max([NAME_WIDTH, *whole])
+
+
 def _fit(
     columns: Sequence[Column[T]],
     natural: Mapping[int, int],
     texts: Container[int],
-    names: Container[int],
+    names: Mapping[int, int],
     room: int | None,
 ) -> tuple[dict[int, int], list[str]]:
-    """The width of each column that is shown, and the titles of those that are not. `names` have no spaces."""
+    """The width of each column that is shown, and the titles of those that are not. `names`: how wide columns without
+    sentences have to be."""
     kept, left_out = dict(natural), list[str]()
     while room is not None:
         widths = dict(kept)
         excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
         # One very long name costs no other column its place: the longest are shortened before anything else is.
         for i in sorted((i for i in kept if i in names), key=lambda i: -widths[i]):
-            cut = min(max(excess, 0), max(widths[i] - (ID_WIDTH if columns[i].id else NAME_WIDTH), 0))
+            cut = min(max(excess, 0), max(widths[i] - names[i], 0))
             widths[i] -= cut
             excess -= cut
         spared = sorted((i for i in kept if columns[i].spare), key=lambda i: -columns[i].spare)
