@@ -44,7 +44,8 @@ def test_pools_accounts_and_workers_are_paused_by_name(place: Workplace) -> None
 
 def test_a_pause_is_explained_and_names_what_there_is(place: Workplace) -> None:
     assert "--note" in place.fails(2, "pause", "--all")
-    assert "there is no pool nowhere" in place.fails(3, "pause", "--pool", "nowhere", "--note", "x")
+    said = place.fails(3, "pause", "--pool", "nowhere", "--note", "x")
+    assert "there is no pool nowhere\n  list what there is: leasekeeper workers" in said
     assert "--until" in place.fails(2, "pause", "--all", "--note", "x", "--until", "soon")
     assert "future" in place.fails(2, "pause", "--all", "--note", "x", "--until", "2020-01-01T00:00:00Z")
     assert "name what to pause" in place.fails(2, "pause", "--note", "x")

@@ -210,7 +210,7 @@ def test_faults_of_json_lines_name_their_lines_all_at_once(place: Workplace) -> 
     said = place.fails(2, "submit", "--file", "-", stdin="\n".join([*lines, good]))
     assert "line 2 column 17: " in said
     assert "line 4, jobs[2].priority: " in said
-    assert "line 6 column 1: " in said
+    assert "line 6 column 5: " in said
     assert place.json("jobs")["items"] == []
 
 

@@ -69,6 +69,9 @@ LISTS: Final = {
     "secret": "secrets",
     "schedule": "schedules",
     "proxy": "proxies",
+    "launcher": "launchers",
+    "pause": "pause",
+    "pool": "workers",
 }
 
 # Jobs that are dead have a noun of their own.

@@ -277,7 +277,7 @@ def _documents(text: str, name: str) -> tuple[list[Found], list[Problem]]:
                 if not faults:
                     raise InputError(problem.message) from None
                 return found, [*faults, problem]
-            faults.append(_not_json(name, error, line))
+            faults.append(_not_json(name, _fault_of_line(decoder, text[position:end]) or error, line))
         else:
             several = isinstance(document, list)
             found += [Found(each, None if several else line) for each in (document if several else [document])]
@@ -289,6 +289,15 @@ def _is_job_line(text: str, end: int) -> bool:
     """Whether what follows a line is a job of its own: then the file is JSON lines."""
     after = _skip(text, end)
     return text[after : after + 1] == "{"
+
+
+def _fault_of_line(decoder: json.JSONDecoder, line: str) -> Exception | None:
+    """What is wrong with a line that ends too early: read with the lines below it, the fault seems to be there."""
+    try:
+        decoder.raw_decode(line)
+    except (ValueError, RecursionError) as error:
+        return error
+    return None
 
 
 def _not_json(name: str, error: Exception, line: int) -> Problem:
