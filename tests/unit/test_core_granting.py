@@ -8,7 +8,15 @@ import pytest
 
 from leasekeeper.core.accounts import Account, Routing
 from leasekeeper.core.conflicts import ConflictCause
-from leasekeeper.core.granting import blocked_job, direct_gate, expected_environment, judge_head, lease_for_job, started
+from leasekeeper.core.granting import (
+    blocked_job,
+    direct_gate,
+    engine_gate,
+    expected_environment,
+    judge_head,
+    lease_for_job,
+    started,
+)
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
 from leasekeeper.core.jobs import JobSpec, JobState, OnConflict, Risk
 from leasekeeper.core.lanes import LaneFacts
@@ -82,6 +90,22 @@ def test_who_comes_without_a_job_waits_for_the_same(
     known: LaneFacts, purpose: Purpose, held: dict[str, int], blocked: Blocked | None
 ) -> None:
     assert direct_gate(known, shared=True, purpose=purpose, key=KEY, held=held) is blocked
+
+
+@pytest.mark.parametrize(
+    ("newest", "engine", "blocked"),
+    [
+        (None, 150, None),
+        (150, None, None),
+        (150, 150, None),
+        (149, 150, None),
+        (151, 150, Blocked.ENVIRONMENT_MISMATCH),
+    ],
+)
+def test_a_browser_older_than_the_last_one_gets_no_profile(
+    newest: int | None, engine: int | None, blocked: Blocked | None
+) -> None:
+    assert engine_gate(lane(engine=newest), engine) is blocked
 
 
 def test_a_lease_has_the_next_token_and_the_stricter_policy() -> None:

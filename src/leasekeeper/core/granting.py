@@ -75,6 +75,12 @@ def direct_gate(
     return Blocked.HOME if is_away(lane.home, machine, saved=lane.saved) else None
 
 
+def engine_gate(lane: Lane, engine: int | None) -> Blocked | None:
+    """A browser that is older than the one which opened the profile last would damage it. None: nobody says which."""
+    older = engine is not None and lane.engine is not None and lane.engine > engine
+    return Blocked.ENVIRONMENT_MISMATCH if older else None
+
+
 def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:
     """As what a person opens a profile: an ordinary one by hand, one that no job gets to look inside."""
     return Purpose.INSPECT if paused or state in INSPECTABLE else Purpose.MANUAL

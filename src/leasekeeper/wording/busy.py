@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.pauses import Pause
@@ -33,6 +34,14 @@ def busy_text(facts: LaneFacts, gate: Blocked, until: datetime | None, holder: L
         if lost:
             step = f"the first request or sweep after {at} resolves it by its release policy ({lost[0].release_policy})"
     return f"profile {lane.profile_id} is {lane.state}{about}: {gate}; {step}"
+
+
+def older_browser_text(profile_id: str, newest: int | None, engine: int | None) -> str:
+    """The message of `ProfileBusy` for a browser that is older than the one which opened the profile last."""
+    return (
+        f"profile {profile_id} was last opened by browser version {newest}, this one is {engine}: "
+        f"{Reason.PROFILE_NEWER_THAN_BROWSER}; upgrade the browser"
+    )
 
 
 def paused_text(profile_id: str, pause: Pause) -> str:

@@ -18,6 +18,7 @@ from leasekeeper.core.granting import (
     blocked_job,
     changes_at,
     direct_gate,
+    engine_gate,
     expected_environment,
     judge_head,
     lease_for_job,
@@ -57,7 +58,7 @@ from leasekeeper.stores.sql.meeting import meet_grants
 from leasekeeper.stores.sql.pause_rows import account_pause_is_over, paused
 from leasekeeper.stores.sql.snapshots import newest_of
 from leasekeeper.stores.sql.submitting import change_job, read_key_holders
-from leasekeeper.wording.busy import busy_text, paused_text
+from leasekeeper.wording.busy import busy_text, older_browser_text, paused_text
 
 MAX_ROUNDS = 64
 WIDEST_ROUND = 128
@@ -439,13 +440,8 @@ def _refused(tx: Tx, work: Work, round_: Granting, key: str, request: LeaseReque
         for pause in paused(tx, now, Scope.ALL, pool=work.profile.pool):
             text = paused_text(lane.profile_id, pause)
             return ProfileBusy(text, reason=Blocked.PAUSE, until_at=pause.until, **about)
-    if gate is None and engine is not None and lane.engine is not None and lane.engine > engine:
-        return ProfileBusy(
-            f"profile {lane.profile_id} was last opened by browser version {lane.engine}, this one is {engine}: "
-            "PROFILE_NEWER_THAN_BROWSER; upgrade the browser",
-            reason=Blocked.ENVIRONMENT_MISMATCH,
-            **about,
-        )
+    if gate is None and (older := engine_gate(lane, engine)) is not None:
+        return ProfileBusy(older_browser_text(lane.profile_id, lane.engine, engine), reason=older, **about)
     if gate is None:
         (limits,) = tx.read(("pool_limit", {"pool": work.profile.pool}))
         if limits and _pool_room(tx, work.profile.pool) == 0:

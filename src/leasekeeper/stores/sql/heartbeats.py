@@ -9,7 +9,8 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import LeaseId
 from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Refusal
 from leasekeeper.core.records import evolve
-from leasekeeper.errors import Conflict, ConflictReason, LeaseExpired, LeaseLost
+from leasekeeper.core.sections import section_entered, section_left, step_reached
+from leasekeeper.errors import LeaseExpired, LeaseLost
 from leasekeeper.ports import Renewal, Renewed
 from leasekeeper.stores.sql.codec import encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
@@ -69,20 +70,7 @@ def checkpoint(tx: Tx, ctx: Context, ref: LeaseRef, step: str, url: str | None) 
     """Record a safe step. Answers why it was refused, or None."""
     lease, log, why = live_lease(tx, ctx, ref, "checkpoint")
     if lease is not None and why is None:
-        tx.write(
-            "step_runs",
-            [
-                step_row(
-                    evolve(
-                        lease,
-                        last_safe_step=step,
-                        last_safe_at=log.now,
-                        last_url=url or lease.last_url,
-                        left_section=None,
-                    )
-                )
-            ],
-        )
+        tx.write("step_runs", [step_row(step_reached(lease, step, url, log.now))])
         log.event(EventType.CHECKPOINT_SAVED, lease=lease, data={"step": step})
     log.save(tx)
     return why
@@ -92,21 +80,8 @@ def enter_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str, *, idempotent:
     """Open a mutating section; sections do not nest."""
     lease, log, why = live_lease(tx, ctx, ref, "enter_section")
     if lease is not None and why is None:
-        if lease.open_section is not None:
-            raise Conflict(
-                f"run {lease.run_id} is inside mutating section {lease.open_section}: leave it before {name}",
-                cause=ConflictReason.SECTION_OPEN,
-                run_id=lease.run_id,
-                section=lease.open_section,
-            )
-        if lease.shared and not _disposable(tx, lease):
-            raise Conflict(
-                f"run {lease.run_id} shares profile {lease.profile_id}: a change needs it alone",
-                cause=ConflictReason.PROFILE_SHARED,
-                run_id=lease.run_id,
-                profile_id=lease.profile_id,
-            )
-        entered = evolve(lease, open_section=name, section_at=log.now, section_idempotent=idempotent)
+        disposable = lease.shared and _disposable(tx, lease)
+        entered = section_entered(lease, name, idempotent=idempotent, disposable=disposable, now=log.now)
         tx.write("step_runs", [step_row(entered)])
         log.event(EventType.SECTION_ENTERED, lease=lease, data={"section": name, "idempotent": idempotent})
     log.save(tx)
@@ -122,16 +97,7 @@ def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> Refusal | N
     """Close the open mutating section."""
     lease, log, why = live_lease(tx, ctx, ref, "leave_section")
     if lease is not None and why is None:
-        if lease.open_section != name:
-            raise Conflict(
-                f"run {lease.run_id} is inside {lease.open_section or 'no section'}, not inside {name}",
-                cause=ConflictReason.SECTION_NOT_OPEN,
-                run_id=lease.run_id,
-                section=lease.open_section,
-            )
-        left = lease.left_section if lease.section_idempotent else name
-        outside = evolve(lease, open_section=None, section_at=None, section_idempotent=False, left_section=left)
-        tx.write("step_runs", [step_row(outside)])
+        tx.write("step_runs", [step_row(section_left(lease, name))])
         log.event(EventType.SECTION_LEFT, lease=lease, data={"section": name})
     log.save(tx)
     return why
