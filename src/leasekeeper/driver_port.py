@@ -191,17 +191,17 @@ class RunningBrowser(Protocol):
         """Go on under another lease with a higher token. Raises if refused: the browser must then be stopped."""
         ...
 
-    async def hold(self, why: str) -> None:
+    async def pause(self, why: str) -> None:
         """Control passes to a person: when this returns nothing that would act reaches the browser, of whoever launched
         it, and every other client is cut. Raises if it cannot be said: the browser must then be stopped."""
         ...
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         """Whoever launched it has control again. What they sent meanwhile takes effect now."""
         ...
 
     async def add_client(self) -> DevToolsClient:
-        """Let one more program speak to the browser. Raises ClientRefused."""
+        """Connect one more program to the browser. Raises ClientRefused."""
         ...
 
     async def close_asked(self) -> None:

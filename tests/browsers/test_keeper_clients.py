@@ -230,7 +230,7 @@ async def test_what_the_worker_sends_while_a_person_has_control_waits(stage: Sta
     async with stage.browser(link) as context, devtools(link) as agent:
         page = context.pages[0]
         await page.goto(stage.site.url)
-        await link.hold("ann has control")
+        await link.pause("ann has control")
         async with asyncio.timeout(PATIENCE):
             await agent.cut.wait()
         assert agent.client.why == "ann has control"
@@ -244,7 +244,7 @@ async def test_what_the_worker_sends_while_a_person_has_control_waits(stage: Sta
             attached = await ann.ask("Target.attachToTarget", {"targetId": created["targetId"], "flatten": True})
             assert await ann.value("location.pathname", attached["sessionId"]) == "/popup"
         assert not acting.done()
-        link.let_go()
+        link.resume()
         async with asyncio.timeout(PATIENCE):
             assert await acting == 1
         assert await page.evaluate("window.acted") == 1

@@ -201,7 +201,7 @@ async def test_a_person_may_answer_without_taking_control_or_not_come_at_all(sql
 async def test_a_person_who_leaves_or_a_worker_that_stops_ends_in_a_clean_close(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasekeeper.runtime.under_person.IDLE", timedelta(seconds=0.2))
+    monkeypatch.setattr("leasekeeper.runtime.person_control.IDLE", timedelta(seconds=0.2))
     with Shop() as shop:
         async with house(new_app(), sqlite_url, tmp_path) as home, home.worker():
             job = await home.submit("ask", payload={"url": shop.url})
@@ -211,7 +211,7 @@ async def test_a_person_who_leaves_or_a_worker_that_stops_ends_in_a_clean_close(
             assert (await home.lane()).state == "available"
             (done,) = await home.settled(job)
             assert done.state == "review"
-        monkeypatch.setattr("leasekeeper.runtime.under_person.IDLE", timedelta(hours=1))
+        monkeypatch.setattr("leasekeeper.runtime.person_control.IDLE", timedelta(hours=1))
         async with house(new_app(), sqlite_url, tmp_path) as home:
             async with home.worker() as stop:
                 await home.submit("press_on", payload={"url": shop.url})

@@ -1,4 +1,4 @@
-"""Authentication against a real store: who it is, or a coded refusal; last use noted aside and rarely."""
+"""Authentication against a real store: who it is, or a coded refusal; last use noted in the background and rarely."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

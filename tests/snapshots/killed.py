@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from leasekeeper.core.settle import Ending
-from tests.snapshots.desk import CLOSED, reopened, use
+from tests.snapshots.two_machines import CLOSED, reopened, use
 
 # Where the process dies: the function, whether before or after the call, and at which call.
 STEPS: dict[str, tuple[str, str, str, int]] = {

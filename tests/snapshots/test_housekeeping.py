@@ -17,14 +17,14 @@ from leasekeeper.runtime.snapshot_housekeeping import (
 from leasekeeper.snapshots.profile_store import store_without_keys
 from leasekeeper.snapshots.trimming import find_caches, size_of, trim
 from tests.conformance.world import fleet, profile
-from tests.snapshots.desk import CLOSED, desk, use
+from tests.snapshots.two_machines import CLOSED, two_machines, use
 from tests.unit.used_profiles import make_used
 
 
 async def test_discarded_and_orphaned_objects_are_deleted(sqlite_url: str, tmp_path: Path) -> None:
     place = f"file://{tmp_path}/shared"
     profiles = (profile("p1", keep_snapshots=1),)
-    async with desk(sqlite_url, tmp_path, place, *profiles) as at:
+    async with two_machines(sqlite_url, tmp_path, place, *profiles) as at:
         config = settings.load({}, data_dir=str(tmp_path / "a")).browsers
         assert await keep_snapshots_in_order(at.store, config) == 0
         await at.store.apply(replace(fleet(*profiles), profile_store=place), actor="test")
@@ -52,7 +52,7 @@ async def test_discarded_and_orphaned_objects_are_deleted(sqlite_url: str, tmp_p
 
 async def test_parts_of_uploads_that_were_cut_off_are_deleted_after_a_day(sqlite_url: str, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
-    async with desk(sqlite_url, tmp_path, f"file://{shared}") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{shared}") as at:
         a = at.machine("a")
         await at.run(a, "session")
         await at.store.apply(replace(fleet(profile("p1")), profile_store=at.place), actor="test")

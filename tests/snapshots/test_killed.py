@@ -13,13 +13,13 @@ from leasekeeper.browsers.keeper.basis import held_snapshot
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.snapshots.contents import read_contents
-from tests.snapshots.desk import Desk, desk
 from tests.snapshots.killed import STEPS
+from tests.snapshots.two_machines import TwoMachines, two_machines
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-async def kill_at(at: Desk, step: str, machine: str, folder: Path) -> None:
+async def kill_at(at: TwoMachines, step: str, machine: str, folder: Path) -> None:
     """A process on that machine dies at the step, and its lease is over."""
     stage = folder / "stage"
     stage.write_bytes(pickle.dumps(at.stage(machine)))
@@ -34,7 +34,7 @@ async def kill_at(at: Desk, step: str, machine: str, folder: Path) -> None:
 async def test_whoever_is_killed_leaves_a_whole_directory_and_the_newest_comes_back(
     sqlite_url: str, tmp_path: Path, step: str
 ) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/shared") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{tmp_path}/shared") as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(b, "old")
         await at.run(a, "newest")
@@ -53,5 +53,5 @@ async def test_whoever_is_killed_leaves_a_whole_directory_and_the_newest_comes_b
             await machine.snapshots.bring(grant, kept)
             assert (machine.directory() / "Default/Cookies").read_text() == "newest"
             assert read_contents(machine.directory()).digest == at.newest.contents_hash
-            assert {name for name in machine.beside() if name != ".p1.aside"} == set()
+            assert {name for name in machine.beside() if name != ".p1.replaced"} == set()
             await at.end(kept)

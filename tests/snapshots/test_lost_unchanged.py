@@ -13,14 +13,14 @@ from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.snapshots import unchanged
 from leasekeeper.snapshots.contents import Contents, read_contents
 from leasekeeper.snapshots.unchanged import snapshot_left_in
-from tests.snapshots.desk import Desk, Machine, desk, use
+from tests.snapshots.two_machines import Machine, TwoMachines, two_machines, use
 
 DEAD = {"clauses": {"graceful": False, "processes_gone": True}, "failing_clause": "graceful"}
 ALIVE = {"clauses": {"graceful": False, "processes_gone": False}, "failing_clause": "processes_gone"}
 
 
 async def facts_after(
-    at: Desk, machine: Machine, text: str | None, *, proof: object = DEAD, bring: bool = True
+    at: TwoMachines, machine: Machine, text: str | None, *, proof: object = DEAD, bring: bool = True
 ) -> tuple[LostFacts, Lease, LostRunReports]:
     """What the machine says of a run whose worker vanished after the browser wrote `text`."""
     grant, kept = await at.lease(machine)
@@ -44,7 +44,7 @@ async def facts_after(
 async def test_a_directory_is_the_snapshot_still_only_if_nothing_in_it_changed_and_the_browser_is_dead(
     sqlite_url: str, tmp_path: Path, text: str | None, proof: object, unchanged: bool
 ) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(a, "session")
         assert at.newest is not None
@@ -57,7 +57,7 @@ async def test_a_directory_is_the_snapshot_still_only_if_nothing_in_it_changed_a
 
 
 async def test_a_change_that_keeps_size_and_time_of_a_file_is_seen(sqlite_url: str, tmp_path: Path) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
         a = at.machine("a")
         await at.run(a, "session")
         cookies = a.directory() / "Default/Cookies"
@@ -71,7 +71,7 @@ async def test_a_change_that_keeps_size_and_time_of_a_file_is_seen(sqlite_url: s
 async def test_the_comparison_needs_no_lock_and_a_directory_that_was_opened_since_is_never_the_snapshot(
     sqlite_url: str, tmp_path: Path
 ) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
         a = at.machine("a")
         await at.run(a, "session")
         assert at.newest is not None
@@ -88,7 +88,7 @@ async def test_while_a_directory_is_compared_its_worker_can_save_it_and_the_next
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: bool
 ) -> None:
     """A sweep finds the keeper's report before the worker has settled: that must not cost the worker its snapshot."""
-    async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{tmp_path}/place") as at:
         a = at.machine("a")
         await at.run(a, "session")
         assert at.newest is not None

@@ -17,7 +17,7 @@ from leasekeeper.driver_port import CannotOpen
 from leasekeeper.errors import LeaseLost
 from leasekeeper.snapshots.profile_store import own_profile_store
 from tests.conformance.world import profile
-from tests.snapshots.desk import CLOSED, desk, use
+from tests.snapshots.two_machines import CLOSED, two_machines, use
 
 
 def cookies(directory: Path) -> str:
@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Path:
 
 
 async def test_what_one_machine_wrote_is_there_on_the_other(sqlite_url: str, tmp_path: Path, place: Path) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
         a, b = at.machine("a"), at.machine("b")
         for number in range(3):
             machine = (a, b)[number % 2]
@@ -47,11 +47,11 @@ async def test_what_one_machine_wrote_is_there_on_the_other(sqlite_url: str, tmp
             await at.end(kept)
         assert len(objects(place)) == 3
         assert not any(b"session" in path.read_bytes() for path in objects(place))
-        assert (a.beside(), b.beside()) == ([], [".p1.aside"])
+        assert (a.beside(), b.beside()) == ([], [".p1.replaced"])
 
 
 async def test_a_run_that_changed_nothing_uploads_nothing(sqlite_url: str, tmp_path: Path, place: Path) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(a, "session")
         assert at.newest is not None
@@ -74,7 +74,7 @@ async def test_a_place_that_is_away_leaves_the_profile_at_home_and_says_so(
 ) -> None:
     monkeypatch.setattr("leasekeeper.snapshots.profile_store.UPLOAD_SECONDS", 0.5)
     (tmp_path / "shared").write_text("no folder")
-    async with desk(sqlite_url, tmp_path, f"file://{tmp_path}/shared") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{tmp_path}/shared") as at:
         a = at.machine("a")
         ending = await at.run(a, "session")
         assert ending.snapshot is None
@@ -95,7 +95,7 @@ async def test_a_place_that_is_away_leaves_the_profile_at_home_and_says_so(
 async def test_a_directory_that_was_opened_since_does_not_count_as_the_newest(
     sqlite_url: str, tmp_path: Path, place: Path
 ) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
         a = at.machine("a")
         await at.run(a, "session")
         # A run here that nobody settled: its lease was lost, and a person decided that it does not count.
@@ -105,14 +105,14 @@ async def test_a_directory_that_was_opened_since_does_not_count_as_the_newest(
         grant, kept = await at.lease(a)
         assert await a.snapshots.bring(grant, kept)
         assert cookies(a.directory()) == "session"
-        assert cookies(a.data / "profiles/.p1.aside") == "never settled"
+        assert cookies(a.data / "profiles/.p1.replaced") == "never settled"
         use(a.directory(), grant, None)
         await a.snapshots.saved(Ending(ref=grant.lease.ref, facts=CLOSED, engine=150), grant, kept)
         assert a.beside() == []
 
 
 async def test_a_damaged_or_missing_object_is_never_opened(sqlite_url: str, tmp_path: Path, place: Path) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(b, "old")
         await at.run(a, "session")
@@ -139,7 +139,7 @@ async def test_a_damaged_or_missing_object_is_never_opened(sqlite_url: str, tmp_
 async def test_without_a_key_nothing_leaves_the_machine_unless_that_is_allowed(
     sqlite_url: str, tmp_path: Path, place: Path
 ) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}", secret_key="") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}", secret_key="") as at:
         grant, kept = await at.lease(at.machine("a"))
         with pytest.raises(CannotOpen, match=r"SECRET_KEY_MISSING.*LEASEKEEPER_UNENCRYPTED_SNAPSHOTS=1"):
             await at.machine("a").snapshots.bring(grant, kept)
@@ -166,7 +166,7 @@ OTHER = "lkey_" + "b" * 42 + "A="
 
 
 async def test_a_lost_lease_stops_the_download_and_names_nothing(sqlite_url: str, tmp_path: Path, place: Path) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(a, "session")
         grant, kept = await at.lease(b)
@@ -183,7 +183,7 @@ async def test_use_outside_a_lease_is_said_before_the_directory_is_replaced(
     sqlite_url: str, tmp_path: Path, place: Path
 ) -> None:
     profiles = profile("p1", manual_use=ManualUse.REVIEW)
-    async with desk(sqlite_url, tmp_path, f"file://{place}", profiles) as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}", profiles) as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(a, "first")
         await at.run(b, "second")
@@ -196,12 +196,12 @@ async def test_use_outside_a_lease_is_said_before_the_directory_is_replaced(
         await at.end(kept)
         grant, kept = await at.lease(a)
         assert await a.snapshots.bring(grant, kept)
-        assert (cookies(a.directory()), cookies(a.data / "profiles/.p1.aside")) == ("second", "by hand, much longer")
+        assert (cookies(a.directory()), cookies(a.data / "profiles/.p1.replaced")) == ("second", "by hand, much longer")
 
 
 async def test_runs_that_share_a_profile_bring_it_once(sqlite_url: str, tmp_path: Path, place: Path) -> None:
     profiles = profile("p1", max_active_runs=3)
-    async with desk(sqlite_url, tmp_path, f"file://{place}", profiles) as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}", profiles) as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(a, "session")
         grant, kept = await at.lease(b)
@@ -213,7 +213,7 @@ async def test_runs_that_share_a_profile_bring_it_once(sqlite_url: str, tmp_path
 
 
 async def test_a_directory_in_use_is_neither_replaced_nor_packed(sqlite_url: str, tmp_path: Path, place: Path) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}") as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
         a, b = at.machine("a"), at.machine("b")
         await at.run(b, "old")
         await at.run(a, "session")
@@ -232,7 +232,7 @@ async def test_a_directory_in_use_is_neither_replaced_nor_packed(sqlite_url: str
 async def test_disposable_profiles_and_those_of_launchers_do_not_travel(
     sqlite_url: str, tmp_path: Path, place: Path
 ) -> None:
-    async with desk(sqlite_url, tmp_path, f"file://{place}", profile("p1", disposable=True)) as at:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}", profile("p1", disposable=True)) as at:
         ending = await at.run(at.machine("a"), "session")
         assert (ending.snapshot, ending.directory) == (None, None)
         assert objects(place) == []

@@ -69,7 +69,7 @@ class FakeBackend:
         return HumanAnswer(by="ann", outcome="solved")
 
 
-class PlainDesk:
+class PlainBackend:
     """The same for a plain task."""
 
     stopping = True
@@ -250,7 +250,7 @@ def test_a_signal_is_noted() -> None:
 
 
 def test_a_plain_run_says_the_same() -> None:
-    app, api = App(), PlainDesk()
+    app, api = App(), PlainBackend()
 
     @app.task("sync")
     def plain(run: SyncRun) -> None: ...

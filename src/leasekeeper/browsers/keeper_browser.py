@@ -68,11 +68,11 @@ class KeeperBrowser:
     async def hand_over(self, terms: LeaseTerms) -> None:
         await self._link.hand_over(terms)
 
-    async def hold(self, why: str) -> None:
-        await self._link.hold(why)
+    async def pause(self, why: str) -> None:
+        await self._link.pause(why)
 
-    def let_go(self) -> None:
-        self._link.let_go()
+    def resume(self) -> None:
+        self._link.resume()
 
     async def add_client(self) -> KeeperClient:
         return await self._link.add_client()

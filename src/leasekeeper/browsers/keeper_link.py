@@ -45,7 +45,7 @@ class KeeperLink:
         self._over: Future[None] = Future()
         self._closing: Future[None] = Future()
         self._leased: Future[None] | None = None
-        self._held: Future[None] | None = None
+        self._paused: Future[None] | None = None
         self._close_asked: Future[None] = Future()
         self._clients: dict[str, KeeperClient] = {}
         self._cut: dict[str, str] = {}
@@ -132,35 +132,35 @@ class KeeperLink:
         answer.result()
         self._orders.take_lease(asdict(terms))
 
-    async def hold(self, why: str, timeout: float = ANSWER_SECONDS) -> None:
+    async def pause(self, why: str, timeout: float = ANSWER_SECONDS) -> None:
         """Control passes: when it returns, nothing that would act reaches the browser, and its clients are cut.
 
         Raises LaunchRefused if the keeper did not answer.
         """
         with self._lock:
-            answer = self._held = Future()
-        self._send({"hold": why[:2000] or "control passed"})
+            answer = self._paused = Future()
+        self._send({"pause": why[:2000] or "control passed"})
         if self._over.done() or not await _settled(answer, timeout):
             raise LaunchRefused(Reason.LEASE_LOST, f"the keeper did not answer within {timeout:g} s")
         answer.result()
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         """Whoever launched the browser has control again; what was sent meanwhile goes on. Never blocks."""
-        self._send({"let_go": 1})
+        self._send({"resume": 1})
 
     async def add_client(self, timeout: float = ANSWER_SECONDS) -> KeeperClient:
         """Bring one more DevTools client to the browser. Raises ClientRefused if the keeper takes none."""
         if self._keeper_pid is None or self._over.done():
             raise ClientRefused("the browser has ended" if self._over.done() else "the browser has not started")
-        door = ClientSocket()
+        socket = ClientSocket()
         try:
-            self._send({"client": door.name})
+            self._send({"client": socket.name})
             async with asyncio.timeout(timeout):
-                client = await door.accept(self._keeper_pid)
+                client = await socket.accept(self._keeper_pid)
         except TimeoutError:
-            raise ClientRefused(self._cut.pop(door.name, "") or "the keeper did not answer") from None
+            raise ClientRefused(self._cut.pop(socket.name, "") or "the keeper did not answer") from None
         finally:
-            door.close()
+            socket.close()
         client.why = self._cut.pop(client.name, "")
         self._clients[client.name] = client
         return client
@@ -212,8 +212,8 @@ class KeeperLink:
             self._on_cut(str(message["cut"]), str(message["why"]))
         elif "close_asked" in message:
             _resolve(self._close_asked, None)
-        elif "held" in message and self._held is not None:
-            _resolve(self._held, None)
+        elif "paused" in message and self._paused is not None:
+            _resolve(self._paused, None)
         elif "leased" in message and self._leased is not None:
             _resolve(self._leased, None)
         elif "refused" in message and self._leased is not None:
@@ -237,8 +237,8 @@ class KeeperLink:
         _fail(self._started, refused)
         if self._leased is not None:
             _fail(self._leased, LaunchRefused(Reason.LEASE_LOST, "the keeper ended before it answered"))
-        if self._held is not None:
-            _fail(self._held, LaunchRefused(Reason.LEASE_LOST, "the keeper has ended"))
+        if self._paused is not None:
+            _fail(self._paused, LaunchRefused(Reason.LEASE_LOST, "the keeper has ended"))
         _resolve(self._closing, None)
         _resolve(self._close_asked, None)
         _resolve(self._over, None)

@@ -114,11 +114,11 @@ class NullBrowser:
             raise Fail(Reason.LEASE_LOST, "it has ended, there is nothing to hand over")
         self._terms = terms
 
-    async def hold(self, why: str) -> None:
+    async def pause(self, why: str) -> None:
         """Nothing: nobody acts."""
 
-    def let_go(self) -> None:
-        """Nothing: nobody was held."""
+    def resume(self) -> None:
+        """Nothing: nobody was paused."""
 
     async def add_client(self) -> DevToolsClient:
         raise ClientRefused("a profile of driver null has no browser")

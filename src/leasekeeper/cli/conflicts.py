@@ -67,7 +67,7 @@ def lay_out(report: "Report", top: int, screen: Screen) -> list[str]:
             Column["Tally"](title, "name", spare=1),
             Column["Tally"]("CONFLICTS", "count"),
             Column["Tally"]("LAST", "last_at", spare=3),
-            Column["Tally"]("CAUSES", "told_causes", spare=2, least=20),
+            Column["Tally"]("CAUSES", "causes_text", spare=2, least=20),
         )
         lines += [*render_table(columns, tallies[:top], report.now, screen), ""]
     scope = "" if report.complete else f"the newest {report.events:,} "

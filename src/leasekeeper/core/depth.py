@@ -1,4 +1,4 @@
-"""How deep JSON may be nested that comes from outside: payloads, results, evidence. Deeper is refused at the door,
+"""How deep JSON may be nested that comes from outside: payloads, results, evidence. Deeper is refused on its way in,
 because whoever reads it later, in whatever language, has to walk it.
 """
 

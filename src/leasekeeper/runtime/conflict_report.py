@@ -38,7 +38,7 @@ class Tally:
         self.last_at = max(self.last_at, event.at) if self.last_at else event.at
 
     @property
-    def told_causes(self) -> str:
+    def causes_text(self) -> str:
         return ", ".join(f"{cause} {count}" for cause, count in self.causes.most_common())
 
     @property

@@ -40,7 +40,7 @@ class DevTools:
                     waiting.set_exception(DevToolsError(self._client.why or "the browser is gone"))
                     waiting.exception()  # whoever asked may have left: then nobody reads it
 
-    async def tell(self, method: str, params: Mapping[str, Any] | None = None, session: str = "") -> None:
+    async def send(self, method: str, params: Mapping[str, Any] | None = None, session: str = "") -> None:
         """Send a command whose answer nobody needs."""
         await self._send(method, params, session)
 

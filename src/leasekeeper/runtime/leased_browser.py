@@ -17,7 +17,7 @@ from leasekeeper.ports import Grant, LeaseRequest, Store
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.opening import BrowserOpener
-from leasekeeper.runtime.session_door import SessionDoor
+from leasekeeper.runtime.session_endpoint import SessionEndpoint
 from leasekeeper.runtime.session_opening import open_session
 from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
 
@@ -54,7 +54,7 @@ class LeasedBrowser:
         self._terms = terms
         self._opener = BrowserOpener(config.browsers, store)
         self._session: SessionRun | None = None
-        self._door: SessionDoor | None = None
+        self._endpoint: SessionEndpoint | None = None
         self._end: SessionEnd | None = None
 
     async def __aenter__(self) -> Self:
@@ -85,8 +85,8 @@ class LeasedBrowser:
         try:
             self._end = await session.ended()
         finally:
-            if self._door is not None:
-                await self._door.close()
+            if self._endpoint is not None:
+                await self._endpoint.close()
             await self._opener.close()
         if self._end.settled is None:
             lost = LeaseLost(
@@ -174,11 +174,11 @@ class LeasedBrowser:
 
     async def cdp_url(self) -> str:
         """An address on this machine for one more DevTools client, with its token: do not log it."""
-        if self._door is None:
-            door = SessionDoor(self._open_session())
-            await door.open()
-            self._door = door
-        return self._door.url
+        if self._endpoint is None:
+            endpoint = SessionEndpoint(self._open_session())
+            await endpoint.open()
+            self._endpoint = endpoint
+        return self._endpoint.url
 
     async def wait_ended(self) -> SessionEnd:
         """Wait until the session ends by itself: closed by a client, or its lease lost."""

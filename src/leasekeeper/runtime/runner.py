@@ -37,12 +37,12 @@ from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import Budget, MemoryWatch
 from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode
+from leasekeeper.runtime.person_control import GoesOn, PersonControl
 from leasekeeper.runtime.run_api import RunApi
 from leasekeeper.runtime.run_settling import RunSettling
 from leasekeeper.runtime.run_state import RunState
 from leasekeeper.runtime.run_watch import RunWatch
 from leasekeeper.runtime.shutdown import Shutdown
-from leasekeeper.runtime.under_person import GoesOn, UnderPerson
 from leasekeeper.runtime.warm import WarmHandOver
 from leasekeeper.threads import run_in_thread
 
@@ -75,7 +75,7 @@ class Runner:
         self._opener = opener
         self._ledger = Ledger(opener.data_dir)
         self._settling = RunSettling(app, store, opener, self._ledger, machine)
-        self._human = UnderPerson(store, opener, self._settling, stop)
+        self._human = PersonControl(store, opener, self._settling, stop)
         self._heartbeat = heartbeat
         self._stop = stop
         self._warm = WarmHandOver(app, store, opener, self._ledger, stop, request)

@@ -143,4 +143,4 @@ def _pack(
 def _remember(directory: Path, contents: Contents, held: int, fence: int) -> None:
     """What the directory holds, once the ending is settled; and the one that it replaced is not needed any more."""
     write_basis(str(directory), basis_of(contents, snapshot=held, fence=fence))
-    Beside(directory).forget_aside()
+    Beside(directory).delete_replaced()

@@ -95,7 +95,7 @@ class Screencast:
 
     async def _heard(self, method: str, params: Mapping[str, Any], session: str) -> None:
         if method == "Page.screencastFrame" and session == self.session:
-            await self.devtools.tell("Page.screencastFrameAck", {"sessionId": params["sessionId"]}, session)
+            await self.devtools.send("Page.screencastFrameAck", {"sessionId": params["sessionId"]}, session)
             seen = params["metadata"]
             self._show_frame(params["data"], seen.get("deviceWidth"), seen.get("deviceHeight"))
             self._primed = True
@@ -140,16 +140,16 @@ class Screencast:
         devtools, before = self.devtools, self.session
         self._shown, self._primed = target, False
         if before:
-            await devtools.tell("Target.detachFromTarget", {"sessionId": before})
+            await devtools.send("Target.detachFromTarget", {"sessionId": before})
         try:
             found = await devtools.ask("Target.attachToTarget", {"targetId": target, "flatten": True})
         except DevToolsError:
             self._shown, self.session = None, ""
             raise
         self.session = str(found["sessionId"])
-        await devtools.tell("Page.enable", {}, self.session)
+        await devtools.send("Page.enable", {}, self.session)
         cast = {"format": "jpeg", "quality": QUALITY, "maxWidth": MAX_WIDTH, "maxHeight": MAX_HEIGHT}
-        await devtools.tell("Page.startScreencast", {**cast, "everyNthFrame": self._every_nth}, self.session)
+        await devtools.send("Page.startScreencast", {**cast, "everyNthFrame": self._every_nth}, self.session)
         if self._on_shown is not None:
             await self._on_shown()
         await self._prime(self.session)

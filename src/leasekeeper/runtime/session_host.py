@@ -29,12 +29,12 @@ from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, Sessi
 from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.human_requests import AskEnd, AskState, SessionAsk
 from leasekeeper.runtime.live_runs import taken_already
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.person import IDLE, Person, incarnation_of
 from leasekeeper.runtime.remote_session import RemoteRun
-from leasekeeper.runtime.session_asks import AskEnd, AskState, SessionAsk
 from leasekeeper.runtime.session_opening import NOBODY_WAITED, open_session
 from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
 from leasekeeper.stores import open_store

@@ -240,12 +240,12 @@ class Link:
         if self._streams.get(number) is stream:
             del self._streams[number]
 
-    def tell(self, news: Mapping[str, Any]) -> None:
+    def notify(self, news: Mapping[str, Any]) -> None:
         """Say something unasked. In the order of calls; never waits."""
         self._begin(self.send(Kind.NEWS, 0, json.dumps(news).encode()))
 
     async def flush(self) -> None:
-        """Wait until everything that was told is sent."""
+        """Wait until every notification is sent."""
         while self._background:
             await asyncio.wait(self._background)
 

@@ -146,17 +146,17 @@ class SessionOffer:
     def _watch(self, session: HostedSession) -> None:
         """Say how the session is, now and whenever that changes."""
         if isinstance(session.run, SessionRun):
-            session.run.on_change = partial(self._tell, session)
-        self._tell(session)
+            session.run.on_change = partial(self._notify, session)
+        self._notify(session)
 
-    def _tell(self, session: HostedSession) -> None:
+    def _notify(self, session: HostedSession) -> None:
         link = self._link
         if link is None:
             return
         news: Any = encode_in_full(news_of(session))
         if self._told.get(session.session_id) != news:
             self._told[session.session_id] = news
-            link.tell(news)
+            link.notify(news)
         if session.run.over:
             self._told.pop(session.session_id, None)
 

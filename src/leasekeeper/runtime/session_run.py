@@ -27,6 +27,7 @@ from leasekeeper.errors import LeaseLost, safe_str
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import Grant, Settled, Store
 from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.control_transfer import Passed, pass_on, seen_evidence
 from leasekeeper.runtime.endings import Outcome, end_facts, outcome_of_result
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.heartbeat import (
@@ -40,7 +41,6 @@ from leasekeeper.runtime.heartbeat import (
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
-from leasekeeper.runtime.passing import Passed, pass_on, seen_evidence
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.recording import NAME, Recording
 from leasekeeper.threads import run_in_thread
@@ -133,7 +133,7 @@ class SessionRun:
         if self._recording is not None:
             self._recording.start()
         self._ending = asyncio.ensure_future(self._supervise())
-        self._ending.add_done_callback(lambda _: self._tell())
+        self._ending.add_done_callback(lambda _: self._notify())
 
     @property
     def lease(self) -> Lease:
@@ -261,7 +261,7 @@ class SessionRun:
         if not self._released.done():
             found = outcome_of_result(output) if reason is None else Outcome(reason=reason, message=message, said=True)
             self._released.set_result(replace(found, message=message or found.message))
-            self._tell()
+            self._notify()
 
     async def pass_on(self, to: TransferRequest, *, reason: str | None, message: str) -> Passed:
         """End this run and give its open browser to the next. Raises LeasekeeperError if it could not be: the browser
@@ -275,7 +275,7 @@ class SessionRun:
     def next_run(self, passed: Passed, terms: SessionTerms, *, person: Person | None = None) -> "SessionRun":
         """The run that goes on in the browser which this one has passed on. Without a person, what waited goes on."""
         if person is None:
-            self._opened.browser.let_go()
+            self._opened.browser.resume()
         return SessionRun(
             self._store,
             self._opener,
@@ -294,9 +294,9 @@ class SessionRun:
     def _touch(self) -> None:
         self._used_at = boot_time()
         self._changed.set()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.on_change is not None:
             self.on_change()
 
@@ -307,7 +307,7 @@ class SessionRun:
                 if end is not None:
                     return end
             self._closing = True
-            self._tell()
+            self._notify()
             await self._end_recording()
             await self._collect()
             report = await self._opener.close_browser(self._opened, revoke=self.lost, with_evidence=True)
@@ -325,7 +325,7 @@ class SessionRun:
         """Give the browser to somebody else. None: it stays here."""
         self._closing = True
         try:
-            await self._opened.browser.hold(order.message or "control passed")
+            await self._opened.browser.pause(order.message or "control passed")
             await self._end_recording()
             facts = await seen_evidence(self._opener, self._opened, self._evidence)
             ending = Ending(

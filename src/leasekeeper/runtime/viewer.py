@@ -89,8 +89,8 @@ class Viewer:
 
     async def _heard(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "Page.javascriptDialogOpening":
-            told = {"type": params.get("type"), "message": str(params.get("message", ""))[:DIALOG_TEXT]}
-            self._screen.say("dialog", {**told, "default": str(params.get("defaultPrompt") or "")[:DIALOG_TEXT]})
+            dialog = {"type": params.get("type"), "message": str(params.get("message", ""))[:DIALOG_TEXT]}
+            self._screen.say("dialog", {**dialog, "default": str(params.get("defaultPrompt") or "")[:DIALOG_TEXT]})
         elif method == "Page.javascriptDialogClosed":
             self._screen.say("dialog", None)
         elif self._acts:

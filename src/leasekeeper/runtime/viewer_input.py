@@ -59,7 +59,7 @@ class ViewerInput:
     async def attached(self) -> None:
         """Another page is shown: its file dialogs are answered here."""
         self._asks_files = None
-        await self._tell("Page.setInterceptFileChooserDialog", {"enabled": True})
+        await self._send("Page.setInterceptFileChooserDialog", {"enabled": True})
 
     async def heard(self, method: str, params: Mapping[str, Any]) -> None:
         """An event of the page that is shown."""
@@ -82,8 +82,8 @@ class ViewerInput:
                 async with self._acting:
                     await act(message)
 
-    async def _tell(self, method: str, params: Mapping[str, Any]) -> None:
-        await self._screen.devtools.tell(method, params, self._screen.session)
+    async def _send(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._screen.devtools.send(method, params, self._screen.session)
 
     async def _ask(self, method: str, params: Mapping[str, Any], seconds: float = ASK_SECONDS) -> Mapping[str, Any]:
         return await self._screen.devtools.ask(method, params, self._screen.session, seconds=seconds)
@@ -103,7 +103,7 @@ class ViewerInput:
             event |= {"button": _BUTTONS[button], "clickCount": min(max(1, int(message.get("n", 1))), 3)}
         elif what == "wheel":
             event |= {"deltaX": float(message.get("dx", 0)), "deltaY": float(message.get("dy", 0))}
-        await self._tell("Input.dispatchMouseEvent", event)
+        await self._send("Input.dispatchMouseEvent", event)
 
     async def _opens_list(self, x: float, y: float) -> bool:
         """Whether there is a `<select>` at this point: then its list goes to the viewer, and the page gets no click."""
@@ -127,7 +127,7 @@ class ViewerInput:
 
     async def _do(self, on: str, code: str, *arguments: object) -> None:
         """Call without waiting: the page's handlers may take long, or open a dialog that this person must answer."""
-        await self._tell("Runtime.callFunctionOn", _calling(on, code, arguments, by_value=True))
+        await self._send("Runtime.callFunctionOn", _calling(on, code, arguments, by_value=True))
 
     async def _pick(self, message: Mapping[str, Any]) -> None:
         on, self._list = self._list, ""
@@ -147,15 +147,15 @@ class ViewerInput:
             event["text"] = text
         if down and message.get("repeat"):
             event["autoRepeat"] = True
-        await self._tell("Input.dispatchKeyEvent", event)
+        await self._send("Input.dispatchKeyEvent", event)
 
     async def _text(self, message: Mapping[str, Any]) -> None:
         """Text as a whole: what an input method composed, or what was pasted."""
-        await self._tell("Input.insertText", {"text": str(message["text"])[:MAX_TEXT]})
+        await self._send("Input.insertText", {"text": str(message["text"])[:MAX_TEXT]})
 
     async def _dialog(self, message: Mapping[str, Any]) -> None:
         answer = {"accept": bool(message.get("accept")), "promptText": str(message.get("text", ""))[:MAX_TEXT]}
-        await self._tell("Page.handleJavaScriptDialog", answer)
+        await self._send("Page.handleJavaScriptDialog", answer)
 
     async def _files(self, message: Mapping[str, Any]) -> None:
         """Files for the file input that asked, built inside the page: nothing is written to the machine's disk."""

@@ -43,7 +43,7 @@ class Watchman:
         keepers should have ended already."""
         found = await run_in_thread(self._past_their_time)
         if found:
-            ended = await asyncio.gather(*(self._look_at(store, status) for status in found))
+            ended = await asyncio.gather(*(self._check_browser(store, status) for status in found))
             self._unrecorded += [event for event in ended if event is not None]
         count = len(self._unrecorded)
         while self._unrecorded:  # what the store could not take now is recorded in a later round
@@ -70,7 +70,7 @@ class Watchman:
                 found.append(status)
         return found
 
-    async def _look_at(self, store: Store, status: Status) -> Event | None:
+    async def _check_browser(self, store: Store, status: Status) -> Event | None:
         try:
             lease = await store.get(Lease, status.lease_id)
         except NotFound:

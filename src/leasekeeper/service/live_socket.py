@@ -18,7 +18,7 @@ from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.tokens import ApiToken
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
 from leasekeeper.errors import LeasekeeperError
-from leasekeeper.runtime.session_door import ENDED, close_reason
+from leasekeeper.runtime.session_endpoint import ENDED, close_reason
 from leasekeeper.runtime.session_host import ended
 from leasekeeper.runtime.viewer import Screen, Viewer
 from leasekeeper.service.control import NOT_HERE, find_browser

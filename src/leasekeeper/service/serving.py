@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from leasekeeper.browsers.keeper.client import MAX_COMMAND_BYTES
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.local_tokens import is_loopback
-from leasekeeper.runtime.session_door import GONE_SECONDS, PING_SECONDS
+from leasekeeper.runtime.session_endpoint import GONE_SECONDS, PING_SECONDS
 
 DEFAULT_PORT: Final = 7070
 STOP_SECONDS: Final = 5

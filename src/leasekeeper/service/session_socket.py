@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
 from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
 from leasekeeper.runtime.remote_session import RemoteRun
-from leasekeeper.runtime.session_door import ENDED, close_reason
+from leasekeeper.runtime.session_endpoint import ENDED, close_reason
 from leasekeeper.runtime.session_host import HostedSession
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.session_views import admitted, token_in

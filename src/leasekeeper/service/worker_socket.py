@@ -20,7 +20,7 @@ from leasekeeper.core.ids import is_id
 from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, bound_incarnation, denial
 from leasekeeper.errors import InputError, LeasekeeperError, LeaseOfAnotherToken
 from leasekeeper.runtime.remote_session import RemoteRun, SessionNews
-from leasekeeper.runtime.session_door import close_reason
+from leasekeeper.runtime.session_endpoint import close_reason
 from leasekeeper.runtime.session_host import HostedSession, SessionOrder
 from leasekeeper.runtime.session_link import SILENT_SECONDS, VERSION, Link
 from leasekeeper.runtime.session_offer import PATH

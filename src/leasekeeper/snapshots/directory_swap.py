@@ -31,9 +31,9 @@ class Beside:
         return self.directory.parent / f".{self.directory.name}.incoming"
 
     @property
-    def aside(self) -> Path:
+    def replaced(self) -> Path:
         """The directory that the last swap replaced, if it was kept."""
-        return self.directory.parent / f".{self.directory.name}.aside"
+        return self.directory.parent / f".{self.directory.name}.replaced"
 
     @property
     def packed(self) -> Path:
@@ -45,16 +45,16 @@ class Beside:
         shutil.rmtree(self.incoming, ignore_errors=True)
         self.packed.unlink(missing_ok=True)
 
-    def forget_aside(self) -> None:
+    def delete_replaced(self) -> None:
         """Remove the directory that was kept. Only under the directory's lock."""
-        shutil.rmtree(self.aside, ignore_errors=True)
+        shutil.rmtree(self.replaced, ignore_errors=True)
 
 
 def swap(directory: Path, *, token: int, keep: bool = False) -> None:
     """Put the directory that is ready beside this one in its place, sealed under the token of the fence that it has; if
     it has none, under that of this one, which was taken for `token`.
 
-    Only under its lock. What was there is removed or, with `keep`, set aside. Raises OSError; then nothing changed.
+    Only under its lock. What was there is removed or, with `keep`, kept. Raises OSError; then nothing changed.
     """
     new = Beside(directory).incoming
     (new / OWN_FOLDER).mkdir(mode=0o700, exist_ok=True)
@@ -72,8 +72,8 @@ def swap(directory: Path, *, token: int, keep: bool = False) -> None:
     _exchange(new, directory)
     _flush(directory)
     if keep and fingerprint(str(new)):
-        Beside(directory).forget_aside()
-        new.rename(Beside(directory).aside)
+        Beside(directory).delete_replaced()
+        new.rename(Beside(directory).replaced)
     shutil.rmtree(new, ignore_errors=True)
 
 

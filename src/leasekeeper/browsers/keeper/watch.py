@@ -20,7 +20,7 @@ from leasekeeper.browsers.keeper.status_file import remove_status, write_status
 
 TYPE_CHECKING = False  # the typing module would cost each launch 5 ms
 if TYPE_CHECKING:
-    from leasekeeper.browsers.keeper.hold import Hold
+    from leasekeeper.browsers.keeper.paused_commands import PausedCommands
     from leasekeeper.browsers.keeper.sharing import Sharing
 
 # The kernel's timeouts do not count suspend, the deadline does: read the clock every so often.
@@ -47,7 +47,7 @@ class Watch:
         self._inward = Flow(Channel(FROM_PLAYWRIGHT), browser.to, self.pages.to_browser.feed)
         self._outward = Flow(browser.out, Channel(TO_PLAYWRIGHT), self.pages.from_browser.feed)
         self._sharing: Sharing | None = None
-        self._held: Hold | None = None
+        self._paused: PausedCommands | None = None
         self._signals = _catch_signals()
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
@@ -190,32 +190,32 @@ class Watch:
             self.revoke_reason = self.revoke_reason or str(message["revoke"]) or "no reason given"
         if "client" in message:
             self._add_client(str(message["client"]))
-        if "hold" in message:
-            self._hold(str(message["hold"]))
-        if "let_go" in message:
-            self._let_go()
+        if "pause" in message:
+            self._pause(str(message["pause"]))
+        if "resume" in message:
+            self._resume()
         lease = message.get("lease")
         if isinstance(lease, dict):
             self._hand_over(lease)
 
-    def _hold(self, why: str) -> None:
+    def _pause(self, why: str) -> None:
         """Control passes to somebody else: nothing that would act is forwarded, of Playwright or any other client."""
-        if self._held is None:
-            from leasekeeper.browsers.keeper.hold import Hold
+        if self._paused is None:
+            from leasekeeper.browsers.keeper.paused_commands import PausedCommands
 
             waiting, inside = bytes(self._inward.waiting), not self._inward.between_messages
-            self._held = Hold(inside=inside)
+            self._paused = PausedCommands(inside=inside)
             if not inside or b"\0" in waiting:
                 self.pages.to_browser.forget()
-            self._inward.gate = self._held.split
-            self._inward.waiting = memoryview(self._held.split(waiting))
+            self._inward.gate = self._paused.split
+            self._inward.waiting = memoryview(self._paused.split(waiting))
         self.cut_clients(why)
-        self.control.send({"held": 1})
+        self.control.send({"paused": 1})
 
-    def _let_go(self) -> None:
+    def _resume(self) -> None:
         """Playwright has control again: what it sent meanwhile goes on."""
-        if self._held is not None:
-            waited, self._held, self._inward.gate = self._held.end(), None, None
+        if self._paused is not None:
+            waited, self._paused, self._inward.gate = self._paused.end(), None, None
             self._inward.put(waited)
 
     def _hand_over(self, lease: dict[str, object]) -> None:

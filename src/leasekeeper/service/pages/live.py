@@ -38,16 +38,16 @@ async def _pulses(feed: EventFeed, listener: Listener) -> AsyncIterator[str]:
         yield f"retry: {RETRY_MS}\n\n"
         while True:
             try:
-                told = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
+                change = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
             except TimeoutError:
                 yield ": ping\n\n"
                 continue
-            if told is not None and not listener.cut_off:
+            if change is not None and not listener.cut_off:
                 await asyncio.sleep(GATHER_SECONDS)
-            while told is not None and not listener.waiting.empty():
-                told = listener.waiting.get_nowait()
+            while change is not None and not listener.waiting.empty():
+                change = listener.waiting.get_nowait()
             yield "event: change\ndata: 1\n\n"
-            if told is None or listener.cut_off:
+            if change is None or listener.cut_off:
                 return
     finally:
         feed.leave(listener)

@@ -8,7 +8,7 @@ from typing import Any, Final, assert_never
 from leasekeeper.app import HUMAN_TIMEOUT
 from leasekeeper.core.tokens import Needs, Scope
 from leasekeeper.errors import InputError, Problem
-from leasekeeper.runtime.session_asks import AskEnd, AskState, SessionAsk
+from leasekeeper.runtime.human_requests import AskEnd, AskState, SessionAsk
 from leasekeeper.runtime.session_host import HostedSession
 from leasekeeper.service.routes.sessions import (
     MAX_TEXT,

@@ -17,7 +17,7 @@ from leasekeeper.core.tokens import OPERATIONS, Needs, Reach, Scope, denial
 from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Why
 from leasekeeper.errors import AmbiguousProfile, Forbidden, InputError, Problem, UnknownAccount
-from leasekeeper.runtime.session_door import version_answer
+from leasekeeper.runtime.session_endpoint import version_answer
 from leasekeeper.runtime.session_host import HostedSession, SessionOrder
 from leasekeeper.runtime.session_run import OnDisconnect, SessionTerms
 from leasekeeper.service.permissions import refuse

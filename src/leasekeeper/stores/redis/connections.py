@@ -180,7 +180,7 @@ def check_durable(link: Link, url: str) -> str:
         raise StoreError(f"Redis {server['redis_version']} at {location(url)} is too old: 6.2 or newer is needed")
     if server.get("redis_mode") == "cluster":
         raise StoreError(f"Redis at {location(url)} is a cluster; name one server, or a set with Sentinel, instead")
-    told = query(url).get(DURABILITY, "")
+    durability = query(url).get(DURABILITY, "")
     policy = memory.get("maxmemory_policy", "noeviction")
     synced = fsync(link) if disk.get("aof_enabled") == "1" else "off"
     found, wanted = [], []
@@ -196,7 +196,7 @@ def check_durable(link: Link, url: str) -> str:
     if sentinels(url) is not None and (problem := _outlives_its_replicas(link, version)):
         found.append(problem[0])
         wanted.append(problem[1])
-    if found and told != "none":
+    if found and durability != "none":
         raise StoreError(_UNSAFE.format(found=", and ".join(found), wanted=" and ".join(wanted)))
     detail = (
         f"Redis {server['redis_version']}, appendfsync {synced}"

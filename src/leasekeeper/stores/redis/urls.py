@@ -85,7 +85,7 @@ def clean_url(url: str) -> str:
 def check_url(url: str) -> None:
     """Refuse a URL that says something that is not understood."""
     try:
-        told = query(url).get(DURABILITY)
+        durability = query(url).get(DURABILITY)
         named = sentinels(url)
     except ValueError as error:
         known = _SENTINEL_FORM if str(error) == _SENTINEL_FORM else _NOT_UNDERSTOOD
@@ -95,7 +95,7 @@ def check_url(url: str) -> None:
         redis.ConnectionPool.from_url(clean_url(one)).make_connection()  # connects to nothing yet
     except (ValueError, TypeError):  # they quote what they did not understand, and that may be a part of a password
         raise InputError("the store's URL is not usable", [Problem("store", _NOT_UNDERSTOOD)]) from None
-    if told is not None and told != "none":
+    if durability is not None and durability != "none":
         raise InputError("the store's URL is not usable", [Problem("store", "durability must be none, or left out")])
 
 

@@ -84,7 +84,7 @@ def take(tx: Tx, ctx: Context, ids: Sequence[str], reserve_for: timedelta) -> li
     log = Log(ctx, now)
     for delivery in found:
         if delivery.state is DeliveryState.EXHAUSTED:
-            _tell(log, EventType.WEBHOOK_EXHAUSTED, delivery)
+            _log_outcome(log, EventType.WEBHOOK_EXHAUSTED, delivery)
     log.save(tx)
     return [delivery for delivery in found if delivery.state is DeliveryState.PENDING]
 
@@ -107,7 +107,7 @@ def settle(tx: Tx, ctx: Context, attempts: Sequence[Attempt]) -> list[Delivery]:
         changed.append(after)
         if after.state is not DeliveryState.PENDING:
             delivered = after.state is DeliveryState.DELIVERED
-            _tell(log, EventType.WEBHOOK_DELIVERED if delivered else EventType.WEBHOOK_EXHAUSTED, after)
+            _log_outcome(log, EventType.WEBHOOK_DELIVERED if delivered else EventType.WEBHOOK_EXHAUSTED, after)
     if changed:
         tx.write("update_deliveries", [_changed(delivery) for delivery in changed])
     left = {each.endpoint_id for each in changed if wanted[each.delivery_id].status == GONE and each.endpoint_id}
@@ -128,7 +128,7 @@ def replay(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     again = replayed(delivery, now=now)
     tx.write("update_deliveries", [_changed(again)])
     log = Log(ctx, now)
-    _tell(log, EventType.WEBHOOK_REPLAYED, delivery, actor=decision.actor, note=decision.note)
+    _log_outcome(log, EventType.WEBHOOK_REPLAYED, delivery, actor=decision.actor, note=decision.note)
     log.save(tx)
     return Decided(state=again.state, version=0)
 
@@ -138,7 +138,7 @@ def _changed(delivery: Delivery) -> dict[str, object]:
     return {name: row[name] for name in _MOVING}
 
 
-def _tell(log: Log, kind: EventType, delivery: Delivery, *, actor: str = "", note: str | None = None) -> None:
+def _log_outcome(log: Log, kind: EventType, delivery: Delivery, *, actor: str = "", note: str | None = None) -> None:
     data = {
         "delivery_id": delivery.delivery_id,
         "type": delivery.type,

@@ -53,17 +53,17 @@ function start(view) {
     drawing = false;
   }
 
-  function news(told) {
-    if ("tabs" in told) tabs(told.tabs);
-    if ("control" in told) control(told.control);
-    if ("dialog" in told) dialog(told.dialog);
-    if ("list" in told) drawList(told.list);
-    if ("files" in told) askFiles(told.files);
+  function news(message) {
+    if ("tabs" in message) tabs(message.tabs);
+    if ("control" in message) control(message.control);
+    if ("dialog" in message) dialog(message.dialog);
+    if ("list" in message) drawList(message.list);
+    if ("files" in message) askFiles(message.files);
   }
 
-  function control(told) {
-    allow(told.acts);
-    byId("lv-control").textContent = told.acts ? "You can act in this browser." : `${told.by} has control; you are watching.`;
+  function control(message) {
+    allow(message.acts);
+    byId("lv-control").textContent = message.acts ? "You can act in this browser." : `${message.by} has control; you are watching.`;
   }
 
   function allow(may) {
@@ -73,13 +73,13 @@ function start(view) {
     if (!may) list.hidden = true;
   }
 
-  function tabs(told) {
-    const shown = told.tabs.map((tab) => {
+  function tabs(message) {
+    const shown = message.tabs.map((tab) => {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = tab.title || tab.url || "New tab";
       button.title = tab.url;
-      button.setAttribute("aria-pressed", String(tab.target === told.shown));
+      button.setAttribute("aria-pressed", String(tab.target === message.shown));
       button.onclick = () => { send({ k: "tab", target: tab.target }); keys.focus(); };
       return button;
     });
@@ -141,23 +141,23 @@ function start(view) {
   keys.addEventListener("input", (event) => { if (!event.isComposing && event.inputType !== "insertCompositionText" && event.inputType !== "insertFromPaste") written(event.data); });
   keys.addEventListener("paste", (event) => { event.preventDefault(); written(event.clipboardData.getData("text/plain")); });
 
-  function drawList(told) {
+  function drawList(message) {
     if (!acts) return;
     const box = canvas.getBoundingClientRect();
-    list.style.left = `${told.x * box.width / size.width}px`;
-    list.style.top = `${told.y * box.height / size.height}px`;
-    list.replaceChildren(...told.options.map((each, index) => {
+    list.style.left = `${message.x * box.width / size.width}px`;
+    list.style.top = `${message.y * box.height / size.height}px`;
+    list.replaceChildren(...message.options.map((each, index) => {
       const option = document.createElement("button");
       option.type = "button";
       option.setAttribute("role", "option");
-      option.setAttribute("aria-selected", String(index === told.picked));
+      option.setAttribute("aria-selected", String(index === message.picked));
       option.textContent = each.text || "\u00a0";
       option.disabled = each.disabled;
       option.onclick = () => { list.hidden = true; send({ k: "pick", index }); keys.focus(); };
       return option;
     }));
     list.hidden = false;
-    (list.children[Math.max(0, told.picked)] || list).focus?.();
+    (list.children[Math.max(0, message.picked)] || list).focus?.();
   }
   list.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -167,12 +167,12 @@ function start(view) {
 
   const asking = byId("lv-dialog"), files = byId("lv-files");
   let answered = true;
-  function dialog(told) {
-    if (!told || !acts) { answered = true; if (asking.open) asking.close(); return; }
-    byId("lv-dialog-text").textContent = told.message;
-    byId("lv-dialog-label").hidden = told.type !== "prompt";
-    byId("lv-dialog-cancel").hidden = told.type === "alert";
-    byId("lv-dialog-input").value = told.default;
+  function dialog(message) {
+    if (!message || !acts) { answered = true; if (asking.open) asking.close(); return; }
+    byId("lv-dialog-text").textContent = message.message;
+    byId("lv-dialog-label").hidden = message.type !== "prompt";
+    byId("lv-dialog-cancel").hidden = message.type === "alert";
+    byId("lv-dialog-input").value = message.default;
     answered = false;
     asking.returnValue = "";
     if (!asking.open) asking.showModal();
@@ -184,9 +184,9 @@ function start(view) {
     keys.focus();
   });
 
-  function askFiles(told) {
+  function askFiles(message) {
     const input = byId("lv-files-input");
-    input.multiple = told.multiple;
+    input.multiple = message.multiple;
     input.value = "";
     files.returnValue = "";
     if (!files.open) files.showModal();

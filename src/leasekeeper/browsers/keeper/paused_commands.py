@@ -7,7 +7,7 @@ cannot be silenced altogether. Loaded when control passes for the first time.
 import json
 
 # So much of what waits is kept. What comes after it is dropped: such a program does not wait for answers.
-MAX_HELD_BYTES = 4 * 1024 * 1024
+MAX_WAITING_BYTES = 4 * 1024 * 1024
 _DOMAINS = ("Emulation.", "Fetch.", "Security.", "ServiceWorker.")
 _PASSES = frozenset(
     {
@@ -40,14 +40,14 @@ _PASSES = frozenset(
 )
 
 
-class Hold:
+class PausedCommands:
     """Fed with what Playwright sends; gives back what may go on. `inside`: the browser has the beginning of a command,
     whose rest must follow."""
 
     def __init__(self, *, inside: bool) -> None:
         self._inside = inside
         self._partial = b""
-        self._held: list[bytes] = []
+        self._waiting: list[bytes] = []
         self._size = 0
 
     def split(self, piece: bytes) -> bytes:
@@ -64,14 +64,14 @@ class Hold:
     def _passes(self, command: bytes) -> bool:
         if may_pass(command):
             return True
-        if self._size + len(command) <= MAX_HELD_BYTES:
-            self._held.append(command)
+        if self._size + len(command) <= MAX_WAITING_BYTES:
+            self._waiting.append(command)
             self._size += len(command)
         return False
 
     def end(self) -> bytes:
         """What waited, in its order: the program has control again."""
-        return b"".join(command + b"\0" for command in self._held) + self._partial
+        return b"".join(command + b"\0" for command in self._waiting) + self._partial
 
 
 def may_pass(command: bytes) -> bool:

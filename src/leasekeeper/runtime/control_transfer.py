@@ -32,7 +32,7 @@ from leasekeeper.wording import REFUSALS
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 5.0
+READ_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +123,14 @@ async def _transfer(store: Store, kept: KeptLease, ending: Ending, to: TransferR
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Where a held browser is, and how its page looks."""
+    """Where a paused browser is, and a picture of its page."""
 
     url: str | None = None
     screenshot: bytes | None = None
 
 
-async def look_at(browser: RunningBrowser) -> Seen:
-    """The page of a held browser, through a client of our own; nothing, if it does not answer in time."""
+async def read_paused(browser: RunningBrowser) -> Seen:
+    """The page of a paused browser, through a client of our own; nothing, if it does not answer in time."""
     try:
         client = await browser.add_client()
     except ClientRefused:
@@ -140,7 +140,7 @@ async def look_at(browser: RunningBrowser) -> Seen:
     found = Seen()
     try:
         with suppress(DevToolsError, TimeoutError, binascii.Error):
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(READ_SECONDS):
                 targets = (await devtools.ask("Target.getTargets"))["targetInfos"]
                 pages = [each for each in targets if each.get("type") == "page"]
                 if not pages:
@@ -163,8 +163,8 @@ async def _ignore(_method: str, _params: Mapping[str, Any], _session: str) -> No
 
 
 async def seen_evidence(opener: BrowserOpener, opened: Opened, evidence: RunEvidence) -> EndFacts:
-    """Final URL, screenshot and summaries of a run whose browser is held, saved before its lease ends."""
-    seen = await look_at(opened.browser)
+    """Final URL, screenshot and summaries of a run whose browser is paused, saved before its lease ends."""
+    seen = await read_paused(opened.browser)
     if seen.screenshot is not None:
         evidence.save_soon("final.png", seen.screenshot)
     else:

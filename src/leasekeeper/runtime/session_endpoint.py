@@ -26,7 +26,7 @@ VERSION_PATHS: Final = ("/json/version", "/json/version/")
 ENDED: Final = 4410  # a close code of our own: the session is over, do not come back
 
 
-class SessionDoor:
+class SessionEndpoint:
     """Open from `open` to `close`. After the session's end it answers 410 and says why."""
 
     def __init__(self, session: SessionRun) -> None:

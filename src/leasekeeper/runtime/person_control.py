@@ -12,10 +12,10 @@ from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.failures import Reason
 from leasekeeper.errors import LeaseLost
 from leasekeeper.ports import Store
+from leasekeeper.runtime.control_transfer import Passed, pass_on, seen_evidence
 from leasekeeper.runtime.endings import Outcome
 from leasekeeper.runtime.live_runs import BackTo, LiveRun, TakeOrder
 from leasekeeper.runtime.opening import BrowserOpener, Opened
-from leasekeeper.runtime.passing import Passed, pass_on, seen_evidence
 from leasekeeper.runtime.person import IDLE, Person, incarnation_of
 from leasekeeper.runtime.run_api import RunApi
 from leasekeeper.runtime.run_settling import RunSettling
@@ -32,7 +32,7 @@ class GoesOn(Enum):
     NOT = auto()
 
 
-class UnderPerson:
+class PersonControl:
     """Takes the browsers of one worker's runs for people, and gives them back."""
 
     def __init__(self, store: Store, opener: BrowserOpener, settling: RunSettling, stop: Shutdown) -> None:
@@ -58,7 +58,7 @@ class UnderPerson:
         try:
             passed = await self._give(current, opened, order.person)
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
-            opened.browser.let_go()
+            opened.browser.resume()
             live.refuse_order(error)
             return GoesOn.WAITING
         current.given_away = True
@@ -75,7 +75,7 @@ class UnderPerson:
 
     async def _give(self, current: RunState, opened: Opened, person: Person) -> Passed:
         message = f"taken over by {person.name}" + (f": {person.note}" if person.note else "")
-        await opened.browser.hold(f"{person.name} has control")
+        await opened.browser.pause(f"{person.name} has control")
         await current.end_recording()
         facts = await seen_evidence(self._opener, opened, current.evidence)
         ending = self._settling.ending(current, Outcome(reason=Reason.TAKEN_OVER, message=message), facts)
@@ -130,6 +130,6 @@ class UnderPerson:
         api.go_on_under(passed.guard.kept, passed.evidence)
         run.go_on_under(passed.grant)
         live.goes_on_under(passed.grant.lease)
-        opened.browser.let_go()
+        opened.browser.resume()
         if live.asks is not None and not live.asks.done():
             live.asks.set_result(live.said or HumanAnswer(by=""))

@@ -1,6 +1,6 @@
 """Two machines around one store and one profile store, without browsers: leases by hand, directories made by hand.
 
-Where the newest state is, a grant says; here the desk says it, so that these tests need no rule of any store.
+Where the newest state is, a grant says; here `newest` and `unsaved_on` do: these tests need no rule of a store.
 """
 
 import os
@@ -50,7 +50,7 @@ class Machine:
 
 
 @dataclass
-class Desk:
+class TwoMachines:
     """Grants leases of one profile, one after the other, and remembers its newest snapshot."""
 
     url: str
@@ -64,7 +64,7 @@ class Desk:
     _kept: list[KeptLease] = field(default_factory=list)
 
     def stage(self, machine: str) -> dict[str, Any]:
-        """What another process needs to go on at this desk, on that machine."""
+        """What another process needs to go on with these two, on that machine."""
         return {
             "url": self.url,
             "folder": self.folder,
@@ -145,27 +145,29 @@ def snapshot_of(grant: Grant, new: NewSnapshot) -> Snapshot:
 
 
 @asynccontextmanager
-async def desk(url: str, folder: Path, place: str, *profiles: Profile, **more: str | float) -> AsyncIterator[Desk]:
+async def two_machines(
+    url: str, folder: Path, place: str, *profiles: Profile, **more: str | float
+) -> AsyncIterator[TwoMachines]:
     async with _opened(url, folder, place, {"secret_key": new_key(), **more}) as at:
         await at.store.apply(fleet(*(profiles or (profile("p1"),))), actor="test")
         yield at
 
 
 @asynccontextmanager
-async def reopened(stage: dict[str, Any]) -> AsyncIterator[tuple[Desk, str]]:
-    """The desk of another process, and the machine that this one is on."""
+async def reopened(stage: dict[str, Any]) -> AsyncIterator[tuple[TwoMachines, str]]:
+    """The two machines of another process, and the machine that this one is on."""
     async with _opened(stage["url"], stage["folder"], stage["place"], stage["more"]) as at:
         at.newest = stage["newest"]
         yield at, stage["machine"]
 
 
 @asynccontextmanager
-async def _opened(url: str, folder: Path, place: str, more: dict[str, str | float]) -> AsyncIterator[Desk]:
+async def _opened(url: str, folder: Path, place: str, more: dict[str, str | float]) -> AsyncIterator[TwoMachines]:
     config = settings.load({}, store=url)
     store = await open_store(url, policy=config.policy)
     heartbeat = Heartbeat(partial(open_store, url, policy=config.policy), config.policy.timing)
     try:
-        yield Desk(url, store, heartbeat, folder, place, more)
+        yield TwoMachines(url, store, heartbeat, folder, place, more)
     finally:
         heartbeat.close()
         await store.close()
