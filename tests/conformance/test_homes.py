@@ -16,7 +16,8 @@ from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import IllegalTransition, InputError, ProfileBusy
 from leasekeeper.ports import ClaimRequest, Grant
-from tests.conformance.world import CLEAN, NewWorld, World, end, profile
+from leasekeeper.stores.sql.claiming import WINDOW
+from tests.conformance.world import CLEAN, NewWorld, World, end, profile, spec
 
 
 async def opened_on(world: World, machine: str, profile_id: str = "p1") -> Grant:
@@ -70,13 +71,17 @@ async def test_a_claim_takes_the_best_of_nobodys_and_its_own_in_their_order(new_
 
 
 async def test_lanes_of_other_machines_hide_nothing(new_world: NewWorld) -> None:
-    async with new_world(*(profile(f"p{n:02}") for n in range(40))) as world:
-        for n in range(39):
-            await opened_on(world, "rack1", f"p{n:02}")
-        for n in range(40):
-            await world.add(f"p{n:02}")
-            world.advance(1)
-        assert [grant.lease.profile_id for grant in await world.claim(1, machine="rack2")] == ["p39"]
+    """More of them come first than a claim of one job reads of any home."""
+    many = 2 * (WINDOW + WINDOW)
+    away = [f"p{n:02}" for n in range(many)]
+    async with new_world(*map(profile, away), profile("last")) as world:
+        await world.submit(*map(spec, away))
+        grants = await world.claim(many, machine="rack1")
+        await world.store.settle([end(grant.lease.ref, engine=150) for grant in grants])
+        await world.submit(*map(spec, away))
+        world.advance(1)
+        await world.add("last")
+        assert [grant.lease.profile_id for grant in await world.claim(1, machine="rack2")] == ["last"]
 
 
 async def test_a_job_is_blocked_by_home_until_a_worker_is_there(new_world: NewWorld) -> None:

@@ -30,6 +30,12 @@ async def kill_at(at: TwoMachines, step: str, machine: str, folder: Path) -> Non
     await at.store.settle([Ending(ref=lease.ref, facts=EndFacts(browser=Browser.NONE))])
 
 
+# Daily: half of a download, both sides of the exchange, half of an upload, and an upload that was never settled. What
+# lies between them leaves the same files behind.
+DAILY = ("half_unpacked", "before_exchange", "after_exchange", "half_uploaded", "remembered")
+
+
+@pytest.mark.release_if(when=lambda chosen: chosen["step"] not in DAILY)
 @pytest.mark.parametrize("step", STEPS)
 async def test_whoever_is_killed_leaves_a_whole_directory_and_the_newest_comes_back(
     sqlite_url: str, tmp_path: Path, step: str
