@@ -97,10 +97,17 @@ class Arena:
         return worker
 
     async def submit(
-        self, profile_id: str = "p1", task: str = "work", *, pool: str | None = None, priority: int = 0, **payload: Any
+        self,
+        profile_id: str = "p1",
+        task: str = "work",
+        *,
+        pool: str | None = None,
+        priority: int = 0,
+        max_attempts: int = 3,
+        **payload: Any,
     ) -> Job:
         spec: dict[str, Any] = {"task": task, "profile_id": profile_id, "payload": {"url": self.shop.url, **payload}}
-        spec["priority"] = priority
+        spec |= {"priority": priority, "max_attempts": max_attempts}
         spec |= {} if pool is None else {"pool": pool}
         (answer,) = await self.store.submit(parse_jobs([spec]))
         return answer.job

@@ -3,6 +3,7 @@
 from typing import Any
 
 from leasekeeper import App, Run
+from tests.runtime.shop import press
 
 app = App()
 
@@ -20,6 +21,15 @@ async def carry(run: Run) -> dict[str, Any]:
         await run.page.evaluate("value => window.remember('who', value)", value)
         await run.page.evaluate("navigator.serviceWorker.register('/sw.js').then(() => navigator.serviceWorker.ready)")
     return before
+
+
+@app.task("linger", warm=False)
+async def linger(run: Run) -> None:
+    """Put something new into the session, then click until the end."""
+    await run.page.goto(f"{run.payload['url']}/ticking?title={run.profile_id}:{run.lease.token}")
+    await run.page.evaluate("value => window.remember('who', value)", run.payload["value"])
+    while True:
+        await press(run.page)
 
 
 @app.task("rest", warm=False)
