@@ -3,11 +3,12 @@
 The names below are the public ones. They are loaded when first used, so that importing the package costs nothing.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from leasekeeper.version import __version__ as __version__
 
+TYPE_CHECKING = False  # not from typing: until `__main__` is imported, Ctrl-C prints a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from leasekeeper.app import App, Run, SyncRun
     from leasekeeper.client import Client, HeldLease, connect
     from leasekeeper.core.accounts import Account, Limit, Proxy
@@ -96,7 +97,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOME_OF:
         raise AttributeError(f"module 'leasekeeper' has no attribute {name!r}")
     from importlib import import_module

@@ -1,11 +1,13 @@
 """The `leasekeeper` program, and `python -m leasekeeper`. First of all: Ctrl-C while it is imported is no traceback."""
 
-from typing import NoReturn
-
 from leasekeeper.interrupts import leave_at_once
 
+TYPE_CHECKING = False  # see the package
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-def main() -> NoReturn:
+
+def main() -> "NoReturn":
     leave_at_once()
     from leasekeeper.cli import main as run
 

@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
+import leasekeeper
 from leasekeeper import errors
 from leasekeeper.cli.exit_codes import exit_code, fail
 from tests.cli.workplace import SECONDS_TO_ANSWER, Workplace, environment, process, program
@@ -157,3 +159,15 @@ def test_ctrl_c_in_the_first_moments_prints_nothing(place: Workplace, name: str)
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
+def test_little_is_imported_before_ctrl_c_is_quiet() -> None:
+    imported = "import sys, leasekeeper.__main__; print(*({'re', 'typing', 'asyncio', 'click'} & {*sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", imported],
+        env={"PYTHONPATH": str(Path(leasekeeper.__file__).parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
