@@ -21,6 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SHORTEST_HEADER = 50
 MAX_HEADER_LINES = 30
 FORBIDDEN_NAMES = {"utils", "helpers", "manager", "base", "common", "impl"}
+# Each had several meanings, or one that nobody guesses: pause, notify, read, report, in a thread, in the background.
+RIDDLES = {
+    *("aside", "desk", "gathering", "habits", "hand_on", "hold", "hush", "insist", "look", "look_at"),
+    *("offspring", "speak", "tell", "testimony", "told"),
+}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 PRINT = re.compile(r"(?<![\w.])print\(")
 TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore")
@@ -143,6 +148,17 @@ def test_every_function_fits_a_screen() -> None:
 def test_no_module_has_a_name_that_says_nothing() -> None:
     named = [(path, {part.removesuffix(".py") for part in path.relative_to(ROOT).parts}) for path in python()]
     assert [name_of(path) for path, parts in named if parts & FORBIDDEN_NAMES] == []
+
+
+def test_nothing_is_named_by_a_riddle() -> None:
+    named = [(name_of(path), path.stem) for path in source()]
+    for path in source():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                named.append((f"{name_of(path)}:{node.lineno}", node.name))
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                named.append((f"{name_of(path)}:{node.lineno}", node.id))
+    assert [f"{place}: {name}" for place, name in named if name.strip("_").casefold() in RIDDLES] == []
 
 
 def test_nothing_is_left_unfinished() -> None:

@@ -92,8 +92,8 @@ def hint_of(error: LeasekeeperError) -> str | None:
             return f"list what there is: leasekeeper {LISTS[what]}"
         case ProfileBusy(profile_id=profile_id, state=state) if profile_id is not None:
             if state in INSPECTABLE:
-                look = f"{open_command(profile_id)}, or to log in: leasekeeper login {profile_id}"
-                return f"look inside: {look}; then decide: leasekeeper why profile {profile_id}"
+                inside = f"{open_command(profile_id)}, or to log in: leasekeeper login {profile_id}"
+                return f"look inside: {inside}; then decide: leasekeeper why profile {profile_id}"
             return f"see why, and what to do: leasekeeper why profile {profile_id}"
         case PartlyDone(stopped_by=code) if code is not None:
             return HINTS.get(code)

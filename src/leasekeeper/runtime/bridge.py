@@ -42,7 +42,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 COUNT_EVERY_SECONDS: Final = 60.0
 MAX_REPLIES: Final = 100
 # A reply that was taken and not settled is due again after this time.
-HOLD: Final = timedelta(minutes=2)
+RESERVE_FOR: Final = timedelta(minutes=2)
 ACCEPTED: Final = 200
 
 _TAKING = "messages could not be taken"
@@ -219,7 +219,7 @@ class Bridge:
     async def _reply_once(self) -> int:
         """Send the results that are due. Returns how many there were."""
         request = DeliveryRequest(limit=MAX_REPLIES, each=MAX_REPLIES, bridge=self.intake.bridge)
-        page = await self.store.take_deliveries(request, HOLD)
+        page = await self.store.take_deliveries(request, RESERVE_FOR)
         if not page.items:
             return 0
         status: int | None = ACCEPTED
