@@ -76,6 +76,8 @@ def check_evidence(stage: Stage, report: BrowserReport) -> None:
     assert report.final_url in {command.url for command in report.commands}
 
 
+# Each process alone dies every day; several at once, and the process in front of the keeper, before a release.
+@pytest.mark.release_if(when=lambda chosen: chosen["kill"] in (kill_both, kill_group, ask_front_to_stop))
 @pytest.mark.parametrize(
     ("kill", "causes"),
     [
@@ -113,6 +115,7 @@ def stop_both(worker: Worker) -> list[int]:
     return [worker.process.pid, worker.driver]
 
 
+@pytest.mark.release_if(when=lambda chosen: chosen["stopped"] is stop_both)  # each alone is daily
 @pytest.mark.parametrize("stopped", [stop_worker, stop_driver, stop_both])
 def test_what_was_stopped_past_the_deadline_cannot_act_when_it_wakes_up(
     stage: Stage, stopped: Callable[[Worker], list[int]]

@@ -54,6 +54,7 @@ async def test_a_second_browser_on_the_same_directory(stage: Stage) -> None:
     link.close()
 
 
+@pytest.mark.release_if(when=lambda chosen: chosen["way"] == "link")  # "relative" is not the plain name either
 @pytest.mark.parametrize("way", ["plain", "link", "relative"])
 async def test_a_browser_that_somebody_started_by_hand(stage: Stage, tmp_path: Path, way: str) -> None:
     stage.profile.mkdir(parents=True)
@@ -180,6 +181,7 @@ async def test_a_worker_that_is_gone_before_the_browser_starts(stage: Stage) -> 
     assert refusal.reason == "LEASE_LOST"
 
 
+@pytest.mark.release_if(when=lambda chosen: chosen["left_by"] == "dead process")  # "other program" is one that lives
 @pytest.mark.parametrize("left_by", ["another host", "dead process", "other program"])
 async def test_a_lock_left_by_a_dead_browser_or_another_host_is_removed(stage: Stage, left_by: str) -> None:
     here = socket.gethostname()
@@ -205,6 +207,7 @@ with open(sys.argv[1], "r+b") as file:
 """
 
 
+@pytest.mark.release_if(when=lambda chosen: chosen["folder"] == "Default/Session Storage")  # beside Local Storage
 @pytest.mark.parametrize(
     "folder", ["Default/Local Storage/leveldb", "Default/Session Storage", "Profile 1/shared_proto_db"]
 )
