@@ -274,7 +274,7 @@ def _gauges(
         if worker.stopped_at is None:
             fresh = reports(worker, stats.now, worker_ttl)
             freshness["silent" if not fresh else "unwell" if worker.unwell_reason else "reporting"] += 1
-    # Those without a name of their own are summed, so that `other` stays below its limit as each pool does.
+    # Pools with a limit are named first. What is left of them is summed, as their leases are.
     leases, allowed = Counts[str](), Counts[str]()
     for limit in limits:
         allowed[pools(limit.pool)] += limit.max_leases
