@@ -481,6 +481,20 @@ async def test_what_is_deleted_leaves_nothing_behind(redis_url: str) -> None:
     await store.close()
 
 
+async def test_commits_of_connections_that_vanished_are_forgotten_after_a_day(redis_url: str) -> None:
+    """A process that is killed leaves the number of its last commit. For an hour somebody may ask for it."""
+    store = await ready(redis_url)
+    with client(redis_url) as connection:
+        now = connection.time()[0]
+        old = {f"killed-{n}": f"{n}:{now - 90_000}" for n in range(9)} | {"barred": f"7:{now - 90_000}:barred"}
+        connection.hset(f"{PREFIX}commits", mapping={**old, "recent": f"7:{now - 3_600}"})
+        before = set(connection.hkeys(f"{PREFIX}commits"))
+        await inspect(redis_url)  # a new connection
+        assert before - set(connection.hkeys(f"{PREFIX}commits")) == set(old)
+    assert len(await store.claim(CLAIM)) == 1
+    await store.close()
+
+
 # Under load
 
 

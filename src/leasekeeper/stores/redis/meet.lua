@@ -24,6 +24,14 @@ if other then
     end
 end
 if known ~= process then redis.call('HSET', server, 'process', process) end
+-- A connection that ended without a word left the number of its last commit, which nobody asks for a day later. Some are
+-- checked, at random, and each connection leaves one at most: there are never many.
+local commits = prefix .. 'commits'
+local left = redis.call('HRANDFIELD', commits, 16, 'WITHVALUES')
+for n = 1, #left, 2 do
+    local at = tonumber(string.match(left[n + 1], '^%d+:(%d+)') or '0')
+    if at + 86400 < tonumber(redis.call('TIME')[1]) then redis.call('HDEL', commits, left[n]) end
+end
 return {
     redis.call('GET', prefix .. 'schema'), redis.call('HGET', server, 'lowest_token') or '0',
     redis.call('HGET', server, 'grants_resume_at') or '0', string.format('%.0f', longest), other and '1' or '0',
