@@ -9,9 +9,11 @@ import asyncio
 import inspect
 import os
 import re
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
@@ -23,11 +25,15 @@ import pytest
 from hypothesis.internal.conjecture import providers as hypothesis_providers
 
 from leasekeeper.stores import migrate
+from tests.postgres_store import EmptiedPostgres
 from tests.redis_store import DurableRedis, redis_server
 from tests.servers import PostgresServer, S3Server, drop_database, new_database, postgres_server, s3_server
 
 if TYPE_CHECKING:
     from tests.serving import Served, ServerThread
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private directory there
+ENOUGH_BYTES = 2 * 1024**3
 
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("same")
@@ -152,6 +158,62 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     url = new_database(postgres)
     yield url
     drop_database(postgres, url)
+
+
+@pytest.fixture(scope="session")
+def fast_dir() -> Iterator[Path]:
+    """A directory in memory, if the machine has one with room, else an ordinary one. The stores below lie there: what
+    uses them does not test what survives a power loss, and need not wait for the disk."""
+    roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES
+    directory = Path(tempfile.mkdtemp(prefix="lk-conf-", dir=MEMORY if roomy else None))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(fast_dir: Path) -> Path:
+    """A migrated file, to be copied."""
+    file = fast_dir / "template.db"
+    asyncio.run(migrate(f"sqlite:///{file}"))
+    return file
+
+
+@pytest.fixture(scope="session")
+def postgres_database(fast_dir: Path) -> Iterator[EmptiedPostgres]:
+    """A migrated database, to be emptied before each use."""
+    with postgres_server(parent=fast_dir) as server:
+        url = new_database(server)
+        asyncio.run(migrate(url))
+        with closing(EmptiedPostgres(url)) as database:
+            yield database
+
+
+@pytest.fixture
+def sqlite_file_url(sqlite_template: Path, fast_dir: Path) -> Iterator[str]:
+    """The URL of an empty SQLite store."""
+    with tempfile.TemporaryDirectory(dir=fast_dir) as directory:
+        file = shutil.copyfile(sqlite_template, Path(directory, "leasekeeper.db"))
+        yield f"sqlite:///{file}"
+
+
+@pytest.fixture
+def emptied_postgres_url(postgres_database: EmptiedPostgres) -> str:
+    """The URL of an empty PostgreSQL store."""
+    return postgres_database.emptied()
+
+
+@pytest.fixture(scope="session")
+def redis_store_server(fast_dir: Path) -> Iterator[DurableRedis]:
+    """A Redis that waits for the disk, to be emptied before each use."""
+    with redis_server(fast_dir) as server:
+        yield server
+
+
+@pytest.fixture
+def emptied_redis_url(redis_store_server: DurableRedis) -> str:
+    """The URL of an empty Redis store."""
+    return redis_store_server.emptied()
 
 
 @pytest.fixture

@@ -3,35 +3,35 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import hypothesis
-import psycopg
 from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import get_state_machine_test
-from psycopg import sql
 
 from leasekeeper.stores import migrate, open_store
-from leasekeeper.stores.postgres.schema import SCHEMA
 from tests.model.machine import Clock, Machine
+from tests.postgres_store import KEPT, EmptiedPostgres
 from tests.redis_store import empty_redis
 
 STEPS = 40
-KEPT = ("schema_version", "fleet_lock")
 TIME_RUNS = "UPDATE fleet_lock SET expiry_resumes_at = 0"
 
 NewMachine = Callable[[], Machine]
 
 
-def empty(url: str) -> None:
-    """Make the store as new as it was after its migration."""
+@contextmanager
+def emptying(url: str) -> Iterator[Callable[[], object]]:
+    """Gives what makes the store as new as it was after its migration."""
     if url.startswith("sqlite"):
-        _empty_sqlite(Path(url.removeprefix("sqlite:///")))
+        yield partial(_empty_sqlite, Path(url.removeprefix("sqlite:///")))
     elif url.startswith("redis"):
-        empty_redis(url)
+        yield partial(empty_redis, url)
     else:
-        _empty_postgres(url)
+        with closing(EmptiedPostgres(url)) as database:
+            yield database.emptied
 
 
 def _empty_sqlite(file: Path) -> None:
@@ -44,15 +44,6 @@ def _empty_sqlite(file: Path) -> None:
     connection.close()
 
 
-def _empty_postgres(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (SCHEMA,)).fetchall()
-        tables = [sql.Identifier(SCHEMA, name) for (name,) in found if name not in KEPT]
-        connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
-        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(SCHEMA)))
-        connection.execute(TIME_RUNS)
-
-
 @contextmanager
 def machines(url: str) -> Iterator[NewMachine]:
     """Gives machines on this store, each with the store empty."""
@@ -60,15 +51,16 @@ def machines(url: str) -> Iterator[NewMachine]:
         loop, clock = runner.get_loop(), Clock()
         runner.run(migrate(url))
         store = runner.run(open_store(url, clock=clock))
+        with emptying(url) as empty:
 
-        def machine() -> Machine:
-            empty(url)
-            return Machine(store, clock, loop)
+            def machine() -> Machine:
+                empty()
+                return Machine(store, clock, loop)
 
-        try:
-            yield machine
-        finally:
-            runner.run(store.close())
+            try:
+                yield machine
+            finally:
+                runner.run(store.close())
 
 
 def play(url: str, *, examples: int, seed: int | None = None, shrink: bool = True) -> None:
