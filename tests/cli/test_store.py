@@ -77,11 +77,16 @@ def test_a_password_is_not_repeated() -> None:
         assert "s3cret" not in done.stdout + done.stderr
 
 
-def test_postgres_is_migrated_by_command_only(postgres_url: str, tmp_path: Path) -> None:
-    place = Workplace(url=postgres_url, directory=tmp_path)
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_store_on_a_server_is_migrated_by_command_only(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    place = Workplace(url=request.getfixturevalue(f"{kind}_url"), directory=tmp_path)
     assert "leasekeeper db migrate" in place.fails(6, "jobs")
     assert "leasekeeper db migrate" in place.text("db", "status")
     assert "up to date" in place.text("db", "migrate")
+    status = place.json("db", "status")
+    assert (status["kind"], status["schema"]) == (kind, status["newest_schema"])
     place.apply()
     place.start_worker()
     job_id = place.submit()
