@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.keeper.fence_file import lock_directory
+from leasekeeper.browsers.keeper.fence_file import lock_directory, unlock_directory
 from leasekeeper.core.events import Event
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Mode
@@ -227,6 +227,14 @@ async def test_a_directory_in_use_is_neither_replaced_nor_packed(sqlite_url: str
         assert ending.directory.size_bytes > 0
         os.close(lock)
         assert cookies(b.directory()) == "old"
+
+
+def test_a_lock_that_was_given_up_is_free_although_a_child_process_has_it_still(tmp_path: Path) -> None:
+    lock = lock_directory(str(tmp_path))
+    inherited = os.dup(lock)
+    unlock_directory(lock)
+    unlock_directory(lock_directory(str(tmp_path)))
+    os.close(inherited)
 
 
 async def test_disposable_profiles_and_those_of_launchers_do_not_travel(

@@ -4,7 +4,6 @@ Refusals are `Fail`s with a reason of the table. The keeper checks again under t
 """
 
 import json
-import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from leasekeeper.browsers.keeper.directory import other_user_of
-from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, FenceUnreadable, lock_directory, read_fence
+from leasekeeper.browsers.keeper.fence_file import (
+    OWN_FOLDER,
+    FenceUnreadable,
+    lock_directory,
+    read_fence,
+    unlock_directory,
+)
 from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.browsers.keeper.seal import fingerprint, read_seal, seal_directory
 from leasekeeper.core.failures import Reason
@@ -200,7 +205,7 @@ def accept_changes(directory: Path, *, token: int, run_id: str) -> None:
             fence = read_fence(str(directory))
             seal_directory(str(directory), None if fence is None else fence.token)
     finally:
-        os.close(lock)
+        unlock_directory(lock)
 
 
 def last_engine(directory: Path) -> int | None:

@@ -6,7 +6,6 @@ anywhere on the way, this leaves the old directory or the new one, whole, and fi
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from typing import Final
 
 from leasekeeper.browsers.keeper.basis import Basis, held_snapshot, write_basis
 from leasekeeper.browsers.keeper.directory import other_user_of, take_directory
-from leasekeeper.browsers.keeper.fence_file import lock_directory, write_fence
+from leasekeeper.browsers.keeper.fence_file import lock_directory, unlock_directory, write_fence
 from leasekeeper.browsers.keeper.orders import STALE_TOKEN, Refused
 from leasekeeper.browsers.keeper.seal import keep_seal
 from leasekeeper.browsers.machine_name import known_machine_name
@@ -211,7 +210,7 @@ class _Lock:
     before: int | None
 
     def release(self) -> None:
-        os.close(self.descriptor)
+        unlock_directory(self.descriptor)
 
 
 def _take(directory: Path, grant: Grant) -> _Lock:
@@ -234,7 +233,7 @@ def _tidy(directory: Path) -> None:
     try:
         beside.clear()
     finally:
-        os.close(lock)
+        unlock_directory(lock)
 
 
 def _trim(directory: Path, max_bytes: int) -> None:
@@ -249,7 +248,7 @@ def _trim(directory: Path, max_bytes: int) -> None:
         if other_user_of(str(directory)) is None:
             trim(directory)
     finally:
-        os.close(lock)
+        unlock_directory(lock)
 
 
 def _unpack(beside: Beside, grant: Grant, newest: Snapshot, place: ProfileStore, on_bytes: OnBytes) -> None:

@@ -5,12 +5,11 @@ not get in at all, and what the program did under its lease does not count as ma
 """
 
 import asyncio
-import fcntl
-import os
 import time
 from pathlib import Path
 
 from leasekeeper.browsers.keeper.directory import forget_tabs, other_user_of, take_directory
+from leasekeeper.browsers.keeper.fence_file import unlock_directory
 from leasekeeper.browsers.keeper.orders import STALE_TOKEN, Refused
 from leasekeeper.browsers.keeper.proof import read_exit_type
 from leasekeeper.browsers.keeper.seal import fingerprint, keep_seal, seal_directory
@@ -108,8 +107,7 @@ class DirectDirectory:
     def release(self) -> None:
         """Let others in. May be called twice."""
         if self._lock is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
-            os.close(self._lock)
+            unlock_directory(self._lock)
             self._lock = None
 
 

@@ -5,13 +5,12 @@ fails does not fail the run: the profile stays at home, and the ending says why.
 """
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from leasekeeper.browsers.keeper.basis import read_basis, write_basis
-from leasekeeper.browsers.keeper.fence_file import lock_directory
+from leasekeeper.browsers.keeper.fence_file import lock_directory, unlock_directory
 from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.leases import LeaseStatus
@@ -66,7 +65,7 @@ class Saving:
             return await self._saved(ending, grant, kept, directory, report)
         finally:
             if lock is not None:
-                os.close(lock)
+                unlock_directory(lock)
 
     async def _saved(
         self, ending: Ending, grant: Grant, kept: KeptLease, directory: Path, report: DirectoryReport

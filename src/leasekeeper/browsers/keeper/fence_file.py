@@ -100,6 +100,15 @@ def lock_directory(user_data_dir: str, *, shared: bool = False) -> int:
     return lock
 
 
+def unlock_directory(lock: int) -> None:
+    """Give the directory's lock up, also for a child process that was forked meanwhile and has not begun yet.
+
+    Not for a lock that a browser was started with: that one it keeps for as long as it lives.
+    """
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)
+
+
 def write_durably(path: str, content: bytes) -> None:
     """Write a file so that after a power cut there is the old one or the new one, never a part."""
     part = f"{path}.part"
