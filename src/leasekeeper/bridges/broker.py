@@ -68,7 +68,7 @@ class Broker(Protocol):
         ...
 
     async def give_back(self, messages: Sequence[Message]) -> None:
-        """These were taken, and nothing was done: others may have them at once."""
+        """These were taken, and it is not known that they are jobs: they come again at once, each with the same id."""
         ...
 
     async def reply(self, replies: Sequence[Reply]) -> None:

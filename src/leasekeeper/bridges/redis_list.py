@@ -1,7 +1,8 @@
 """A Redis list as a queue: `LPUSH` on one side, taken here from the other side, and never lost in between.
 
 Messages move from the list into a hash of taken ones, in one script, and leave it when they are jobs. A bridge that
-starts, or lost its connection, goes on with that hash. Needs Redis 6.2 or Valkey.
+starts, or lost its connection, goes on with that hash: under their ids there, messages are the same ones. Needs Redis
+6.2 or Valkey.
 """
 
 import base64
@@ -74,7 +75,7 @@ class RedisBroker:
             )
         except ValueError as error:
             raise InputError("the bridge cannot start", [Problem("url", str(error))]) from None
-        self._scripts = {name: self._client.register_script(_lua(name)) for name in ("take", "reject", "give_back")}
+        self._scripts = {name: self._client.register_script(_lua(name)) for name in ("take", "reject")}
         for key, kinds in ((self.lists.jobs, (b"list", b"none")), (self.lists.rejected, (b"list", b"none"))):
             kind = await self._asked(self._client.type(key))
             if kind not in kinds:
@@ -116,10 +117,8 @@ class RedisBroker:
         await self._asked(self._scripts["reject"](keys=keys, args=arguments))
 
     async def give_back(self, messages: Sequence[Message]) -> None:
-        push = "RPUSH" if self.lists.from_right else "LPUSH"
-        ids = [str(message.id) for message in reversed(messages)]
-        keys = [self._own("taken"), self.lists.jobs]
-        await self._asked(self._scripts["give_back"](keys=keys, args=[push, *ids]))
+        # In the list they would get another id: one whose submit was committed, and not answered, would run twice.
+        self._left = [*(str(message.id) for message in messages), *self._left]
 
     async def reply(self, replies: Sequence[Reply]) -> None:
         if self.lists.replies is None:
