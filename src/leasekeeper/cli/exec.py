@@ -1,5 +1,6 @@
 """`leasekeeper exec --profile P -- command …`: any program gets a leased browser behind a fence."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("--profile", metavar="PROFILE", help="The profile to lease.")
 @click.option("--pool", metavar="POOL", help="Instead of --profile: any free profile of this pool.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="With --pool: with this label, or tier.")
+@click.option("--session", metavar="URL", help="Instead: the cdp_url of a session that a server has opened.")
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(0), default=0.0, help="Wait so long for the profile.")
 @click.option("--visible", is_flag=True, help="Show the browser, where there is a display.")
 @click.option("--max-duration", metavar="SECONDS", type=click.FloatRange(1), help="End the program after so long.")
@@ -27,6 +29,7 @@ def command(
     profile: str | None,
     pool: str | None,
     labels: tuple[str, ...],
+    session: str | None,
     wait: float,
     visible: bool,
     max_duration: float | None,
@@ -39,22 +42,30 @@ def command(
     closed cleanly, evidence is saved and the profile released; its exit code is the answer. Another exit code than 0
     is recorded as TASK_ERROR. When the lease is lost, the browser closes and the program is ended: exit code 5.
 
+    With --session the browser is that of an open session, wherever it runs: the program gets the same variables, and
+    its end releases the session.
+
     \b
     leasekeeper exec --profile store_us_018 -- node scrape.js
+    leasekeeper exec --session "$CDP_URL" -- node scrape.js
     """
     import asyncio
     import sys
 
     from leasekeeper.cli.connection import check_exists, settings
 
-    if (profile is None) == (pool is None):
-        raise click.UsageError("name a profile, or a pool")
+    if [profile, pool, session].count(None) != 2:
+        raise click.UsageError("name a profile, a pool or a session")
+    if session is not None and (wait or visible or max_duration is not None):
+        raise click.UsageError("--wait, --visible and --max-duration are said when a session is opened")
     pairs = [label.partition("=") for label in labels]
     if not all(mark for _, mark, _ in pairs) or (labels and pool is None):
         raise click.UsageError("--label must be NAME=VALUE, beside --pool")
     chosen = {"pool": pool, "labels": {name: value for name, _, value in pairs}} if pool else {}
     options = {**chosen, "wait": wait, "headless": not visible, "max_duration": max_duration}
     config = settings(store)
+    if session is not None:
+        sys.exit(asyncio.run(_run_in_session(config, session, command_line)))
     check_exists(config.store)
     code = asyncio.run(_run(config, profile, options, command_line))
     sys.exit(code)
@@ -67,7 +78,7 @@ async def _run(
     from leasekeeper.client import Client
     from leasekeeper.core.failures import Reason
     from leasekeeper.core.profiles import Lane
-    from leasekeeper.runtime.session_command import run_command
+    from leasekeeper.runtime.session_command import run_command, session_environment, taken_away
     from leasekeeper.stores import open_store
 
     client = Client(
@@ -78,14 +89,38 @@ async def _run(
             profile = await whole_id(client.store, Lane, profile)
         leased = client.browser(profile, **options)
         async with leased as browser:
-            code = await run_command(browser, command_line, config.browsers.close_after)
+            environment = await session_environment(browser)
+            kill_after = config.browsers.close_after
+            code = await run_command(command_line, kill_after, environment, partial(taken_away, browser))
             if code:
-                browser.release(Reason.TASK_ERROR, f"{command_line[0]} ended with exit code {code}")
+                browser.release(Reason.TASK_ERROR, _failed(command_line, code))
         if leased.end is not None:
             _print_end(browser.lease.profile_id, leased.end)
         return code
     finally:
         await client.close()
+
+
+async def _run_in_session(config: "Config", url: str, command_line: tuple[str, ...]) -> int:
+    from leasekeeper.core.failures import Reason
+    from leasekeeper.runtime.session_command import run_command
+    from leasekeeper.service.given_session import GivenSession
+
+    async with GivenSession(url, config) as session:
+        environment = await session.environment()
+        code = await run_command(command_line, config.browsers.close_after, environment, session.taken_away)
+        end = await session.release(Reason.TASK_ERROR if code else None, _failed(command_line, code) if code else "")
+        _print_state(environment["LEASEKEEPER_PROFILE_ID"], end.get("profile_state"), str(end["message"]))
+        return code
+
+
+def _failed(command_line: tuple[str, ...], code: int) -> str:
+    return f"{command_line[0]} ended with exit code {code}"
+
+
+def _print_state(profile_id: str, state: str | None, message: str) -> None:
+    if state not in (None, ProfileState.AVAILABLE):
+        click.echo(f"leasekeeper: profile {profile_id} is {state}: {message}", err=True)
 
 
 def _print_end(profile_id: str, end: "SessionEnd") -> None:

@@ -9,10 +9,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from leasekeeper.errors import InputError
 from leasekeeper.runtime.leased_browser import LeasedBrowser
@@ -20,21 +20,28 @@ from leasekeeper.runtime.leased_browser import LeasedBrowser
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def run_command(browser: LeasedBrowser, command: Sequence[str], kill_after: timedelta) -> int:
-    """Run it beside the open session; returns its exit code, 128 + the signal if one ended it."""
-    environ = {**os.environ, **await session_environment(browser)}
+async def run_command(
+    command: Sequence[str],
+    kill_after: timedelta,
+    environment: Mapping[str, str],
+    taken_away: Callable[[], Coroutine[Any, Any, bool]],
+) -> int:
+    """Run it beside the open session; returns its exit code, 128 + the signal if one ended it.
+
+    `taken_away` waits for the session's end, and says whether that was not the program's own doing.
+    """
     try:
-        process = await asyncio.create_subprocess_exec(*command, env=environ, process_group=0)
+        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **environment}, process_group=0)
     except FileNotFoundError:
         raise InputError(f"{command[0]} was not found") from None
     except PermissionError as error:
         raise InputError(f"{command[0]} cannot be run: {error.strerror}") from None
     with _foreground(process.pid), _passing_signals(process.pid):
         ended = asyncio.ensure_future(process.wait())
-        over = asyncio.ensure_future(browser.wait_ended())
+        over = asyncio.ensure_future(taken_away())
         try:
             await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done() and (await over).reason is not None:  # else it closed the browser itself
+            if not ended.done() and await over:  # else it closed the browser itself
                 await _end(process, ended, kill_after)
             code = await ended
         except BaseException:
@@ -54,6 +61,11 @@ async def session_environment(browser: LeasedBrowser) -> Mapping[str, str]:
         "LEASEKEEPER_RUN_ID": lease.run_id,
         "LEASEKEEPER_FENCING_TOKEN": str(lease.token),
     }
+
+
+async def taken_away(browser: LeasedBrowser) -> bool:
+    """Wait until the session is over; False if the program closed the browser itself."""
+    return (await browser.wait_ended()).reason is not None
 
 
 async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[int]", kill_after: timedelta) -> None:
