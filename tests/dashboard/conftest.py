@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from leasekeeper.browsers.finding import find_browser
+from leasekeeper.encryption import new_key
 from tests.dashboard.stage import Eyes, Stage, furnish, furnish_with_markup, looking
 from tests.serving import ServerThread
 
@@ -39,7 +40,8 @@ def stage(server: ServerThread, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def _stage(server: ServerThread, folder: Path) -> Iterator[Stage]:
-    served = server.serve(f"sqlite:///{folder}/leasekeeper.db", data_dir=str(folder / "data"))
+    url, data = f"sqlite:///{folder}/leasekeeper.db", str(folder / "data")
+    served = server.serve(url, data_dir=data, secret_key=new_key())
     yield Stage(served, folder / "data")
     served.close()
 

@@ -4,15 +4,15 @@ import re
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route
 
 from leasekeeper.core.accounts import Account
-from leasekeeper.core.decisions import Review
+from leasekeeper.core.decisions import Action, Review
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.notes import Note
 from leasekeeper.core.profiles import Lane, ProfileState
 from tests.conformance.world import account, profile
-from tests.dashboard.stage import Eyes, Stage, looking
+from tests.dashboard.stage import WAIT_MS, Eyes, Stage, looking
 
 
 @pytest.fixture
@@ -67,6 +67,55 @@ def test_the_second_of_two_people_sees_that_it_was_decided(browser: Browser, sta
     assert state(stage, shop) is ProfileState.QUARANTINED
 
 
+def test_a_review_that_somebody_else_decides_makes_room_for_no_other(eyes: Eyes, stage: Stage, shop: str) -> None:
+    stage.runs(shop, "LOGIN_REQUIRED")
+    (review,) = stage.do(stage.world.all(Review, open="1", profile_id=shop, target="profile"))
+    page = eyes.go(f"/ui/reviews?review={review.review_id}")
+    page.get_by_text("live", exact=True).wait_for()
+    before = {each.review_id for each in stage.do(stage.world.all(Review, open="1"))}
+    stage.do(stage.world.decide_profile(Action.CLEAR, shop, note="I logged in <b>"))
+    page.locator(".review").get_by_text("I logged in <b>").wait_for()
+    assert page.locator(".review button").count() == 0
+    page.keyboard.press("c")
+    page.keyboard.press("j")
+    page.wait_for_url(lambda url: str(review.review_id) not in url)
+    assert {each.review_id for each in stage.do(stage.world.all(Review, open="1"))} == before - {review.review_id}
+
+
+def test_what_is_typed_stays_when_an_answer_comes_that_was_asked_for_before(
+    eyes: Eyes, stage: Stage, shop: str
+) -> None:
+    job = stage.submits(shop, task="not_offered")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if held or "hx-request" not in route.request.headers:
+            route.continue_()
+        else:
+            held.append(route)
+
+    eyes.page.route(f"**/ui/jobs/{job.job_id}", hold)
+    page = eyes.go(f"/ui/jobs/{job.job_id}")
+    page.get_by_text("live", exact=True).wait_for()
+    page.evaluate("document.addEventListener('htmx:before:swap', () => { window.arrived = true; })")
+    stage.do(stage.world.decide_job(job, Action.PRIORITIZE, note="n", to="3"))
+    for _ in range(WAIT_MS // 50):
+        if held:
+            break
+        page.wait_for_timeout(50)  # waits: until the page has asked for itself again
+    page.locator("summary", has_text="Change priority").click()
+    form = page.locator("details[open] form")
+    eyes.until("document.activeElement.name === 'to'")  # the form has taken the focus, once
+    form.get_by_label("Priority").fill("9")
+    form.get_by_label("Note").fill("the customer waits")
+    held[0].continue_()
+    eyes.until("window.arrived === true")
+    assert [form.get_by_label(name).input_value() for name in ("Priority", "Note")] == ["9", "the customer waits"]
+    form.get_by_role("button", name="Change priority").click()
+    eyes.sees("somebody else decided about it")
+    assert stage.do(stage.world.job(job)).priority == 3
+
+
 def test_all_reviews_of_one_cause_are_decided_at_once(eyes: Eyes, stage: Stage, shop: str) -> None:
     stage.do(stage.world.declare(*(profile(f"{shop}_{n}", f"a_{shop}") for n in range(3))))
     for n in range(3):
@@ -88,7 +137,7 @@ def test_a_token_that_may_only_read_sees_and_cannot_act(browser: Browser, stage:
         eyes.sees("Your token may read, not decide.")
         for path in ("/ui/", f"/ui/profiles/{shop}", "/ui/queue"):
             assert eyes.go(path).locator("form[method=post]:not([action$=sign-out])").count() == 0
-        asked: dict[str, str | float | bool] = {"target": "profile", "id": shop, "action": "clear", "note": "x"}
+        asked: dict[str, str | float | bool] = {"target": "profile", "target_id": shop, "action": "clear", "note": "x"}
         answer = eyes.page.request.post(f"{eyes.url}/ui/decide", form=asked)
         assert "has no scope review" in answer.text()
     assert state(stage, shop) is ProfileState.REVIEW_REQUIRED
@@ -208,6 +257,24 @@ def test_a_token_is_created_shown_once_and_revoked(eyes: Eyes, stage: Stage) -> 
     row.locator("details[open] textarea").fill("not needed")
     row.locator("details[open]").get_by_role("button", name="Revoke").click()
     eyes.sees("was revoked.")
+
+
+def test_an_endpoint_is_added_and_pinged_and_its_message_listed(eyes: Eyes, stage: Stage) -> None:
+    page = eyes.go("/ui/settings")
+    page.get_by_text("Add an endpoint").click()
+    page.get_by_label("Id", exact=True).fill("alerts")
+    page.get_by_label("URL").fill("https://hooks.test/leasekeeper")
+    page.get_by_role("button", name="Add", exact=True).click()
+    eyes.sees("Signing secret of endpoint alerts")
+    secret = page.locator("pre").first.inner_text()
+    page = eyes.go("/ui/settings")
+    assert secret not in page.content()
+    page.get_by_role("button", name="Ping").click()
+    eyes.sees("endpoint alerts was pinged.")
+    row = page.get_by_role("region", name="Webhook messages").locator("tbody tr")
+    assert row.count() == 1
+    row.get_by_role("button", name="Send again").click()
+    eyes.sees("was not tried yet: there is nothing to replay")  # nobody sends in this test
 
 
 def test_people_write_notes_on_a_profile_and_its_account(eyes: Eyes, stage: Stage, shop: str) -> None:

@@ -59,7 +59,7 @@ def test_the_api_takes_no_cookie_and_pages_take_no_form_of_another_site(stage: S
     cookies = {"leasekeeper_token": stage.served.token}
     with httpx2.Client(base_url=stage.served.url, cookies=cookies) as client:
         assert client.get("/v1/jobs").status_code == 401
-        form = {"target": "profile", "id": "books_us_1", "action": "disable", "note": "x"}
+        form = {"target": "profile", "target_id": "books_us_1", "action": "disable", "note": "x"}
         for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.test"}):
             assert client.post("/ui/decide", data=form, headers=headers).status_code == 403
         assert client.get("/ui/profiles/books_us_1").text.count("disabled") < 2

@@ -16,6 +16,12 @@ def test_all_assets_together_are_small() -> None:
     assert sum(len(gzip.compress(path.read_bytes())) for path in files) < MAX_BYTES
 
 
+def test_no_field_hides_the_id_of_its_form() -> None:
+    """`form.id` is then the field, and morphing takes the form for another one: what was typed in it would be lost."""
+    templates = (ROOT / ASSETS).parents[1].joinpath("templates")
+    assert [path.name for path in templates.glob("*.html") if 'name="id"' in path.read_text()] == []
+
+
 def test_the_script_of_others_is_the_one_that_is_pinned() -> None:
     for name, (_, _, pinned) in VENDORED.items():
         assert hashlib.sha256((ROOT / ASSETS / name).read_bytes()).hexdigest() == pinned

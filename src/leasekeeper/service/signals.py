@@ -33,6 +33,11 @@ class Signals:
                 self._task = asyncio.create_task(self._feed.run())
         return self._feed
 
+    @property
+    def position(self) -> int | None:
+        """Up to where the event log was read; None while nobody watches."""
+        return self._feed.position if self._task is not None else None
+
     async def metrics(self) -> "Metrics":
         """The metrics, which count from now on."""
         feed = await self.feed()

@@ -83,7 +83,7 @@ def read_decision(form: dict[str, str], actor: str, target_id: str | None = None
     version = form.get("version", "")
     return Decision(
         target=target,
-        id=target_id or form.get("id", ""),
+        id=target_id or form.get("target_id", ""),
         action=action,
         note=note,
         actor=actor,
@@ -96,8 +96,8 @@ async def decide(visit: Visit) -> Response:
     """One decision about one record."""
     form = await visit.form()
     if "choice" in form:  # a button of several in one form says all of it
-        form |= dict(zip(("target", "id", "action", "version"), form["choice"].split("|"), strict=False))
-    what = f"{form.get('target', 'record')} {form.get('id', '')}"
+        form |= dict(zip(("target", "target_id", "action", "version"), form["choice"].split("|"), strict=False))
+    what = f"{form.get('target', 'record')} {form.get('target_id', '')}"
     try:
         decision = read_decision(form, visit.actor)
         decided = await visit.decide(decision)

@@ -57,9 +57,10 @@ async def view(visit: Visit) -> Response:
     causes = Counter(review.reason for review in opened)
     of_targets = Counter((review.reason, review.target) for review in opened)
     listed = [review for review in opened if not reason or review.reason == reason]
-    chosen = _chosen(listed, visit.query.get("review"))
+    gone = await _gone(visit, opened)
+    chosen = _chosen(listed, visit.query.get("review")) if gone is None else None
     facts = await _facts(visit, chosen) if chosen is not None else None
-    place = listed.index(chosen) if chosen is not None else 0
+    place = listed.index(chosen) if chosen is not None else -1
     return await page(
         visit,
         "reviews.html",
@@ -69,6 +70,7 @@ async def view(visit: Visit) -> Response:
         causes=causes.most_common(),
         reason=reason,
         facts=facts,
+        gone=gone,
         same={target: of_targets[chosen.reason, target] for target in Target} if chosen is not None else {},
         watchable=_watchable(visit, chosen),
         before=listed[place - 1] if place > 0 else None,
@@ -83,8 +85,17 @@ def _watchable(visit: Visit, review: Review | None) -> str | None:
     return review.run_id if find_browser(visit.service, review.run_id) is not None else None
 
 
+async def _gone(visit: Visit, opened: Sequence[Review]) -> Review | None:
+    """The review that the address names, if it is no longer open: nobody should decide another one unawares."""
+    review_id = visit.query.get("review")
+    if any(str(each.review_id) == review_id for each in opened):
+        return None
+    found = await visit.get_if_there(Review, review_id)
+    return found if found is not None and found.decided_at is not None else None
+
+
 def _chosen(listed: Sequence[Review], review_id: str | None) -> Review | None:
-    """The one that the address names; if it was decided meanwhile, the oldest."""
+    """The one that the address names; if it names none of these, the oldest."""
     by_id = {str(review.review_id): review for review in listed}
     return by_id.get(review_id or "") or (listed[0] if listed else None)
 

@@ -38,6 +38,10 @@ PAGES: Final = (
     ("/ui/activity", "Activity", ""),
     ("/ui/settings", "Settings", ""),
 )
+# Where records are that have an address of their own: begin of the address → page of the navigation.
+RECORDS: Final = {"/ui/profiles/": "/ui/", "/ui/jobs/": "/ui/queue"}
+# A cell without a value. On a phone it is left out, label included.
+NONE: Final = Markup('<span class="none">–</span>')
 
 
 @cache
@@ -52,9 +56,11 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals |= {
+        "NONE": NONE,
         "PAGES": PAGES,
         "STATES": tuple(ProfileState),
         "asset_version": asset_version,
+        "page_of": page_of,
     }
     made.filters |= {
         "number": number,
@@ -65,6 +71,14 @@ def environment() -> Environment:
         "sentence": sentence,
     }
     return made
+
+
+def page_of(here: str) -> str:
+    """The page of the navigation that an address belongs to."""
+    for begin, path in RECORDS.items():
+        if here.startswith(begin):
+            return path
+    return next((path for path, _, _ in PAGES if path != "/ui/" and here.startswith(path)), here)
 
 
 def number(value: float | None) -> str:
@@ -121,7 +135,7 @@ def asset(name: str) -> bytes:
 def when(at: datetime | None, now: datetime) -> Markup:
     """A time relative to now, with the exact one on hover. A script keeps it up to date."""
     if at is None:
-        return Markup('<span class="none">–</span>')
+        return NONE
     exact = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     text = ago(at, now)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, text)

@@ -57,6 +57,7 @@ class Visit:
         self.request = request
         self.service = service
         self.token = token
+        self.position = service.signals.position  # of the event log, before anything is read for the page
         self._stats: Stats | None = None
         self.counted = True  # whether the counts of the fleet may be shown
 

@@ -40,6 +40,8 @@ async function refresh() {
 function busyTyping() {
   return Boolean(document.querySelector("details.ask[open]")) || document.activeElement?.closest?.("form:not(.filter)") != null && document.activeElement.matches("textarea, input, select");
 }
+// An answer that was under way when the form was opened waits, too.
+document.addEventListener("htmx:before:swap", (event) => { if (busyTyping()) { event.preventDefault(); wanted = true; } });
 setInterval(() => { if (wanted) refresh(); }, 1000);
 document.addEventListener("visibilitychange", () => { if (wanted && !document.hidden) refresh(); });
 
@@ -51,8 +53,10 @@ function say(text, on) {
   status.toggleAttribute("data-on", on);
   status.toggleAttribute("data-lost", !on);
 }
+// The first stream begins where the page was read, so that nothing is missed in between.
 function listen(url, again) {
-  const stream = new EventSource(url);
+  const after = !again && body.dataset.after;
+  const stream = new EventSource(after ? `${url}${url.includes("?") ? "&" : "?"}after=${after}` : url);
   stream.onopen = () => { say("live", true); if (again) refresh(); };
   stream.addEventListener("change", () => refresh());
   stream.onerror = () => {
@@ -89,8 +93,15 @@ if (filter) {
     input.value = input.value.slice(0, start) + text + (text.endsWith(":") ? "" : " ") + rest.trimStart();
     const caret = start + text.length + (text.endsWith(":") ? 0 : 1);
     input.setSelectionRange(caret, caret);
-    close(); input.focus();
+    ++asked; close(); input.focus();
     if (text.endsWith(":")) suggest(); else apply();
+  }
+  // What no longer fits goes at once: a key must not choose from the answer to an earlier text.
+  function narrow() {
+    const begin = term();
+    for (const item of [...list.children]) if (!item.dataset.term.startsWith(begin)) item.remove();
+    chosen = [...list.children].findIndex((item) => item.getAttribute("aria-selected") === "true");
+    if (!list.children.length) close(); else if (chosen < 0) input.removeAttribute("aria-activedescendant");
   }
   async function suggest() {
     const mine = ++asked;
@@ -112,7 +123,7 @@ if (filter) {
     const again = found.findIndex(({ term }) => term === kept);
     if (again >= 0) choose(again); else input.removeAttribute("aria-activedescendant");
   }
-  input.addEventListener("input", () => { suggest(); clearTimeout(timer); timer = setTimeout(apply, 120); });
+  input.addEventListener("input", () => { narrow(); suggest(); clearTimeout(timer); timer = setTimeout(apply, 120); });
   input.addEventListener("focus", () => suggest());
   input.addEventListener("blur", () => setTimeout(close, 150));
   list.addEventListener("mousedown", (event) => { const item = event.target.closest("li"); if (item) { event.preventDefault(); take(item.dataset.term); } });
