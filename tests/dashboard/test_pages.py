@@ -4,15 +4,15 @@ import gzip
 import re
 from importlib import resources
 
-import pytest
+import httpx2
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route
 
 from leasekeeper.core.decisions import Action, Review
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import RunRecord
 from tests.conformance.world import profile
-from tests.dashboard.stage import EVIL, Eyes, Stage, looking
+from tests.dashboard.stage import EVIL, WAIT_MS, Eyes, Stage, looking
 
 PAGES = (
     "/ui/",
@@ -41,19 +41,28 @@ def pages(stage: Stage) -> list[str]:
     return [*PAGES, *(f"/ui/runs/{run.run_id}" for run in runs[:4]), *(f"/ui/jobs/{job_id}" for job_id in jobs[:2])]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_page_has_serious_faults_of_accessibility(browser: Browser, stage: Stage, theme: str) -> None:
-    findings = []
-    with looking(browser, stage.served.url, stage.served.token, color_scheme=theme) as eyes:
+def test_every_page_is_accessible_in_both_themes_and_fits_a_phone(browser: Browser, stage: Stage) -> None:
+    """One visit of each page for all three: loading them is what takes the time."""
+    findings, wide = [], []
+    with looking(browser, stage.served.url, stage.served.token) as eyes:
         for path in pages(stage):
-            eyes.go(path)
-            answer = Axe().run(eyes.page).response
+            page = eyes.go(path)
+            page.emulate_media(color_scheme="light")
+            found = Axe().run(page).response["violations"]
+            # The themes are the same page with other colours.
+            page.emulate_media(color_scheme="dark")
+            found += Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
             findings += [
                 f"{path}: {each['id']} {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
-                for each in answer["violations"]
+                for each in found
                 if each["impact"] in ("serious", "critical")
             ]
+            page.set_viewport_size({"width": 360, "height": 740})
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wide.append(path)
+            page.set_viewport_size({"width": 1280, "height": 800})
     assert findings == []
+    assert wide == []
 
 
 def test_stored_texts_are_shown_as_text_on_every_page(browser: Browser, hostile: Stage) -> None:
@@ -112,16 +121,6 @@ def test_assets_are_small_and_pages_allow_nothing_inline(eyes: Eyes, stage: Stag
         assert inline == [], path
 
 
-def test_no_page_is_wider_than_a_phone(browser: Browser, stage: Stage) -> None:
-    with looking(browser, stage.served.url, stage.served.token, viewport={"width": 360, "height": 740}) as eyes:
-        wide = []
-        for path in pages(stage):
-            eyes.go(path)
-            if eyes.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                wide.append(path)
-    assert wide == []
-
-
 def test_every_page_can_be_read_without_javascript(browser: Browser, stage: Stage) -> None:
     with looking(browser, stage.served.url, stage.served.token, java_script_enabled=False) as eyes:
         for path in pages(stage):
@@ -168,13 +167,14 @@ def test_the_fleet_changes_by_itself_and_keeps_what_is_being_typed(eyes: Eyes, s
 
 
 def test_a_hidden_tab_is_not_refreshed_until_it_is_looked_at_again(eyes: Eyes, stage: Stage) -> None:
-    eyes.page.add_init_script("Object.defineProperty(document, 'hidden', {get: () => window.away === true})")
+    hidden = "window.away = true; Object.defineProperty(document, 'hidden', {get: () => window.away})"
+    eyes.page.add_init_script(hidden)
     asked = list[str]()
     page = eyes.go("/ui/")
     eyes.sees("live")
     page.on("request", lambda request: asked.append(request.url))
     # A stream beside the page's own says when the change was announced.
-    page.evaluate("window.away = true; window.beside = new EventSource(document.body.dataset.live); null")
+    page.evaluate("window.beside = new EventSource(document.body.dataset.live); null")
     page.evaluate("beside.addEventListener('change', () => { window.heard = true; })")
     eyes.until("beside.readyState === EventSource.OPEN")
     stage.do(stage.world.decide_profile(Action.DISABLE, "books_us_1", note="on leave"))
@@ -184,6 +184,37 @@ def test_a_hidden_tab_is_not_refreshed_until_it_is_looked_at_again(eyes: Eyes, s
     page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
     page.locator("#p-books_us_1").get_by_text("disabled").wait_for()
     stage.do(stage.world.decide_profile(Action.ENABLE, "books_us_1", note="back"))
+
+
+def test_a_change_between_the_page_and_its_stream_is_shown(eyes: Eyes, stage: Stage) -> None:
+    held = list[Route]()
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    eyes.page.route("**/ui/live?*", hold)
+    stage.do(stage.served.service.signals.feed())  # somebody watches already
+    page = eyes.go("/ui/profiles/books_us_5")
+    stage.do(stage.world.decide_profile(Action.DISABLE, "books_us_5"))
+
+    async def published() -> None:
+        await (await stage.served.service.signals.feed()).read()
+
+    stage.do(published())
+    for _ in range(WAIT_MS // 50):
+        if held:
+            break
+        page.wait_for_timeout(50)  # waits: until the page has asked for its stream
+    held[0].continue_()
+    page.locator(".lead .s-disabled").wait_for()
+    stage.do(stage.world.decide_profile(Action.ENABLE, "books_us_5"))
+
+
+def test_a_stream_from_a_forgotten_position_begins_with_a_change(stage: Stage) -> None:
+    cookies = {"leasekeeper_token": stage.served.token}
+    with httpx2.stream("GET", f"{stage.served.url}/ui/live?after=nonsense", cookies=cookies) as answer:
+        lines = answer.iter_lines()
+        assert [next(lines) for _ in range(3)] == ["retry: 2000", "", "event: change"]
 
 
 def test_an_open_form_is_left_alone_while_the_page_changes(eyes: Eyes, stage: Stage) -> None:
