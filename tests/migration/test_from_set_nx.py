@@ -129,7 +129,10 @@ class Team:
         return json.loads(done.stdout)
 
     def until(self, condition: Any, what: str) -> None:
-        until(condition, f"{what}\n{self.logs()}", 200)
+        try:
+            until(condition, what, 200)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.logs()}") from None
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 _NODE = "PLAYWRIGHT_NODEJS_PATH"
+_STARTER = "playwright"
 
 
 class NoPlaywright(InputError):
@@ -40,14 +41,16 @@ def write_starter(data_dir: Path) -> Path | None:
         import playwright
     except ImportError:
         raise NoPlaywright from None
-    node = os.environ.get(_NODE) or str(Path(playwright.__file__).parent / "driver" / "node")
+    node = starting.chosen_node()
+    if node is None or Path(node) == data_dir.absolute() / "bin" / _STARTER:  # inherited: it would start itself
+        node = str(Path(playwright.__file__).parent / "driver" / "node")
     setsid = shutil.which("setsid")
     if setsid is None or not os.access(node, os.X_OK):
         return None
     text = f'#!/bin/sh\nexec {shlex.quote(setsid)} {shlex.quote(node)} "$@"\n'
     try:
         check_data_dir(data_dir)
-        return place_program(data_dir, "playwright", text)
+        return place_program(data_dir, _STARTER, text)
     except OSError as error:
         raise InputError(f"the data folder {data_dir} cannot be written to: {error.strerror}") from error
 
@@ -60,6 +63,11 @@ class _Starting:
         self._lock = threading.Lock()
         self._count = 0
         self._before: str | None = None
+
+    def chosen_node(self) -> str | None:
+        """The node that the person chose, also while the variable names the starter for a process that starts now."""
+        with self._lock:
+            return (self._before if self._count else os.environ.get(_NODE)) or None
 
     @contextmanager
     def by(self, starter: Path | None) -> Iterator[None]:
@@ -82,7 +90,7 @@ class _Starting:
                         os.environ[_NODE] = self._before
 
 
-_starting = _Starting()
+starting = _Starting()
 
 
 class PlaywrightProcess:
@@ -105,7 +113,7 @@ class PlaywrightProcess:
                     from playwright.async_api import async_playwright
                 except ImportError:
                     raise NoPlaywright from None
-                with _starting.by(write_starter(self._data_dir)):
+                with starting.by(write_starter(self._data_dir)):
                     manager = async_playwright()
                     self._playwright = await manager.start()
                     self.pid = _pid_of(manager)
@@ -191,7 +199,7 @@ class SyncPlaywrightProcess:
                 from playwright.sync_api import sync_playwright
             except ImportError:
                 raise NoPlaywright from None
-            with _starting.by(write_starter(self._data_dir)):
+            with starting.by(write_starter(self._data_dir)):
                 self._playwright = sync_playwright().start()
         return self._playwright
 
