@@ -150,6 +150,20 @@ async def test_a_browser_that_outlives_its_worker_and_its_keeper_is_stopped(
         await true(lambda: not stand.browsers())
 
 
+@over(LAUNCHERS, "dolphin")
+async def test_a_browser_whose_keeper_is_killed_is_stopped_by_its_worker(
+    sqlite_url: str, tmp_path: Path, stand: Stand
+) -> None:
+    async with arena(sqlite_url, tmp_path) as a:
+        await settle_in(a, stand)
+        run = await a.at_work(await a.submit())
+        os.kill(a.keeper(), signal.SIGKILL)
+        await a.ended(run)
+        await true(lambda: not stand.browsers())
+        assert a.workers[0].poll() is None
+        assert (await decided(a)).state_reason
+
+
 @over(LAUNCHERS, "http")
 async def test_a_launcher_that_is_killed_is_asked_again_until_it_is_back(
     sqlite_url: str, tmp_path: Path, stand: Stand

@@ -10,11 +10,11 @@ from leasekeeper.browsers.keeper import attached
 from leasekeeper.browsers.keeper.attached import LauncherEnd, start_attached
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.orders import Orders, Refused
+from leasekeeper.browsers.launcher_status import ASKS, ask
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import LauncherId
 from leasekeeper.core.launchers import Launcher, LauncherSaid
-from leasekeeper.runtime.launcher_asking import ASKS, ask
 from tests.launchers.stage import TOKEN, Fake
 
 

@@ -5,15 +5,12 @@ How the keeper reaches the browser, as a child process or over a launcher's WebS
 
 import asyncio
 import logging
-import os
 import shutil
-import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from leasekeeper.browsers.keeper.fence_file import FenceUnreadable, read_fence
 from leasekeeper.browsers.keeper.orders import Orders
-from leasekeeper.browsers.keeper.processes import users_of
 from leasekeeper.browsers.keeper_clients import KeeperClient
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_reports import ReportUnreadable
@@ -24,16 +21,26 @@ _LOG = logging.getLogger(__name__)
 
 
 class KeeperBrowser:
-    """One of them. `copy` is a throwaway profile, deleted at the end; `patience` is how long a close may take."""
+    """One of them. `copy` is a throwaway profile, deleted at the end; `patience` is how long a close may take.
+
+    `end_browser` is the last resort when the keeper gave no answer: nothing may go on under a lease that ends now.
+    """
 
     def __init__(
-        self, link: KeeperLink, endpoint: Launch, info: DriverInfo, copy: Path | None, patience: float
+        self,
+        link: KeeperLink,
+        endpoint: Launch,
+        info: DriverInfo,
+        copy: Path | None,
+        patience: float,
+        end_browser: Callable[[Orders], None],
     ) -> None:
         self._link = link
         self._endpoint = endpoint
         self._info = info
         self._copy = copy
         self._patience = patience
+        self._end_browser = end_browser
 
     @property
     def endpoint(self) -> Endpoint:
@@ -102,7 +109,7 @@ class KeeperBrowser:
                 self._link.revoke("the browser did not close")
                 report = await self.ended(self._patience * 3)
             if report is None:
-                await run_in_thread(_kill_browser_of, self._link.orders)
+                await run_in_thread(self._end_browser, self._link.orders)
         await run_in_thread(self.discard)
         return report
 
@@ -125,19 +132,3 @@ def discard_later(starting: "asyncio.Future[KeeperBrowser]") -> None:
     """Nobody waits for this browser any more, and nobody has used its endpoint."""
     if not starting.cancelled() and starting.exception() is None:
         starting.result().discard()
-
-
-def _kill_browser_of(orders: Orders) -> None:
-    """The last resort, when a keeper gave no answer: nothing may go on in a directory whose lease ends now.
-
-    Unless somebody else has it by now: the fence file says under which lease it was opened last.
-    """
-    try:
-        fence = read_fence(orders.user_data_dir)
-    except FenceUnreadable:
-        return
-    if fence is None or fence.lease_id != orders.lease_id:
-        return
-    for pid in users_of(orders.user_data_dir):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)

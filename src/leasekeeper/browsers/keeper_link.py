@@ -87,6 +87,7 @@ class KeeperLink:
 
     def extend(self, deadline: float, kill_at: float) -> None:
         """The lease was renewed: the keeper may forward until `deadline`. Never blocks, never raises."""
+        self._orders.deadline, self._orders.kill_at = deadline, kill_at
         self._send({"deadline": deadline, "kill_at": kill_at})
 
     def revoke(self, why: str) -> None:

@@ -5,6 +5,7 @@ there. So a worker that dies at any moment leaves a process behind that knows ho
 """
 
 import asyncio
+import logging
 import os
 import sys
 from importlib.util import find_spec
@@ -12,21 +13,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasekeeper.browsers.data_directory import check_data_dir, claim_data_dir
+from leasekeeper.browsers.keeper.clock import boot_time
+from leasekeeper.browsers.keeper.launcher_calls import CallFailed
 from leasekeeper.browsers.keeper.orders import Orders
 from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_program import write_wrapper
+from leasekeeper.browsers.launcher_status import ask
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.browsers.launching import passed_environment
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.browsers import Capacity, Checked, DriverInfo, Launch, LeaseTerms, Usage
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
-from leasekeeper.core.launchers import Launcher
+from leasekeeper.core.launchers import Launcher, LauncherSaid
 from leasekeeper.core.profiles import Profile
 from leasekeeper.driver_port import CannotOpen, OpenRequest
 from leasekeeper.errors import InputError
 from leasekeeper.threads import run_in_thread
+
+_LOG = logging.getLogger(__name__)
 
 # The engine is the launcher's own: this machine has none to compare with the profile's.
 _INFO: Final = DriverInfo(program=sys.executable, version="0")
@@ -82,7 +88,7 @@ class LauncherDriver:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         link = KeeperLink(self._orders(request, launcher, terms, directory))
         options = self._options(directory, link, launcher.start_timeout_seconds + _MORE_SECONDS)
-        return KeeperBrowser(link, Launch(options=options), _INFO, None, _STOP_SECONDS)
+        return KeeperBrowser(link, Launch(options=options), _INFO, None, _STOP_SECONDS, _stop_browser_of)
 
     def _orders(self, request: OpenRequest, launcher: Launcher, terms: LeaseTerms, directory: Path) -> Orders:
         headless = request.run_mode is RunMode.HEADLESS
@@ -140,3 +146,16 @@ def _launcher_of(request: OpenRequest) -> Launcher:
         profile = request.grant.profile
         raise CannotOpen(Reason.LAUNCHER_UNAVAILABLE, f"profile {profile.profile_id} has no launcher", give_back=True)
     return request.launcher
+
+
+def _stop_browser_of(orders: Orders) -> None:
+    """While the lease is ours: after that the profile may be somebody else's, and who resolves the lease asks first."""
+    if boot_time() >= orders.deadline:
+        return
+    try:
+        if ask(orders.launcher) is not LauncherSaid.RUNNING:
+            return
+        why = "its launcher says that the profile still runs"
+    except CallFailed as error:
+        why = f"its launcher did not answer: {error}"
+    _LOG.warning("profile %s: its keeper left no report, and %s", orders.profile_id, why)

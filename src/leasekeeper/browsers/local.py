@@ -8,6 +8,8 @@ import asyncio
 import logging
 import os
 import shutil
+import signal
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from leasekeeper.browsers.data_directory import check_data_dir, claim_data_dir
 from leasekeeper.browsers.empty_directories import EmptyDirectories
 from leasekeeper.browsers.finding import Found, find_browser, version_of
 from leasekeeper.browsers.keeper.directory import other_user_of
+from leasekeeper.browsers.keeper.fence_file import FenceUnreadable, read_fence
 from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper.processes import users_of
 from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_program import write_wrapper
@@ -152,7 +156,8 @@ class LocalDriver:
             if copy is not None:
                 shutil.rmtree(copy, ignore_errors=True)
             raise
-        return KeeperBrowser(link, Launch(options=launch), info, copy, self._config.close_after.total_seconds())
+        patience = self._config.close_after.total_seconds()
+        return KeeperBrowser(link, Launch(options=launch), info, copy, patience, _kill_browser_of)
 
     def _orders(self, request: OpenRequest, terms: LeaseTerms, directory: Path, info: DriverInfo) -> Orders:
         return Orders(
@@ -182,3 +187,16 @@ class LocalDriver:
 
 def _info(found: Found) -> DriverInfo:
     return DriverInfo(program=str(found.path), version=found.version, engine=found.engine)
+
+
+def _kill_browser_of(orders: Orders) -> None:
+    """Unless somebody else has the directory by now: the fence file says under which lease it was opened last."""
+    try:
+        fence = read_fence(orders.user_data_dir)
+    except FenceUnreadable:
+        return
+    if fence is None or fence.lease_id != orders.lease_id:
+        return
+    for pid in users_of(orders.user_data_dir):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

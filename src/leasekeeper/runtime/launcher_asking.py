@@ -5,14 +5,14 @@ asked again.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
-from leasekeeper.browsers.keeper.launcher_calls import CallFailed, LauncherCalls
-from leasekeeper.browsers.launchers import confirm_seconds, describe
+from leasekeeper.browsers.keeper.launcher_calls import CallFailed
+from leasekeeper.browsers.launcher_status import ask
+from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.launchers import Launcher, LauncherSaid, can_be_asked_from
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import Profile
@@ -23,10 +23,6 @@ from leasekeeper.ports import Resolution, Settled, Store
 from leasekeeper.runtime.launchers import launcher_token, note_refusal, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
-CALL_SECONDS: Final = 5.0
-# How often a browser that still runs is stopped and the launcher asked again, and how far apart.
-ASKS: Final = 3
-AGAIN_SECONDS: Final = 0.5
 # All of one pass: a sweep must not wait for launchers that do not answer.
 PASS_SECONDS: Final = 30.0
 
@@ -125,25 +121,3 @@ class LauncherAsker:
                     await note_refusal(self._store, launcher, error)
             facts = replace(known, browser_dead=said is LauncherSaid.IDLE, launcher=said, problem=silent)
             yield await self._store.resolve([Resolution(lease_id=lease.lease_id, facts=facts)])
-
-
-def ask(description: dict[str, object]) -> LauncherSaid:
-    """What the launcher says about one profile. Stops one that still runs. Blocking. Raises CallFailed."""
-    calls, confirm = LauncherCalls(description), confirm_seconds(description)
-    if not calls.has("status"):
-        if calls.has("stop"):
-            calls.stop(CALL_SECONDS)
-        return LauncherSaid.CANNOT_SAY
-    idle_since = 0.0
-    for _ in range(ASKS):
-        if calls.running(CALL_SECONDS):
-            idle_since = 0.0
-            if calls.has("stop"):
-                calls.stop(CALL_SECONDS)
-            time.sleep(AGAIN_SECONDS)
-            continue
-        if not confirm or (idle_since and time.monotonic() - idle_since >= confirm):
-            return LauncherSaid.IDLE
-        idle_since = idle_since or time.monotonic()
-        time.sleep(confirm)
-    return LauncherSaid.RUNNING
