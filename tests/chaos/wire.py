@@ -1,4 +1,4 @@
-"""A wire that breaks: a small relay between clients, by TCP, and a server's unix socket, in a thread of its own.
+"""A wire that breaks: a small relay between clients, by TCP, and a server's socket, in a thread of its own.
 
 `cut` ends every connection at once. `swallow` lets requests through and keeps the answers, then cuts: the server has
 done the work, and nobody knows. `drop` keeps the requests, then cuts: nothing was done, and nobody knows that either.
@@ -19,9 +19,9 @@ KEEP_SECONDS = 0.15
 
 
 class Wire:
-    """Who connects to `port` is led to the socket at `address`."""
+    """Who connects to `port` is led to the socket at `address`: a unix socket's path, or a host and a port."""
 
-    def __init__(self, address: str, seed: int) -> None:
+    def __init__(self, address: str | tuple[str, int], seed: int) -> None:
         self._address = address
         self._random = random.Random(seed)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -94,7 +94,7 @@ class Wire:
                 client, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            server = socket.socket(socket.AF_UNIX)
+            server = socket.socket(socket.AF_UNIX if isinstance(self._address, str) else socket.AF_INET)
             try:
                 server.connect(self._address)
             except OSError:

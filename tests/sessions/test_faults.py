@@ -5,6 +5,7 @@ Every fault once with one client every day; the whole matrix before a release.
 """
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -13,12 +14,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
 from leasekeeper.app import App
+from leasekeeper.core.browsers import LAUNCHER
 from leasekeeper.core.leases import Lease
+from tests.chaos.wire import Wire
+from tests.launchers.stage import TOKEN, launched_house, start_fake
 from tests.runtime.browsing import House, house, processes_about
 from tests.runtime.shop import Shop
 from tests.runtime.stage import PATIENCE, until
@@ -26,13 +31,17 @@ from tests.runtime.stage import TIMES as LEASE_TIMES
 from tests.runtime.stage import stop as stop_safely
 from tests.sessions.clients import CLIENTS, Driver
 
-FAULTS = ("client killed", "client stopped", "server killed", "server stopped", "keeper killed")
+FAULTS = ("client killed", "client stopped", "client cut off", "server killed", "server stopped", "keeper killed")
 TIMES: dict[str, Any] = dict(LEASE_TIMES)
-DAILY = {("server killed", "playwright"), ("server stopped", "puppeteer"), ("keeper killed", "python")}
+PLACES = ("local", "launcher")
+DAILY = {
+    ("server killed", "playwright", "local"),
+    ("server stopped", "puppeteer", "local"),
+    ("keeper killed", "python", "local"),
+}
 EVERY = [
-    pytest.param(fault, kind, marks=[] if (fault, kind) in DAILY else [pytest.mark.release])  # the others, before one
-    for fault in FAULTS
-    for kind in CLIENTS
+    pytest.param(*each, marks=[] if each in DAILY else [pytest.mark.release])  # the others, before one
+    for each in itertools.product(FAULTS, CLIENTS, PLACES)
 ]
 
 
@@ -105,18 +114,39 @@ async def over(home: House, lease_id: str) -> Lease:
     return found
 
 
-@pytest.mark.parametrize(("fault", "kind"), EVERY)
-async def test_nothing_is_heard_after_the_lease_is_over(fault: str, kind: str, sqlite_url: str, tmp_path: Path) -> None:
+@asynccontextmanager
+async def furnished(place: str, url: str, folder: Path) -> AsyncIterator[House]:
+    """A house whose profile is a directory, or a launcher's. At its end no browser may be left."""
+    if place == "local":
+        async with house(App(), url, folder, **TIMES) as home:
+            yield home
+        return
+    launcher = start_fake("http", folder / "launcher")
+    try:
+        async with launched_house(App(), url, folder, launcher, **TIMES) as home:
+            yield home
+    finally:
+        launcher.end()
+
+
+@pytest.mark.parametrize(("fault", "kind", "place"), EVERY)
+async def test_nothing_is_heard_after_the_lease_is_over(
+    fault: str, kind: str, place: str, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "launcher":
+        monkeypatch.setenv("FAKE_LAUNCHER_TOKEN", TOKEN)
+        monkeypatch.setenv("LEASEKEEPER_DRIVERS", LAUNCHER)
     with Shop() as shop:
-        async with house(App(), sqlite_url, tmp_path, **TIMES) as home, running(home) as server:
-            opened = await server.open(on_disconnect="release" if fault == "client killed" else "keep")
-            driver = await Driver.start(kind, opened["cdp_url"], shop.url, "token_1")
+        async with furnished(place, sqlite_url, tmp_path) as home, running(home) as server, wire_to(server) as wire:
+            leaves = fault in ("client killed", "client cut off")
+            opened = await server.open(on_disconnect="release" if leaves else "keep")
+            driver = await Driver.start(kind, wire.lead(opened["cdp_url"]), shop.url, "token_1")
 
             async def clicking() -> bool:
                 return len(shop.of("token_1", "/act")) > 3
 
             await until(clicking)
-            await strike(fault, home, server, driver, opened)
+            await strike(fault, home, server, driver, wire, opened)
             lease = await over(home, opened["session"]["lease_id"])
             assert lease.ended_at is not None
             late = [hit for hit in shop.of("token_1") if hit.at > lease.ended_at.timestamp()]
@@ -137,7 +167,22 @@ async def test_nothing_is_heard_after_the_lease_is_over(fault: str, kind: str, s
                 path.unlink()
 
 
-async def strike(fault: str, home: House, server: Server, driver: Driver, opened: dict[str, Any]) -> None:
+class ServerWire(Wire):
+    """The network between clients and the server."""
+
+    def lead(self, url: str) -> str:
+        """The same address, over this wire."""
+        return url.replace(f":{urlsplit(url).port}/", f":{self.port}/", 1)
+
+
+@asynccontextmanager
+async def wire_to(server: Server) -> AsyncIterator[ServerWire]:
+    parts = urlsplit(server.url)
+    with ServerWire((parts.hostname or "", parts.port or 0), seed=1) as wire:
+        yield wire
+
+
+async def strike(fault: str, home: House, server: Server, driver: Driver, wire: Wire, opened: dict[str, Any]) -> None:
     """The fault, and what people do about it."""
     match fault:
         case "client killed":
@@ -148,6 +193,10 @@ async def strike(fault: str, home: House, server: Server, driver: Driver, opened
                 answer = await api.post(f"/v1/sessions/{opened['session_id']}/release", json={"outcome": "failed"})
                 assert answer.status_code == 200, answer.text
             driver.process.send_signal(signal.SIGCONT)
+        case "client cut off":
+            with wire.silence():
+                wire.cut()
+                await over(home, opened["session"]["lease_id"])
         case "server killed":
             server.process.kill()
             async with running(home, server.token):
