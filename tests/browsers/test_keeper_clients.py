@@ -257,8 +257,9 @@ async def test_the_page_that_a_client_used_last_is_the_evidence(stage: Stage) ->
         async with devtools(link) as ann:
             created = await ann.ask("Target.createTarget", {"url": "about:blank"})
             attached = await ann.ask("Target.attachToTarget", {"targetId": created["targetId"], "flatten": True})
-            await ann.ask("Page.navigate", {"url": stage.site.url + "/last"}, attached["sessionId"])
+            # Playwright pauses a new page until it is prepared; Chromium may crash one that is sent elsewhere before.
             await eventually_async(lambda: len(context.pages) == 2, "the page in Playwright's view")
+            await ann.ask("Page.navigate", {"url": stage.site.url + "/last"}, attached["sessionId"])
             await context.pages[1].wait_for_url("**/last", timeout=PATIENCE * 1000)
         link.request_close(with_evidence=True)
         report = await link.ended(PATIENCE)
