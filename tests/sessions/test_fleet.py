@@ -6,7 +6,7 @@ The worker's half runs in this process, the server's in its thread; `test_faults
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from websockets.asyncio.client import connect
 
 from leasekeeper import config as settings
 from leasekeeper.app import App
+from leasekeeper.core.leases import RunRecord
 from leasekeeper.runtime.session_link import PIECE_BYTES, WINDOW_BYTES, Kind, Link
 from leasekeeper.runtime.session_offer import sessions_offered
 from leasekeeper.stores import open_store
@@ -28,6 +29,7 @@ from tests.serving import ServerThread
 from tests.sessions.clients import Driver
 from tests.sessions.stage import Stage
 from tests.sessions.test_sessions import refused
+from tests.sessions.test_taking_sessions import ask, control, open_reviews
 
 
 @dataclass
@@ -63,6 +65,13 @@ class Fleet(Stage):
 
         await until(look)
 
+    async def restart(self, server: ServerThread, url: str) -> None:
+        """Another server takes the place of this one."""
+        path = "/" + "/".join(self.served.url.split("/")[3:])
+        await asyncio.to_thread(self.served.close)
+        self.served = await asyncio.to_thread(lambda: server.serve(url, path=path, data_dir=str(self.home.data)))
+        self.api.headers.update(self.served.headers)
+
 
 @asynccontextmanager
 async def fleet(server: ServerThread, url: str, folder: Path, *profiles: Any, **more: Any) -> AsyncIterator[Fleet]:
@@ -70,7 +79,11 @@ async def fleet(server: ServerThread, url: str, folder: Path, *profiles: Any, **
         served = await asyncio.to_thread(lambda: server.serve(url, data_dir=str(home.data), **more))
         try:
             async with httpx2.AsyncClient(base_url=served.url, headers=served.headers, timeout=PATIENCE) as api:
-                yield Fleet(home=home, served=served, api=api, folder=folder)
+                at = Fleet(home=home, served=served, api=api, folder=folder)
+                try:
+                    yield at
+                finally:
+                    served = at.served
         finally:
             await asyncio.to_thread(served.close)
 
@@ -177,25 +190,100 @@ async def test_a_server_that_comes_back_finds_the_sessions_that_go_on(
         await at.offered()
         opened = await at.open()
         async with connect(opened["cdp_url"]) as client:
-            path = "/" + "/".join(at.served.url.split("/")[3:])
-            await asyncio.to_thread(at.served.close)
+            await at.restart(server, sqlite_url)
             await asyncio.wait_for(client.wait_closed(), PATIENCE)
             assert client.close_code != 4410, "the session is not over"
-        away = await asyncio.to_thread(lambda: server.serve(sqlite_url, path=path, data_dir=str(at.home.data)))
-        try:
-            answer = await at.post(opened, "checkpoint", step="at once")
-            assert answer.status_code in (200, 409), answer.text
+        answer = await at.post(opened, "checkpoint", step="at once")
+        assert answer.status_code in (200, 409), answer.text
 
-            async def known() -> bool:
-                return away.service.sessions.get(opened["session_id"]) is not None
+        async def known() -> bool:
+            return at.served.service.sessions.get(opened["session_id"]) is not None
 
-            await until(known)
-            async with connect(opened["cdp_url"]) as client:
-                await client.send('{"id": 7, "method": "Browser.getVersion"}')
-                assert json.loads(await asyncio.wait_for(client.recv(), PATIENCE))["id"] == 7
-            assert (await at.release(opened))["profile_state"] == "available"
-        finally:
-            await asyncio.to_thread(away.close)
+        await until(known)
+        async with connect(opened["cdp_url"]) as client:
+            await client.send('{"id": 7, "method": "Browser.getVersion"}')
+            assert json.loads(await asyncio.wait_for(client.recv(), PATIENCE))["id"] == 7
+        assert (await at.release(opened))["profile_state"] == "available"
+
+
+async def test_a_person_takes_a_browser_on_a_workers_machine(
+    server: ServerThread, sqlite_url: str, tmp_path: Path
+) -> None:
+    async with fleet(server, sqlite_url, tmp_path) as at, at.worker():
+        await at.offered()
+        session = await at.open(headless=True)
+        async with connect(session["cdp_url"]) as client:
+            status, taken = await control(at, session["session_id"], "take", note="mine")
+            assert (status, taken["human"], taken["note"], taken["may_hand_back"]) == (200, True, "mine", False)
+            await asyncio.wait_for(client.wait_closed(), PATIENCE)
+        assert (await at.api.get("/v1/runs/p1/control")).json() == taken
+        late = await at.post(session, "checkpoint", step="late")
+        assert (late.status_code, late.json()["data"]["reason"]) == (410, "TAKEN_OVER")
+        for action, why in (("take", "taken_already"), ("hand-back", "not_resumable")):
+            status, refusal = await control(at, session["session_id"], action)
+            assert (status, refusal["data"]["cause"]) == (409, why)
+        status, released = await control(at, taken["run_id"], "release", note="odd", profile="quarantine")
+        assert (status, released["profile_state"]) == (200, "quarantined")
+        runs = (await at.home.store.find(RunRecord, limit=2)).items
+        assert [(run.token, run.purpose, run.stop_reason) for run in runs] == [
+            (2, "manual", None), (1, "session", "TAKEN_OVER"),
+        ]  # fmt: skip
+
+
+async def test_a_program_asks_for_a_person_in_a_browser_on_a_workers_machine(
+    server: ServerThread, sqlite_url: str, tmp_path: Path
+) -> None:
+    async with fleet(server, sqlite_url, tmp_path) as at, AsyncExitStack() as running:
+        await running.enter_async_context(at.worker())
+        await at.offered()
+        first = await at.open(headless=True)
+        assert (await at.post(first, "request-human")).status_code == 400, "nothing was asked before"
+        nobody = await ask(at, first, message="look", timeout_s=1, wait_s=60)
+        assert (nobody["state"], nobody["asked"], await open_reviews(at)) == ("nobody_came", "look", [])
+
+        waiting = await ask(at, first, message="solve the prompt", timeout_s=60)
+        assert (waiting["state"], await open_reviews(at)) == ("waiting", ["solve the prompt"])
+        shown = (await at.api.get(f"/v1/sessions/{first['session_id']}")).json()
+        assert shown["asks"] == "solve the prompt"
+        answering = asyncio.create_task(ask(at, first, wait_s=60))
+        status, _ = await control(at, first["session_id"], "hand-back", outcome="solved", note="sms code")
+        answered = await answering
+        assert (status, answered["state"], answered["outcome"]) == (200, "answered", "solved")
+        assert (answered["session_id"], answered["cdp_url"]) == (first["session_id"], None)
+
+        await ask(at, first, message="sign in", timeout_s=60)
+        status, taken = await control(at, first["session_id"], "take")
+        assert (status, taken["human"], taken["may_hand_back"]) == (200, True, True)
+        await at.restart(server, sqlite_url)
+
+        async def known() -> bool:
+            return all(at.served.service.sessions.get(each) for each in (first["session_id"], taken["run_id"]))
+
+        await until(known)
+        assert (await ask(at, first))["state"] == "waiting", "the next server finds who waits, too"
+        answering = asyncio.create_task(ask(at, first, wait_s=60))
+        status, _ = await control(at, first["session_id"], "hand-back", outcome="signed_in")
+        back = await answering
+        assert (status, back["state"], back["outcome"]) == (200, "answered", "signed_in")
+        async with connect(back["cdp_url"]) as client:
+            await client.send('{"id": 7, "method": "Browser.getVersion"}')
+            assert json.loads(await asyncio.wait_for(client.recv(), PATIENCE))["id"] == 7
+        assert (await at.post(back, "checkpoint", step="signed_in")).status_code == 200
+
+        await ask(at, back, message="look again", timeout_s=60)
+        status, taken = await control(at, back["session_id"], "take")
+        assert (status, taken["human"]) == (200, True)
+        status, released = await control(at, taken["run_id"], "release", note="no")
+        assert (status, released["profile_state"]) == (200, "available")
+        over = await ask(at, back, wait_s=60)
+        assert (over["state"], await open_reviews(at)) == ("over", [])
+        assert "did not hand it back" in over["next"]
+        runs = (await at.home.store.find(RunRecord, limit=4)).items
+        assert [run.purpose for run in runs] == ["manual", "session", "manual", "session"]
+        assert [run.token for run in runs] == [4, 3, 2, 1]
+        await running.aclose()
+        await at.offered(0)
+        assert (await at.post(back, "request-human")).status_code == 410, "nobody is left who knows the answer"
 
 
 class Wires:

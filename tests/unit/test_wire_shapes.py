@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -17,11 +17,14 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.why_answer import Why
 from leasekeeper.errors import InputError
 from leasekeeper.ports import Grant, Page, Renewed, Stats
+from leasekeeper.runtime.person import Person
+from leasekeeper.runtime.remote_session import RemoteAnswer, SessionNews
+from leasekeeper.runtime.session_run import SessionTerms
 from leasekeeper.wire import decode, encode_in_full, from_document, schema_of, to_document
 from leasekeeper.wire.shapes import VERSION, port_types
 from tests.unit.records import a_grant, a_job
 
-TYPES = [*port_types(), Why]
+TYPES = [*port_types(), Why, SessionNews, RemoteAnswer]
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 LEAF = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), TEXT
@@ -190,3 +193,11 @@ def test_the_schema_defines_all_that_a_type_holds() -> None:
     schema = schema_of(Grant, Stats)
     assert {"Grant", "Lease", "Profile", "Job", "Retry", "Backoff", "Stats"} <= set(schema["$defs"])
     assert not fits({}, {"$ref": "#/$defs/Grant"}, schema["$defs"])
+
+
+def test_news_leave_out_what_there_is_not() -> None:
+    news = SessionNews(owner="o", hash="h", lease=a_grant().lease, terms=SessionTerms())
+    assert not {"person", "asks", "passed_to"} & news.as_json().keys(), "an older server knows none of them"
+    assert decode(SessionNews, news.as_json()) == news
+    asks = replace(news, person=Person(name="Ann", note="n"), asks="sign in", passed_to="r2")
+    assert decode(SessionNews, asks.as_json()) == asks

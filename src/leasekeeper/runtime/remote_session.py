@@ -4,17 +4,26 @@ Used in the place of a `SessionRun`. The worker decides; whatever is asked here 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
+from leasekeeper.app import HumanAnswer
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
 from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
+from leasekeeper.runtime.human_requests import AskEnd
+from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.session_link import Link, lost_link
 from leasekeeper.runtime.session_run import SessionTerms
+from leasekeeper.wire.encoding import encode_in_full
+from leasekeeper.wire.shapes import decode
+
+if TYPE_CHECKING:
+    from leasekeeper.runtime.session_host import HostedSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +37,10 @@ class RemoteEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNews:
-    """What a worker says of one of its sessions: everything, each time. `hash` is that of the session's token."""
+    """What a worker says of one of its sessions: everything, each time. `hash` is that of the session's token.
+
+    `person` has control in it; `asks` is what it waits for a person to do; `passed_to` names who got its browser.
+    """
 
     owner: str
     hash: str
@@ -40,14 +52,41 @@ class SessionNews:
     lost: str | None = None
     why_over: str = ""
     end: RemoteEnd | None = None
+    person: Person | None = None
+    asks: str | None = None
+    passed_to: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As it travels. What is None is left out: a server that does not know the field does not miss it."""
+        found: Any = encode_in_full(self)
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteAnswer:
+    """What came of asking for a person. `news` is about the session that has the browser; no `end`: it still waits.
+
+    It is the answer of a call and never news: the end may hold a session's token.
+    """
+
+    asked: str
+    news: SessionNews
+    end: AskEnd | None = None
+
+
+Adopt = Callable[[SessionNews], Awaitable["HostedSession"]]
 
 
 class RemoteRun:
-    """One session of a worker. Raises Conflict (WORKER_AWAY) while the worker is not connected."""
+    """One session of a worker. Raises Conflict (WORKER_AWAY) while the worker is not connected.
 
-    def __init__(self, link: Link, news: SessionNews) -> None:
+    `adopt` makes the session known that news are about.
+    """
+
+    def __init__(self, link: Link, news: SessionNews, adopt: Adopt) -> None:
         self._link = link
         self._news = news
+        self._adopt = adopt
         self._changed = asyncio.Event()
         self._asked: set[asyncio.Task[None]] = set()
 
@@ -64,6 +103,10 @@ class RemoteRun:
     def away(self) -> bool:
         """Whether the worker is not connected any more."""
         return self._link.lost is not None
+
+    def comes_by(self, link: Link) -> bool:
+        """Whether it is asked over this connection."""
+        return self._link is link
 
     @property
     def lease(self) -> Lease:
@@ -100,6 +143,18 @@ class RemoteRun:
     @property
     def profile_state(self) -> str | None:
         return self._news.end.profile_state if self._news.end else None
+
+    @property
+    def person(self) -> Person | None:
+        return self._news.person
+
+    @property
+    def asks(self) -> str | None:
+        return self._news.asks
+
+    @property
+    def passed_to(self) -> str | None:
+        return self._news.passed_to
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[DevToolsClient]:
@@ -138,6 +193,26 @@ class RemoteRun:
     async def leave(self, name: str) -> None:
         await self._link.call("leave", self._named(section=name))
 
+    async def take(self, person: Person, owner: str) -> "HostedSession":
+        """Give a person the browser. Returns their session."""
+        found = await self._link.call("take", self._named(person=encode_in_full(person), owner=owner))
+        return await self._adopt(decode(SessionNews, found["news"]))
+
+    async def hand_back(self, answer: HumanAnswer) -> "HostedSession":
+        """Answer the program that asked. Returns the session that goes on."""
+        found = await self._link.call("hand_back", self._named(answer=encode_in_full(answer)))
+        return await self._adopt(decode(SessionNews, found["news"]))
+
+    async def ask_person(self, what: str, timeout: timedelta) -> None:
+        """Ask for a person."""
+        await self._link.call("ask", self._named(what=what, timeout_seconds=timeout.total_seconds()))
+
+    async def answer(self, timeout: float) -> tuple[str, "HostedSession", AskEnd | None]:
+        """What was asked, who has the browser, and what came of it, within so long."""
+        found = await self._link.call("answer", self._named(wait_seconds=timeout))
+        answer = decode(RemoteAnswer, found)
+        return answer.asked, await self._adopt(answer.news), answer.end
+
     def release(
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
     ) -> None:
@@ -161,3 +236,18 @@ class RemoteRun:
 
     def _named(self, **arguments: Any) -> dict[str, Any]:
         return {"session_id": self._news.lease.run_id, **arguments}
+
+
+class RemoteAsk:
+    """What a session of a worker asked a person for, as `SessionAsk` says. The worker keeps it: `ended` asks there."""
+
+    def __init__(self, session: "HostedSession", run: RemoteRun) -> None:
+        self.session = session
+        self.what = ""
+        self.end: AskEnd | None = None
+        self._run = run
+
+    async def ended(self, timeout: float) -> AskEnd | None:
+        """Wait so long for the end; None: it still waits. Raises InputError if nobody was asked."""
+        self.what, self.session, self.end = await self._run.answer(timeout)
+        return self.end

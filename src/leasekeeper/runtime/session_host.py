@@ -25,7 +25,7 @@ from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.tokens import hash_of, proves
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, SessionEnded
+from leasekeeper.errors import Conflict, ConflictReason, InputError, LeasekeeperError, Problem, SessionEnded
 from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.heartbeat import Heartbeat
@@ -81,6 +81,13 @@ class HostedSession:
     def over(self) -> bool:
         """Whether nothing can be done with it any more."""
         return self.run.closing or self.run.lost is not None
+
+    @property
+    def asks(self) -> str | None:
+        """What it waits for a person to do."""
+        if isinstance(self.run, RemoteRun):
+            return self.run.asks
+        return self.ask.what if self.ask is not None and self.ask.waits else None
 
     @property
     def expires_at(self) -> datetime | None:
@@ -230,19 +237,13 @@ class SessionHost:
 
     async def take(self, session: HostedSession, person: Person, owner: str) -> HostedSession:
         """Give a person the browser of a session, which ends with TAKEN_OVER. Raises Conflict or SessionEnded."""
-        run, lease = session.run, session.run.lease
-        if isinstance(run, RemoteRun):
-            raise Conflict(
-                f"session {session.session_id} runs on another machine: its browser is taken at a server there",
-                cause=ConflictReason.NOT_RESUMABLE,
-                run_id=lease.run_id,
-            )
+        run, lease = _own_run(session), session.run.lease
         if run.person is not None:
             raise taken_already(run.person, lease)
         session.check()
         to = TransferRequest(
             worker_id=person.worker_id,
-            incarnation=incarnation_of(lease.incarnation),
+            incarnation=incarnation_of(f"{owner}/{self._incarnation}"),
             actor=person.name,
             note=person.note,
         )
@@ -261,12 +262,11 @@ class SessionHost:
         if session.ask is not None and session.ask.waits:
             return session.ask
         session.check()
-        run = session.run
-        if isinstance(run, RemoteRun) or run.person is not None:
-            where = "runs on another machine" if isinstance(run, RemoteRun) else "is a person's own"
+        run = _own_run(session)
+        if run.person is not None:
             raise Conflict(
-                f"session {session.session_id} {where}: it cannot ask for a person and go on. Release it with the "
-                f"reason {Reason.HUMAN_REVIEW_REQUIRED} instead",
+                f"session {session.session_id} is a person's own: it cannot ask for a person and go on. Release it "
+                f"with the reason {Reason.HUMAN_REVIEW_REQUIRED} instead",
                 cause=ConflictReason.NOT_RESUMABLE,
                 run_id=run.lease.run_id,
             )
@@ -281,6 +281,13 @@ class SessionHost:
         self._watching.add(attending)
         attending.add_done_callback(self._watching.discard)
         return ask
+
+    def asked(self, session: HostedSession) -> SessionAsk:
+        """What was asked last. Raises SessionEnded or InputError if nobody was."""
+        if session.ask is None:
+            session.check()
+            raise InputError("nobody was asked", [Problem("message", "is required: what should the person do?")])
+        return session.ask
 
     async def _attend(self, session: HostedSession, run: SessionRun, ask: SessionAsk) -> None:
         """Close the review once somebody has answered or nobody came. The end of its lease closes it too."""
@@ -297,8 +304,8 @@ class SessionHost:
 
         Raises Conflict if nobody asks, or SessionEnded.
         """
-        ask, run = session.ask, session.run
-        if ask is None or not ask.waits or isinstance(run, RemoteRun):
+        ask, run = session.ask, _own_run(session)
+        if ask is None or not ask.waits:
             raise Conflict(
                 f"session {session.session_id} has nobody who could go on: release it",
                 cause=ConflictReason.NOT_RESUMABLE,
@@ -385,6 +392,12 @@ class SessionHost:
             if not (isinstance(end, SessionEnd) and end.passed):  # else whoever got the browser has its place
                 self._places.release()
                 _nobody_answers(session)
+
+
+def _own_run(session: HostedSession) -> SessionRun:
+    if isinstance(session.run, RemoteRun):
+        raise TypeError(f"session {session.session_id} is a worker's: ask there")
+    return session.run
 
 
 def _nobody_answers(session: HostedSession) -> None:

@@ -7,12 +7,14 @@ When the connection is lost the sessions go on and their clients are cut; the wo
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from leasekeeper.app import HumanAnswer
 from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.config import Config
 from leasekeeper.core.failures import Reason
@@ -22,17 +24,19 @@ from leasekeeper.driver_port import ClientRefused, DevToolsClient
 from leasekeeper.errors import Conflict, ConflictReason, InputError, NotAuthenticated, StoreUnavailable
 from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.remote_session import RemoteEnd, SessionNews
 from leasekeeper.runtime.session_host import HostedSession, SessionHost, SessionOrder, ended
 from leasekeeper.runtime.session_link import MAX_FRAME_BYTES, VERSION, IncomingCall, Link, Stream
 from leasekeeper.runtime.session_opening import NOBODY_WAITED
-from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.runtime.session_run import SessionEnd, SessionRun
 from leasekeeper.server_trust import authorization, trusted
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wire.encoding import encode_in_full
 from leasekeeper.wire.shapes import decode
 
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PATH: Final = "/v1/workers/sessions"
 FIRST_PAUSE: Final = 0.2
@@ -47,6 +51,7 @@ def news_of(session: HostedSession) -> SessionNews:
     """Everything that the server has to know of a session."""
     run, end = session.run, session.run.end
     over = session.over
+    has_browser = session.passed_to is None  # else whoever got it asks
     return SessionNews(
         owner=session.owner,
         hash=session.hash,
@@ -58,6 +63,9 @@ def news_of(session: HostedSession) -> SessionNews:
         lost=run.lost,
         why_over=run.why_over if over else "",
         end=RemoteEnd(reason=end.reason, message=end.message, profile_state=run.profile_state) if end else None,
+        person=run.person,
+        asks=session.asks if has_browser else None,
+        passed_to=None if session.passed_to is None else session.passed_to.session_id,
     )
 
 
@@ -71,6 +79,7 @@ class SessionOffer:
         self._trouble = FailureLog()
         self._link: Link | None = None
         self._told: dict[str, dict[str, Any]] = {}
+        self._passing: set[asyncio.Task[Any]] = set()
 
     async def run(self) -> None:
         """Keep a connection to the server."""
@@ -110,6 +119,9 @@ class SessionOffer:
                 self._link, self._told = link, {}
                 for session in self._host.open_sessions:
                     self._watch(session)
+                for session in self._host.sessions:
+                    if session.passed_to is not None:  # its program may still wait for what a person says
+                        self._notify(session)
                 self._trouble.over(_OFFERING)
                 try:
                     why = await link.run(receive, beat=True)
@@ -153,7 +165,10 @@ class SessionOffer:
         link = self._link
         if link is None:
             return
-        news: Any = encode_in_full(news_of(session))
+        end = session.run.end
+        if isinstance(end, SessionEnd) and end.passed and session.passed_to is None:
+            return  # to whom is known in a moment
+        news = news_of(session).as_json()
         if self._told.get(session.session_id) != news:
             self._told[session.session_id] = news
             link.notify(news)
@@ -172,6 +187,15 @@ class SessionOffer:
             await _serve(call, session, viewer=bool(asked.get("viewer")))
         elif call.name == "release":
             session.run.release(asked.get("reason"), asked.get("message") or "", output=asked.get("output"))
+        elif call.name in ("take", "hand_back"):
+            following = await self._whole(self._pass(session, call.name, asked))
+            return {"news": news_of(following).as_json()}
+        elif call.name == "ask":
+            await self._whole(self._ask(session, asked))
+        elif call.name == "answer":
+            ask = self._host.asked(session)
+            end = await ask.ended(float(asked["wait_seconds"]))
+            return {"asked": ask.what, "news": news_of(ask.session).as_json(), "end": encode_in_full(end)}
         else:
             session.check()
             try:
@@ -181,11 +205,33 @@ class SessionOffer:
                 raise
         return None
 
+    async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it to its end, also if the connection is lost: a browser that has passed on needs its next run."""
+        task = asyncio.ensure_future(work)
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
+        return await asyncio.shield(task)
+
+    async def _pass(self, session: HostedSession, name: str, asked: Any) -> HostedSession:
+        if name == "take":
+            following = await self._host.take(session, decode(Person, asked["person"]), str(asked["owner"]))
+        else:
+            following = await self._host.hand_back(session, decode(HumanAnswer, asked["answer"]))
+        self._watch(following)
+        if following is not session:
+            self._notify(session)
+        return following
+
+    async def _ask(self, session: HostedSession, asked: Any) -> None:
+        timeout = timedelta(seconds=float(asked["timeout_seconds"]))
+        await self._host.request_human(session, str(asked["what"]), timeout)
+        self._notify(session)
+
     async def _open(self, call: IncomingCall, order: SessionOrder) -> object:
         link = self._link
         session, text = await self._host.open(order)
         self._watch(session)
-        answer: Any = {"news": encode_in_full(news_of(session)), "token": text}
+        answer: Any = {"news": news_of(session).as_json(), "token": text}
         await call.answer(answer)
         if link is None or link.lost is not None:
             session.run.release(Reason.TASK_ERROR, NOBODY_WAITED)

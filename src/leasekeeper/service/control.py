@@ -14,6 +14,7 @@ from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial
 from leasekeeper.errors import Conflict, ConflictReason, NotFound
 from leasekeeper.runtime.live_runs import LiveRun, live_run, live_run_of
 from leasekeeper.runtime.person import Person
+from leasekeeper.runtime.remote_session import RemoteRun
 from leasekeeper.runtime.session_host import HostedSession, ended
 from leasekeeper.runtime.session_run import SessionRun
 from leasekeeper.service.permissions import refuse
@@ -59,7 +60,7 @@ class Released:
 
 
 class Browser:
-    """A browser that is open in this server: a job's, or a session's."""
+    """A browser that this server shows: of a job or session here, or of a session of a worker."""
 
     def __init__(self, service: "Service", live: LiveRun | None, session: HostedSession | None) -> None:
         self._service = service
@@ -67,12 +68,12 @@ class Browser:
         self.session = session
 
     @property
-    def human(self) -> SessionRun | None:
+    def human(self) -> SessionRun | RemoteRun | None:
         """The run of the person who has control."""
         if self.live is not None:
             return self.live.human
         run = None if self.session is None else self.session.run
-        return run if isinstance(run, SessionRun) and run.person is not None else None
+        return run if run is not None and run.person is not None else None
 
     @property
     def lease(self) -> Lease:
@@ -92,10 +93,9 @@ class Browser:
     def view(self) -> ControlView:
         lease, human = self.lease, self.human
         live = self.live
-        asked = self.session.ask if self.session is not None else None
         asks = live.asks_what if live is not None and live.asks is not None else None
-        if asked is not None and asked.waits:
-            asks = asked.what
+        if self.session is not None:
+            asks = self.session.asks
         return ControlView(
             run_id=lease.run_id,
             profile_id=lease.profile_id,
@@ -116,7 +116,7 @@ class Browser:
         if self.live is not None:
             await self.live.take(person)
         elif self.session is not None:
-            self.session = await self._service.sessions.here.take(self.session, person, token.token_id)
+            self.session = await self._service.sessions.take(self.session, person, token.token_id)
         return self.view()
 
     async def hand_back(self, token: ApiToken, note: str, outcome: str) -> ControlView:
@@ -126,7 +126,7 @@ class Browser:
         if self.live is not None:
             await self.live.hand_back(answer)
         elif self.session is not None:
-            self.session = await self._service.sessions.here.hand_back(self.session, answer)
+            self.session = await self._service.sessions.hand_back(self.session, answer)
         return self.view()
 
     async def release(self, token: ApiToken, note: str, *, job: Action | None, profile: Action | None) -> Released:
@@ -161,17 +161,17 @@ class Browser:
         return Released(
             run_id=lease.run_id,
             profile_id=lease.profile_id,
-            profile_state=end.settled.profile_state if end.settled is not None else None,
-            reason=end.reason,
-            message=end.message,
+            profile_state=human.profile_state,
+            reason=end.reason if end is not None else None,
+            message=end.message if end is not None else "",
         )
 
 
 def find_browser(service: "Service", run_id: str) -> Browser | None:
     """The browser that this run has or had, if it is still open here."""
     session = service.sessions.get(run_id)
-    while session is not None and session.passed_to is not None:
-        session = session.passed_to
+    while session is not None and (following := service.sessions.following(session)) is not None:
+        session = following
     if session is not None:
         return None if session.over else Browser(service, None, session)
     live = live_run(run_id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, Protocol
 
+from leasekeeper.app import HumanAnswer
 from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.config import Config
 from leasekeeper.core.homes import is_away
@@ -20,6 +21,9 @@ from leasekeeper.core.tokens import hash_of
 from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, NotFound, ProfileBusy
 from leasekeeper.ports import Store
 from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.human_requests import SessionAsk
+from leasekeeper.runtime.person import Person
+from leasekeeper.runtime.remote_session import RemoteAsk, RemoteRun
 from leasekeeper.runtime.session_host import (
     MAX_ENDED,
     STOPPING,
@@ -105,6 +109,39 @@ class SessionFleet:
         if not text.startswith(TOKEN_PREFIX):
             return None
         return self.here.by_token(text) or self._by_hash.get(hash_of(text))
+
+    def following(self, session: HostedSession) -> HostedSession | None:
+        """Who got its browser while it was open."""
+        if session.passed_to is None and isinstance(session.run, RemoteRun) and session.run.passed_to:
+            return self.get(session.run.passed_to)
+        return session.passed_to
+
+    def ended(self, session_id: str) -> HostedSession | None:
+        """A worker's session that is over, if it was known here."""
+        return self._ended.get(session_id)
+
+    async def take(self, session: HostedSession, person: Person, owner: str) -> HostedSession:
+        """Give a person the browser of a session, here or on its worker. Raises what `SessionHost.take` does."""
+        if not isinstance(session.run, RemoteRun):
+            return await self.here.take(session, person, owner)
+        return await session.run.take(person, owner)
+
+    async def hand_back(self, session: HostedSession, answer: HumanAnswer) -> HostedSession:
+        """Answer a session that asks for a person. Raises what `SessionHost.hand_back` does."""
+        if not isinstance(session.run, RemoteRun):
+            return await self.here.hand_back(session, answer)
+        return await session.run.hand_back(answer)
+
+    async def request_human(self, session: HostedSession, what: str, timeout: timedelta) -> SessionAsk | RemoteAsk:
+        """Ask for a person. Raises what `SessionHost.request_human` does."""
+        if not isinstance(session.run, RemoteRun):
+            return await self.here.request_human(session, what, timeout)
+        await session.run.ask_person(what, timeout)
+        return RemoteAsk(session, session.run)
+
+    def asked(self, session: HostedSession) -> SessionAsk | RemoteAsk:
+        """What it asked last. That nobody was asked the worker's session says when its answer is waited for."""
+        return RemoteAsk(session, session.run) if isinstance(session.run, RemoteRun) else self.here.asked(session)
 
     async def away(self, run: RunRecord) -> Conflict | None:
         """For a session that is not known here: the error to answer with if a worker runs it that is not connected."""
@@ -213,7 +250,8 @@ class SessionFleet:
     def knows(self, place: Place, session: HostedSession) -> None:
         """A session of a worker, for the first time."""
         place.known[session.session_id] = session
-        self._by_hash.setdefault(session.hash, session)
+        if self._by_hash.setdefault(session.hash, session).session_id == session.session_id:
+            self._by_hash[session.hash] = session  # not the one of a connection that was lost
 
     def moved(self, place: Place, session: HostedSession) -> None:
         """Something of it has changed. One that is over is remembered, to say why."""

@@ -102,7 +102,7 @@ def view_of(session: HostedSession) -> SessionView:
         idle_timeout=run.terms.idle_timeout,
         max_duration=run.terms.max_duration,
         on_disconnect=run.terms.on_disconnect,
-        asks=session.ask.what if session.ask is not None and session.ask.waits else None,
+        asks=session.asks,
         reason=end.reason if end else None,
         message=end.message if end else run.lost or "",
         profile_state=run.profile_state,

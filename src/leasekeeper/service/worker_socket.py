@@ -159,13 +159,23 @@ class _Worker:
 
     def _hear(self, said: Mapping[str, Any]) -> None:
         news = decode(SessionNews, said)
-        known = self._place.known.get(news.lease.run_id)
-        if known is None:
-            if not news.over:
-                adopting = asyncio.ensure_future(self._adopt(news))
-                self._adopting.add(adopting)
-                adopting.add_done_callback(self._adopting.discard)
-        elif isinstance(known.run, RemoteRun):
+        known = self._found(news)
+        if known is not None:
+            self._heard(known, news)
+        elif not news.over or news.passed_to is not None:
+            adopting = asyncio.ensure_future(self._adopt(news))
+            self._adopting.add(adopting)
+            adopting.add_done_callback(self._adopting.discard)
+
+    def _found(self, news: SessionNews) -> HostedSession | None:
+        """The session that they are about, if it is known by this connection."""
+        run_id = news.lease.run_id
+        known = self._place.known.get(run_id) or self._service.sessions.ended(run_id)
+        by_us = known is not None and isinstance(known.run, RemoteRun) and known.run.comes_by(self._link)
+        return known if by_us else None
+
+    def _heard(self, known: HostedSession, news: SessionNews) -> None:
+        if isinstance(known.run, RemoteRun):
             known.run.hear(news)
             self._service.sessions.moved(self._place, known)
 
@@ -184,14 +194,16 @@ class _Worker:
             raise LeaseOfAnotherToken(
                 f"lease {lease.lease_id} was not granted to this worker", token_id=self._token.token_id
             )
-        known = self._place.known.get(lease.run_id)
+        known = self._found(news)
         if known is None:
-            known = HostedSession(RemoteRun(self._link, news), news.owner, news.hash)
+            known = HostedSession(RemoteRun(self._link, news, self._known), news.owner, news.hash)
             self._service.sessions.knows(self._place, known)
+        if not known.run.over or news.over:
+            self._heard(known, news)
         return known
 
     def _orphan(self, answer: Any) -> None:
         """A session was opened for a caller who has left."""
-        if isinstance(answer, dict) and "news" in answer:
+        if isinstance(answer, dict) and "token" in answer:
             news = decode(SessionNews, answer["news"])
-            RemoteRun(self._link, news).release(Reason.TASK_ERROR, NOBODY_WAITED)
+            RemoteRun(self._link, news, self._known).release(Reason.TASK_ERROR, NOBODY_WAITED)

@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Any, Final, assert_never
 
 from leasekeeper.app import HUMAN_TIMEOUT
+from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.tokens import Needs, Scope
-from leasekeeper.errors import InputError, Problem
 from leasekeeper.runtime.human_requests import AskEnd, AskState, SessionAsk
-from leasekeeper.runtime.session_host import HostedSession
+from leasekeeper.runtime.remote_session import RemoteAsk, RemoteRun
+from leasekeeper.runtime.session_host import HostedSession, ended
 from leasekeeper.service.routes.sessions import (
     MAX_TEXT,
     MAX_WAIT,
@@ -69,39 +70,48 @@ def _read(data: object) -> dict[str, Any]:
 async def request_human(call: Call) -> HumanRequest:
     """Ask, or ask again for the answer. A caller that leaves withdraws nothing."""
     session = await used_session(call)
+    await _check_not_gone(call, session)
     body = call.body or {}
     ask = await _ask(call, session, body)
     call.headers["Cache-Control"] = "no-store"
     return _view(call, session, ask, await _end(call, ask, body.get("wait") or timedelta(0)))
 
 
-async def _ask(call: Call, session: HostedSession, body: dict[str, Any]) -> SessionAsk:
+async def _check_not_gone(call: Call, session: HostedSession) -> None:
+    """Raise SessionEnded for a session that was taken if its worker is away and nobody has the browser any more."""
+    if not (isinstance(session.run, RemoteRun) and session.run.away):
+        return
+    lease = session.run.lease
+    newest = (await call.service.store.find(RunRecord, {"profile_id": lease.profile_id}, limit=1)).items
+    if newest and newest[0].ended_at is not None:
+        why = f"its browser is closed, and worker {lease.worker_id}, which knows what a person said, is not connected"
+        raise ended(session.session_id, why, lease_id=lease.lease_id, profile_id=lease.profile_id)
+
+
+async def _ask(call: Call, session: HostedSession, body: dict[str, Any]) -> SessionAsk | RemoteAsk:
     if body.get("message"):
         try:
             timeout = body.get("timeout") or HUMAN_TIMEOUT
-            return await call.service.sessions.here.request_human(session, body["message"], timeout)
+            return await call.service.sessions.request_human(session, body["message"], timeout)
         except Exception:
             session.check()
             raise
-    if session.ask is None:
-        session.check()
-        raise InputError("nobody was asked", [Problem("message", "is required: what should the person do?")])
-    return session.ask
+    return call.service.sessions.asked(session)
 
 
-async def _end(call: Call, ask: SessionAsk, wait: timedelta) -> AskEnd | None:
+async def _end(call: Call, ask: SessionAsk | RemoteAsk, wait: timedelta) -> AskEnd | None:
     ending = asyncio.ensure_future(ask.ended(wait.total_seconds()))
     gone = asyncio.ensure_future(until_disconnected(call.request))
     try:
-        await asyncio.wait({ending, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return ask.end
+        done, _ = await asyncio.wait({ending, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return ending.result() if ending in done else ask.end
     finally:
         gone.cancel()
         ending.cancel()
         await asyncio.gather(ending, gone, return_exceptions=True)
 
 
-def _view(call: Call, asker: HostedSession, ask: SessionAsk, end: AskEnd | None) -> HumanRequest:
+def _view(call: Call, asker: HostedSession, ask: SessionAsk | RemoteAsk, end: AskEnd | None) -> HumanRequest:
     answer = end.answer if end is not None else None
     session_id = asker.session_id if answer is None else ask.session.session_id
     text = end.text if end is not None else None
