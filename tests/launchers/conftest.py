@@ -1,10 +1,12 @@
 """Fixtures of launchers: a fake of each vendor, and one of the recipe's."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.launchers.saying import Saying
 from tests.launchers.stage import TOKEN, VENDORS, Fake, start_fake
 from tests.launchers.stands import Stand, standing
 
@@ -32,3 +34,12 @@ def recipe(tmp_path: Path) -> Iterator[Fake]:
 def stand(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
     with standing(request.param, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def saying() -> Iterator[Saying]:
+    server = Saying()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()

@@ -36,7 +36,12 @@ RECIPE: dict[str, Any] = {
         "busy": {"http.status": 409},
     },
     "stop": {"method": "POST", "path": "/profile/stop", "body": {"profile_id": "{profile}"}},
-    "status": {"path": "/profile/status", "query": {"profile_id": "{profile}"}, "running": {"running": True}},
+    "status": {
+        "path": "/profile/status",
+        "query": {"profile_id": "{profile}"},
+        "running": {"running": True},
+        "idle": {"running": False},
+    },
 }
 VENDORS = ("multilogin", "adspower", "gologin", "dolphin", "kameleo", "http")
 

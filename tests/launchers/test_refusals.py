@@ -1,18 +1,12 @@
 """Calls that a launcher does not carry out: they are the launcher's matter, never the profile's or the job's."""
 
-import json
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from leasekeeper.browsers.keeper.attached import LauncherEnd
 from leasekeeper.browsers.keeper.main import _refuse
-from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.browsers.keeper_reports import read_report
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
@@ -27,63 +21,8 @@ from leasekeeper.runtime.inventory import inventory
 from leasekeeper.runtime.launcher_asking import LauncherAsker, Question
 from leasekeeper.runtime.launchers import Launchers, pace_key
 from leasekeeper.stores import open_store
-from tests.launchers.stage import RECIPE, launched, launched_fleet
-
-TOKEN = "a-token-that-was-revoked"  # noqa: S105 - of a fake
-
-Said = tuple[int, dict[str, str], Any]  # status, headers, body
-
-
-class _Saying(BaseHTTPRequestHandler):
-    server: "Saying"
-
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.asked.append(self.path.partition("?")[0])
-        status, headers, body = self.server.then.pop(0) if self.server.then else self.server.answer
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002, ARG002 - the base class's
-        return
-
-
-class Saying(ThreadingHTTPServer):
-    """A launcher that says one thing to everything, after what it says first: `then`."""
-
-    answer: Said = (200, {}, {})
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Saying)
-        self.then: list[Said] = []
-        self.asked: list[str] = []
-
-    def record(self, driver: str) -> Launcher:
-        url = f"http://127.0.0.1:{self.server_address[1]}"
-        listing = {"list": {"path": "/list", "url": url, "items": "", "id": "id"}}
-        calls = {**(RECIPE if driver == "http" else {}), **listing}
-        return Launcher(launcher_id=LauncherId("mlx"), driver=driver, url=url, calls=calls)
-
-    def refusal(self, driver: str) -> Refused:
-        end = LauncherEnd(describe(self.record(driver), "p", headless=True, token=TOKEN))
-        with pytest.raises(Refused) as refused:
-            end.start()
-        return refused.value
-
-
-@pytest.fixture
-def saying() -> Iterator[Saying]:
-    server = Saying()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+from tests.launchers.saying import TOKEN, Said, Saying
+from tests.launchers.stage import launched, launched_fleet
 
 
 @pytest.mark.parametrize(

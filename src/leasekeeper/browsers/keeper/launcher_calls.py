@@ -73,7 +73,10 @@ class Answer:
         return found
 
     def matches(self, conditions: object, values: dict[str, object]) -> bool:
-        """Whether one of the conditions holds. Each is `path: value`, all of which must; `~text`: contains it."""
+        """Whether one of the conditions holds. Each is `path: value`, all of which must.
+
+        `~text`: contains it; `!~text`: an object or a list that does not.
+        """
         alternatives = conditions if isinstance(conditions, list) else [conditions] if conditions else []
         return any(
             isinstance(each, dict)
@@ -119,7 +122,10 @@ class LauncherCalls:
         return bool(self._steps[step])
 
     def running(self, seconds: float = DEFAULT_SECONDS) -> bool | None:
-        """Whether the launcher says that the profile runs; None if it cannot say. Raises CallFailed."""
+        """Whether the launcher says that the profile runs; None if it has no such call.
+
+        Raises CallFailed, also for an answer that says neither: an unknown state is not idle.
+        """
         if not self.has("status"):
             return None
         answer = self.call("status", seconds)
@@ -128,7 +134,7 @@ class LauncherCalls:
         if answer.matches(self._steps["status"].get("idle"), self.values):
             return False
         self._check("status", answer)
-        return False
+        raise CallFailed("status: the launcher says neither that the profile runs nor that it is idle", sent=True)
 
     def start(self, seconds: float) -> tuple[str, bool]:
         """Start the profile. Returns its endpoint, or whether it is busy: running already. Raises CallFailed."""
@@ -291,6 +297,8 @@ def _plain(value: object) -> str:
 
 
 def _fits(found: object, wanted: object) -> bool:
+    if isinstance(wanted, str) and wanted.startswith("!~"):
+        return isinstance(found, dict | list) and not _fits(found, wanted[1:])
     if isinstance(wanted, str) and wanted.startswith("~"):
         return found is not None and wanted[1:].lower() in json.dumps(found, ensure_ascii=False).lower()
     if isinstance(wanted, list):

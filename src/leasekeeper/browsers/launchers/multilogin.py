@@ -21,6 +21,7 @@ LAUNCHER: Final[dict[str, Any]] = {
         "method": "GET",
         "path": "/api/v2/profile/active",
         "running": [{"data": "~{profile}"}],
+        "idle": [{"data": "!~{profile}"}],
     },
     "list": {
         "url": "https://api.multilogin.com",
