@@ -6,9 +6,10 @@ import pytest
 
 from leasekeeper.browsers.keeper.launcher_calls import CallFailed, LauncherCalls
 from leasekeeper.browsers.launcher_status import ask
+from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.launchers import LauncherSaid
-from tests.launchers.saying import Saying
+from tests.launchers.saying import TOKEN, Saying
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,24 @@ def test_a_status_without_idle_proves_nothing(saying: Saying) -> None:
     described = saying.described("http", status={"path": "/profile/status", "running": {"running": True}})
     with pytest.raises(CallFailed, match="neither"):
         LauncherCalls(described).running()
+
+
+def test_the_token_is_filled_into_headers(saying: Saying) -> None:
+    calls = LauncherCalls(
+        saying.described(
+            "http",
+            headers={"X-Api-Key": "{token}"},
+            stop={"path": "/stop", "headers": {"X-Auth": "key {token}", "X-Profile": "{profile}"}},
+        )
+    )
+    calls.stop()
+    (heard,) = saying.heard
+    assert (heard["X-Api-Key"], heard["X-Auth"], heard["X-Profile"]) == (TOKEN, f"key {TOKEN}", "id-1")
+    assert "Authorization" not in heard
+
+
+def test_a_token_that_no_header_can_hold_is_not_repeated(saying: Saying) -> None:
+    calls = LauncherCalls(describe(saying.record("http"), "id-1", headless=True, token="two\nlines"))  # noqa: S106 - of nothing
+    with pytest.raises(CallFailed, match="a header or the path is invalid") as failed:
+        calls.stop()
+    assert (failed.value.sent, "two" in str(failed.value)) == (False, False)

@@ -110,12 +110,15 @@ class LauncherCalls:
 
     def __init__(self, description: Description) -> None:
         self._url = str(description["url"])
-        self._headers = _texts(description.get("headers"))
         self.values = _mapping(description.get("values"))
+        self._headers = self._filled(description.get("headers"))
         self._limited = description.get("limited")
         self._steps = {
             name: _mapping(description.get(name)) for name in ("start", "stop", "status", "list", "plan", "users")
         }
+
+    def _filled(self, headers: object) -> dict[str, str]:
+        return {name: _plain(fill(value, self.values)) for name, value in _mapping(headers).items()}
 
     def has(self, step: str) -> bool:
         """Whether the launcher has such a call."""
@@ -202,7 +205,7 @@ class LauncherCalls:
         path = parts.path.rstrip("/") + fill_quoted(str(step["path"]), values)
         query = {key: _plain(fill(value, values)) for key, value in _mapping(step.get("query")).items()}
         body = None if "body" not in step else json.dumps(fill(step["body"], values)).encode()
-        headers = {"Accept": "application/json", **self._headers, **_texts(step.get("headers"))}
+        headers = {"Accept": "application/json", **self._headers, **self._filled(step.get("headers"))}
         if body is not None:
             headers["Content-Type"] = "application/json"
         target = path + ("?" + urlencode(query) if query else "")
@@ -242,6 +245,8 @@ def _request(
     except (OSError, http.client.HTTPException) as error:
         what = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CallFailed(f"no response from {place}: {what}", sent=sent) from None
+    except ValueError:  # it would repeat the header, which may be the token
+        raise CallFailed(f"the call to {place} cannot be sent: a header or the path is invalid", sent=False) from None
     finally:
         connection.close()
     if response.status == TOO_MANY:
@@ -308,10 +313,6 @@ def _fits(found: object, wanted: object) -> bool:
 
 def _mapping(found: object) -> dict[str, object]:
     return dict(found) if isinstance(found, dict) else {}
-
-
-def _texts(found: object) -> dict[str, str]:
-    return {str(name): str(value) for name, value in _mapping(found).items()}
 
 
 def _seconds(response: http.client.HTTPResponse) -> float | None:
