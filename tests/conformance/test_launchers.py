@@ -71,6 +71,14 @@ async def test_what_does_not_hold_together_is_refused(new_world: NewWorld, given
         assert any(each.where == path and says in each.message for each in refused.value.problems)
 
 
+async def test_a_browser_that_nobody_could_stop_is_not_described(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        start_only = replace(MLX, driver="http", url="http://127.0.0.1:1", calls={"start": {"path": "/x"}})
+        with pytest.raises(InputError) as refused:
+            await world.store.apply(replace(fleet(launched()), launchers={"mlx": start_only}), actor="ann")
+        assert [each.where for each in refused.value.problems] == ["launchers.mlx.calls.stop"]
+
+
 async def test_no_pool_allows_more_than_the_plan(new_world: NewWorld) -> None:
     async with new_world() as world:
         plan = {"mlx": replace(MLX, max_running=2)}

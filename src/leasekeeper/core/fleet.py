@@ -11,7 +11,7 @@ from typing import Final
 from leasekeeper.core.accounts import Account, Limit, Proxy
 from leasekeeper.core.browsers import LAUNCHER, driver_fault
 from leasekeeper.core.ids import ID_RULE, is_id
-from leasekeeper.core.launchers import Launcher, missing_settings
+from leasekeeper.core.launchers import Launcher, missing_settings, stop_missing
 from leasekeeper.core.profiles import Profile
 from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
 from leasekeeper.errors import InputError, Problem, VersionConflict
@@ -264,6 +264,11 @@ def _launchers_at_fault(final: Fleet) -> list[Problem]:
         Problem(f"launchers.{launcher.launcher_id}.{name}", f"is needed by driver {launcher.driver}")
         for launcher in final.launchers.values()
         for name in missing_settings(launcher)
+    ]
+    problems += [
+        Problem(f"launchers.{launcher.launcher_id}.calls.stop", "is needed beside start: else nobody ends the browser")
+        for launcher in final.launchers.values()
+        if stop_missing(launcher)
     ]
     owners: dict[tuple[str, str], str] = {}
     pools: dict[str, set[str]] = {}

@@ -33,6 +33,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {"multilogin": ("folder", "api_tok
 USUAL_CALLS_PER_MINUTE: Final[Mapping[str, int]] = {"adspower": 120, "gologin": 240, "kameleo": 240}
 # Names that vendors give to the machine itself.
 _OWN_NAMES: Final = frozenset({"localhost", "local.adspower.net", "launcher.mlx.yt"})
+# Where in a description, or in a DevTools URL, the launcher's token goes.
+TOKEN_HOLE: Final = "{token}"  # noqa: S105 - this place
 # What a keeper proves about a launcher, beside what it sees itself.
 LAUNCHER_CLAUSES: Final = ("launcher_stopped", "launcher_idle")
 # How soon, and how late, a launcher that did not answer is asked again.
@@ -88,6 +90,11 @@ def vendor_fault(name: str) -> str | None:
 def missing_settings(launcher: Launcher) -> tuple[str, ...]:
     """What a launcher of this kind needs and was not given."""
     return tuple(name.removeprefix("api_") for name in NEEDS.get(launcher.driver, ()) if not getattr(launcher, name))
+
+
+def stop_missing(launcher: Launcher) -> bool:
+    """Whether a description starts browsers that nobody could stop."""
+    return launcher.driver in (HTTP, CDP) and "start" in launcher.calls and "stop" not in launcher.calls
 
 
 def spacing(launcher: Launcher) -> timedelta:

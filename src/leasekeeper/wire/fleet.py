@@ -18,7 +18,8 @@ from leasekeeper.core.profiles import ManualUse, Profile, ReleasePolicy
 from leasekeeper.errors import InputError, nearest
 from leasekeeper.wire.document import read_yaml
 from leasekeeper.wire.jobs import WEB_ADDRESS, labels, notes
-from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, JsonObject, Problems, Text
+from leasekeeper.wire.kinds import ID, Choice, Flag, Integer, Problems, Text
+from leasekeeper.wire.launcher_calls import ADDRESS, CALLS, check_address, check_launcher_profile
 from leasekeeper.wire.records import DRAFT, Field, MapOf, Record, at, table
 from leasekeeper.wire.schedules import MAX_SCHEDULES, SCHEDULE_ID, SELECT, schedule_from, schedule_record
 
@@ -31,12 +32,10 @@ MAX_POOL_LEASES: Final = 1_000_000
 MAX_PATH_LENGTH: Final = 4_096
 MAX_SNAPSHOTS: Final = 1_000
 MAX_SIZE_MB: Final = 1_000_000
-MAX_CALLS_BYTES: Final = 16 * 1024
 
 _SERVER: Final = "scheme://host:port, with http, https or socks5 as the scheme"
 _CREDENTIALS: Final = "env:NAME, file:PATH or secret:NAME: where the secret is, never the secret itself"
 _CREDENTIALS_PATTERN: Final = f"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|secret:{ID_PATTERN}"
-_ADDRESS: Final = "an http or https address without user and password"
 _TOKEN: Final = "env:NAME or file:PATH: where the token is, never the token itself"  # noqa: S105 - this rule's text
 _TOKEN_PATTERN: Final = "env:[A-Za-z_][A-Za-z0-9_]*|file:.+"  # noqa: S105 - this pattern
 _STORE: Final = "s3://BUCKET/PREFIX, file:///FOLDER or server"
@@ -60,18 +59,6 @@ def _check_server(text: str) -> str | None:
         return f"must be {_SERVER}"
     fits = parts.scheme in ("http", "https", "socks5") and whole and text.isascii() and " " not in text
     return None if fits and not (parts.path.strip("/") or parts.query or parts.fragment) else f"must be {_SERVER}"
-
-
-def _check_address(text: str) -> str | None:
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(text)
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        return f"must be {_ADDRESS}"
-    plain = "@" not in text and not parts.query and not parts.fragment and " " not in text
-    return None if whole and plain else f"must be {_ADDRESS}"
 
 
 @cache
@@ -135,7 +122,7 @@ LAUNCHER_RECORD: Final = Record(
         ),
         Field(
             name="url",
-            kind=Text(_ADDRESS, maximum=512, check=_check_address),
+            kind=Text(ADDRESS, maximum=512, check=check_address),
             doc="where its API is; absent: where the vendor has it on this machine",
         ),
         Field(
@@ -158,7 +145,11 @@ LAUNCHER_RECORD: Final = Record(
             doc="how many calls its API allows, shared by all workers of the store",
         ),
         Field(name="start_timeout_seconds", kind=Integer(1, 600), doc="how long a start may take"),
-        Field(name="calls", kind=JsonObject(MAX_CALLS_BYTES, 16), doc="the API of a launcher of driver http"),
+        Field(
+            name="calls",
+            kind=CALLS,
+            doc="the API of a launcher of driver http; of a vendor, calls in place of its driver's",
+        ),
     ],
     of=Launcher,
 )
@@ -215,7 +206,7 @@ PROFILE: Final = Record(
         Field(name="launcher", kind=ID, doc="the launcher that has the profile and opens it", into="launcher_id"),
         Field(
             name="launcher_profile",
-            kind=Text("text of 1 to 512 printable characters", maximum=512),
+            kind=Text("text of 1 to 512 printable characters", maximum=512, check=check_launcher_profile),
             doc="the id that its launcher knows it by; for driver cdp, the DevTools URL",
         ),
         Field(
@@ -368,6 +359,8 @@ def fleet_table() -> str:
         ("fleet.yaml", FLEET),
         ("proxies.ID", PROXY),
         ("launchers.ID", LAUNCHER_RECORD),
+        ("launchers.ID.calls", CALLS),
+        *((f"launchers.ID.calls.{field.name}", field.kind) for field in CALLS.table if isinstance(field.kind, Record)),
         ("accounts.ID", ACCOUNT),
         ("accounts.ID.login_canary", CANARY),
         ("profiles.ID", PROFILE),

@@ -230,7 +230,8 @@ def _alias_property(field: Field, alias: Alias) -> dict[str, Any]:
 
 
 def _or_null(shape: dict[str, Any]) -> dict[str, Any]:
-    null = {**shape, "type": [shape["type"], "null"]}
+    types = shape["type"] if isinstance(shape["type"], list) else [shape["type"]]
+    null = {**shape, "type": [*types, "null"]}
     return {**null, "enum": [*shape["enum"], None]} if "enum" in shape else null
 
 
