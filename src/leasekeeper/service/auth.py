@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from leasekeeper.core.tokens import (
@@ -105,11 +105,20 @@ class Authenticator:
         if not proves(text, stored.hash if stored else _NO_HASH) or stored is None:
             raise NotAuthenticated(f"token {token_id} is unknown or wrong", token_id=token_id)
         token = stored.token
-        wrong = invalid(token, stored.now + timedelta(seconds=time.monotonic() - read_at))
+        wrong = invalid(token, _now(stored, read_at))
         if wrong is not None:
             raise wrong
         self._note_use(stored)
         return token
+
+    async def check_active(self, token_id: str) -> None:
+        """Raise NotAuthenticated if this token was revoked or has expired. One that no store knows was a local one."""
+        if self.local is not None and self.local.token.token_id == token_id:
+            return
+        read_at, stored = await self._stored(token_id)
+        wrong = None if stored is None else invalid(stored.token, _now(stored, read_at))
+        if wrong is not None:
+            raise wrong
 
     def knows(self, text: str) -> bool:
         """Whether this token was valid when it was last read. Reads nothing."""
@@ -182,3 +191,8 @@ class Authenticator:
                 await self._store.note_token_uses(uses)
             except LeasekeeperError as error:
                 _LOG.warning("last use of %d tokens was not noted: %s", len(uses), error.message)
+
+
+def _now(stored: StoredToken, read_at: float) -> datetime:
+    """The store's time, from when the token was read."""
+    return stored.now + timedelta(seconds=time.monotonic() - read_at)

@@ -1,7 +1,7 @@
 """The WebSocket of the live view: pictures and news of a run's browser to a person, their input back.
 
 Whoever may read the run may look. Who signs in with a token that may operate can act in a session. The cookie of the
-pages is what admits; the guards have refused pages of other sites before.
+pages is what admits, for as long as its token is valid; the guards have refused pages of other sites before.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from leasekeeper.runtime.viewer import Screen, Viewer
 from leasekeeper.service.control import NOT_HERE, find_browser
 from leasekeeper.service.pages.signing_in import COOKIE
 from leasekeeper.service.problems import bug_response, problem_response
+from leasekeeper.service.token_watch import serve_while_valid
 
 if TYPE_CHECKING:
     from leasekeeper.service.state import Service
@@ -65,12 +66,12 @@ async def watched_run(service: "Service", run_id: str, token: ApiToken) -> Watch
 async def serve_live_view(service: "Service", socket: WebSocket) -> None:
     """Let the person in, or refuse the upgrade with a problem; then show the browser until one side leaves."""
     try:
-        token = await service.auth.identify(socket.cookies.get(COOKIE, ""))
-        watched = await watched_run(service, socket.path_params["run_id"], token)
+        identify = partial(service.auth.identify, socket.cookies.get(COOKIE, ""))
+        watched = await watched_run(service, socket.path_params["run_id"], await identify())
         try:
             async with watched.view as client:
                 await socket.accept()
-                await _show(watched, client, socket)
+                await serve_while_valid(identify, _show(watched, client, socket), socket)
         except ClientRefused as refused:
             raise ended(watched.run.run_id, str(refused)) from None
     except LeasekeeperError as error:

@@ -17,6 +17,7 @@ from leasekeeper.runtime.session_endpoint import ENDED, close_reason
 from leasekeeper.runtime.session_host import HostedSession
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.session_views import admitted, token_in
+from leasekeeper.service.token_watch import serve_while_valid
 
 if TYPE_CHECKING:
     from leasekeeper.service.state import Service
@@ -34,7 +35,7 @@ async def serve_devtools(service: "Service", socket: WebSocket) -> None:
     """Let the client in, or refuse the upgrade with a problem; then relay until one side leaves."""
     try:
         session = await admitted(service, socket.path_params["id"], token_in(socket.headers, socket.query_params))
-        await _serve(session, socket)
+        await _serve(service, session, socket)
     except LeasekeeperError as error:
         await socket.send_denial_response(problem_response(error))
     except Exception as error:
@@ -43,11 +44,13 @@ async def serve_devtools(service: "Service", socket: WebSocket) -> None:
         await socket.send_denial_response(bug_response(error))
 
 
-async def _serve(session: HostedSession, socket: WebSocket) -> None:
+async def _serve(service: "Service", session: HostedSession, socket: WebSocket) -> None:
     try:
         async with session.run.client() as client:
             await socket.accept()
-            await _relay(session, client, socket)
+            # The session's token stands for the one that opened it.
+            opened_by = partial(service.auth.check_active, session.owner)
+            await serve_while_valid(opened_by, _relay(session, client, socket), socket)
     except ClientRefused as refused:
         session.check()
         raise Conflict(

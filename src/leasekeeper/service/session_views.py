@@ -1,7 +1,7 @@
 """Sessions as callers see them: what is answered, which one a call means, and who may use it.
 
-A session's own token is enough for everything about that session. Of API tokens, the one that opened it may use it with
-scope `work`, and those that may operate; whoever may read its account sees it.
+A session's own token is enough for everything about that session, for as long as the API token that opened it is valid.
+Of API tokens, that one may use it with scope `work`, and those that may operate; whoever may read its account sees it.
 """
 
 from contextlib import suppress
@@ -145,6 +145,7 @@ async def admits(call: Call) -> bool:
         raise await _not_known(call.service, named)
     if session is None or call.path.get("id", session.session_id) != session.session_id:
         return False
+    await call.service.auth.check_active(session.owner)
     call.record = session
     return True
 
@@ -210,6 +211,7 @@ async def admitted(service: "Service", session_id: str, text: str) -> HostedSess
     """The session of this id for whoever brings its token. Raises NotAuthenticated, NotFound or SessionEnded."""
     known = service.sessions.get(session_id)
     if known is not None and known.proves(text):
+        await service.auth.check_active(known.owner)
         known.check()
         return known
     if known is not None or not text:

@@ -1,7 +1,7 @@
 """The WebSocket that a worker dials to offer sessions: this server's end of it.
 
-The token must be allowed to work. A session that a worker speaks of is believed only if its lease was granted to that
-very token.
+The token must be allowed to work, and stay valid. A session that a worker speaks of is believed only if its lease was
+granted to that very token.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from leasekeeper.service.auth import bearer
 from leasekeeper.service.permissions import refuse
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.session_fleet import Place
+from leasekeeper.service.token_watch import serve_while_valid
 from leasekeeper.wire.encoding import encode_in_full
 from leasekeeper.wire.shapes import decode
 
@@ -50,7 +51,8 @@ def worker_socket_routes(service: "Service") -> list[BaseRoute]:
 async def serve_worker(service: "Service", socket: WebSocket) -> None:
     """Let the worker in, or refuse the upgrade with a problem; then it is one more place for sessions."""
     try:
-        token = await service.auth.identify(bearer(socket.headers.get("authorization")))
+        identify = partial(service.auth.identify, bearer(socket.headers.get("authorization")))
+        token = await identify()
         refuse(denial(token, Needs(Scope.WORK, Reach.NOTHING)))
         await socket.accept()
     except LeasekeeperError as error:
@@ -64,7 +66,7 @@ async def serve_worker(service: "Service", socket: WebSocket) -> None:
     except LeasekeeperError as error:
         await socket.close(_WRONG, close_reason(error.message))
         return
-    await worker.run()
+    await serve_while_valid(identify, worker.run(), socket)
 
 
 async def _first(socket: WebSocket) -> dict[str, Any]:

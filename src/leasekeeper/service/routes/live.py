@@ -6,26 +6,27 @@ on from there without a gap. Some events may then come twice; `seq` in the data 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from leasekeeper.core.events import EventType
 from leasekeeper.core.tokens import Needs, Scope
 from leasekeeper.errors import EventsGone
 from leasekeeper.lists import is_number
+from leasekeeper.service.auth import bearer
 from leasekeeper.service.event_feed import EventFeed, FeedItem, Listener
+from leasekeeper.service.event_stream import MEDIA, EventStream
 from leasekeeper.service.routing import Call, Parameter, Route, Subject
 from leasekeeper.wire import encode
 from leasekeeper.wire.kinds import Scalar, Wrong
 
-MEDIA: Final = "text/event-stream"
 # Proxies cut connections that are silent for a minute.
 PING_SECONDS: Final = 20.0
 RETRY_MS: Final = 2_000
 MAX_TOGETHER: Final = 100
-_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _IDS: Final = ("account_id", "profile_id", "job_id", "run_id", "worker_id")
 
 
@@ -65,7 +66,7 @@ async def _about(call: Call) -> Subject:
 
 
 async def stream(call: Call) -> Response:
-    """Answer with a stream that ends when the reader is gone, too slow, or the server stops."""
+    """Answer with a stream that ends when the reader is gone, too slow, or its token refused, or the server stops."""
     feed = await call.service.signals.feed()
     wanted = {name: call.query[name] for name in ("type", *_IDS) if name in call.query}
     after = call.query.get("Last-Event-ID", call.query.get("after"))
@@ -76,32 +77,34 @@ async def stream(call: Call) -> Response:
             "list the events since then, and stream without a position",
             position=str(feed.position),
         )
-    return StreamingResponse(_messages(feed, listener), media_type=MEDIA, headers=_HEADERS)
+    return EventStream(
+        _messages(feed, listener),
+        auth=call.service.auth,
+        token=bearer(call.request.headers.get("authorization")),
+        leave=partial(feed.leave, listener),
+    )
 
 
-async def _messages(feed: EventFeed, listener: Listener) -> AsyncIterator[str]:
-    try:
-        yield f"retry: {RETRY_MS}\nid: {feed.position}\n\n"
-        while True:
-            try:
-                item = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
-            except TimeoutError:
-                yield f": ping\nid: {feed.position}\n\n"
-                continue
-            items = [item]
-            while not listener.waiting.empty() and len(items) < MAX_TOGETHER:
-                items.append(listener.waiting.get_nowait())
-            # What waits goes in one write: with many readers writes cost more than bytes.
-            text = "".join(_message(each) for each in items if each is not None)
-            if text:
-                yield text
-            if None in items:
-                return
-            if listener.cut_off and listener.waiting.empty():
-                yield "event: cut_off\ndata: {}\n\n"
-                return
-    finally:
-        feed.leave(listener)
+async def _messages(feed: EventFeed, listener: Listener) -> AsyncGenerator[str, None]:
+    yield f"retry: {RETRY_MS}\nid: {feed.position}\n\n"
+    while True:
+        try:
+            item = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
+        except TimeoutError:
+            yield f": ping\nid: {feed.position}\n\n"
+            continue
+        items = [item]
+        while not listener.waiting.empty() and len(items) < MAX_TOGETHER:
+            items.append(listener.waiting.get_nowait())
+        # What waits goes in one write: with many readers writes cost more than bytes.
+        text = "".join(_message(each) for each in items if each is not None)
+        if text:
+            yield text
+        if None in items:
+            return
+        if listener.cut_off and listener.waiting.empty():
+            yield "event: cut_off\ndata: {}\n\n"
+            return
 
 
 def _message(item: FeedItem) -> str:

@@ -22,7 +22,7 @@ function start(view) {
     socket.onmessage = (event) => typeof event.data === "string" ? news(JSON.parse(event.data)) : picture(event.data);
     socket.onclose = (event) => {
       allow(false);
-      if (event.code === 4410) { over = true; state(`Over: ${event.reason || "the browser was closed"}`); return; }
+      if (event.code === 4410 || event.code === 4401) { over = true; state(`Over: ${event.reason || "the browser was closed"}`); return; }
       state("Not connected, trying again…");
       setTimeout(connect, retry);
       retry = Math.min(retry * 2, 10000);

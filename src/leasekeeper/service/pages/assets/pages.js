@@ -59,6 +59,7 @@ function listen(url, again) {
   const stream = new EventSource(after ? `${url}${url.includes("?") ? "&" : "?"}after=${after}` : url);
   stream.onopen = () => { say("live", true); if (again) refresh(); };
   stream.addEventListener("change", () => refresh());
+  stream.addEventListener("refused", () => location.reload());
   stream.onerror = () => {
     say("reconnecting", false);
     stream.close();
