@@ -4,11 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.ids import ProfileId
 from leasekeeper.core.policy import Policy
 from leasekeeper.ports import Store
-from leasekeeper.service.event_feed import MAX_BEHIND, MAX_REMEMBERED, EventFeed, Listener
+from leasekeeper.service import event_feed
+from leasekeeper.service.event_feed import MAX_BEHIND, MAX_REMEMBERED, EventFeed, FeedItem, Listener
 from leasekeeper.stores import open_store
 
 AT = datetime(2031, 1, 1, tzinfo=UTC)
@@ -133,3 +136,18 @@ async def test_a_gap_keeps_the_position_back_until_it_is_filled_or_given_up(sqli
         feed._advance([])
         assert feed.position == 8
         assert (feed._missing, feed._above) == ({}, set())
+
+
+async def test_a_listener_counts_until_it_leaves(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was cut off may still have a connection."""
+    monkeypatch.setattr(event_feed, "MAX_LISTENERS", 1)
+    async with feeding(sqlite_url) as (_, feed):
+        slow = feed.listen({})
+        assert slow is not None
+        event = Event(at=AT, type=EventType.LEASE_GRANTED)
+        for number in range(MAX_BEHIND + 1):
+            feed._publish(FeedItem(event, number))
+        assert slow.cut_off
+        assert feed.listen({}) is None
+        feed.leave(slow)
+        assert feed.listen({}) is not None

@@ -57,7 +57,7 @@ def end(shop: Served, text: str, clock: Clock, why: str) -> None:
 
 
 async def streams(shop: Served) -> int:
-    return len(shop.service.signals._feed._listeners)
+    return len(shop.service.signals._feed._open)
 
 
 @pytest.mark.parametrize("why", ["TOKEN_REVOKED", "TOKEN_EXPIRED"])

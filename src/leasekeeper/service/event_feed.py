@@ -66,6 +66,7 @@ class EventFeed:
         self._poll_every = poll_every
         self._trouble = trouble or FailureLog()
         self._listeners: set[Listener] = set()
+        self._open: set[Listener] = set()  # until they leave: one that was cut off may still have a connection
         self._observers: list[Callable[[Event], None]] = []
         self._recent: deque[FeedItem] = deque(maxlen=MAX_REMEMBERED)
         self._position: int | None = None  # everything up to here was published
@@ -87,7 +88,7 @@ class EventFeed:
         What came since that position is remembered here, so that somebody who comes back costs no read.
         """
         listener = Listener(wanted)
-        if len(self._listeners) >= MAX_LISTENERS:
+        if len(self._open) >= MAX_LISTENERS:
             return None
         if after is not None:
             oldest = min((item.event.seq for item in self._recent), default=self.position + 1)
@@ -97,10 +98,12 @@ class EventFeed:
             if not all(listener.put(item) for item in missed):
                 return None
         self._listeners.add(listener)
+        self._open.add(listener)
         return listener
 
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
+        self._open.discard(listener)
 
     async def run(self) -> None:
         """Read until cancelled. A store that is away is tried again."""

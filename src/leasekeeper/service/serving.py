@@ -17,6 +17,7 @@ from leasekeeper.browsers.keeper.client import MAX_COMMAND_BYTES
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.local_tokens import is_loopback
 from leasekeeper.runtime.session_endpoint import GONE_SECONDS, PING_SECONDS
+from leasekeeper.service.connections import HttpConnection, SocketConnection
 
 DEFAULT_PORT: Final = 7070
 STOP_SECONDS: Final = 5
@@ -116,7 +117,8 @@ async def serving(app: ASGIApp, address: Address) -> AsyncIterator[str]:
         ssl_certfile=address.tls_cert,
         ssl_keyfile=address.tls_key,
         interface="asgi3",
-        http="httptools",
+        http=HttpConnection,
+        ws=SocketConnection,
         lifespan="off",
         access_log=False,
         log_config=None,
