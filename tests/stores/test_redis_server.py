@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,11 +21,11 @@ from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import RunRecord, Timing
 from leasekeeper.core.policy import Policy, Retention
-from leasekeeper.core.profiles import Lane, ProfileState
-from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.core.profiles import Lane, ProfileState, ReleasePolicy
+from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
 from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import InputError, SchemaTooNew, SchemaTooOld, StoreError, StoreNotWritable, StoreUnavailable
-from leasekeeper.ports import ClaimRequest, Grant, Renewal, Store
+from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasekeeper.stores import inspect, migrate, open_store
 from leasekeeper.stores.redis.engine import RedisEngine
 from leasekeeper.stores.redis.loads import names
@@ -62,6 +62,18 @@ async def ready(url: str, profiles: int = 1, jobs: int = 1, **options: Any) -> S
     if jobs:
         await store.submit([spec(f"p{n % profiles}") for n in range(jobs)])
     return store
+
+
+@contextmanager
+def lost_writes(server: DurableRedis) -> Iterator[None]:
+    """The server dies, and comes back without what was written meanwhile: with the append-only file of before."""
+    own, before = server.directory / "appendonlydir", server.directory / "before"
+    shutil.copytree(own, before)
+    yield
+    server.kill()
+    shutil.rmtree(own)
+    before.rename(own)
+    server.start()
 
 
 async def looked_after(store: Store, forgotten: Grant) -> None:
@@ -165,13 +177,8 @@ async def test_a_server_that_lost_its_last_writes_grants_nothing_that_somebody_m
     to another while its holder does not know that."""
     with redis_server(tmp_path, fsync="everysec") as server:
         store = await ready(server.url)
-        own = server.directory / "appendonlydir"
-        shutil.copytree(own, tmp_path / "before")
-        (held,) = await store.claim(CLAIM)
-        server.kill()
-        shutil.rmtree(own)
-        shutil.copytree(tmp_path / "before", own)
-        server.start()
+        with lost_writes(server):
+            (held,) = await store.claim(CLAIM)
         assert await store.claim(CLAIM) == []
         (renewed,) = await store.renew([Renewal(ref=held.lease.ref)])
         assert renewed.refused is not None
@@ -191,6 +198,30 @@ async def test_a_server_that_lost_its_last_writes_grants_nothing_that_somebody_m
         assert [run.run_id for run in runs] == [granted.lease.run_id]
         for each in (store, other):
             await each.close()
+
+
+async def test_a_run_whose_section_and_ending_were_lost_is_not_repeated(tmp_path: Path) -> None:
+    later = timedelta(0)
+    with redis_server(tmp_path, fsync="everysec") as server:
+        store = await ready(server.url, jobs=0, clock=lambda real: real + later)
+        await store.apply(fleet(replace(profile("p0"), release_policy=ReleasePolicy.RECOVER)), actor="ann")
+        await store.submit([spec("p0")])
+        (held,) = await store.claim(CLAIM)
+        await store.checkpoint(held.lease.ref, "cart", url="https://site.test/cart")
+        with lost_writes(server):
+            await store.enter_section(held.lease.ref, "order")
+            await store.leave_section(held.lease.ref, "order")
+            (settled,) = await store.settle([Ending(ref=held.lease.ref, facts=DONE)])
+            assert settled.job_state is JobState.COMPLETED
+        later = timedelta(minutes=5)
+        (lost,) = await store.expire()
+        later = timedelta(minutes=10)
+        facts = LostFacts(final_url="https://site.test/done", browser_dead=True, reported_by="keeper")
+        (resolved,) = await store.resolve([Resolution(lease_id=lost.lease_id, facts=facts)])
+        assert (resolved.job_state, resolved.profile_state) == (JobState.REVIEW, ProfileState.REVIEW_REQUIRED)
+        (job,) = (await store.find(Job, {})).items
+        assert "lost its last writes" in job.detail
+        await store.close()
 
 
 async def test_who_meets_a_restarted_server_first_need_not_know_how_long_leases_are(tmp_path: Path) -> None:

@@ -37,12 +37,13 @@ def end(
     lease: Lease | None = None,
     job: Job | None = None,
     facts: EndFacts = CLEAN,
+    incomplete: bool = False,
     **changes: Any,
 ) -> Settlement:
     """A run of the ordinary job ends now, cleanly unless the facts say otherwise."""
     lease = lease or a_lease()
     ending = replace(Ending(ref=lease.ref, reason=reason, facts=facts), **changes)
-    return settle(lease, job or a_job(), ending, now=NOW, jitter=0.0, backoff=BACKOFF)
+    return settle(lease, job or a_job(), ending, now=NOW, jitter=0.0, backoff=BACKOFF, incomplete=incomplete)
 
 
 def lose(
@@ -53,13 +54,24 @@ def lose(
     ended: float = 20,
     proxy_id: str | None = "dallas",
     good: int | None = None,
+    incomplete: bool = False,
     **lease: Any,
 ) -> Settlement | None:
     """The ordinary lease expired so many seconds ago; its lock-delay is 15 s."""
     gone = {"status": LeaseStatus.EXPIRED, "expires_at": before(ended), "ended_at": before(ended)}
     lost = a_lease(**{**gone, "release_policy": policy, "unresolved": True, **lease})
     snapshot = None if good is None else Token(good)
-    return resolve(lost, job or a_job(), facts, now=NOW, jitter=0.0, backoff=BACKOFF, proxy_id=proxy_id, good=snapshot)
+    return resolve(
+        lost,
+        job or a_job(),
+        facts,
+        now=NOW,
+        jitter=0.0,
+        backoff=BACKOFF,
+        proxy_id=proxy_id,
+        good=snapshot,
+        incomplete=incomplete,
+    )
 
 
 def state_of(verdict: ProfileVerdict) -> ProfileState:
@@ -562,3 +574,36 @@ def test_a_stale_profile_is_recovered_only_if_all_conditions_hold(
 )
 def test_a_run_names_its_proxy_only_if_a_browser_was_behind_it(said: dict[str, Any], used: bool) -> None:
     assert used_proxy(Ending(ref=a_lease().ref, **said)) is used
+
+
+# A store that may have lost writes of this lease: nobody knows which sections it was in.
+
+
+@pytest.mark.parametrize("reason", ["TIMEOUT", "PROXY_UNREACHABLE", "WORKER_STOPPED"])
+def test_a_run_that_failed_goes_to_a_person_if_its_record_is_incomplete(reason: str) -> None:
+    facts = replace(CLEAN, proxy_trouble=True)
+    assert job_state(end(reason, facts=facts)) in (JobState.SCHEDULED, JobState.QUEUED)
+    settlement = end(reason, facts=facts, incomplete=True)
+    assert job_state(settlement) is JobState.REVIEW
+    assert state_of(settlement.profile) is ProfileState.REVIEW_REQUIRED
+    assert "lost its last writes" in settlement.profile.reason
+
+
+def test_what_its_holder_says_counts_also_if_its_record_is_incomplete() -> None:
+    assert end(incomplete=True) == end()
+    assert end("TIMEOUT", not_started=True, incomplete=True) == end("TIMEOUT", not_started=True)
+    assert end("SECURITY_PROMPT", incomplete=True).profile == end("SECURITY_PROMPT").profile
+    not_closed = end("TIMEOUT", facts=EndFacts(final_url=CLEAN.final_url), incomplete=True)
+    assert state_of(not_closed.profile) is ProfileState.STALE
+
+
+@pytest.mark.parametrize("policy", ReleasePolicy)
+def test_a_lost_run_goes_to_a_person_if_its_record_is_incomplete(policy: ReleasePolicy) -> None:
+    known: dict[str, Any] = {"policy": policy, "last_safe_step": "cart", "good": 3}
+    assert job_state(lose(**known)) is JobState.SCHEDULED
+    settlement = lose(**known, incomplete=True)
+    assert settlement is not None
+    assert job_state(settlement) is JobState.REVIEW
+    quarantined = policy is ReleasePolicy.QUARANTINE
+    expected = ProfileState.QUARANTINED if quarantined else ProfileState.REVIEW_REQUIRED
+    assert state_of(settlement.profile) is expected

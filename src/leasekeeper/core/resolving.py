@@ -11,7 +11,7 @@ from leasekeeper.core.jobs import Backoff, Job, JobState
 from leasekeeper.core.launchers import NOT_DEAD, must_answer_first
 from leasekeeper.core.leases import Lease, LeaseStatus, RunResult, lock_delay_over_at, silence
 from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
-from leasekeeper.core.settle import LostFacts, ProfileVerdict, Settlement, job_verdict, section_sentence
+from leasekeeper.core.settle import INCOMPLETE, LostFacts, ProfileVerdict, Settlement, job_verdict, section_sentence
 
 
 def resolve(
@@ -26,6 +26,7 @@ def resolve(
     lenient: bool = False,
     launched: bool = False,
     in_doubt: bool = False,
+    incomplete: bool = False,
     good: Token | None = None,
 ) -> Settlement | None:
     """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
@@ -37,12 +38,15 @@ def resolve(
 
     `good` is the snapshot that the profile may go back to, if there is one and nobody else has the profile.
 
+    `incomplete`: the store may have lost writes of this lease, so that a section may be open, or left, which is not in
+    its record.
+
     `launched`: the browser is a launcher's. As long as that did not answer (`in_doubt`) nothing is decided.
     """
     early = now < lock_delay_over_at(lease) + timedelta(milliseconds=lease.ttl_ms)
     if launched and not facts.browser_dead and must_answer_first(facts.launcher, in_doubt=in_doubt, early=early):
         return None
-    profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient, good=good)
+    profile = _resolution(lease, facts, now, proxy_id=proxy_id, lenient=lenient, good=good, incomplete=incomplete)
     if profile is None:
         return None
     row = failure(Reason.WORKER_LOST)
@@ -50,7 +54,9 @@ def resolve(
     running = job is not None and job.state is JobState.RUNNING and job.run_id == lease.run_id
     verdict = None
     if job is not None and running:
-        verdict = job_verdict(lease, job, row, profile.reason, now=now, jitter=jitter, backoff=backoff)
+        verdict = job_verdict(
+            lease, job, row, profile.reason, now=now, jitter=jitter, backoff=backoff, incomplete=incomplete
+        )
     return Settlement(
         result=RunResult.FAILED,
         stop_reason=None if reported else row.reason,
@@ -76,7 +82,14 @@ def _unexplained(lease: Lease) -> str:
 
 
 def _resolution(
-    lease: Lease, facts: LostFacts, now: datetime, *, proxy_id: str | None, lenient: bool, good: Token | None
+    lease: Lease,
+    facts: LostFacts,
+    now: datetime,
+    *,
+    proxy_id: str | None,
+    lenient: bool,
+    good: Token | None,
+    incomplete: bool,
 ) -> ProfileVerdict | None:
     lost = _unexplained(lease)
     if lease.open_section is not None:
@@ -91,6 +104,8 @@ def _resolution(
             cause=Cause.RESOLVED,
             reason=f"{lost}; the proxy changed during the run",
         )
+    if incomplete and lease.release_policy in (ReleasePolicy.RESTORE, ReleasePolicy.RECOVER):
+        return ProfileVerdict(state=ProfileState.REVIEW_REQUIRED, cause=Cause.RESOLVED, reason=f"{lost}; {INCOMPLETE}")
     match lease.release_policy:
         case ReleasePolicy.QUARANTINE:
             return ProfileVerdict(

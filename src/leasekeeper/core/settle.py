@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from leasekeeper.core.failures import NOT_STARTED, BelongsTo, Failure, ProfileRule, Reason, RetryRule, failure
 from leasekeeper.core.ids import Token
@@ -39,6 +40,8 @@ _BLOCKS_UNSTARTED = {
 
 # Not the job's failure if the proxy was asked, and it is so: whoever works next would meet the same.
 _OF_PROXY = frozenset({Reason.PROXY_UNREACHABLE, Reason.PROXY_REGION_MISMATCH})
+
+INCOMPLETE: Final = "the store lost its last writes during the run, maybe of a mutating section"
 
 _SENTENCES: Mapping[str, str] = {
     Reason.SECURITY_PROMPT: "a security prompt appeared",
@@ -202,9 +205,20 @@ def _files_of(evidence: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def settle(
-    lease: Lease, job: Job | None, ending: Ending, *, now: datetime, jitter: float, backoff: Backoff
+    lease: Lease,
+    job: Job | None,
+    ending: Ending,
+    *,
+    now: datetime,
+    jitter: float,
+    backoff: Backoff,
+    incomplete: bool = False,
 ) -> Settlement:
-    """Decide an ending that the live holder reports."""
+    """Decide an ending that the live holder reports.
+
+    `incomplete`: the store may have lost writes of this lease, so that a section may be open, or left, which is not in
+    its record. A run that failed then goes to a person, job and profile.
+    """
     if ending.not_started and lease.open_section is None:
         return _given_back(lease, job, ending, now=now, jitter=jitter, backoff=backoff)
     reason, message = ending.reason, ending.message
@@ -214,10 +228,16 @@ def settle(
         reason, message = Reason.EVIDENCE_NOT_SAVED, "the run's evidence could not be saved"
     row = failure(reason, ending.registered) if reason is not None else None
     profile = _profile_verdict(lease, row, ending.facts, now)
+    if incomplete and row is not None and profile.state is None and not profile.unresolved:
+        said = f"{profile.reason}; {INCOMPLETE}"
+        profile = replace(profile, state=ProfileState.REVIEW_REQUIRED, cause=Cause.NEEDS_PERSON, reason=said)
     if row is not None and row.reason == Reason.TASK_ERROR and ending.retry:
         row = replace(row, retry=RetryRule.YES)
-    verdict = job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff) if job else None
-    if job and row and ending.facts.proxy_trouble and row.reason in _OF_PROXY and may_have_been_done(lease) is None:
+    verdict = None
+    if job is not None:
+        verdict = job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff, incomplete=incomplete)
+    done = incomplete or may_have_been_done(lease) is not None
+    if job and row and ending.facts.proxy_trouble and row.reason in _OF_PROXY and not done:
         verdict = _returned(job, ending, now + _delay_of_return(job, jitter, backoff))
     return Settlement(
         result=RunResult.COMPLETED if row is None else RunResult.FAILED,
@@ -369,6 +389,7 @@ def job_verdict(
     now: datetime,
     jitter: float,
     backoff: Backoff,
+    incomplete: bool = False,
 ) -> JobVerdict:
     if row is None:
         return JobVerdict(state=JobState.COMPLETED)
@@ -377,7 +398,7 @@ def job_verdict(
     losses = job.losses + (1 if lost else 0)
     if lost and losses >= MAX_LOSSES:
         return JobVerdict(state=JobState.REVIEW, detail=f"{detail}; {losses} of its runs lost their worker", lost=lost)
-    done = may_have_been_done(lease)
+    done = may_have_been_done(lease) or (INCOMPLETE if incomplete else None)
     if done is not None:
         return JobVerdict(state=JobState.REVIEW, detail=f"{detail}; {done}: it may have been done", lost=lost)
     if not _may_retry(job, row):

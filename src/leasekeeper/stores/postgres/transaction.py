@@ -129,6 +129,10 @@ class PostgresTx:
     def doubtful_up_to(self) -> int:
         return 0
 
+    @property
+    def incomplete_up_to(self) -> int:
+        return 0
+
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         if len(queries) == 1 and queries[0][0] in _READY:
             return [self._ready(queries[0])]

@@ -59,7 +59,7 @@ class Link:
         self.claimer = claimer or self.slot
         self.commits = 0
         self.has_turn = False
-        self.lowest_token = 0
+        self.lowest_token = self.incomplete_token = 0
         self.grants_resume_at = 0
         self.schema = ""
         self.process = ""
@@ -90,9 +90,9 @@ class Link:
         lossless = disk.get("aof_enabled") == "1" and fsync(self) == "always" and not took_over
         grace = 0 if lossless else int(self.grace.total_seconds() * 1000)
         (found,) = self.call([eval_command(scripts.MEET, (f"{PREFIX}server",), (PREFIX, process, grace))])
-        self.schema, lowest, resume, longest, other = found
+        self.schema, lowest, resume, longest, other, incomplete = found
         self._longest_ttl_ms = max(int(longest), int(self.grace.total_seconds() * 1000))
-        self.lowest_token, self.grants_resume_at = int(lowest), int(resume)
+        self.lowest_token, self.incomplete_token, self.grants_resume_at = int(lowest), int(incomplete), int(resume)
         if other == "1":
             seconds = self._longest_ttl_ms // 1000
             pause = f", and nothing is granted for {seconds} s, as it may have lost its last writes"

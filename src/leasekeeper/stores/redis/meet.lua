@@ -1,10 +1,12 @@
 -- A connection was made: is this the server process of before? Another one may have lost the last writes (a restart, a
 -- failover), and with them grants: tokens go on above any that can have been given, and, if it can lose what it
--- acknowledged, nothing is granted until a lease that it forgot has expired.
+-- acknowledged, nothing is granted until a lease that it forgot has expired, and what it has of leases from before counts
+-- as incomplete.
 -- ARGV: prefix, the process's id, for how many milliseconds nothing is granted. Answers with the schema, the lowest
--- token, when grants resume (milliseconds), the longest time to live of a lease (milliseconds), '1' if the process is another.
+-- token, when grants resume (milliseconds), the longest time to live of a lease (milliseconds), '1' if the process is
+-- another, the highest token of which writes may have been lost.
 local prefix, process, grace = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if redis.call('EXISTS', prefix .. 'schema') == 0 then return {'', '0', '0', '0', '0'} end
+if redis.call('EXISTS', prefix .. 'schema') == 0 then return {'', '0', '0', '0', '0', '0'} end
 local server = prefix .. 'server'
 local known = redis.call('HGET', server, 'process')
 -- Who meets it first may know of shorter leases than others: the longest that anybody knew of counts.
@@ -17,8 +19,10 @@ if other then
     local time = redis.call('TIME')
     local floor = tonumber(time[1]) * 100 + math.floor(tonumber(time[2]) / 10000)
     local before = tonumber(redis.call('HGET', server, 'lowest_token') or '0')
-    redis.call('HSET', server, 'lowest_token', string.format('%.0f', math.max(floor, before + 1)))
+    local lowest = string.format('%.0f', math.max(floor, before + 1))
+    redis.call('HSET', server, 'lowest_token', lowest)
     if grace > 0 then
+        redis.call('HSET', server, 'incomplete_token', lowest)
         local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
         redis.call('HSET', server, 'grants_resume_at', string.format('%.0f', now + math.max(grace, longest)))
     end
@@ -35,4 +39,5 @@ end
 return {
     redis.call('GET', prefix .. 'schema'), redis.call('HGET', server, 'lowest_token') or '0',
     redis.call('HGET', server, 'grants_resume_at') or '0', string.format('%.0f', longest), other and '1' or '0',
+    redis.call('HGET', server, 'incomplete_token') or '0',
 }

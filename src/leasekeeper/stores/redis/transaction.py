@@ -50,6 +50,10 @@ class RedisTx(Records):
     def doubtful_up_to(self) -> int:
         return self.link.lowest_token
 
+    @property
+    def incomplete_up_to(self) -> int:
+        return self.link.incomplete_token
+
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         return self._read([(name, _cleaned(params)) for name, params in queries], [])
 

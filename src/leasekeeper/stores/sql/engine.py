@@ -75,6 +75,11 @@ class Tx(Protocol):
         """Tokens up to this one may have been granted and forgotten, by a server that lost writes; 0: none."""
         ...
 
+    @property
+    def incomplete_up_to(self) -> int:
+        """Of leases up to this token a server may have lost writes: sections, steps, an ending; 0: of none."""
+        ...
+
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         """Run the named queries in order, after all pending writes; one answer each."""
         ...

@@ -129,9 +129,9 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
         return Settled(lease_id=ref.lease_id, refused=why)
     job = batch.jobs.get(lease.run_id)
     ending = kept(ending)
-    settlement = decide_ending(
-        lease, job, ending, now=batch.now, jitter=batch.ctx.jitter(), backoff=batch.ctx.policy.backoff
-    )
+    now, jitter, backoff = batch.now, batch.ctx.jitter(), batch.ctx.policy.backoff
+    incomplete = _incomplete(batch.tx, lease)
+    settlement = decide_ending(lease, job, ending, now=now, jitter=jitter, backoff=backoff, incomplete=incomplete)
     unresolved = settlement.profile.unresolved
     end_lease(work, released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
     batch.tx.held.pop(lease.lease_id, None)
@@ -186,6 +186,10 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
         job_state=ended.state if ended else None,
         profile_state=work.lane.state,
     )
+
+
+def _incomplete(tx: Tx, lease: Lease) -> bool:
+    return lease.token <= tx.incomplete_up_to
 
 
 def kept(ending: Ending) -> Ending:
@@ -370,6 +374,7 @@ def _resolve_one(batch: Endings, work: Work, lease: Lease, facts: LostFacts) -> 
         lenient=batch.tx.lenient,
         launched=work.profile.launcher_id is not None,
         in_doubt=doubt,
+        incomplete=_incomplete(batch.tx, lease),
         good=good_for(batch.tx, work, lease) if lease.release_policy is ReleasePolicy.RESTORE else None,
     )
     if settlement is None:

@@ -74,6 +74,10 @@ class _SqliteTx:
     def doubtful_up_to(self) -> int:
         return 0
 
+    @property
+    def incomplete_up_to(self) -> int:
+        return 0
+
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         return [self._rows(name, params) for name, params in queries]
 
