@@ -94,6 +94,7 @@ async def looked_after(store: Store, forgotten: Grant) -> None:
     [
         ("appendonly", "no", "appendonly no"),
         ("appendfsync", "no", "appendfsync no"),
+        ("no-appendfsync-on-rewrite", "yes", "no-appendfsync-on-rewrite yes"),
         ("maxmemory-policy", "allkeys-lru", "allkeys-lru"),
     ],
 )

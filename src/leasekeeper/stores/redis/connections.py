@@ -87,7 +87,8 @@ class Link:
         self.process = process = server["run_id"]
         # A replica that took over lacks what had not reached it, however it keeps what it got.
         took_over = set(copies.get("master_replid2", "0")) != {"0"}
-        lossless = disk.get("aof_enabled") == "1" and fsync(self) == "always" and not took_over
+        lossless = disk.get("aof_enabled") == "1" and fsync(self) == "always" and not rewrites_unsynced(self)
+        lossless = lossless and not took_over
         grace = 0 if lossless else int(self.grace.total_seconds() * 1000)
         (found,) = self.call([eval_command(scripts.MEET, (f"{PREFIX}server",), (PREFIX, process, grace))])
         self.schema, lowest, resume, longest, other, incomplete = found
@@ -190,6 +191,9 @@ def check_durable(link: Link, url: str) -> str:
     elif synced == "no":
         found.append("it never waits for the disk (appendfsync no)")
         wanted.append("`appendfsync always`")
+    elif rewrites_unsynced(link):
+        found.append("it does not wait for the disk while it rewrites its file (no-appendfsync-on-rewrite yes)")
+        wanted.append("`no-appendfsync-on-rewrite no`")
     if policy != "noeviction":
         found.append(f"it evicts records when memory is full (maxmemory-policy {policy})")
         wanted.append("`maxmemory-policy noeviction`")
@@ -240,6 +244,11 @@ def _outlives_its_replicas(link: Link, version: tuple[int, ...]) -> tuple[str, s
 def fsync(link: Link) -> str:
     """How often the server waits for the disk."""
     return configured(link, "appendfsync", "everysec")
+
+
+def rewrites_unsynced(link: Link) -> bool:
+    """Whether the server stops to sync while it rewrites its append-only file, which may take minutes."""
+    return configured(link, "no-appendfsync-on-rewrite", "no") == "yes"
 
 
 def configured(link: Link, name: str, hidden: str) -> str:
