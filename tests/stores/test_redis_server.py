@@ -238,6 +238,21 @@ async def test_who_meets_a_restarted_server_first_need_not_know_how_long_leases_
         assert long.total_seconds() - 60 < left <= long.total_seconds() + 1
 
 
+async def test_what_a_server_lost_goes_by_the_settings_that_it_had_before_its_restart(tmp_path: Path) -> None:
+    with redis_server(tmp_path, fsync="everysec") as server:
+        store = await ready(server.url)
+        server.kill()
+        server.fsync = "always"
+        server.start()
+        assert await store.claim(CLAIM) == []
+        with client(server.url) as connection:
+            connection.hset(f"{PREFIX}server", "grants_resume_at", "1")
+        server.kill()
+        server.start()
+        assert len(await store.claim(CLAIM)) == 1
+        await store.close()
+
+
 async def test_a_restart_waits_for_the_longest_lease_that_was_granted(tmp_path: Path) -> None:
     with redis_server(tmp_path, fsync="everysec") as server:
         store = await ready(server.url, jobs=0)

@@ -97,11 +97,12 @@ class Link:
         if other == "1":
             seconds = self._longest_ttl_ms // 1000
             pause = f", and nothing is granted for {seconds} s, as it may have lost its last writes"
+            paused = self.grants_paused() > 0
             log.warning(
                 "the Redis server at %s is another process than before: tokens go on from %s%s",
                 location(self.url),
                 lowest,
-                "" if lossless else pause,
+                pause if paused else "",
             )
 
     def remember_ttl(self, ttl_ms: int) -> None:

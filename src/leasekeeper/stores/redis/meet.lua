@@ -21,13 +21,15 @@ if other then
     local before = tonumber(redis.call('HGET', server, 'lowest_token') or '0')
     local lowest = string.format('%.0f', math.max(floor, before + 1))
     redis.call('HSET', server, 'lowest_token', lowest)
-    if grace > 0 then
+    -- What counts is how the process that died kept its data; this one may have other settings.
+    if grace > 0 or redis.call('HGET', server, 'loses') == '1' then
         redis.call('HSET', server, 'incomplete_token', lowest)
         local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
         redis.call('HSET', server, 'grants_resume_at', string.format('%.0f', now + math.max(grace, longest)))
     end
 end
-if known ~= process then redis.call('HSET', server, 'process', process) end
+if known ~= process then redis.call('HSET', server, 'process', process, 'loses', '0') end
+if grace > 0 then redis.call('HSET', server, 'loses', '1') end
 -- A connection that ended without a word left the number of its last commit, which nobody asks for a day later. Some are
 -- checked, at random, and each connection leaves one at most: there are never many.
 local commits = prefix .. 'commits'
