@@ -13,7 +13,7 @@ def test_a_drained_list_is_jobs_and_the_answer_says_what_was_done(
     place: Workplace, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = clean_url(redis_url)
-    job = {"job_id": "5f1c", "task": "buy", "profile_id": "shop_us_main"}
+    job = {"job_id": "5f1c", "task": "buy", "profile_id": "shop_us_main", "callback_url": ""}
     with redis.Redis.from_url(queue, decode_responses=True) as client:
         client.lpush("jobs", json.dumps(job), "no job", json.dumps(job))
         monkeypatch.setenv("QUEUE", queue)

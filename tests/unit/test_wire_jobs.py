@@ -425,6 +425,11 @@ def test_values_on_the_edge_of_what_is_allowed_are_accepted(field: str, value: o
     assert isinstance(parse_job({**LEAST, field: value}), JobSpec)
 
 
+def test_an_empty_callback_url_is_none() -> None:
+    assert parse_job({**LEAST, "callback_url": ""}) == parse_job(LEAST)
+    assert parse_job({**LEAST, "callbackUrl": ""}) == parse_job(LEAST)
+
+
 def test_credentials_in_a_callback_url_are_refused_and_not_repeated() -> None:
     found = faults({**LEAST, "callback_url": "https://user:hunter2@ops.example/"})
     assert "user or password" in found["callback_url"]

@@ -74,10 +74,10 @@ _BRIDGE: Final = re.compile(rf"{BRIDGE}(?:{ID_PATTERN})")
 
 
 def _callback_fault(text: str) -> str | None:
-    return None if _BRIDGE.fullmatch(text) else web_address_fault(text)
+    return None if not text or _BRIDGE.fullmatch(text) else web_address_fault(text)
 
 
-_CALLBACK: Final = Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, check=_callback_fault)
+_CALLBACK: Final = Text(_WEB_ADDRESS, maximum=MAX_URL_LENGTH, minimum=0, check=_callback_fault)
 
 
 def labels(what: str) -> Field:
@@ -251,7 +251,7 @@ JOB: Final = Record(
         Field(
             name="callback_url",
             kind=_CALLBACK,
-            doc=f"the webhook that is called when the job has ended; {BRIDGE}NAME is the queue of a bridge",
+            doc=f'the webhook that is called when the job has ended; {BRIDGE}NAME is the queue of a bridge; "" is none',
         ),
         Field(
             name="traceparent",
@@ -407,6 +407,8 @@ def spec_from(values: dict[str, Any]) -> JobSpec:
         if "backoff" in retry:
             retry["backoff"] = Backoff(**retry["backoff"])
         values = {**values, "retry": Retry(**retry)}
+    if values.get("callback_url") == "":
+        values = {**values, "callback_url": None}
     if "release_policy" in values:
         values = {**values, "release_policy": str(values["release_policy"])}
     return JobSpec(**values)
