@@ -2,12 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import cast
 
+import aio_pika
 import pytest
+from redis import Redis
 from standardwebhooks import Webhook
 
 from leasekeeper.bridges.broker import Message
@@ -22,7 +26,7 @@ from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import AccountId, ProfileId
 from leasekeeper.core.jobs import Job, JobSpec
 from leasekeeper.core.profiles import Profile
-from leasekeeper.errors import InputError, StoreUnavailable
+from leasekeeper.errors import BrokerUnavailable, InputError, StoreUnavailable
 from leasekeeper.ports import Store, Submitted
 from leasekeeper.runtime.bridge import Bridge, Counts
 from leasekeeper.runtime.shutdown import Shutdown
@@ -236,6 +240,39 @@ async def test_a_bridge_that_stops_before_the_store_answered_submits_nothing_twi
         assert sorted(str(job.payload["n"]) for job in await all_jobs(store)) == ["0", "1", "2"]
 
 
+async def test_a_bridge_outlives_a_failover_of_its_redis(own_redis: RedisServer, sqlite_url: str) -> None:
+    """What it waits in is ended by an error, then it writes to a replica, then to a primary again."""
+    queue = RedisQueue(own_redis.url)
+    with Redis.from_url(own_redis.url, decode_responses=True) as admin:
+        async with fleet_store(sqlite_url) as store:
+            bridge = bridge_of(store, queue)
+            working = asyncio.ensure_future(bridge.run())
+            await happens(lambda: admin.info("clients")["blocked_clients"] == 1, working)
+            admin.replicaof("127.0.0.1", 1)
+            await happens(lambda: "errorstat_READONLY" in admin.info("errorstats"), working)
+            admin.replicaof("NO", "ONE")
+            await queue.put([json.dumps(RECIPE)])
+            await happens(lambda: bridge.counts.submitted == 1, working)
+            bridge.stop.ask()
+            await working
+
+
+async def test_a_queue_that_was_there_is_waited_for(rabbit_server: RabbitServer) -> None:
+    """RabbitMQ says that there is no such queue while the node of one that is not replicated is down."""
+    queue = RabbitQueue(rabbit_server.url)
+    await queue.put([])
+    broker = queue.broker()
+    await broker.open()
+    async with await aio_pika.connect(rabbit_server.url) as connection:
+        await (await connection.channel()).queue_delete(queue.jobs)
+    with pytest.raises(BrokerUnavailable, match="NOT_FOUND"):
+        await broker.open()
+    await queue.put(["{}"])
+    await broker.open()
+    assert len(await broker.take(1, 30)) == 1
+    await broker.close()
+
+
 async def test_rpush_lists_are_taken_from_their_left_end(redis_server: RedisServer, sqlite_url: str) -> None:
     queue = RedisQueue(redis_server.url)
     await queue.put([json.dumps({**RECIPE, "job_id": "newest"}), json.dumps({**RECIPE, "job_id": "oldest"})])
@@ -247,6 +284,16 @@ async def test_rpush_lists_are_taken_from_their_left_end(redis_server: RedisServ
     await broker.close()
     assert [json.loads(each.body)["job_id"] for each in taken] == ["oldest", "newest"]
     assert again == taken
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis whose role this test may change."""
+    with tempfile.TemporaryDirectory(prefix="lk-redis-", dir="/tmp") as directory:
+        server = RedisServer(Path(directory))
+        server.start()
+        yield server
+        server.kill()
 
 
 async def test_what_can_never_work_is_said_at_the_start(

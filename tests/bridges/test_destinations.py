@@ -1,6 +1,8 @@
 """Where results and messages that are no jobs go if not to a queue of the bridge's own: exchanges and topics."""
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import aio_pika
@@ -10,7 +12,7 @@ import pytest
 from leasekeeper.bridges.broker import Message, Rejected, Reply
 from leasekeeper.bridges.rabbitmq import RabbitBroker, RabbitQueues
 from leasekeeper.bridges.sqs import SqsBroker, SqsQueues
-from leasekeeper.errors import InputError, LeasekeeperError
+from leasekeeper.errors import BrokerUnavailable, InputError, LeasekeeperError
 from tests.bridges.queues import SqsQueue, fresh
 from tests.bridges.servers import RabbitServer
 from tests.servers import S3Server
@@ -82,6 +84,30 @@ async def test_results_to_a_topic_reach_whoever_subscribed(s3: S3Server, aws: No
     found = {answer.headers["webhook-id"]: answer for answer in await queue.replies()}
     assert {name: json.loads(answer.body)["n"] for name, answer in found.items()} == {"d0": 0, "d1": 1}
     assert found["d1"].headers == {"webhook-id": "d1", "webhook-signature": "v1,x", "type": "job.dead"}
+
+
+class TooMany(BaseHTTPRequestHandler):
+    """SQS when too many messages of a queue were taken and not deleted."""
+
+    def do_POST(self) -> None:
+        self.send_response(400)
+        self.end_headers()
+        self.wfile.write(b'{"__type": "com.amazonaws.sqs#OverLimit", "message": "too many messages in flight"}')
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+async def test_a_limit_of_sqs_passes(aws: None) -> None:
+    server = HTTPServer(("127.0.0.1", 0), TooMany)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    broker = SqsBroker(SqsQueues(jobs=f"http://127.0.0.1:{server.server_port}/1/jobs", invalid="http://h/1/apart"))
+    await broker.open()
+    with pytest.raises(BrokerUnavailable, match="OverLimit"):
+        await broker.take(10, 0)
+    await broker.close()
+    server.shutdown()
+    server.server_close()
 
 
 async def test_what_sqs_refuses_of_a_batch_is_not_taken_for_done(s3: S3Server, aws: None) -> None:

@@ -57,6 +57,7 @@ class RabbitBroker:
     _arrived: "asyncio.Queue[AbstractIncomingMessage]" = field(default_factory=asyncio.Queue)
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
     _warned: bool = False
+    _worked: bool = False
 
     @property
     def location(self) -> str:
@@ -70,12 +71,15 @@ class RabbitBroker:
         except (ProbableAuthenticationError, ChannelAccessRefused) as error:
             raise InputError(f"{self.location}: RabbitMQ refused: {error}") from None
         except ChannelNotFoundEntity as error:
+            if self._worked:  # so RabbitMQ says it too if the node of a queue that is not replicated is down
+                raise self._away(error) from None
             fault = f"{error}; create it first, a bridge does not declare other people's queues"
             raise InputError("the bridge cannot start", [Problem(self.location, fault)]) from None
         except ValueError as error:
             raise InputError("the bridge cannot start", [Problem("url", str(error))]) from None
         except _AWAY as error:
             raise self._away(error) from None
+        self._worked = True
 
     async def _connect(self) -> None:
         # Not the "robust" connection: it may hang silently. The bridge opens another one when this one is lost.

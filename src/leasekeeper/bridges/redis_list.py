@@ -27,7 +27,17 @@ T = TypeVar("T")
 
 _TIMEOUT_SECONDS: Final = 15.0
 _SCAN_COUNT: Final = 500
-_PASSING: Final = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "MISCONF", "BUSY", "CLUSTERDOWN", "NOREPLICAS")
+_PASSING: Final = (
+    "LOADING",
+    "OOM",
+    "READONLY",
+    "MASTERDOWN",
+    "MISCONF",
+    "BUSY",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    "UNBLOCKED",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +68,7 @@ class RedisBroker:
     bridge: str
     _client: Redis | None = None
     _scripts: Mapping[str, Any] = field(default_factory=dict)
+    _worked: bool = False  # it was open before: what is refused now may work again after a restart or a failover
     _left: list[str] = field(default_factory=list)  # ids that were taken before, and are to be read again
 
     @property
@@ -82,6 +93,7 @@ class RedisBroker:
                 found = cast("bytes", kind).decode()
                 raise InputError("the bridge cannot start", [Problem(key, f"is a {found} in Redis, not a list")])
         self._left = await self._taken_before()
+        self._worked = True
 
     async def take(self, limit: int, seconds: float) -> Sequence[Message]:
         client = self._connected()
@@ -166,7 +178,7 @@ class RedisBroker:
         except (AuthenticationError, NoPermissionError) as error:
             raise InputError(f"{self.location}: Redis refused: {error}") from None
         except ResponseError as error:
-            if str(error).startswith(_PASSING):
+            if self._worked or str(error).startswith(_PASSING):
                 raise BrokerUnavailable(f"{self.location}: {error}") from None
             raise InputError(f"{self.location}: Redis refused: {error}") from None
         except (TimeoutError, RedisError, OSError) as error:

@@ -26,7 +26,10 @@ _LONG_POLL_SECONDS: Final = 20
 _TIMEOUT_SECONDS: Final = 30
 _MAX_REASON: Final = 1_000
 _REGION: Final = re.compile(r"(?:sqs\.([a-z0-9-]+)\.|queue\.)")
-_PASSING: Final = ("ThrottlingException", "RequestThrottled", "ServiceUnavailable", "InternalError", "InternalFailure")
+_PASSING: Final = (
+    *("Throttling", "ThrottlingException", "RequestThrottled", "TooManyRequestsException", "KmsThrottled"),
+    *("OverLimit", "RequestTimeout", "ServiceUnavailable", "InternalError", "InternalFailure"),
+)
 _SERVER_ERROR: Final = 500
 
 

@@ -99,12 +99,14 @@ class Bridge:
         return self.counts
 
     async def _take_until_stopped(self, *, drain: bool) -> None:
+        pause = FIRST_PAUSE
         while not self.stop.asked.is_set():
             try:
                 if not self._connected.is_set():
                     await self._reconnect()
                 messages = await self.broker.take(self.batch, DRAIN_SECONDS if drain else self.wait_seconds)
                 self.trouble.over(_TAKING)
+                pause = FIRST_PAUSE
                 if messages:
                     await self._bring_in(messages)
                 elif drain:
@@ -112,6 +114,8 @@ class Bridge:
             except BrokerUnavailable as error:
                 self._connected.clear()
                 self.trouble.again(_TAKING, error)
+                with suppress(_Stopped):  # a server may be reached, and refuse every take, as a replica does
+                    pause = await self._pause(pause)
             except _Stopped:
                 return
             self._log_counts()
