@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasekeeper.bridges.broker import Message
+from leasekeeper.bridges.intake import Intake
 from leasekeeper.core.depth import MAX_DEPTH
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId
 from leasekeeper.core.jobs import Backoff, JobSpec, OnConflict, Retry, Risk, RunMode, SessionMode
@@ -428,6 +430,13 @@ def test_values_on_the_edge_of_what_is_allowed_are_accepted(field: str, value: o
 def test_an_empty_callback_url_is_none() -> None:
     assert parse_job({**LEAST, "callback_url": ""}) == parse_job(LEAST)
     assert parse_job({**LEAST, "callbackUrl": ""}) == parse_job(LEAST)
+
+
+def test_whether_a_bridge_sends_results_makes_no_other_job_of_a_message() -> None:
+    message = Message(id="m1", body=json.dumps(LEAST).encode())
+    one, other = (Intake(bridge="jobs", replies=replies).read(message) for replies in (False, True))
+    assert one.callback_url != other.callback_url
+    assert fingerprint(one) == fingerprint(other)
 
 
 def test_credentials_in_a_callback_url_are_refused_and_not_repeated() -> None:
