@@ -61,6 +61,14 @@ def test_every_rule_names_metrics_that_there_are() -> None:
         assert rule["annotations"]["summary"]
 
 
+def test_alerts_on_a_first_event_use_series_that_are_there_before_it() -> None:
+    """`increase` is 0 over a series that begins with 1: those of a task or profile begin with its first event."""
+    rules = yaml.safe_load((DEPLOY / "prometheus-rules.yaml").read_text())["groups"][0]["rules"]
+    first = [name for rule in rules for name in re.findall(r"increase\((\w+)[^)]*\) > 0", rule["expr"])]
+    assert first == ["leasekeeper_quarantines_total", "leasekeeper_bans_total"]
+    assert [row.labels for row in METRICS if row.name in first] == [(), ()]
+
+
 def test_promtool_accepts_the_rules_where_it_is_installed() -> None:
     promtool = shutil.which("promtool")
     if promtool is not None:

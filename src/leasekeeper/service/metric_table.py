@@ -86,6 +86,8 @@ METRICS: Final = (
         "Times that a profile was quarantined, for the same profiles.",
         ("profile",),
     ),
+    MetricRow("leasekeeper_bans_total", "counter", "Runs that found their account banned, in any profile."),
+    MetricRow("leasekeeper_quarantines_total", "counter", "Times that any profile was quarantined."),
     MetricRow(
         "leasekeeper_job_wait_seconds", "histogram", "From when a job was due until it got its lease.", ("task",)
     ),

@@ -16,12 +16,14 @@ from prometheus_client.registry import Collector
 
 from leasekeeper.config import Config
 from leasekeeper.core.accounts import Limit
+from leasekeeper.core.conflicts import ConflictCause
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import FINAL
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.snapshots import Verdict
 from leasekeeper.core.workers import Worker, reports
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Stats, Store
@@ -33,6 +35,7 @@ MAX_WAITING: Final = 100_000
 MAX_SINGLE_READS: Final = 20
 MAX_PAGES: Final = 10
 OTHER: Final = "other"
+OWN: Final = "own"
 _STARTS: Final = frozenset({
     Reason.BROWSER_LAUNCH_FAILED, Reason.PROFILE_IN_USE_ELSEWHERE, Reason.PROFILE_CORRUPT,
     Reason.PROFILE_NEWER_THAN_BROWSER, Reason.PROFILE_DIRECTORY_EMPTY, Reason.PROXY_UNREACHABLE,
@@ -55,6 +58,27 @@ _COUNTED: Final = {
     EventType.STALE_WORKER_WRITE_REJECTED: ("leasekeeper_late_writes_rejected_total", "", "write"),
     EventType.WEBHOOK_DELIVERED: ("leasekeeper_webhooks_total", "delivered", ""),
     EventType.WEBHOOK_EXHAUSTED: ("leasekeeper_webhooks_total", "exhausted", ""),
+}
+# Series that are there from the start, at 0: `increase` is blind to the first event of a series that begins with it.
+_WRITES: Final = (
+    "renew", "checkpoint", "enter_section", "leave_section", "write_note", "request_person", "transfer", "settle",
+    "evidence", "snapshot",
+)  # fmt: skip
+_FROM_START: Final[Mapping[str, Iterable[tuple[str, ...]]]] = {
+    "leasekeeper_events_total": [(kind.value,) for kind in EventType],
+    "leasekeeper_jobs_ended_total": [(state.value,) for state in sorted(FINAL)],
+    "leasekeeper_runs_total": [("completed", ""), *(("failed", reason) for reason in (*map(str, Reason), OWN))],
+    "leasekeeper_browser_start_failures_total": [(reason.value,) for reason in sorted(_STARTS)],
+    "leasekeeper_snapshots_total": [(verdict.value,) for verdict in Verdict],
+    "leasekeeper_conflicts_total": [(cause.value,) for cause in ConflictCause],
+    "leasekeeper_leases_lost_total": [("expired",), ("revoked",)],
+    "leasekeeper_late_writes_rejected_total": [(write,) for write in _WRITES],
+    "leasekeeper_webhooks_total": [("delivered",), ("exhausted",)],
+    "leasekeeper_profile_runs_total": [(OTHER,)],
+    "leasekeeper_profile_prompts_total": [(OTHER, reason.value) for reason in sorted(_PROMPTS)],
+    "leasekeeper_profile_bans_total": [(OTHER,)],
+    "leasekeeper_profiles_quarantined_total": [(OTHER,)],
+    "leasekeeper_store_call_seconds": [(operation,) for operation in sorted(_MEASURED)],
 }
 _BEGINS_TO_WAIT: Final = frozenset({EventType.JOB_SUBMITTED, EventType.JOB_DUE, EventType.JOB_UNBLOCKED})
 
@@ -125,6 +149,9 @@ class Metrics:
                 self._histograms[row.name] = Histogram(
                     row.name, row.help, row.labels, registry=self._registry, buckets=row.buckets
                 )
+        for name, series in _FROM_START.items():
+            for labels in series:
+                (self._counters.get(name) or self._histograms[name]).labels(*labels)
         self._profiles, self._tasks, self._pools = Worst(self._forget), Names(), Names()
         self._waiting: dict[str, tuple[datetime, str]] = {}  # job → since when it waits, its task
         self._ended: set[str] = set()  # runs whose times were not read yet
@@ -150,6 +177,7 @@ class Metrics:
         if event.profile_state is ProfileState.QUARANTINED and event.profile_id is not None:
             self._profiles.troubled(event.profile_id)
             self._count("leasekeeper_profiles_quarantined_total", self._profiles(event.profile_id))
+            self._count("leasekeeper_quarantines_total")
 
     def called(self, operation: str, seconds: float) -> None:
         """A call of the store for a remote worker took so long."""
@@ -161,7 +189,8 @@ class Metrics:
             self._counters[name].remove_by_labels({"profile": profile})
 
     def _count(self, name: str, *labels: str) -> None:
-        self._counters[name].labels(*labels).inc()
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc()
 
     def _granted(self, job_id: str, at: datetime) -> None:
         since, task = self._waiting.pop(job_id, (None, ""))
@@ -185,7 +214,7 @@ class Metrics:
     def _settled(self, event: Event) -> None:
         reason = str(event.data.get("stop_reason") or "")
         result = str(event.data.get("result", ""))
-        known = reason if not reason or reason in set(Reason) else "own"
+        known = reason if not reason or reason in set(Reason) else OWN
         self._count("leasekeeper_runs_total", result, known)
         if reason in _STARTS:
             self._count("leasekeeper_browser_start_failures_total", reason)
@@ -197,6 +226,7 @@ class Metrics:
             self._count("leasekeeper_profile_prompts_total", profile, reason)
         if reason == Reason.ACCOUNT_BANNED:
             self._count("leasekeeper_profile_bans_total", profile)
+            self._count("leasekeeper_bans_total")
         if event.run_id is not None and len(self._ended) < MAX_WAITING:
             self._ended.add(event.run_id)
 
