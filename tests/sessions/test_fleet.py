@@ -19,7 +19,7 @@ from leasekeeper import config as settings
 from leasekeeper.app import App
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.runtime.session_link import PIECE_BYTES, WINDOW_BYTES, Kind, Link
-from leasekeeper.runtime.session_offer import sessions_offered
+from leasekeeper.runtime.session_offer import browsers_offered
 from leasekeeper.stores import open_store
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
@@ -52,7 +52,7 @@ class Fleet(Stage):
         )
         store = await open_store(loaded.store, policy=loaded.policy, token=token)
         try:
-            async with sessions_offered(store, loaded, limit=sessions, pool=pool):
+            async with browsers_offered(store, loaded, sessions=sessions, pool=pool):
                 yield
         finally:
             await store.close()

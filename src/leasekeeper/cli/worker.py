@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from leasekeeper.config import Config
     from leasekeeper.ports import Store
-    from leasekeeper.runtime.worker import WorkerOptions
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -95,29 +94,29 @@ def start(
         click.echo(_stopping(runs, config.browsers.stop_grace.total_seconds()), err=True)
 
     async def run() -> None:
-        beside = None
-        if sweep:
-            beside = _api(port, sessions, options, serve=serve)
-        elif sessions:
-            beside = _offered(options, sessions)
-        await work(loaded, options, store=store, sweep=sweep, ready=ready, stopping=stopping, beside=beside)
+        beside = _api(port, sessions) if sweep and serve else None
+        await work(
+            loaded,
+            options,
+            store=store,
+            sweep=sweep,
+            sessions=sessions,
+            ready=ready,
+            stopping=stopping,
+            beside=beside,
+        )
         click.echo("stopped: no live lease, no open browser")
         await _leave_deaf_tasks()
 
     asyncio.run(run())
 
 
-def _api(
-    port: int | None, sessions: int, options: "WorkerOptions", *, serve: bool
-) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
-    """The HTTP API beside a worker. A store that is a server is served there already: it gets the sessions. Without
-    `serve` nobody could ask for one."""
+def _api(port: int | None, sessions: int) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
+    """The HTTP API beside a worker. A store that is a server is served there already: it gets the sessions."""
     from contextlib import nullcontext
 
     def beside(store: "Store", config: "Config") -> "AbstractAsyncContextManager[None]":
         if config.browsers.server is not None:
-            return _offered(options, sessions)(store, config) if sessions else nullcontext()
-        if not serve:
             return nullcontext()
         try:
             from leasekeeper.service.running import served_beside
@@ -127,15 +126,6 @@ def _api(
         return served_beside(store, config, port, lambda url, link: click.echo(_served(url, link)), sessions=sessions)
 
     return beside
-
-
-def _offered(options: "WorkerOptions", sessions: int) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
-    """Sessions for the programs that ask this worker's server for one."""
-    from leasekeeper.core.ids import WorkerId
-    from leasekeeper.runtime.session_offer import sessions_offered
-
-    worker_id = WorkerId(options.worker_id) if options.worker_id else None
-    return lambda store, config: sessions_offered(store, config, limit=sessions, pool=options.pool, worker_id=worker_id)
 
 
 def _served(url: str, link: str | None) -> str:

@@ -1,14 +1,14 @@
 """The browsers that this process runs for jobs, by run: for whoever wants to look at one, or to take it.
 
 One `LiveRun` is one browser from the first run in it that takes a person's order to the last: every run that it has
-served in between is an entry here, so that a page about any of them finds it.
+served in between is an entry here, so that a page about any of them finds it. Whoever watches hears of each change.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leasekeeper.app import HumanAnswer
 from leasekeeper.core.control import TransferRequest
@@ -16,10 +16,13 @@ from leasekeeper.core.ids import JobId, WorkerId
 from leasekeeper.core.leases import Lease
 from leasekeeper.driver_port import DevToolsClient, RunningBrowser
 from leasekeeper.errors import Conflict, ConflictReason
-from leasekeeper.runtime.person import Person, incarnation_of
+from leasekeeper.runtime.person import Closed, Person, incarnation_of
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.session_run import SessionRun
+
+# So long whoever hands back waits to be told under which lease the task goes on.
+GOES_ON_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,29 @@ class LiveRun:
         self.asked = asyncio.Event()
         self.order: TakeOrder | None = None
         self.job_id = lease.job_id
-        self._run_ids = [lease.run_id]
+        self.leases = [lease]
+        self.over = False
+        self._with_task = asyncio.Event()
+
+    @property
+    def key(self) -> str:
+        """What names this browser while it is open: its first run."""
+        return self.leases[0].run_id
+
+    @property
+    def person(self) -> Person | None:
+        """Who has taken it."""
+        return self.human.person if self.human is not None else None
+
+    @property
+    def wants(self) -> str | None:
+        """What its task waits for a person to do."""
+        return self.asks_what if self.asks is not None and not self.asks.done() else None
+
+    @property
+    def may_hand_back(self) -> bool:
+        """Whether the task goes on when it is handed back, or answered."""
+        return self.back is not None if self.human is not None else self.wants is not None
 
     @asynccontextmanager
     async def viewer(self) -> AsyncIterator[DevToolsClient]:
@@ -106,7 +131,55 @@ class LiveRun:
             job_id=back.job_id,
         )
         self.said = answer
+        self._with_task.clear()
         await human.pass_on(to, reason=None, message=f"handed back by {answer.by}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOES_ON_SECONDS):
+                await self._with_task.wait()
+
+    async def release(self, message: str) -> Closed:
+        """Close the browser that a person has, and settle their run. Raises Conflict if nobody has it."""
+        human = self.human
+        if human is None:
+            raise not_taken(self.lease)
+        human.release(message=message)
+        end = await human.ended()
+        return Closed(reason=end.reason, message=end.message, profile_state=human.profile_state)
+
+    def ask(self, what: str) -> "asyncio.Future[HumanAnswer]":
+        """Its task waits for a person from now on. Returns what they will say."""
+        self.came.clear()
+        self.asks_what, self.said = what, None
+        self.asks = asyncio.get_running_loop().create_future()
+        self._asks_changed()
+        return self.asks
+
+    def stop_asking(self) -> None:
+        """The task waits for nobody any more."""
+        self.asks, self.asks_what = None, ""
+        self._asks_changed()
+
+    def _asks_changed(self) -> None:
+        self.asks_changed.set()
+        self.changed()
+
+    def given_to(self, human: "SessionRun", back: BackTo | None) -> None:
+        """A person has it from now on. `back` is the job that can go on afterwards."""
+        self.human, self.back, self.order = human, back, None
+        self._under(human.lease)
+        self.asked.clear()
+        self.came.set()
+        self.changed()
+
+    def taken_back(self, lease: Lease) -> None:
+        """The task has it again."""
+        self._under(lease)
+        self._with_task.set()
+        self.changed()
+
+    def person_left(self) -> None:
+        """The person has it no more: it is closed, or the task is about to have it again."""
+        self.human = self.back = None
 
     def close_orders(self, why: str) -> None:
         """Nobody will get control of it any more."""
@@ -122,17 +195,24 @@ class LiveRun:
             order.answer.set_exception(error)
             order.answer.exception()  # whoever asked may have left
 
-    def goes_on_under(self, lease: Lease) -> None:
-        """The browser has passed to another run."""
+    def _under(self, lease: Lease) -> None:
         self.lease = lease
-        self._run_ids.append(lease.run_id)
+        self.leases.append(lease)
         _RUNNING[lease.run_id] = self
 
     def forget(self) -> None:
         """The browser has ended, or serves a run that nobody took."""
         self.close_orders("its run has ended")
-        for run_id in self._run_ids:
-            _RUNNING.pop(run_id, None)
+        self.over = True
+        self._with_task.set()
+        for lease in self.leases:
+            _RUNNING.pop(lease.run_id, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell whoever watches."""
+        for watcher in tuple(_WATCHERS):
+            watcher(self)
 
 
 def taken_already(person: Person, lease: Lease) -> Conflict:
@@ -145,7 +225,31 @@ def taken_already(person: Person, lease: Lease) -> Conflict:
     )
 
 
+def not_taken(lease: Lease) -> Conflict:
+    """Nobody has it, so nobody can release it."""
+    return Conflict(
+        f"nobody has taken run {lease.run_id}: take it first", cause=ConflictReason.LEASE_NOT_HELD, run_id=lease.run_id
+    )
+
+
+Watcher = Callable[[LiveRun], None]
 _RUNNING: dict[str, LiveRun] = {}
+_WATCHERS: list[Watcher] = []
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Call it with each browser that opens, changes hands, asks, or ends, while the block lasts."""
+    _WATCHERS.append(watcher)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(watcher)
+
+
+def live_runs() -> Sequence[LiveRun]:
+    """Every browser that this process has open for a job."""
+    return list(dict.fromkeys(_RUNNING.values()))
 
 
 def live_run(run_id: str) -> LiveRun | None:
@@ -162,6 +266,7 @@ def live_run_of(profile_id: str) -> LiveRun | None:
 def shown(run: LiveRun) -> Iterator[None]:
     """The run can be looked at and taken while the block lasts."""
     _RUNNING[run.lease.run_id] = run
+    run.changed()
     try:
         yield
     finally:

@@ -26,6 +26,20 @@ class Person:
         return WorkerId(f"{PERSON}{plain}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """How the run of a person ended who released a browser. `profile_state`: None if the lease was lost."""
+
+    reason: str | None
+    message: str
+    profile_state: str | None
+
+
+def own_part(incarnation: str) -> str:
+    """An incarnation as its process named it: a server has put the id of the process's token before it."""
+    return incarnation.rpartition("/")[2]
+
+
 def incarnation_of(prefix: str) -> str:
     """A name that no other transfer has."""
     return f"{prefix}-{os.urandom(6).hex()}"

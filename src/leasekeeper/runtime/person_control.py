@@ -16,7 +16,7 @@ from leasekeeper.runtime.control_transfer import Passed, pass_on, seen_evidence
 from leasekeeper.runtime.endings import Outcome
 from leasekeeper.runtime.live_runs import BackTo, LiveRun, TakeOrder
 from leasekeeper.runtime.opening import BrowserOpener, Opened
-from leasekeeper.runtime.person import IDLE, Person, incarnation_of
+from leasekeeper.runtime.person import IDLE, Person, incarnation_of, own_part
 from leasekeeper.runtime.run_api import RunApi
 from leasekeeper.runtime.run_settling import RunSettling
 from leasekeeper.runtime.run_state import RunState
@@ -66,7 +66,7 @@ class PersonControl:
             work.cancel()
         human = self._begin(current, opened, live, order, passed, may_go_on=waited or current.task.resumable)
         end = await self._until_done(human)
-        live.human = live.back = None
+        live.person_left()
         if end.passed is None or (not waited and not work.done()):
             api.person_left(LeaseLost(f"{order.person.name} took the browser and did not hand it back"))
             return GoesOn.NOT
@@ -81,7 +81,7 @@ class PersonControl:
         ending = self._settling.ending(current, Outcome(reason=Reason.TAKEN_OVER, message=message), facts)
         to = TransferRequest(
             worker_id=person.worker_id,
-            incarnation=incarnation_of(current.grant.lease.incarnation),
+            incarnation=incarnation_of(own_part(current.grant.lease.incarnation)),
             actor=person.name,
             note=person.note,
         )
@@ -101,13 +101,10 @@ class PersonControl:
             person=order.person,
         )
         before = current.grant
+        back = None
         if may_go_on and before.job is not None:
-            live.back = BackTo(before.job.job_id, before.lease.worker_id, before.lease.incarnation)
-        live.human = human
-        live.goes_on_under(passed.grant.lease)
-        live.order = None
-        live.asked.clear()
-        live.came.set()
+            back = BackTo(before.job.job_id, before.lease.worker_id, own_part(before.lease.incarnation))
+        live.given_to(human, back)
         order.answer.set_result(human)
         return human
 
@@ -129,7 +126,7 @@ class PersonControl:
         current.go_on_under(passed.grant, passed.guard, passed.evidence)
         api.go_on_under(passed.guard.kept, passed.evidence)
         run.go_on_under(passed.grant)
-        live.goes_on_under(passed.grant.lease)
+        live.taken_back(passed.grant.lease)
         opened.browser.resume()
         if live.asks is not None and not live.asks.done():
             live.asks.set_result(live.said or HumanAnswer(by=""))

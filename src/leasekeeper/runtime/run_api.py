@@ -124,10 +124,7 @@ class RunApi:
             raise InputError("the task asks for a person already: it can wait for one at a time")
         said = self._redactor.text(what)
         await request_person_kept(self._store, self._kept, said)
-        live.came.clear()
-        live.asks_what, live.said = said, None
-        answer = live.asks = asyncio.get_running_loop().create_future()
-        live.asks_changed.set()
+        answer = live.ask(said)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout.total_seconds()):
@@ -137,8 +134,7 @@ class RunApi:
             said_by: HumanAnswer = await answer
             return said_by
         finally:
-            live.asks, live.asks_what = None, ""
-            live.asks_changed.set()
+            live.stop_asking()
             with suppress(LeasekeeperError):
                 await request_person_kept(self._store, self._kept, None)
 

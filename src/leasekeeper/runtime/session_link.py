@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from leasekeeper.browsers.keeper.orders import MAX_MESSAGE_BYTES
+from leasekeeper.driver_port import DevToolsClient
 from leasekeeper.errors import Conflict, ConflictReason, InputError, LeasekeeperError, StoreError, safe_str
 from leasekeeper.wire import error_from_json, error_to_json
 
@@ -158,6 +159,26 @@ class IncomingCall:
     async def refuse(self, error: LeasekeeperError) -> None:
         self.answered = True
         await self._link.send(Kind.REFUSAL, self._number, json.dumps(error_to_json(error)).encode())
+
+
+async def relay(call: IncomingCall, client: DevToolsClient, why_over: Callable[[], str]) -> None:
+    """Answer a call with a stream, and pass on what a client and the browser say to each other, until one leaves."""
+    stream = await call.accept()
+    answering = asyncio.ensure_future(_answer_all(client, stream, why_over))
+    try:
+        while (message := await stream.receive()) is not None:
+            await client.send(message)
+    finally:
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        await stream.close()
+
+
+async def _answer_all(client: DevToolsClient, stream: Stream, why_over: Callable[[], str]) -> None:
+    while (message := await client.receive()) is not None:
+        await stream.send(message)
+    stream.why = client.why or why_over()
+    await stream.close()
 
 
 Perform = Callable[[IncomingCall], Awaitable[object]]

@@ -1,7 +1,8 @@
-"""A worker's sessions, offered to its server: one connection that the worker dials, so that it needs no open port.
+"""A worker's browsers, offered to its server: one connection that the worker dials, so that it needs no open port.
 
 The server asks for sessions and passes on their DevTools clients; the browsers, leases and limits are the worker's.
-When the connection is lost the sessions go on and their clients are cut; the worker dials again and says what it has.
+Those of its jobs are shown and taken over the same connection (`live_offer`). When it is lost everything goes on but
+clients and viewers; the worker dials again and says what it has.
 """
 
 import asyncio
@@ -20,14 +21,15 @@ from leasekeeper.config import Config
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.notes import NoteAbout
-from leasekeeper.driver_port import ClientRefused, DevToolsClient
+from leasekeeper.driver_port import ClientRefused
 from leasekeeper.errors import Conflict, ConflictReason, InputError, NotAuthenticated, StoreUnavailable
 from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
+from leasekeeper.runtime.live_offer import CALLS, LiveOffer
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.remote_session import RemoteEnd, SessionNews
 from leasekeeper.runtime.session_host import HostedSession, SessionHost, SessionOrder, ended
-from leasekeeper.runtime.session_link import MAX_FRAME_BYTES, VERSION, IncomingCall, Link, Stream
+from leasekeeper.runtime.session_link import MAX_FRAME_BYTES, VERSION, IncomingCall, Link, relay
 from leasekeeper.runtime.session_opening import NOBODY_WAITED
 from leasekeeper.runtime.session_run import SessionEnd, SessionRun
 from leasekeeper.server_trust import authorization, trusted
@@ -44,7 +46,7 @@ LONGEST_PAUSE: Final = 5.0
 PING_SECONDS: Final = 5.0
 GONE_SECONDS: Final = 15.0
 LEAVE_SECONDS: Final = 5.0
-_OFFERING: Final = "the connection for sessions"
+_OFFERING: Final = "the connection for sessions, live views and take-over"
 
 
 def news_of(session: HostedSession) -> SessionNews:
@@ -80,6 +82,7 @@ class SessionOffer:
         self._link: Link | None = None
         self._told: dict[str, dict[str, Any]] = {}
         self._passing: set[asyncio.Task[Any]] = set()
+        self._lives = LiveOffer()
 
     async def run(self) -> None:
         """Keep a connection to the server."""
@@ -124,7 +127,8 @@ class SessionOffer:
                         self._notify(session)
                 self._trouble.over(_OFFERING)
                 try:
-                    why = await link.run(receive, beat=True)
+                    async with self._lives.offered(link):
+                        why = await link.run(receive, beat=True)
                 finally:
                     self._link = None
                 return socket.close_reason or why, True
@@ -178,6 +182,8 @@ class SessionOffer:
     async def _perform(self, call: IncomingCall) -> object:
         """What the server asks."""
         asked = call.arguments
+        if call.name in CALLS:
+            return await self._lives.perform(call)
         if call.name == "open":
             return await self._open(call, decode(SessionOrder, asked.get("order")))
         session = self._host.get(str(asked.get("session_id")))
@@ -258,25 +264,14 @@ async def _serve(call: IncomingCall, session: HostedSession, *, viewer: bool) ->
     session.check()
     try:
         async with session.run.viewer() if viewer else session.run.client() as client:
-            stream = await call.accept()
-            answering = asyncio.ensure_future(_answer_all(session, client, stream))
-            try:
-                while (message := await stream.receive()) is not None:
-                    await client.send(message)
-            finally:
-                answering.cancel()
-                await asyncio.gather(answering, return_exceptions=True)
-                await stream.close()
+            await relay(call, client, partial(_why_cut, session))
     except ClientRefused as refused:
         session.check()
         raise Conflict(str(refused), cause=ConflictReason.CLIENT_REFUSED) from None
 
 
-async def _answer_all(session: HostedSession, client: DevToolsClient, stream: Stream) -> None:
-    while (message := await client.receive()) is not None:
-        await stream.send(message)
-    stream.why = client.why or (session.run.why_over if session.over else "the browser's keeper ended the connection")
-    await stream.close()
+def _why_cut(session: HostedSession) -> str:
+    return session.run.why_over if session.over else "the browser's keeper ended the connection"
 
 
 async def _next_frame(socket: Any) -> bytes | None:
@@ -301,18 +296,28 @@ def _refusal(refused: Any) -> Exception:
 
 
 @asynccontextmanager
-async def sessions_offered(
-    store: Store, config: Config, *, limit: int, pool: str, worker_id: WorkerId | None = None
+async def browsers_offered(
+    store: Store, config: Config, *, sessions: int, pool: str, worker_id: WorkerId | None = None
 ) -> AsyncIterator[None]:
-    """Offer up to `limit` sessions to the server that the store is, while the block lasts. Then they are ended."""
+    """Connect to the server that the store is, while the block lasts: it shows the browsers of this process's jobs, and
+    opens up to that many sessions here, which are ended with the block.
+
+    Without sessions, and where there is no server or no library to connect with, this does nothing.
+    """
+    can_connect = find_spec("websockets") is not None
+    if sessions == 0 and (config.browsers.server is None or not can_connect):
+        if not can_connect and config.browsers.server is not None:
+            _LOG.info("no live views here: they need the package websockets: pip install 'leasekeeper[sessions]'")
+        yield
+        return
     if config.browsers.server is None:
         raise InputError(
             "a worker offers sessions to a server, and this store is none: --store https://…; on one machine the "
             "server runs them itself, with --sessions 4"
         )
-    if find_spec("websockets") is None:
+    if not can_connect:
         raise InputError("sessions need the package websockets: pip install 'leasekeeper[sessions]'")
-    host = SessionHost(store, config, limit, worker_id=worker_id)
+    host = SessionHost(store, config, sessions, worker_id=worker_id)
     offer = SessionOffer(host, config, pool)
     dialling = asyncio.create_task(offer.run())
     try:

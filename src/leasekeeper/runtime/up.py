@@ -11,6 +11,7 @@ from typing import Any, Final
 from leasekeeper import config as settings
 from leasekeeper.app import App
 from leasekeeper.config import Config
+from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import InputError, StoreError
 from leasekeeper.evidence.places import open_place
@@ -18,6 +19,7 @@ from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, Sender, check_somebody_sends, sender_of
+from leasekeeper.runtime.session_offer import browsers_offered
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.sweeper import Sweeper
 from leasekeeper.runtime.worker import Worker, WorkerOptions
@@ -42,6 +44,7 @@ async def work(
     *,
     store: str | None = None,
     sweep: bool = False,
+    sessions: int = 0,
     stop: Shutdown | None = None,
     ready: Callable[[Config, str, bool], None] | None = None,
     stopping: Callable[[Config, int], None] | None = None,
@@ -51,6 +54,9 @@ async def work(
 
     `ready` is called with the worker's name and whether the store has any profiles; `stopping`, at the first request to
     stop, with the number of runs in progress. `beside` runs from before the first job to after the last.
+
+    Where the store is a server, the worker connects to it: it shows the browsers of the worker's jobs, and opens up to
+    `sessions` further ones here.
     """
     config = config_of(app, store)
     stop = stop or Shutdown(config.browsers.stop_grace)
@@ -59,6 +65,10 @@ async def work(
     try:
         if beside is not None:
             await around.enter_async_context(beside(opened, config))
+        if config.browsers.server is not None or not sweep:  # for `up` its own server does that
+            name = WorkerId(options.worker_id) if options.worker_id else None
+            connection = browsers_offered(opened, config, sessions=sessions, pool=options.pool, worker_id=name)
+            await around.enter_async_context(connection)
         sender = await sender_of(opened, config) if sweep else None
         worker = Worker(
             app,

@@ -11,18 +11,17 @@ from leasekeeper.app import HumanAnswer
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial
-from leasekeeper.errors import Conflict, ConflictReason, NotFound
-from leasekeeper.runtime.live_runs import LiveRun, live_run, live_run_of
-from leasekeeper.runtime.person import Person
-from leasekeeper.runtime.remote_session import RemoteRun
-from leasekeeper.runtime.session_host import HostedSession, ended
-from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.errors import NotFound
+from leasekeeper.runtime.live_runs import LiveRun, live_run, live_run_of, not_taken
+from leasekeeper.runtime.person import Closed, Person
+from leasekeeper.runtime.remote_live import RemoteLive
+from leasekeeper.runtime.session_host import HostedSession
 from leasekeeper.service.permissions import refuse
+from leasekeeper.service.run_targets import named_run, not_open
 
 if TYPE_CHECKING:
     from leasekeeper.service.state import Service
 
-NOT_HERE: Final = "no browser of it is open in this server: the run is over, or works on another machine"
 OPERATE: Final = Needs(Scope.OPERATE, Reach.TARGET)
 # What a person may decide on the spot, when they release a browser that they have taken.
 JOB_CHOICES: Final = (Action.REQUEUE, Action.CANCEL)
@@ -60,20 +59,19 @@ class Released:
 
 
 class Browser:
-    """A browser that this server shows: of a job or session here, or of a session of a worker."""
+    """A browser that this server shows: of a job or of a session, here or on a worker that is connected."""
 
-    def __init__(self, service: "Service", live: LiveRun | None, session: HostedSession | None) -> None:
+    def __init__(self, service: "Service", live: LiveRun | RemoteLive | None, session: HostedSession | None) -> None:
         self._service = service
         self.live = live
         self.session = session
 
     @property
-    def human(self) -> SessionRun | RemoteRun | None:
-        """The run of the person who has control."""
+    def person(self) -> Person | None:
+        """Who has taken it."""
         if self.live is not None:
-            return self.live.human
-        run = None if self.session is None else self.session.run
-        return run if run is not None and run.person is not None else None
+            return self.live.person
+        return None if self.session is None else self.session.run.person
 
     @property
     def lease(self) -> Lease:
@@ -88,25 +86,23 @@ class Browser:
         """Whether input of this person reaches the browser: in a session, or once a person has control."""
         if denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool) is not None:
             return False
-        return self.live is None or self.live.human is not None
+        return self.live is None or self.live.person is not None
 
     def view(self) -> ControlView:
-        lease, human = self.lease, self.human
-        live = self.live
-        asks = live.asks_what if live is not None and live.asks is not None else None
-        if self.session is not None:
-            asks = self.session.asks
+        lease, person = self.lease, self.person
+        live, session = self.live, self.session
+        asks = live.wants if live is not None else session.asks if session is not None else None
         return ControlView(
             run_id=lease.run_id,
             profile_id=lease.profile_id,
             lease_id=lease.lease_id,
             token=lease.token,
-            holder=human.person.name if human is not None and human.person is not None else lease.worker_id,
-            human=human is not None,
+            holder=person.name if person is not None else lease.worker_id,
+            human=person is not None,
             since=lease.acquired_at,
-            note=human.person.note if human is not None and human.person is not None else "",
+            note=person.note if person is not None else "",
             asks=asks,
-            may_hand_back=live.back is not None if live is not None and live.human is not None else asks is not None,
+            may_hand_back=live.may_hand_back if live is not None else asks is not None,
         )
 
     async def take(self, token: ApiToken, note: str) -> ControlView:
@@ -133,13 +129,8 @@ class Browser:
         """Close a browser that a person has, and decide about its job and its profile."""
         lease = self.lease
         refuse(denial(token, OPERATE, account=lease.account_id, pool=lease.pool))
-        human = self.human
-        if human is None or human.person is None:
-            raise Conflict(
-                f"nobody has taken run {lease.run_id}: take it first",
-                cause=ConflictReason.LEASE_NOT_HELD,
-                run_id=lease.run_id,
-            )
+        if self.person is None:
+            raise not_taken(lease)
         job_id = self.live.job_id if self.live is not None else None
         said = note or f"released by {token.name}"
         actor = f"{token.name} ({token.token_id})"
@@ -154,16 +145,30 @@ class Browser:
             await self._service.permissions.check(token, "decide", {"decision": decision})
         for decision in [each for each in decisions if each.target is Target.PROFILE]:
             await self._service.store.decide(decision)  # it takes effect when the lease ends
-        human.release(message=said)
-        end = await human.ended()
+        end = await self._closed(said)
         for decision in [each for each in decisions if each.target is Target.JOB]:
             await self._service.store.decide(decision)
         return Released(
             run_id=lease.run_id,
             profile_id=lease.profile_id,
-            profile_state=human.profile_state,
+            profile_state=end.profile_state,
+            reason=end.reason,
+            message=end.message,
+        )
+
+    async def _closed(self, message: str) -> Closed:
+        """Close the browser that a person has, and wait until their run is settled."""
+        if self.live is not None:
+            return await self.live.release(message)
+        if self.session is None:
+            raise not_taken(self.lease)
+        run = self.session.run
+        run.release(message=message)
+        end = await run.ended()
+        return Closed(
             reason=end.reason if end is not None else None,
             message=end.message if end is not None else "",
+            profile_state=run.profile_state,
         )
 
 
@@ -174,7 +179,7 @@ def find_browser(service: "Service", run_id: str) -> Browser | None:
         session = following
     if session is not None:
         return None if session.over else Browser(service, None, session)
-    live = live_run(run_id)
+    live = service.sessions.live_run(run_id) or live_run(run_id)
     return None if live is None else Browser(service, live, None)
 
 
@@ -183,7 +188,7 @@ def open_browser(service: "Service", run_or_profile: str) -> Browser | None:
     found = find_browser(service, run_or_profile)
     if found is not None:
         return found
-    live = live_run_of(run_or_profile)
+    live = service.sessions.live_run_of(run_or_profile) or live_run_of(run_or_profile)
     if live is not None:
         return Browser(service, live, None)
     for session in service.sessions.sessions:
@@ -192,10 +197,18 @@ def open_browser(service: "Service", run_or_profile: str) -> Browser | None:
     return None
 
 
-async def browser_of(service: "Service", run_or_profile: str) -> Browser:
-    """The same. Raises SessionEnded if it is not open here, and NotFound if there is no such run."""
-    found = open_browser(service, run_or_profile)
+async def target_of(service: "Service", named: str) -> Browser | RunRecord:
+    """The browser of a run, profile or job; its run, if that is not open here. Raises NotFound."""
+    found = open_browser(service, named)
     if found is not None:
         return found
-    run = await service.store.get(RunRecord, run_or_profile)
-    raise ended(run.run_id, NOT_HERE, lease_id=run.lease_id, profile_id=run.profile_id)
+    run = await named_run(service.store, named)
+    return find_browser(service, run.run_id) or run
+
+
+async def browser_of(service: "Service", named: str) -> Browser:
+    """The browser of a run, profile or job. Raises NotFound, or what says why it is not here (see `not_open`)."""
+    found = await target_of(service, named)
+    if isinstance(found, RunRecord):
+        raise not_open(found)
+    return found

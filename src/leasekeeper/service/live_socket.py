@@ -21,9 +21,10 @@ from leasekeeper.errors import LeasekeeperError
 from leasekeeper.runtime.session_endpoint import ENDED, close_reason
 from leasekeeper.runtime.session_host import ended
 from leasekeeper.runtime.viewer import Screen, Viewer
-from leasekeeper.service.control import NOT_HERE, find_browser
+from leasekeeper.service.control import find_browser
 from leasekeeper.service.pages.signing_in import COOKIE
 from leasekeeper.service.problems import bug_response, problem_response
+from leasekeeper.service.run_targets import not_open
 from leasekeeper.service.token_watch import serve_while_valid
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ async def watched_run(service: "Service", run_id: str, token: ApiToken) -> Watch
         session = service.sessions.get(run_id)
         if session is not None:
             session.check()
-        raise ended(run_id, NOT_HERE, lease_id=run.lease_id, profile_id=run.profile_id)
+        raise not_open(run)
     shown = browser.live or (browser.session.run if browser.session is not None else None)
     if shown is None:
-        raise ended(run_id, NOT_HERE, lease_id=run.lease_id, profile_id=run.profile_id)
+        raise not_open(run)
     return Watched(run, shown.viewer(), browser.may_act(token), browser.view().holder)
 
 

@@ -23,6 +23,7 @@ from leasekeeper.ports import Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.human_requests import SessionAsk
 from leasekeeper.runtime.person import Person
+from leasekeeper.runtime.remote_live import RemoteLive
 from leasekeeper.runtime.remote_session import RemoteAsk, RemoteRun
 from leasekeeper.runtime.session_host import (
     MAX_ENDED,
@@ -59,7 +60,10 @@ class Offering(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Place:
-    """One that offers sessions, for profiles of one pool (None: of any), on a machine."""
+    """One that offers sessions, for profiles of one pool (None: of any), on a machine. `limit` 0: none.
+
+    `lives` are the browsers that it has open for jobs, by their first run.
+    """
 
     offering: Offering
     worker_id: str
@@ -67,6 +71,7 @@ class Place:
     machine: str | None
     limit: int
     known: dict[str, HostedSession] = field(default_factory=dict)
+    lives: dict[str, RemoteLive] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,19 @@ class SessionFleet:
         """A worker's session that is over, if it was known here."""
         return self._ended.get(session_id)
 
+    def live_run(self, run_id: str) -> RemoteLive | None:
+        """The browser that a connected worker has open for this run, or had when it passed to the next one."""
+        return next((live for live in self._lives() if any(lease.run_id == run_id for lease in live.leases)), None)
+
+    def live_run_of(self, profile_id: str) -> RemoteLive | None:
+        """The browser of a profile, if a connected worker has one open for a job."""
+        return next((live for live in self._lives() if live.lease.profile_id == profile_id), None)
+
+    def _lives(self) -> Iterator[RemoteLive]:
+        """Of a worker that dialled again, what the newer connection says comes first."""
+        for place in reversed(self.places):
+            yield from place.lives.values()
+
     async def take(self, session: HostedSession, person: Person, owner: str) -> HostedSession:
         """Give a person the browser of a session, here or on its worker. Raises what `SessionHost.take` does."""
         if not isinstance(session.run, RemoteRun):
@@ -161,7 +179,7 @@ class SessionFleet:
 
     async def open(self, order: SessionOrder) -> tuple[HostedSession, str]:
         """Open a session where it can be. Raises what `SessionHost.open` does."""
-        if not self.places:
+        if not any(place.limit for place in self.places):
             return await self.here.open(order)
         until = boot_time() + order.wait.total_seconds()
         wanted = await self._wanted(order)
@@ -217,11 +235,11 @@ class SessionFleet:
             machine=self._machine,
             limit=self.here.limit,
         )
-        every = [own, *self.places] if self.here.limit else self.places
         fit = [
             place
-            for place in every
-            if (place.pool is None or wanted.pool is None or place.pool == wanted.pool)
+            for place in (own, *self.places)
+            if place.limit
+            and (place.pool is None or wanted.pool is None or place.pool == wanted.pool)
             and not is_away(wanted.home, place.machine, saved=wanted.saved)
         ]
         return sorted(fit, key=lambda place: (place.machine != wanted.home, -place.offering.free))
@@ -245,6 +263,7 @@ class SessionFleet:
         for session in place.known.values():
             self._by_hash.pop(session.hash, None)
         place.known.clear()
+        place.lives.clear()
         self._changed.set()
 
     def knows(self, place: Place, session: HostedSession) -> None:

@@ -1,7 +1,7 @@
-"""The WebSocket that a worker dials to offer sessions: this server's end of it.
+"""The WebSocket that a worker dials to offer its browsers: this server's end of it.
 
-The token must be allowed to work, and stay valid. A session that a worker speaks of is believed only if its lease was
-granted to that very token.
+The token must be allowed to work, and stay valid. A session or a job's browser that a worker speaks of is believed
+only if its lease was granted to that very token.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from leasekeeper.service.permissions import refuse
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.session_fleet import Place
 from leasekeeper.service.token_watch import serve_while_valid
+from leasekeeper.service.worker_lives import WorkerLives
 from leasekeeper.wire.encoding import encode_in_full
 from leasekeeper.wire.shapes import decode
 
@@ -86,7 +87,7 @@ def _check(said: Mapping[str, Any], token: ApiToken) -> None:
     if said.get("version") != VERSION:
         raise InputError("worker and server are of versions that do not understand each other: upgrade the older one")
     limit, machine = said.get("limit"), said.get("machine")
-    well = isinstance(limit, int) and 1 <= limit <= MAX_SESSIONS and (machine is None or isinstance(machine, str))
+    well = isinstance(limit, int) and 0 <= limit <= MAX_SESSIONS and (machine is None or isinstance(machine, str))
     if not well or not (is_id(str(said.get("worker_id"))) and is_id(str(said.get("pool")))):
         raise InputError("what the worker offers cannot be read")
     refuse(denial(token, Needs(Scope.WORK, Reach.POOL), pool=str(said["pool"])))
@@ -110,6 +111,7 @@ class _Worker:
         self._opening = 0
         self._adopting: set[asyncio.Task[None]] = set()
         self._link = Link(socket.send_bytes, on_news=self._hear, on_orphan=self._orphan)
+        self._lives = WorkerLives(service.store, token, self._place, self._link)
 
     @property
     def free(self) -> int:
@@ -119,18 +121,21 @@ class _Worker:
     async def run(self) -> None:
         """Until the connection is lost."""
         fleet, place = self._service.sessions, self._place
-        _LOG.info("worker %s offers %d sessions for pool %s", place.worker_id, place.limit, place.pool)
+        _LOG.info("worker %s is connected, with %d sessions for pool %s", place.worker_id, place.limit, place.pool)
         fleet.join(place)
+        learning = asyncio.ensure_future(self._lives.learn())
         try:
             why = await self._link.run(self._next)
         finally:
+            learning.cancel()
+            await asyncio.gather(learning, return_exceptions=True)
             known = list(place.known.values())
             self._link.lose(f"the connection to worker {place.worker_id} was lost")
             fleet.leave(place)
             for session in known:
                 if isinstance(session.run, RemoteRun):
                     session.run.wake()
-        _LOG.info("worker %s offers no sessions any more: %s", place.worker_id, why)
+        _LOG.info("worker %s is not connected any more: %s", place.worker_id, why)
 
     async def _next(self) -> bytes | None:
         """The next frame. A worker that is silent for too long is gone; its own beats come more often."""
@@ -160,6 +165,9 @@ class _Worker:
             self._opening -= 1
 
     def _hear(self, said: Mapping[str, Any]) -> None:
+        if "live" in said:
+            self._lives.hear(said["live"])
+            return
         news = decode(SessionNews, said)
         known = self._found(news)
         if known is not None:

@@ -20,6 +20,7 @@ from leasekeeper.service.pages.rendering import page
 from leasekeeper.service.pages.visit import Visit
 from leasekeeper.service.permissions import refuse
 from leasekeeper.service.routes.deciding import MAX_NOTE
+from leasekeeper.service.run_targets import not_open
 
 IDLE: Final = timedelta(minutes=10)
 LONGEST: Final = timedelta(hours=4)
@@ -38,6 +39,7 @@ async def view(visit: Visit) -> Response:
         title=f"Live view of {run.profile_id}",
         run=run,
         watchable=browser is not None,
+        why_not=not_open(run).message if browser is None else "",
         control=control,
         is_session=session,
         job_id=browser.live.job_id if browser is not None and browser.live is not None else None,

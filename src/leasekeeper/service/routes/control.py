@@ -4,10 +4,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from leasekeeper.core.decisions import Action
-from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.tokens import ApiToken, Needs, Scope
-from leasekeeper.errors import Forbidden
-from leasekeeper.service.control import Browser, ControlView, Released, browser_of, open_browser
+from leasekeeper.errors import Forbidden, NotFound
+from leasekeeper.service.control import Browser, ControlView, Released, browser_of, target_of
 from leasekeeper.service.routing import Body, Call, Route, Subject
 from leasekeeper.wire.kinds import Choice, Problems, Text
 from leasekeeper.wire.records import Field, Record
@@ -56,11 +55,14 @@ def _body(record: Record) -> Body:
 
 
 async def about(call: Call) -> Subject:
-    """A browser is about its profile's account and pool."""
-    found = open_browser(call.service, call.path["id"])
-    if found is not None:
+    """A browser is about its profile's account and pool. What is not there belongs to nobody."""
+    try:
+        found = await target_of(call.service, call.path["id"])
+    except NotFound:
+        return Subject()
+    if isinstance(found, Browser):
         return Subject(account=found.lease.account_id, pool=found.lease.pool, record=found)
-    place = await call.service.permissions.place_of(RunRecord, call.path["id"])
+    place = await call.service.permissions.place(found)
     return Subject(account=place.account, pool=place.pool)
 
 
@@ -112,7 +114,7 @@ ROUTES: Final = (
     Route(
         method="GET",
         path="/v1/runs/{id}/control",
-        summary="Who has control of a run's browser. `id` is a run of this server, or the profile that it has open.",
+        summary="Who has control of a run's browser. `id` is a run, or the profile or job that it is of.",
         handler=show,
         needs=Needs(Scope.READ),
         about=about,
