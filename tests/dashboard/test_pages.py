@@ -32,6 +32,7 @@ PAGES = (
     "/ui/settings",
     "/ui/kit",
 )
+WITHOUT_SHARED_WORKERS = "delete window.SharedWorker"
 
 
 def pages(stage: Stage) -> list[str]:
@@ -166,24 +167,41 @@ def test_the_fleet_changes_by_itself_and_keeps_what_is_being_typed(eyes: Eyes, s
     page.locator("#p-books_us_5 .s-available").wait_for()
 
 
-def test_a_hidden_tab_is_not_refreshed_until_it_is_looked_at_again(eyes: Eyes, stage: Stage) -> None:
-    hidden = "window.away = true; Object.defineProperty(document, 'hidden', {get: () => window.away})"
-    eyes.page.add_init_script(hidden)
-    asked = list[str]()
+def test_a_hidden_tab_has_no_stream_until_it_is_looked_at_again(eyes: Eyes, stage: Stage) -> None:
+    eyes.page.add_init_script(WITHOUT_SHARED_WORKERS)
+    eyes.page.add_init_script("Object.defineProperty(document, 'hidden', {get: () => window.away === true})")
     page = eyes.go("/ui/")
-    eyes.sees("live")
+    page.get_by_text("live", exact=True).wait_for()
+    asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))
-    # A stream beside the page's own says when the change was announced.
-    page.evaluate("window.beside = new EventSource(document.body.dataset.live); null")
-    page.evaluate("beside.addEventListener('change', () => { window.heard = true; })")
-    eyes.until("beside.readyState === EventSource.OPEN")
+    with page.expect_event("requestfailed", lambda request: "/ui/live" in request.url):
+        page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
     stage.do(stage.world.decide_profile(Action.DISABLE, "books_us_1", note="on leave"))
-    eyes.until("window.heard === true")
     page.wait_for_timeout(1500)  # waits: longer than a page that may refresh would take
-    assert [url for url in asked if "/ui/live" not in url] == []
+    assert asked == []
     page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
     page.locator("#p-books_us_1").get_by_text("disabled").wait_for()
+    page.get_by_text("live", exact=True).wait_for()
     stage.do(stage.world.decide_profile(Action.ENABLE, "books_us_1", note="back"))
+    page.locator("#p-books_us_1").get_by_text("available").wait_for()
+
+
+def test_more_windows_than_a_browser_has_connections_are_all_live(eyes: Eyes, stage: Stage) -> None:
+    """Windows that are looked at, on one screen: tabs of Playwright are never hidden."""
+    paths = ("/ui/", "/ui/queue", "/ui/runs", *(f"/ui/profiles/books_us_{n}" for n in range(1, 6)))
+    windows = [eyes.context.new_page() for _ in paths]
+    for page, path in zip(windows, paths, strict=True):
+        page.goto(f"{eyes.url}{path}")
+        page.get_by_text("live", exact=True).wait_for()
+    stage.do(stage.world.decide_profile(Action.DISABLE, "books_us_1", note="on leave"))
+    windows[0].locator("#p-books_us_1").get_by_text("disabled").wait_for()
+    windows[3].locator(".lead .s-disabled").wait_for()
+    for page in windows[:3]:
+        page.close()
+    stage.do(stage.world.decide_profile(Action.ENABLE, "books_us_1", note="back"))
+    windows[3].locator(".lead .s-available").wait_for()
+    for page in windows[3:]:
+        page.close()
 
 
 def test_a_change_between_the_page_and_its_stream_is_shown(eyes: Eyes, stage: Stage) -> None:
@@ -192,6 +210,8 @@ def test_a_change_between_the_page_and_its_stream_is_shown(eyes: Eyes, stage: St
     def hold(route: Route) -> None:
         held.append(route)
 
+    # Requests of a shared worker cannot be delayed by a test; without shared workers the page does the same itself.
+    eyes.page.add_init_script(WITHOUT_SHARED_WORKERS)
     eyes.page.route("**/ui/live?*", hold)
     stage.do(stage.served.service.signals.feed())  # somebody watches already
     page = eyes.go("/ui/profiles/books_us_5")

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from leasekeeper.errors import EventsGone
 from leasekeeper.lists import is_number
-from leasekeeper.service.event_feed import Listener
+from leasekeeper.service.event_feed import EventFeed, Listener
 from leasekeeper.service.event_stream import EventStream
 from leasekeeper.service.pages.signing_in import COOKIE
 from leasekeeper.service.pages.visit import Visit
@@ -22,7 +22,6 @@ from leasekeeper.service.routes.live import PING_SECONDS
 ABOUT: Final = ("profile_id", "job_id", "run_id", "account_id")
 RETRY_MS: Final = 2_000
 GATHER_SECONDS: Final = 0.25
-CHANGE: Final = "event: change\ndata: 1\n\n"
 
 
 async def view(visit: Visit) -> Response:
@@ -39,15 +38,15 @@ async def view(visit: Visit) -> Response:
     if listener is None:
         raise EventsGone("too many pages are open already: this one does not refresh itself", position="")
     return EventStream(
-        _pulses(listener, missed=missed),
+        _pulses(feed, listener, missed=missed),
         auth=visit.service.auth,
         token=visit.request.cookies.get(COOKIE, ""),
         leave=partial(feed.leave, listener),
     )
 
 
-async def _pulses(listener: Listener, *, missed: bool) -> AsyncGenerator[str, None]:
-    yield f"retry: {RETRY_MS}\n\n" + (CHANGE if missed else "")
+async def _pulses(feed: EventFeed, listener: Listener, *, missed: bool) -> AsyncGenerator[str, None]:
+    yield f"retry: {RETRY_MS}\n\n" + (_change(feed.position) if missed else "")
     while True:
         try:
             change = await asyncio.wait_for(listener.waiting.get(), PING_SECONDS)
@@ -58,6 +57,11 @@ async def _pulses(listener: Listener, *, missed: bool) -> AsyncGenerator[str, No
             await asyncio.sleep(GATHER_SECONDS)
         while change is not None and not listener.waiting.empty():
             change = listener.waiting.get_nowait()
-        yield CHANGE
+        yield _change(feed.position if change is None else change.event.seq)
         if change is None or listener.cut_off:
             return
+
+
+def _change(seq: int) -> str:
+    """With the number of the last event that it is about: a page that was read later knows it already."""
+    return f"event: change\ndata: {seq}\n\n"

@@ -29,7 +29,7 @@ from leasekeeper.service.pages import (
     settings,
     suggestions,
 )
-from leasekeeper.service.pages.rendering import asset, link, plain_page
+from leasekeeper.service.pages.rendering import HEADERS, asset, link, plain_page
 from leasekeeper.service.pages.signing_in import (
     COOKIE,
     HOME,
@@ -190,4 +190,5 @@ async def _asset(request: Request) -> Response:
         content = asset(name)
     except OSError:
         return _error_page(request, NotFound(f"there is nothing at {request.url.path}", what="path", id=name))
-    return Response(content, 200, {"Cache-Control": FOR_EVER}, kind)
+    # A shared worker is held to the policy of its own script.
+    return Response(content, 200, {**HEADERS, "Cache-Control": FOR_EVER}, kind)

@@ -45,7 +45,7 @@ document.addEventListener("htmx:before:swap", (event) => { if (busyTyping()) { e
 setInterval(() => { if (wanted) refresh(); }, 1000);
 document.addEventListener("visibilitychange", () => { if (wanted && !document.hidden) refresh(); });
 
-// Live: a stream says that something changed. A stream that is lost is opened again, and the page read once more.
+// Live: a stream says that something changed. One that is lost is opened again, and the page read once more.
 const status = document.getElementById("live");
 function say(text, on) {
   if (!status) return;
@@ -53,21 +53,40 @@ function say(text, on) {
   status.toggleAttribute("data-on", on);
   status.toggleAttribute("data-lost", !on);
 }
+// All windows share their streams: see live.js. One that nobody looks at has none.
+let port;
 // The first stream begins where the page was read, so that nothing is missed in between.
-function listen(url, again) {
-  const after = !again && body.dataset.after;
-  const stream = new EventSource(after ? `${url}${url.includes("?") ? "&" : "?"}after=${after}` : url);
-  stream.onopen = () => { say("live", true); if (again) refresh(); };
-  stream.addEventListener("change", () => refresh());
-  stream.addEventListener("refused", () => location.reload());
-  stream.onerror = () => {
-    say("reconnecting", false);
-    stream.close();
-    setTimeout(() => listen(url, true), 2000);
+let readUntil = body.dataset.after && Number(body.dataset.after);
+function follow(through) {
+  port = through;
+  port.onmessage = ({ data }) => {
+    if (data.refused) location.reload();
+    else if (data.changed) refresh();
+    else say(data.live ? "live" : "reconnecting", data.live);
   };
-  addEventListener("pagehide", () => stream.close(), { once: true });
+  joinOrLeave();
 }
-if (body.dataset.live) listen(body.dataset.live, false);
+function joinOrLeave() {
+  if (!port) return;
+  port.postMessage(document.hidden ? null : { live: body.dataset.live, all: `${root}/ui/live`, after: readUntil });
+  if (!document.hidden) readUntil = undefined;
+}
+async function followAlone() {
+  const { join } = await import(body.dataset.worker), { port1, port2 } = new MessageChannel();
+  join(port1);
+  follow(port2);
+}
+if (body.dataset.live) {
+  if (globalThis.SharedWorker) {
+    // By name, so that somebody else who signs in does not follow this token's stream.
+    const worker = new SharedWorker(body.dataset.worker, { type: "module", name: body.dataset.token });
+    worker.onerror = followAlone;
+    follow(worker.port);
+  } else followAlone();
+  document.addEventListener("visibilitychange", joinOrLeave);
+  addEventListener("pagehide", () => port?.postMessage(null));
+  addEventListener("pageshow", (event) => { if (event.persisted) joinOrLeave(); });
+}
 
 // Filter: results follow what is typed; suggestions by the term under the cursor.
 const filter = document.querySelector("form[data-filter]");
