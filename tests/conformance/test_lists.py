@@ -108,6 +108,7 @@ def begins(lease: Lease, text: str) -> bool:
     return lease.lease_id.startswith(text) if ":" in text else lease.profile_id.startswith(text)
 
 
+POOLS = {"p1": "default", "a1": "default", "a2": "eu", "b1": "default"}
 # How each filter picks records, said a second time: (kind, filter, values to try, the rule).
 RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Account, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
@@ -117,6 +118,7 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Profile, "pool", ("eu", "nowhere"), lambda r, v: r.pool == v),
     (Lane, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
     (Lane, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
+    (Lane, "pool", ("eu", "default", "nowhere"), lambda r, v: POOLS.get(r.profile_id) == v),
     (Lane, "state", ("available", "leased", "stale"), lambda r, v: r.state == v),
     (Schedule, "schedule_id", ("s1", "nothing"), lambda r, v: r.schedule_id == v),
     (ScheduleState, "schedule_id", ("s1", "nothing"), lambda r, v: r.schedule_id == v),
@@ -190,6 +192,7 @@ RULES: list[tuple[type[Any], str, tuple[str, ...], Any]] = [
     (Event, "since", ("0", "7", "99999"), lambda r, v: r.seq > int(v)),
     (Review, "open", ("true", "false"), lambda r, v: one_of(r.decided_at is None) == v),
     (Review, "target", ("profile", "job"), lambda r, v: r.target == v),
+    (Review, "pool", ("eu", "default", "nowhere"), lambda r, v: POOLS.get(r.profile_id) == v),
     (Review, "account_id", ("alpha", "nobody"), lambda r, v: r.account_id == v),
     (Review, "profile_id", ("a1", "nobody"), lambda r, v: r.profile_id == v),
     (Review, "job_id", ("{review}", "nobody"), lambda r, v: r.job_id == v),

@@ -104,7 +104,14 @@ command = noun("profiles", "Profiles: the browser environments, each of one acco
 
 @command.command("list")
 @filters(
-    Lane, state="state", account="account_id", tier="tier", label="label", home="home", **{"ban-status": "ban_status"}
+    Lane,
+    state="state",
+    account="account_id",
+    pool="pool",
+    tier="tier",
+    label="label",
+    home="home",
+    **{"ban-status": "ban_status"},
 )
 @click.option("--unsaved", is_flag=True, help="Only those whose newest state could not be saved: it stays at home.")
 @paging

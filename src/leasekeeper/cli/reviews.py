@@ -65,7 +65,7 @@ def record_id(review: Review) -> str:
 
 
 @command.command("list")
-@filters(Review, reason="reason", account="account_id", profile="profile_id")
+@filters(Review, reason="reason", account="account_id", pool="pool", profile="profile_id")
 @click.option("--all", "with_decided", is_flag=True, help="Those that were decided, too.")
 @paging
 @output

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from leasekeeper.core.accounts import Limit
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.leases import Lease, RunRecord, RunResult
+from leasekeeper.errors import AccessDenied
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Page
 from leasekeeper.service.pages.charts import highest_at_once, lines, stacked, typical_and_longest, window
@@ -25,13 +26,19 @@ CHARTED_POOLS: Final = 5
 async def view(visit: Visit) -> Response:
     asked = read_filter(Event, visit.query.get("q", ""))
     found: Page[Event] = Page(items=())
+    listed = True
     if not asked.problems:
-        found = await visit.find(Event, asked.where, after=visit.query.get("after"), limit=PER_PAGE)
+        try:
+            found = await visit.find(Event, asked.where, after=visit.query.get("after"), limit=PER_PAGE)
+        except AccessDenied:
+            if "pool" not in visit.only:
+                raise
+            listed = False  # events belong to no pool: such a token sees those of a profile, a job or a run
     stats = await visit.stats()
     runs, leases, limits = await asyncio.gather(
         visit.find(RunRecord, {"live": "0"}, limit=MAX_IN_PAGE),
         visit.find(Lease, limit=MAX_IN_PAGE),
-        visit.find(Limit, limit=MAX_POOLS),
+        visit.find_if_allowed(Limit, limit=MAX_POOLS),
     )
     kinds = (EventType.LEASE_GRANTED, *BEGINS_TO_WAIT)
     granted, *began = await asyncio.gather(*(_events(visit, each) for each in kinds))
@@ -46,13 +53,14 @@ async def view(visit: Visit) -> Response:
         ],
         shows,
     )
-    most = {limit.pool: limit.max_leases for limit in limits.items}
+    most = {limit.pool: limit.max_leases for limit in limits}
     return await page(
         visit,
         "activity.html",
         title="Activity",
         asked=asked,
         found=found,
+        listed=listed,
         results=results,
         waits=lines(typical_and_longest(waits(granted, [each for events in began for each in events]), shows), shows),
         use=lines({pool: highest_at_once(spans, shows) for pool, spans in _by_pool(leases.items)}, shows),
@@ -62,7 +70,7 @@ async def view(visit: Visit) -> Response:
 
 
 async def _events(visit: Visit, kind: EventType) -> Sequence[Event]:
-    return (await visit.find(Event, {"type": kind.value}, limit=MAX_IN_PAGE)).items
+    return await visit.find_if_allowed(Event, {"type": kind.value}, limit=MAX_IN_PAGE)
 
 
 def waits(granted: Iterable[Event], began: Iterable[Event]) -> list[tuple[datetime, float]]:

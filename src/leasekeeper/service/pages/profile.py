@@ -47,8 +47,8 @@ async def view(visit: Visit) -> Response:
         visit.find(Event, {**of_it, "type": EventType.PROFILE_LOCK_CONFLICT.value}, limit=CONFLICTS),
     )
     notes, account_notes = await asyncio.gather(
-        visit.find(Note, {**of_it, "about": NoteAbout.PROFILE.value}, limit=NOTES),
-        visit.find(Note, {"account_id": profile.account_id, "about": NoteAbout.ACCOUNT.value}, limit=NOTES),
+        visit.find_if_allowed(Note, {**of_it, "about": NoteAbout.PROFILE.value}, limit=NOTES),
+        visit.find_if_allowed(Note, {"account_id": profile.account_id, "about": NoteAbout.ACCOUNT.value}, limit=NOTES),
     )
     snapshots = await visit.find(Snapshot, {**of_it, "discarded": "0"}, limit=SNAPSHOTS)
     jobs = await asyncio.gather(*(visit.find(Job, {**of_it, "state": state}, limit=WAITING) for state in OPEN))
@@ -67,7 +67,7 @@ async def view(visit: Visit) -> Response:
         environment=environment(profile, proxy, runs.items),
         history=[event for event in events.items if event.profile_state is not None][:SHOWN_HISTORY],
         conflicts=conflicts.items,
-        notes=sorted((*notes.items, *account_notes.items), key=lambda note: note.written_at, reverse=True),
+        notes=sorted((*notes, *account_notes), key=lambda note: note.written_at, reverse=True),
         snapshots=snapshots.items,
         size_text=size_text,
         advice=advice,

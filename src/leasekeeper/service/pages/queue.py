@@ -16,7 +16,7 @@ from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.profiles import Profile
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.workers import Worker
-from leasekeeper.errors import AccessDenied, InputError, LeasekeeperError
+from leasekeeper.errors import InputError, LeasekeeperError
 from leasekeeper.ports import Page
 from leasekeeper.service.pages.actions import MAX_AT_ONCE, answer, refused_text, select
 from leasekeeper.service.pages.filter_language import Asked, read_filter
@@ -165,16 +165,16 @@ async def _form(
 
 async def _known(visit: Visit) -> dict[str, list[str]]:
     """What people may mean, of each field: tasks that workers know, and the first names in the fleet."""
-    accounts, profiles = await asyncio.gather(visit.find(Account, limit=NAMED), visit.find(Profile, limit=NAMED))
-    try:
-        workers = (await visit.find(Worker, limit=NAMED)).items
-    except AccessDenied:
-        workers = ()
+    accounts, profiles, workers = await asyncio.gather(
+        visit.find_if_allowed(Account, limit=NAMED),
+        visit.find_if_allowed(Profile, limit=NAMED),
+        visit.find_if_allowed(Worker, limit=NAMED),
+    )
     return {
         "task": sorted({task for worker in workers if worker.stopped_at is None for task in worker.tasks}),
-        "account_id": [each.account_id for each in accounts.items],
-        "profile_id": [each.profile_id for each in profiles.items],
-        "pool": sorted({each.pool for each in profiles.items}),
+        "account_id": [each.account_id for each in accounts],
+        "profile_id": [each.profile_id for each in profiles],
+        "pool": sorted({each.pool for each in profiles}),
     }
 
 

@@ -3,9 +3,8 @@
 What the token may not see is left out. A new token's or endpoint's secret is shown on the answer to its form, once.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -17,15 +16,13 @@ from leasekeeper.core.launchers import USUAL_CALLS_PER_MINUTE, VENDORS, Launcher
 from leasekeeper.core.tokens import ApiToken, Scope, state_of
 from leasekeeper.core.workers import Worker, reports
 from leasekeeper.encryption import read_keyring
-from leasekeeper.errors import AccessDenied, LeasekeeperError
+from leasekeeper.errors import LeasekeeperError
 from leasekeeper.runtime.doctor import ALL, Installation, examine_site
 from leasekeeper.service.auth import create_token as make_token
 from leasekeeper.service.pages.actions import refused_text
 from leasekeeper.service.pages.rendering import page
 from leasekeeper.service.pages.visit import Visit
 from leasekeeper.webhooks.message import new_secret
-
-T = TypeVar("T")
 
 MAX_SHOWN: Final = 200
 DELIVERIES: Final = 50
@@ -53,9 +50,9 @@ async def _page(
     visit: Visit, *, created: tuple[str, str] | None = None, said: str = "", examined: bool = False
 ) -> Response:
     stats = await visit.stats()
-    workers = await _seen(visit, Worker, limit=MAX_SHOWN)
+    workers = await visit.find_if_allowed(Worker, limit=MAX_SHOWN)
     ttl = visit.service.config.policy.worker_ttl
-    tokens = await _seen(visit, ApiToken, limit=MAX_SHOWN)
+    tokens = await visit.find_if_allowed(ApiToken, limit=MAX_SHOWN)
     return await page(
         visit,
         "settings.html",
@@ -65,13 +62,13 @@ async def _page(
             ((each, _worker_state(each, stats.now, ttl)) for each in workers),
             key=lambda row: WORKER_STATES.index(row[1]),
         ),
-        limits=await _seen(visit, Limit, limit=MAX_SHOWN),
-        launchers=await _seen(visit, Launcher, limit=MAX_SHOWN),
+        limits=await visit.find_if_allowed(Limit, limit=MAX_SHOWN),
+        launchers=await visit.find_if_allowed(Launcher, limit=MAX_SHOWN),
         vendors=VENDORS,
         usual_calls=USUAL_CALLS_PER_MINUTE,
         tokens=[(token, state_of(token, stats.now)) for token in tokens],
-        endpoints=await _seen(visit, Endpoint, limit=MAX_SHOWN),
-        deliveries=await _seen(visit, Delivery, limit=DELIVERIES),
+        endpoints=await visit.find_if_allowed(Endpoint, limit=MAX_SHOWN),
+        deliveries=await visit.find_if_allowed(Delivery, limit=DELIVERIES),
         scopes=tuple(Scope),
         created=created,
         said=said,
@@ -85,14 +82,6 @@ def _worker_state(worker: Worker, now: Any, ttl: timedelta) -> str:
     if not reports(worker, now, ttl):
         return "silent"
     return "unwell" if worker.unwell_reason else "active"
-
-
-async def _seen(visit: Visit, kind: type[T], limit: int) -> Sequence[T]:
-    """The newest, or none if the token may not see them."""
-    try:
-        return (await visit.find(kind, limit=limit)).items
-    except AccessDenied:
-        return ()
 
 
 async def create_token(visit: Visit) -> Response:

@@ -15,9 +15,14 @@ def cookie_path(request: Request) -> str:
 
 
 def set_cookie(request: Request, response: Response, text: str) -> None:
-    """Keep the token in the browser: sent to our pages alone, and readable by no script."""
+    """Keep the token in the browser."""
+    keep(request, response, COOKIE, text)
+
+
+def keep(request: Request, response: Response, name: str, text: str) -> None:
+    """Keep something in the browser: sent to our pages alone, and readable by no script."""
     response.set_cookie(
-        COOKIE,
+        name,
         text,
         max_age=COOKIE_SECONDS,
         path=cookie_path(request),

@@ -46,14 +46,14 @@ async def _values(visit: Visit, name: str, begin: str) -> list[str]:
         case "profile_id":
             return await _ids(visit, Lane, "profile_id", begin)
         case "task" | "worker_id" | "pool":
-            workers = await visit.find(Worker, limit=MAX_WORKERS)
+            workers = await visit.find_if_allowed(Worker, limit=MAX_WORKERS)
             if name == "task":
-                return sorted({task for worker in workers.items for task in worker.tasks})
-            return sorted({str(getattr(worker, name)) for worker in workers.items})
+                return sorted({task for worker in workers for task in worker.tasks})
+            return sorted({str(getattr(worker, name)) for worker in workers})
         case _:
             return []
 
 
 async def _ids(visit: Visit, kind: type[Any], key: str, begin: str) -> list[str]:
     where = {"prefix": begin} if begin else {}
-    return [str(getattr(each, key)) for each in (await visit.find(kind, where, limit=MAX_SUGGESTED)).items]
+    return [str(getattr(each, key)) for each in await visit.find_if_allowed(kind, where, limit=MAX_SUGGESTED)]

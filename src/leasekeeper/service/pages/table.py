@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from leasekeeper.core.tokens import Scope, has_scope
+from leasekeeper.core.tokens import ApiToken, Scope, has_scope
 from leasekeeper.errors import AccessDenied, LeasekeeperError, NotAuthenticated, NotFound
 from leasekeeper.service.guards import SIGN_IN
 from leasekeeper.service.one_time_links import ENTER
@@ -29,15 +29,16 @@ from leasekeeper.service.pages import (
     settings,
     suggestions,
 )
-from leasekeeper.service.pages.rendering import HEADERS, asset, link, plain_page
+from leasekeeper.service.pages.rendering import HEADERS, asset, link, page, plain_page
 from leasekeeper.service.pages.signing_in import (
     COOKIE,
     HOME,
     forget_cookie,
+    keep,
     safe_next,
     set_cookie,
 )
-from leasekeeper.service.pages.visit import Visit, read_form
+from leasekeeper.service.pages.visit import CHOICES, Visit, read_form
 from leasekeeper.service.problems import bug_response, status_of
 from leasekeeper.service.state import Service
 
@@ -52,6 +53,16 @@ class Row:
     method: str
     path: str
     view: Callable[[Visit], Awaitable[Response]]
+
+
+async def only(visit: Visit) -> Response:
+    """Show another of the accounts and pools that the token is restricted to."""
+    form = await visit.form()
+    response = RedirectResponse(_root(visit.request) + safe_next(form.get("back")), 303)
+    for field, (_, cookie) in CHOICES.items():
+        if field in form:
+            keep(visit.request, response, cookie, form[field])
+    return response
 
 
 TABLE: Final = (
@@ -80,6 +91,7 @@ TABLE: Final = (
     Row("GET", "/ui/kit", kit.view),
     Row("GET", "/ui/live", live.view),
     Row("GET", "/ui/suggest", suggestions.view),
+    Row("POST", "/ui/only", only),
     Row("POST", "/ui/decide", actions.decide),
     Row("POST", "/ui/decide-all", actions.decide_all),
 )
@@ -107,10 +119,12 @@ def _endpoint(service: Service, rows: dict[str, Row]) -> Callable[[Request], Awa
     async def endpoint(request: Request) -> Response:
         row = rows["GET" if request.method == "HEAD" else request.method]
         try:
-            token = await service.auth.identify(request.cookies.get(COOKIE, ""))
-            if not has_scope(token, Scope.READ):
-                raise AccessDenied(f"token {token.token_id} ({token.name}) has no scope read, so no page can be shown")
-            return await row.view(Visit(request, service, token))
+            visit = Visit(request, service, await _reader(service, request.cookies.get(COOKIE, "")))
+            try:
+                return await row.view(visit)
+            except (AccessDenied, NotFound) as error:
+                # Whoever may see other pages gets to them from here.
+                return await page(visit, "refused.html", status=status_of(error), title=_what(error), error=error)
         except NotAuthenticated:
             return _to_sign_in(request)
         except LeasekeeperError as error:
@@ -121,9 +135,29 @@ def _endpoint(service: Service, rows: dict[str, Row]) -> Callable[[Request], Awa
     return endpoint
 
 
+async def _reader(service: Service, text: str) -> ApiToken:
+    """The token of somebody who may see pages. Raises NotAuthenticated and AccessDenied."""
+    token = await service.auth.identify(text)
+    if not has_scope(token, Scope.READ):
+        raise AccessDenied(f"token {token.token_id} ({token.name}) has no scope read, so no page can be shown")
+    return token
+
+
+def _what(error: LeasekeeperError) -> str:
+    match error:
+        case NotFound():
+            return "There is no such page"
+        case AccessDenied():
+            return "Not with this token"
+        case _:
+            return "That did not work"
+
+
 def _error_page(request: Request, error: LeasekeeperError) -> Response:
-    what = "There is no such page" if isinstance(error, NotFound) else "That did not work"
-    return plain_page(request, "error.html", status=status_of(error), title=what, error=error)
+    signed_in = COOKIE in request.cookies
+    return plain_page(
+        request, "error.html", status=status_of(error), title=_what(error), error=error, signed_in=signed_in
+    )
 
 
 def _root(request: Request) -> str:
@@ -143,10 +177,11 @@ def _signing_in(service: Service) -> Callable[[Request], Awaitable[Response]]:
         form = dict(await read_form(request))
         text = form.get("token", "").strip()
         try:
-            await service.auth.identify(text)
-        except NotAuthenticated as error:
+            await _reader(service, text)
+        except (NotAuthenticated, AccessDenied) as error:
+            status, wrong = status_of(error), error.message
             return plain_page(
-                request, "sign_in.html", status=401, title="Sign in", wrong=error.message, next=form.get("next")
+                request, "sign_in.html", status=status, title="Sign in", wrong=wrong, next=form.get("next")
             )
         except LeasekeeperError as error:
             return _error_page(request, error)

@@ -29,6 +29,11 @@ PER_PAGE: Final = 50
 MAX_FORM_BYTES: Final = 1024**2
 MAX_FIELDS: Final = 5_000
 FLASH: Final = "leasekeeper_flash"
+# Filter of a list → what restricts a token to it, and the cookie with the one that the person chose.
+CHOICES: Final[Mapping[str, tuple[str, str]]] = {
+    "account_id": ("accounts", "leasekeeper_account"),
+    "pool": ("pools", "leasekeeper_pool"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,12 @@ class Visit:
         self.request = request
         self.service = service
         self.token = token
+        # A token of several accounts or pools shows one at a time: the one that the person chose, else the first.
+        self.only = {
+            field: _chosen(request.cookies.get(cookie), getattr(token, names))
+            for field, (names, cookie) in CHOICES.items()
+            if getattr(token, names)
+        }
         self.position = service.signals.position  # of the event log, before anything is read for the page
         self._stats: Stats | None = None
         self.counted = True  # whether the counts of the fleet may be shown
@@ -82,12 +93,31 @@ class Visit:
     async def find(
         self, kind: type[T], where: Mapping[str, str] | None = None, *, after: str | None = None, limit: int = PER_PAGE
     ) -> Page[T]:
-        """A page of a list. A token of one account sees that account's, without having to name it."""
-        asked = dict(where or {})
-        if len(self.token.accounts) == 1 and "account_id" in LISTS[kind].names and "account_id" not in asked:
-            asked["account_id"] = self.token.accounts[0]
+        """A page of a list. A token of some accounts or pools need not name one: see `only`."""
+        asked = await self._within(kind, where or {})
         found: Page[T] = await self._call("find", kind=kind, where=asked, after=after, limit=limit)
         return found
+
+    async def _within(self, kind: type, where: Mapping[str, str]) -> dict[str, str]:
+        """The filters, with an account and pool of the token: of the record that is named, if they are among them."""
+        missing = {name: own for name, own in self.only.items() if name in LISTS[kind].names and name not in where}
+        if not missing:
+            return dict(where)
+        place = await self.service.permissions.place_of_filter(where)
+        of_record = {"account_id": place.account, "pool": place.pool}
+        for name in missing:
+            if of_record[name] in getattr(self.token, CHOICES[name][0]):
+                missing[name] = str(of_record[name])
+        return {**where, **missing}
+
+    async def find_if_allowed(
+        self, kind: type[T], where: Mapping[str, str] | None = None, *, limit: int = PER_PAGE
+    ) -> Sequence[T]:
+        """The same; none if the token may not see such records."""
+        try:
+            return (await self.find(kind, where, limit=limit)).items
+        except AccessDenied:
+            return ()
 
     async def find_all(self, kind: type[T], where: Mapping[str, str] | None = None, *, maximum: int) -> list[T]:
         """All that match, up to a limit."""
@@ -148,6 +178,10 @@ class Visit:
     async def fields(self) -> list[tuple[str, str]]:
         """The fields of a form that was sent, in their order."""
         return await read_form(self.request)
+
+
+def _chosen(wanted: str | None, allowed: Sequence[str]) -> str:
+    return wanted if wanted is not None and wanted in allowed else allowed[0]
 
 
 async def read_form(request: Request) -> list[tuple[str, str]]:

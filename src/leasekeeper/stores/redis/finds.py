@@ -302,6 +302,8 @@ def _beside(tx: Records, name: str, keys: Sequence[str], params: Params) -> Load
         yield from together(tx, tx.rows("jobs", jobs), *_of_account(tx, params.get("account_id"), profiles))
     elif name == "find_lane":
         yield from tx.rows("profiles", keys)
+    elif name == "find_review" and "pool" in params:
+        yield from tx.rows("profiles", {key: None for key in tx.values("reviews", keys, "profile_id") if key})
     elif name == "find_schedule_state":
         yield from tx.rows("schedule_states", keys)
 

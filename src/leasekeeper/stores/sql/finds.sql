@@ -58,6 +58,9 @@ AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id = :a
 -- name: find_lane__account_prefix
 AND t.profile_id IN (SELECT p.profile_id FROM profiles p WHERE p.account_id >= :account_from AND p.account_id < :account_to)
 
+-- name: find_lane__pool
+AND EXISTS (SELECT 1 FROM profiles p WHERE p.profile_id = t.profile_id AND p.pool = :pool)
+
 -- name: find_lane__tier
 AND t.tier = :tier
 
@@ -334,6 +337,9 @@ AND t.account_id = :account_id
 
 -- name: find_review__profile_id
 AND t.profile_id = :profile_id
+
+-- name: find_review__pool
+AND EXISTS (SELECT 1 FROM profiles p WHERE p.profile_id = t.profile_id AND p.pool = :pool)
 
 -- name: find_review__job_id
 AND t.job_id = :job_id
