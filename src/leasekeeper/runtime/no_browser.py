@@ -100,6 +100,9 @@ class NoBrowserSession:
     async def flush(self) -> None:
         """Nothing to flush."""
 
+    async def leave_dialogs(self, *, to_others: bool) -> None:
+        """There are none."""
+
     def url(self) -> str | None:
         return NOWHERE
 

@@ -163,15 +163,15 @@ class RemoteRun:
             yield stream
 
     @asynccontextmanager
-    async def viewer(self) -> AsyncIterator[DevToolsClient]:
+    async def viewer(self, *, acts: bool = False) -> AsyncIterator[DevToolsClient]:
         """A client that shows the browser to a person."""
-        async with self._stream(viewer=True) as stream:
+        async with self._stream(viewer=True, acts=acts) as stream:
             yield stream
 
     @asynccontextmanager
-    async def _stream(self, *, viewer: bool) -> AsyncIterator[DevToolsClient]:
+    async def _stream(self, **how: bool) -> AsyncIterator[DevToolsClient]:
         try:
-            stream = await self._link.open("client", self._named(viewer=viewer))
+            stream = await self._link.open("client", self._named(**how))
         except Conflict as refused:
             if refused.cause == ConflictReason.CLIENT_REFUSED:
                 raise ClientRefused(refused.message) from None

@@ -190,7 +190,7 @@ class SessionOffer:
         if session is None:
             raise ended(str(asked.get("session_id")), "this worker does not run it, or does not any more")
         if call.name == "client":
-            await _serve(call, session, viewer=bool(asked.get("viewer")))
+            await _serve(call, session)
         elif call.name == "release":
             session.run.release(asked.get("reason"), asked.get("message") or "", output=asked.get("output"))
         elif call.name in ("take", "hand_back"):
@@ -259,11 +259,12 @@ async def _use(session: HostedSession, name: str, asked: Any) -> None:
             raise InputError(f"this worker does not know {name}: upgrade it to the version of its server")
 
 
-async def _serve(call: IncomingCall, session: HostedSession, *, viewer: bool) -> None:
+async def _serve(call: IncomingCall, session: HostedSession) -> None:
     """Pass on what a client and the browser say to each other, until one of them leaves."""
+    run, asked = session.run, call.arguments
     session.check()
     try:
-        async with session.run.viewer() if viewer else session.run.client() as client:
+        async with run.viewer(acts=bool(asked.get("acts"))) if asked.get("viewer") else run.client() as client:
             await relay(call, client, partial(_why_cut, session))
     except ClientRefused as refused:
         session.check()

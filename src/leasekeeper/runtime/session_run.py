@@ -122,6 +122,8 @@ class SessionRun:
         self._ledger = Ledger(opener.data_dir)
         self._clients = 0
         self._viewers = 0
+        self._acting = 0
+        self._dialogs = asyncio.Lock()
         self._asks = False
         self._closing = False
         self._used_at = boot_time()
@@ -195,26 +197,38 @@ class SessionRun:
         self._clients += 1
         self._touch()
         try:
+            await self._leave_dialogs()
             yield client
         finally:
             await client.close()
             self._clients -= 1
             self._touch()
+            await self._leave_dialogs()
             if not self._clients and self.terms.on_disconnect is OnDisconnect.RELEASE:
                 self.release()
 
     @asynccontextmanager
-    async def viewer(self) -> AsyncIterator[DevToolsClient]:
+    async def viewer(self, *, acts: bool = False) -> AsyncIterator[DevToolsClient]:
         """A DevTools client that shows the browser to a person. A session that is watched is not idle."""
         client = await self._opened.browser.add_client()
         self._viewers += 1
+        self._acting += acts
         self._touch()
         try:
+            await self._leave_dialogs()
             yield client
         finally:
             await client.close()
             self._viewers -= 1
+            self._acting -= acts
             self._touch()
+            await self._leave_dialogs()
+
+    async def _leave_dialogs(self) -> None:
+        """JavaScript dialogs are for clients and for people who act here. Without any, Playwright dismisses them."""
+        async with self._dialogs:
+            others = bool(self._clients or self._acting or self.person) and not self._closing
+            await self._opened.session.leave_dialogs(to_others=others)
 
     async def checkpoint(self, step: str, *, flush: bool = True, url: str | None = None) -> None:
         """Record the last safe step; `flush` writes cookies to disk first."""
@@ -302,12 +316,14 @@ class SessionRun:
 
     async def _supervise(self) -> SessionEnd:
         try:
+            await self._leave_dialogs()
             while isinstance(outcome := await self._outcome(), PassOrder):
                 end = await self._pass_on(outcome)
                 if end is not None:
                     return end
             self._closing = True
             self._notify()
+            await self._leave_dialogs()
             await self._end_recording()
             await self._collect()
             report = await self._opener.close_browser(self._opened, revoke=self.lost, with_evidence=True)
@@ -325,6 +341,7 @@ class SessionRun:
         """Give the browser to somebody else. None: it stays here."""
         self._closing = True
         try:
+            await self._leave_dialogs()
             await self._opened.browser.pause(order.message or "control passed")
             await self._end_recording()
             facts = await seen_evidence(self._opener, self._opened, self._evidence)
@@ -342,6 +359,7 @@ class SessionRun:
             )
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
             self._closing = False
+            await self._leave_dialogs()
             self._released = asyncio.get_running_loop().create_future()
             order.answer.set_exception(error)
             order.answer.exception()  # whoever asked may have left

@@ -6,6 +6,7 @@ worker. A run without a browser has `no_browser`'s session.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import ref
 
@@ -27,8 +28,9 @@ from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant
 from leasekeeper.runtime.canary import ask_async, ask_sync
 from leasekeeper.runtime.child_tasks import ChildTasks, TaskLeft, begin
+from leasekeeper.runtime.dialogs import Dialogs
 from leasekeeper.runtime.kept_references import kept_reference
-from leasekeeper.runtime.playwright_process import PlaywrightProcess
+from leasekeeper.runtime.playwright_process import PlaywrightProcess, round_trip
 from leasekeeper.runtime.run_api import RunApi, ThreadRunApi
 from leasekeeper.runtime.task_threads import TaskThread
 
@@ -119,6 +121,8 @@ class Session(Protocol):
 
     async def flush(self) -> None: ...
 
+    async def leave_dialogs(self, *, to_others: bool) -> None: ...
+
     def url(self) -> str | None: ...
 
     async def goto(self, url: str) -> None: ...
@@ -149,6 +153,7 @@ class AsyncSession:
         self._context: Any = None
         self._page: Any = None
         self._spare: asyncio.Future[Any] | None = None
+        self._dialogs: Dialogs | None = None
         self._changes: list[str] = []
         self._child_tasks: ChildTasks = ChildTasks()
         self.recorder = Recorder(redactor)
@@ -157,6 +162,7 @@ class AsyncSession:
         async with asyncio.timeout(_launch_seconds(self._options)):
             playwright = await self._playwright_process.get(self)
             self._context = await playwright.chromium.launch_persistent_context(**self._options)
+        self._dialogs = Dialogs(self._context, partial(round_trip, playwright))
         self.recorder.attach(self._context)
         self._page = self._context.pages[0] if self._context.pages else await self._context.new_page()
         self._changes = record_changes(self._context)
@@ -174,7 +180,7 @@ class AsyncSession:
     async def kept_reference(self) -> str | None:
         if self._spare is not None:  # while it is opened, a call of ours refers to the context
             await asyncio.wait({self._spare}, timeout=ANSWER_SECONDS)
-        return _kept(self._context, self, self.recorder, self._spare)
+        return _kept(self._context, self, self.recorder, self._spare, self._dialogs)
 
     def expect_next(self) -> None:
         """Another run will probably follow: its page is opened beside what is still to do for this one."""
@@ -239,6 +245,11 @@ class AsyncSession:
     async def flush(self) -> None:
         async with asyncio.timeout(ANSWER_SECONDS):
             await flush_cookies(self._context, self._page)
+
+    async def leave_dialogs(self, *, to_others: bool) -> None:
+        """Whether dialogs are answered by others than the program that uses `playwright_objects`."""
+        if self._dialogs is not None:
+            await self._dialogs.leave(to_others=to_others)
 
     def url(self) -> str | None:
         return str(self._page.url) if self._page is not None else None
@@ -366,6 +377,9 @@ class SyncSession:
 
     async def flush(self) -> None:
         await self.thread.call(lambda: flush_cookies_sync(self._context, self._page), ANSWER_SECONDS)
+
+    async def leave_dialogs(self, *, to_others: bool) -> None:
+        """Nothing: others act only while the task's thread is busy and what it sends is paused."""
 
     def url(self) -> str | None:
         return str(self._page.url) if self._page is not None else None

@@ -58,10 +58,14 @@ async def watched_run(service: "Service", run_id: str, token: ApiToken) -> Watch
         if session is not None:
             session.check()
         raise not_open(run)
-    shown = browser.live or (browser.session.run if browser.session is not None else None)
-    if shown is None:
+    acts, session = browser.may_act(token), browser.session
+    if browser.live is not None:
+        view = browser.live.viewer()
+    elif session is not None:
+        view = session.run.viewer(acts=acts)
+    else:
         raise not_open(run)
-    return Watched(run, shown.viewer(), browser.may_act(token), browser.view().holder)
+    return Watched(run, view, acts, browser.view().holder)
 
 
 async def serve_live_view(service: "Service", socket: WebSocket) -> None:

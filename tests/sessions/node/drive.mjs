@@ -1,4 +1,4 @@
-// Drives the browser of a session with a published client: clicks until it is cut or has clicked often enough, says
+// Drives the browser of a session with a published client: accepts a dialog, then clicks until it is cut or has clicked often enough, says
 // which, and after a cut comes back once and says what it was answered.
 const [, , kind, site, name, times] = process.argv;
 const url = process.env.LEASEKEEPER_CDP_URL;
@@ -15,6 +15,8 @@ async function connect() {
 }
 
 const { page, leave } = await connect();
+page.on("dialog", (dialog) => dialog.accept());
+if (!(await page.evaluate("confirm('sure?')"))) throw new Error("somebody else answered the dialog");
 await page.goto(`${site}/?title=${name}`);
 console.log("ready");
 let clicks = 0;

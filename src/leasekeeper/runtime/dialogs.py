@@ -1,0 +1,75 @@
+"""JavaScript dialogs of a browser that other programs drive: who answers them.
+
+Playwright, which launched the browser, hears of every dialog and dismisses those that nobody listens for. While a
+client or a person may answer them, a listener here keeps it from that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from leasekeeper.errors import safe_str
+
+_LOG = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 15.0
+DISMISS_SECONDS: Final = 2.0
+
+
+class Dialogs:
+    """The dialogs of one context of the async API. `answers` returns once Playwright's process has done all that it
+    was told before."""
+
+    def __init__(self, context: Any, answers: Callable[[], Awaitable[object]]) -> None:
+        self._context = context
+        self._answers = answers
+        self._left = False
+        self._open: list[Any] = []
+        self._dismissing: set[asyncio.Future[None]] = set()
+
+    async def leave(self, *, to_others: bool) -> None:
+        """Dismiss none from now on; or dismiss those that are open, and all that come and nobody listens for."""
+        if to_others is self._left:
+            return
+        self._left = to_others
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._change(to_others=to_others)
+        except Exception as error:  # noqa: BLE001 - without Playwright nobody dismisses any
+            _LOG.warning("dialogs are not answered as they should be: %s", safe_str(error))
+
+    async def _change(self, *, to_others: bool) -> None:
+        if to_others:
+            # Its class's: a context that a task was given counts the calls that change it.
+            add = type(self._context).on
+            add(self._context, "dialog", self._opened)
+            add(self._context, "dialogclosed", self._closed)
+            await self._answers()
+            return
+        self._context.remove_listener("dialog", self._opened)
+        self._context.remove_listener("dialogclosed", self._closed)
+        await self._dismiss_open()
+
+    def _opened(self, dialog: Any) -> None:
+        self._open.append(dialog)
+
+    def _closed(self, dialog: Any) -> None:
+        if dialog in self._open:
+            self._open.remove(dialog)
+
+    async def _dismiss_open(self) -> None:
+        """As Playwright does it. A paused browser hears of it once it goes on: nobody waits for that."""
+        dismissing = [asyncio.ensure_future(_dismiss(dialog)) for dialog in self._open]
+        self._open.clear()
+        for each in dismissing:
+            self._dismissing.add(each)
+            each.add_done_callback(self._dismissing.discard)
+        if dismissing:
+            await asyncio.wait(dismissing, timeout=DISMISS_SECONDS)
+
+
+async def _dismiss(dialog: Any) -> None:
+    with suppress(Exception):  # it was answered, or its page is closed
+        await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
