@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.browsers.keeper.seal import seal_directory
 from leasekeeper.browsers.profile_directory import Condition, inspect
 from leasekeeper.encryption import new_key
+from leasekeeper.snapshots.trimming import size_of
 from tests.browsers.sites import answer, browser, gone, open_page, serving
 from tests.cli.workplace import Workplace
 from tests.unit.used_profiles import make_used
@@ -281,6 +283,20 @@ def test_an_encrypted_export_is_worth_nothing_without_its_key(
     assert "not set here" in place.fails(2, *again)
     assert files_of(home_of(place)) == before
     assert left_over(place) == []
+
+
+def test_a_trimmed_profile_is_smaller_in_lists_and_as_its_last_run_left_it(place: Workplace) -> None:
+    place.text("profiles", "import", str(used(place)), "--account", "shop_de")
+    for name in ("Default/Cache/Cache_Data/f_1", "Default/Local Storage/leveldb/LOG"):
+        path = home_of(place) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 3_000_000)
+    assert seal_directory(str(home_of(place)), 1)
+    before = size_of(home_of(place))
+    assert "3.0 MB" in place.text("profiles", "trim", "shop_de_main")
+    assert lane(place)["size_bytes"] == size_of(home_of(place)) == before - 3_000_000
+    assert lane(place)["state"] == "available"
+    assert inspect(home_of(place), engine=200).condition is Condition.SEALED
 
 
 def test_an_empty_profile_has_nothing_to_export(place: Workplace) -> None:

@@ -5,7 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from leasekeeper import config as settings
+from leasekeeper.browsers.keeper.seal import seal_directory
+from leasekeeper.browsers.profile_directory import Condition, inspect
 from leasekeeper.core.settle import Ending
 from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.runtime.snapshot_housekeeping import (
@@ -85,3 +89,21 @@ def test_caches_go_and_logins_stay(tmp_path: Path) -> None:
     assert (used / ".leasekeeper/fence").exists()
     assert (used / "Default/Service Worker/ScriptCache/a_0").exists()
     assert (used / "Default/Cookies").exists()
+
+
+@pytest.mark.parametrize(("touched", "found"), [(False, Condition.SEALED), (True, Condition.CHANGED)])
+def test_trimming_is_no_manual_use_and_hides_none(tmp_path: Path, touched: bool, found: Condition) -> None:
+    used = make_used(tmp_path / "p1")
+    for name in (
+        *("Default/Local Storage/leveldb/LOG", "Default/Local Storage/leveldb/LOG.old", "Default/Session Storage/LOG"),
+        *("Default/IndexedDB/http_shop.leveldb/LOG", "Default/IndexedDB/http_shop.leveldb/Cache"),
+    ):
+        path = used / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 1000)
+    assert seal_directory(str(used), None)
+    if touched:
+        (used / "Default/Cookies").write_text("by hand, much longer")
+    assert trim(used) == 1000
+    assert (used / "Default/Local Storage/leveldb/LOG").exists()
+    assert inspect(used, engine=200).condition is found

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from leasekeeper.browsers.finding import find_browser
+from leasekeeper.browsers.keeper.basis import held_snapshot
 from leasekeeper.browsers.keeper.directory import other_user_of, take_directory
 from leasekeeper.browsers.keeper.fence_file import lock_directory
 from leasekeeper.browsers.keeper.orders import Refused
@@ -30,6 +31,7 @@ from leasekeeper.core.granting import purpose_of_visit
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.settle import Browser, EndFacts, Ending
+from leasekeeper.core.snapshots import DirectoryReport
 from leasekeeper.encryption import Keyring, read_keyring
 from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.redact import Redactor
@@ -47,7 +49,7 @@ from leasekeeper.snapshots.cookie_store import check_cookies
 from leasekeeper.snapshots.directory_swap import Beside, swap
 from leasekeeper.snapshots.packing import pack
 from leasekeeper.snapshots.sources import Source, appearing, copy_source, write_zip
-from leasekeeper.snapshots.trimming import size_of_caches, trim
+from leasekeeper.snapshots.trimming import size_of, size_of_caches, trim
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
 
@@ -170,9 +172,12 @@ class Transfer:
             lock = await run_in_thread(_lock_to_trim, under.directory)
             try:
                 caches = await run_in_thread(size_of_caches, under.directory)
-                return await copy_under(under.guard.kept, partial(trim, under.directory), counting(caches))
+                freed = await copy_under(under.guard.kept, partial(trim, under.directory), counting(caches))
+                if await run_in_thread(_is_newest, under):
+                    under.report = DirectoryReport(size_bytes=await run_in_thread(size_of, under.directory))
             finally:
                 os.close(lock)
+        return freed
 
     async def import_state(self, profile_id: str, source: Source) -> Transferred:
         """Put a storage state into the profile with its own browser: cookies, and what each origin had stored."""
@@ -276,6 +281,7 @@ class Transfer:
             facts=EndFacts(browser=Browser.NONE),
             engine=under.engine,
             proxy_used=False,
+            directory=under.report,
         )
         if under.engine is not None:  # an import: what was brought in is the newest state of the profile
             ending = await self.snapshots.saved(ending, under.grant, under.guard.kept)
@@ -288,7 +294,16 @@ class _Under:
     def __init__(self, grant: Grant, guard: LeaseGuard, directory: Path) -> None:
         self.grant, self.guard, self.directory = grant, guard, directory
         self.engine: int | None = None
+        self.report: DirectoryReport | None = None
         self.settled: Settled | None = None
+
+
+def _is_newest(under: _Under) -> bool:
+    """Whether the directory here is the profile's newest state: its size is the profile's."""
+    grant = under.grant
+    if grant.newest is None or grant.unsaved_on is not None:
+        return True
+    return held_snapshot(str(under.directory)) == grant.newest.token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

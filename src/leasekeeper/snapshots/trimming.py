@@ -9,11 +9,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from leasekeeper.browsers.keeper.seal import fingerprint, read_seal, seal_directory
 from leasekeeper.snapshots.contents import LEFT_OUT
 
-# What stays behind in a snapshot, but is not a cache: our own folder, locks and what belongs to a process.
+# What stays behind in a snapshot, but is not a cache: our own folder, locks and what belongs to a process. The logs of
+# databases are small, and the seal counts them among the files of a session.
 _NOT_CACHES: Final = frozenset({
-    ".leasekeeper", "Singleton*", "LOCK", "lockfile", "RunningChromeVersion", "*.tmp", "WidevineCdm",
+    ".leasekeeper", "Singleton*", "LOCK", "LOG", "LOG.old", "lockfile", "RunningChromeVersion", "*.tmp", "WidevineCdm",
 })  # fmt: skip
 CACHES: Final = tuple(pattern for pattern in LEFT_OUT if pattern not in _NOT_CACHES)
 
@@ -51,8 +53,12 @@ def _size(path: Path) -> int:
 
 
 def trim(directory: Path, on_bytes: Callable[[int], None] = lambda _size: None) -> int:
-    """Remove the caches of a directory, under its lock. Returns how many bytes that freed."""
-    freed = 0
+    """Remove the caches of a directory, under its lock. Returns how many bytes that freed.
+
+    One that was as its last run left it is sealed again: this was no use of it.
+    """
+    seal, freed = read_seal(str(directory)), 0
+    untouched = seal is not None and seal.files == fingerprint(str(directory))
     for path in list(find_caches(directory)):
         size = _size(path)
         if path.is_dir() and not path.is_symlink():
@@ -61,4 +67,6 @@ def trim(directory: Path, on_bytes: Callable[[int], None] = lambda _size: None) 
             path.unlink(missing_ok=True)
         freed += size
         on_bytes(size)
+    if seal is not None and untouched:
+        seal_directory(str(directory), seal.token)
     return freed
