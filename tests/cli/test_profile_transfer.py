@@ -198,6 +198,8 @@ def test_a_directory_that_is_open_is_refused(place: Workplace) -> None:
         (lambda path: path.mkdir(), "no user data directory"),
         (lambda path: path.write_text("hello"), "storage state"),
         (lambda path: path.write_text('{"cookies": 1}'), "storage state"),
+        (lambda path: path.write_text(state_of(cookie(path=None))), "cookie 1 of 1 has no path"),
+        (lambda path: path.write_text(state_of(cookie(), origins=[{"origin": "shop"}])), "origin 1 of 1 has no origin"),
         (lambda _path: None, "there is no"),
     ],
 )
@@ -348,25 +350,57 @@ def test_a_killed_import_leaves_the_old_session_or_the_new_one_whole(place: Work
     assert lane(place)["state"] == "leased"  # until its lease expires: then its release policy decides
 
 
-@pytest.mark.browser
-def test_a_storage_state_becomes_cookies_and_local_storage(place: Workplace) -> None:
-    async def work() -> Any:
-        async with serving(answer()) as port:
-            origin = f"http://localhost:{port}"
-            cookie = {"name": "who", "value": "ann", "domain": "localhost", "path": "/", "expires": -1}
-            stored = {"origin": origin, "localStorage": [{"name": "who", "value": "ann"}]}
-            state = place.directory / "state.json"
-            state.write_text(json.dumps({"cookies": [cookie], "origins": [stored]}))
-            text = await asyncio.to_thread(place.text, "profiles", "import", str(state), "--account", "shop_de")
-            assert "1 cookies, storage of 1 origins" in text
-            assert "ann" not in text
-            async with browser(home_of(place)) as context:
-                page = await open_page(context, origin)
-                return await page.evaluate("[document.cookie, localStorage.getItem('who')]")
+def cookie(**changes: Any) -> dict[str, Any]:
+    sid = {"name": "who", "value": "ann-s3cret", "domain": "localhost", "path": "/", "expires": -1, **changes}
+    return {name: value for name, value in sid.items() if value is not None}
 
-    assert asyncio.run(work()) == ["who=ann", "ann"]
-    assert lane(place)["state"] == "available"
-    assert len(place.json("events", "--type", "profile_imported")["items"]) == 1
+
+def state_of(*cookies: dict[str, Any], origins: list[dict[str, Any]] | None = None) -> str:
+    return json.dumps({"cookies": cookies, "origins": origins or []})
+
+
+DATABASE = {"autoIncrement": False, "records": [{"key": 1, "value": "ann"}], "indexes": []}
+STORED = """async () => [
+  document.cookie, localStorage.getItem('who'), (await indexedDB.databases()).map(each => each.name)]"""
+
+
+@pytest.mark.browser
+def test_a_storage_state_replaces_a_session_only_if_said_and_only_as_a_whole(place: Workplace) -> None:
+    """Cookies and localStorage into an empty profile; then others with IndexedDB, of which one is not taken."""
+    state = place.directory / "state.json"
+    command = ("profiles", "import", str(state), "--account", "shop_de")
+
+    def origin(port: int, who: str, **more: Any) -> dict[str, Any]:
+        pairs = [{"name": "who", "value": who}]
+        return {"origin": f"http://localhost:{port}", "localStorage": pairs, **more}
+
+    async def read(port: int) -> Any:
+        async with browser(home_of(place)) as context:
+            return await (await open_page(context, f"http://localhost:{port}/")).evaluate(STORED)
+
+    async def work() -> tuple[Any, Any]:
+        async with serving(answer()) as port:
+            state.write_text(state_of(cookie(), origins=[origin(port, "ann")]))
+            text = await asyncio.to_thread(place.text, *command)
+            assert "1 cookies, storage of 1 origins" in text
+            assert "s3cret" not in text
+            assert inspect(home_of(place), engine=200).condition is Condition.SEALED
+            first, before = await read(port), files_of(home_of(place))
+            assert "--replace" in await asyncio.to_thread(place.fails, 4, *command)
+            # A cookie that no browser takes, after one that it takes.
+            state.write_text(state_of(cookie(), cookie(name="__Host-x", domain="shop.test")))
+            refused = await asyncio.to_thread(place.cli, *command, "--replace")
+            assert "cookie __Host-x of shop.test" in refused.stderr
+            assert "s3cret" not in refused.stderr
+            assert (files_of(home_of(place)), left_over(place)) == (before, [])
+            database = {"name": "orders", "version": 1, "stores": [{"name": "list", **DATABASE}]}
+            state.write_text(state_of(cookie(value="bob"), origins=[origin(port, "bob", indexedDB=[database])]))
+            await asyncio.to_thread(place.text, *command, "--replace")
+            return first, await read(port)
+
+    assert asyncio.run(work()) == (["who=ann-s3cret", "ann", []], ["who=bob", "bob", ["orders"]])
+    assert (lane(place)["state"], left_over(place)) == ("available", [])
+    assert len(place.json("events", "--type", "profile_imported")["items"]) == 2
 
 
 def test_a_session_is_taken_to_another_machine_as_the_guide_says(

@@ -36,8 +36,8 @@ def import_profile(
     """Make a directory, a ZIP of one, or a storage state of Playwright the session of a profile, on this machine.
 
     PATH is a user data directory of Chrome or Chromium, closed; a ZIP of such a directory, or what `export` wrote; or
-    a storage_state.json. It is copied without caches, and stays as it is. The profile is leased meanwhile; nothing of
-    it changes before everything was copied and checked.
+    a storage_state.json, which becomes a directory of its own. It is copied without caches, and stays as it is. The
+    profile is leased meanwhile; nothing of it changes before everything was copied and checked.
     """
     from leasekeeper.snapshots.sources import find_source
 
@@ -47,17 +47,14 @@ def import_profile(
 
     async def work(transfer: "Transfer") -> "Transferred":
         profile_id = await _profile_of(transfer.store, account, profile)
-        if found.state is not None:
-            return await transfer.import_state(profile_id, found)
-        with _Copied() as copied:
-            return await transfer.import_directory(profile_id, found, replace=replace, counting=copied.counting)
+        with _Copied() if found.state is None else _Copied("imported", "cookies and origins", 1) as copied:
+            return await transfer.import_source(profile_id, found, replace=replace, counting=copied.counting)
 
     done = _transfer(store, by, work)
     if as_json:
         answer_json(encoded(done))
         return
-    what = _state_text(found) if found.state is not None else f"{done.files:,} files, {_mb(done.size)}"
-    click.echo(f"imported {source} into profile {done.profile_id}: {what}")
+    click.echo(f"imported {source} into profile {done.profile_id}: {_text_of(found, done)}")
     click.echo(f"  the profile is {done.profile_state}; {source} was not changed")
 
 
@@ -181,22 +178,22 @@ async def _profile_of(store: "Store", account: str | None, profile: str | None) 
 
 
 class _Copied:
-    """A progress line in kB, once it is known how many there are."""
+    """A progress line, in kB if nothing else is said, once it is known how many there are."""
 
-    def __init__(self, what: str = "copied") -> None:
-        self._what = what
+    def __init__(self, what: str = "copied", noun: str = "kB", unit: int = 1000) -> None:
+        self._what, self._noun, self._unit = what, noun, unit
         self._shown = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def counting(self, total: int) -> "Callable[[int], None]":
-        progress, done = self._shown.enter_context(Progress(self._what, "kB", total // 1000)), 0
+        progress, done = self._shown.enter_context(Progress(self._what, self._noun, total // self._unit)), 0
 
         def add(size: int) -> None:
             nonlocal done
             done += size
-            progress.at(done // 1000)
+            progress.at(done // self._unit)
 
         return add
 
@@ -204,9 +201,10 @@ class _Copied:
         self._shown.close()
 
 
-def _state_text(source: "Source") -> str:
-    state = source.state or {}
-    return f"{len(state['cookies']):,} cookies, storage of {len(state.get('origins', [])):,} origins"
+def _text_of(source: "Source", done: "Transferred") -> str:
+    if source.state is None:
+        return f"{done.files:,} files, {_mb(done.size)}"
+    return f"{len(source.state.cookies):,} cookies, storage of {len(source.state.origins):,} origins"
 
 
 def _mb(size: int) -> str:

@@ -40,10 +40,9 @@ from leasekeeper.runtime.acquiring import acquire_waiting
 from leasekeeper.runtime.copying import OnBytes, copy_under
 from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
 from leasekeeper.runtime.lease_guard import LeaseGuard
-from leasekeeper.runtime.leased_browser import LeasedBrowser
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.saving import Snapshots
-from leasekeeper.runtime.session_run import SessionTerms
+from leasekeeper.runtime.state_import import make_directory
 from leasekeeper.snapshots.contents import File, find_files
 from leasekeeper.snapshots.cookie_store import check_cookies
 from leasekeeper.snapshots.directory_swap import Beside, swap
@@ -84,23 +83,21 @@ class Transfer:
     def __post_init__(self) -> None:
         self.snapshots = Snapshots(self.store, self.config.browsers, Redactor())
 
-    async def import_directory(
-        self, profile_id: str, source: Source, *, replace: bool, counting: Counting
-    ) -> Transferred:
-        """Make the source's files the profile's directory on this machine.
+    async def import_source(self, profile_id: str, source: Source, *, replace: bool, counting: Counting) -> Transferred:
+        """Make what the source holds the profile's directory on this machine.
 
         Raises InputError or Conflict, and changes nothing: cookies that cannot be read here, a browser older than the
-        profile, a profile that has a session already (unless `replace`).
+        profile, a storage state that the browser does not take, a profile that has a session already (unless
+        `replace`).
         """
         async with self._leased(profile_id) as under:
             lease, directory = under.grant.lease, under.directory
             before = await run_in_thread(_take, directory, under.grant, replace)
             try:
-                keyring = read_keyring(self.config.secrets) if source.packed is not None else None
-                stage = partial(self._stage, source, directory, profile_id, keyring)
-                await copy_under(under.guard.kept, stage, counting(source.size))
+                await run_in_thread(Beside(directory).clear)
+                await self._stage(source, under, profile_id, counting(source.size))
+                engine = await run_in_thread(self._checked, source, Beside(directory).incoming)
                 files = await run_in_thread(find_files, Beside(directory).incoming)
-                engine = await run_in_thread(last_engine, Beside(directory).incoming)
                 under.guard.kept.check()
                 event = imported(
                     under.grant.profile, str(source.path), engine, lease.token, self.actor, datetime.now(UTC)
@@ -121,14 +118,26 @@ class Transfer:
             profile_state=under.settled.profile_state if under.settled else None,
         )
 
-    def _stage(
-        self, source: Source, directory: Path, profile_id: str, keyring: Keyring | None, on_bytes: OnBytes
-    ) -> None:
-        beside = Beside(directory)
-        beside.clear()
-        copy_source(source, beside.incoming, on_bytes, profile_id=profile_id, keyring=keyring)
-        check_cookies(beside.incoming)
-        last, here = last_engine(beside.incoming), None
+    async def _stage(self, source: Source, under: "_Under", profile_id: str, on_bytes: OnBytes) -> None:
+        """The directory that will be swapped in, beside the real one."""
+        incoming, kept = Beside(under.directory).incoming, under.guard.kept
+        if source.state is None:
+            keyring = read_keyring(self.config.secrets) if source.packed is not None else None
+            copy = partial(copy_source, source, incoming, profile_id=profile_id, keyring=keyring)
+            await copy_under(kept, copy, on_bytes)
+            return
+        browser = await run_in_thread(find_browser, self.config.browsers.browser)
+
+        def done(number: int) -> None:
+            kept.check()
+            on_bytes(number)
+
+        await make_directory(incoming, source.state, browser, self.config.browsers, done)
+
+    def _checked(self, source: Source, incoming: Path) -> int:
+        """The version of the browser that used it last. Raises InputError for what cannot be used here."""
+        check_cookies(incoming)
+        last, here = last_engine(incoming), None
         with suppress(LeasekeeperError):
             here = find_browser(self.config.browsers.browser).engine
         if last is None:
@@ -138,6 +147,7 @@ class Transfer:
                 f"{source.path} was last used by version {last}, and the browser here is {here}: an older one would "
                 "damage it. Install a newer browser, or set LEASEKEEPER_BROWSER to one"
             )
+        return last
 
     async def export(self, profile_id: str, target: Path, *, encrypted: bool, counting: Counting) -> Transferred:
         """Write the profile's directory as a ZIP, or encrypted with the key of the settings.
@@ -178,48 +188,6 @@ class Transfer:
             finally:
                 os.close(lock)
         return freed
-
-    async def import_state(self, profile_id: str, source: Source) -> Transferred:
-        """Put a storage state into the profile with its own browser: cookies, and what each origin had stored."""
-        request = await self._request(profile_id)
-        state = source.state or {}
-        browser = LeasedBrowser(
-            self.store,
-            self.config,
-            self.heartbeat,
-            LostLeases(self.store, self.config),
-            request,
-            choice=None,
-            wait=timedelta(0),
-            terms=SessionTerms(headless=True),
-        )
-        async with browser:
-            context, page = browser.context, browser.page
-            # Nothing leaves the machine: every address is answered here, with an empty page.
-            await context.route("**/*", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
-            try:
-                await context.add_cookies(state["cookies"])
-                for origin in state.get("origins", []):
-                    await page.goto(origin["origin"])
-                    items = [(item["name"], item["value"]) for item in origin.get("localStorage", [])]
-                    await page.evaluate(
-                        "items => { for (const [name, value] of items) localStorage.setItem(name, value) }", items
-                    )
-                await page.goto("about:blank")
-            except (KeyError, TypeError) as error:
-                raise Fail(Reason.TASK_ERROR, f"the storage state is incomplete: {type(error).__name__}") from error
-            engine = browser.grant.engine
-            profile, token = browser.grant.profile, browser.token
-        await self.store.record(imported(profile, str(source.path), engine, token, self.actor, datetime.now(UTC)))
-        settled = browser.end.settled if browser.end else None
-        return Transferred(
-            profile_id=profile_id,
-            directory=str(self._directory_of(profile)),
-            files=len(state.get("cookies", [])),
-            size=0,
-            engine=engine,
-            profile_state=settled.profile_state if settled else None,
-        )
 
     def _directory_of(self, profile: Profile) -> Path:
         return directory_of(profile, Path(self.config.browsers.data_dir).absolute())

@@ -3,14 +3,13 @@
 A source is read and never written to. What is copied is checked afterwards: nobody may have used the source meanwhile.
 """
 
-import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from leasekeeper.browsers.keeper.directory import other_user_of
 from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, lock_directory
@@ -27,6 +26,7 @@ from leasekeeper.snapshots.contents import (
     write_file,
 )
 from leasekeeper.snapshots.packing import is_packed, unpack
+from leasekeeper.snapshots.storage_state import StorageState, parse_state
 
 MAX_BYTES: Final = 8 * 1024**3
 MAX_STATE_BYTES: Final = 64 * 1024**2
@@ -43,11 +43,13 @@ class Source:
     prefix: str = ""
     files: tuple[File, ...] = ()
     packed: int | None = None
-    state: Mapping[str, Any] | None = None
+    state: StorageState | None = None
 
     @property
     def size(self) -> int:
-        """What there is to copy, in bytes; of an encrypted export, about."""
+        """What there is to copy, in bytes; of an encrypted export, about; of a storage state, cookies and origins."""
+        if self.state is not None:
+            return len(self.state)
         return sum(file.size for file in self.files) if self.packed is None else self.packed
 
 
@@ -111,24 +113,16 @@ def _is_link(member: zipfile.ZipInfo) -> bool:
     return (member.external_attr >> 28) == 0o12
 
 
-def _state(data: bytes, path: Path) -> Mapping[str, Any]:
+def _state(data: bytes, path: Path) -> StorageState:
     """A Playwright storage state. Its values are a login: no message repeats them."""
-    wrong = InputError(
-        f"{path} is neither a user data directory, nor a ZIP of one, nor a storage state that Playwright wrote "
-        "(context.storage_state(path=…))"
-    )
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        raise wrong from None
-    if not isinstance(found, dict) or not isinstance(found.get("cookies"), list):
-        raise wrong
-    origins = found.get("origins", [])
-    if not isinstance(origins, list) or not all(isinstance(each, dict) and "origin" in each for each in origins):
-        raise wrong
-    if any(each.get("indexedDB") for each in origins):
+        found = parse_state(data)
+    except ValueError as error:
+        raise InputError(f"{path} is a storage state that cannot be imported: {error}") from None
+    if found is None:
         raise InputError(
-            f"{path} has IndexedDB in it, which cannot be imported from a storage state: import the directory"
+            f"{path} is neither a user data directory, nor a ZIP of one, nor a storage state that Playwright wrote "
+            "(context.storage_state(path=…))"
         )
     return found
 
