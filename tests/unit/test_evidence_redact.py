@@ -18,6 +18,8 @@ TEXTS = [
     ('{"password": "a\\"b c", "x": 1}', '{"password": "[redacted]", "x": 1}'),
     ('{\\"password\\":\\"abc\\",\\"y\\":2}', '{\\"password\\":\\"[redacted]\\",\\"y\\":2}'),
     ('"api_key":"its end was cut o', '"api_key":"[redacted]"'),
+    ("MY_SECRET_KEY_MISSING: hunter2", "MY_SECRET_KEY_MISSING: [redacted]"),
+    ("secret_key_missing: hunter2", "secret_key_missing: [redacted]"),
     ("client_secret=abc&a=b", "client_secret=[redacted]&a=b"),
     ("csrf-token = 'x y'", "csrf-token = '[redacted]'"),
     ("{'passwd'=>'abc'}", "{'passwd'=>'[redacted]'}"),
@@ -40,6 +42,8 @@ READABLE = [
     "https://shop.test/orders/3f2504e0-4f89-41d3-9a0c-0305e82c3301?page=2&sort=asc",
     "about:blank",
     "the password field is empty",
+    "SECRET_KEY_MISSING: snapshots are encrypted, and no key is set here",
+    "WEBHOOK_SECRET_NEEDED: set one. SECRET_UNAVAILABLE: secret job-shop is not in the store",
     "0000 0000 0000 0000",
 ]
 URLS = [
