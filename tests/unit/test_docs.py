@@ -22,6 +22,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import copytree, ignore_patterns
+from textwrap import dedent
 from threading import Thread
 from types import FunctionType
 from typing import Any
@@ -44,7 +45,8 @@ SECONDS = 60
 PROGRAM = (sys.executable, "-c", "from leasekeeper.cli import main; main()")
 COMMANDS = ("apply", "up", "submit sync_orders")
 
-FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# Also inside a list, where it is indented.
+FENCE = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -65,7 +67,7 @@ def blocks(*languages: str) -> Iterator[tuple[str, str, str]]:
     for page in PAGES:
         for number, (info, body) in enumerate(FENCE.findall(text_of(page)), 1):
             if info.split()[:1] and info.split()[0] in languages:
-                yield f"{name_of(page)} block {number}", info, body
+                yield f"{name_of(page)} block {number}", info, dedent(body)
 
 
 PYTHON = [pytest.param(body, id=where) for where, _, body in blocks("python")]
