@@ -121,6 +121,15 @@ def test_a_closed_page_is_forgotten_but_not_the_last() -> None:
         assert pages.last_url == left
 
 
+def test_the_page_that_was_used_before_a_closed_one_is_the_last_used() -> None:
+    pages = Pages()
+    for number in (1, 2, 3):
+        pages.from_browser.feed(attach(f"S{number}", f"T{number}", f"https://{number}.test/"))
+    pages.to_browser.feed(command("Page.navigate", "S1") + command("Page.navigate", "S3"))
+    pages.from_browser.feed(b'{"method":"Target.detachedFromTarget","params":{"sessionId":"S3"}}\0')
+    assert (pages.last_used, pages.last_url) == ("T1", "https://1.test/")
+
+
 @pytest.mark.parametrize("number", [None, True, "5", math.nan])
 def test_orders_without_a_real_deadline_are_refused(number: object) -> None:
     good = dict.fromkeys(("browser", "user_data_dir", "profile_id", "lease_id", "run_id", "control", "secret"), "x")

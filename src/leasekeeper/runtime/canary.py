@@ -8,17 +8,42 @@ import asyncio
 import inspect
 import logging
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from leasekeeper.core.canaries import Canary
+from leasekeeper.core.canaries import Canary, canary_of, verdict_of
+from leasekeeper.core.snapshots import Verdict
 from leasekeeper.errors import safe_str
+
+if TYPE_CHECKING:
+    from leasekeeper.ports import Grant
+    from leasekeeper.runtime.heartbeat import KeptLease
+    from leasekeeper.runtime.opening import Opened
 
 _LOG = logging.getLogger(__name__)
 
 LOAD_SECONDS: Final = 8.0
 SEEN_SECONDS: Final = 4.0
 TOTAL_SECONDS: Final = 13.0
+# The site refuses to answer (too many requests, a block, a timeout): it does not say who is logged in.
+_REFUSALS: Final = (403, 408, 425, 429)
 _SERVER_ERROR: Final = 500
+
+
+async def verdict_at_end(
+    opened: "Opened",
+    grant: "Grant",
+    kept: "KeptLease",
+    registered: Canary | None = None,
+    otherwise: Canary | None = None,
+) -> Verdict:
+    """Whether the profile is still logged in, in its browser, which is about to be closed. Raises nothing.
+
+    What the task has `registered` counts before what the fleet file says of the account, and that before `otherwise`.
+    """
+    canary = registered or canary_of(grant.account) or otherwise
+    if canary is None or opened.browser.over or opened.throwaway or kept.lost is not None:
+        return Verdict.NOT_ASKED
+    return verdict_of(await opened.session.ask(canary))
 
 
 async def ask_async(context: Any, canary: Canary) -> bool | None:
@@ -31,7 +56,7 @@ async def ask_async(context: Any, canary: Canary) -> bool | None:
                     answer = canary.function(page)
                     return _as_answer(await answer if inspect.isawaitable(answer) else answer)
                 response = await page.goto(canary.url, timeout=LOAD_SECONDS * 1000, wait_until="domcontentloaded")
-                if response is None or response.status >= _SERVER_ERROR:
+                if _says_nothing(response):
                     return None
                 return await _seen(page, canary.selector or "")
             finally:
@@ -62,7 +87,7 @@ def ask_sync(context: Any, canary: Canary) -> bool | None:
             if canary.function is not None:
                 return _as_answer(canary.function(page))
             response = page.goto(canary.url, timeout=LOAD_SECONDS * 1000, wait_until="domcontentloaded")
-            if response is None or response.status >= _SERVER_ERROR:
+            if _says_nothing(response):
                 return None
             try:
                 page.locator(canary.selector or "").first.wait_for(state="visible", timeout=SEEN_SECONDS * 1000)
@@ -75,6 +100,11 @@ def ask_sync(context: Any, canary: Canary) -> bool | None:
     except Exception as error:  # noqa: BLE001 - as above
         _log(error)
         return None
+
+
+def _says_nothing(response: Any) -> bool:
+    """Whether the page is none of the site's own. One that asks for a login (401, 404) is."""
+    return response is None or response.status in _REFUSALS or response.status >= _SERVER_ERROR
 
 
 def _as_answer(answer: object) -> bool | None:

@@ -18,6 +18,7 @@ from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, LeaseLost
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.any_profile import acquire_any
+from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import end_facts
 from leasekeeper.runtime.evidence import RunEvidence
@@ -112,8 +113,10 @@ async def _run(
             await opened.session.goto(url)
         await _until_closed(opened, guard, stop)
     finally:
-        report, ending = await _close(opener, grant, guard, evidence, opened)
-        ending = await opener.snapshots.saved(ending, grant, guard.kept)
+        final_url = opened.session.url() or "about:blank"
+        verdict = await verdict_at_end(opened, grant, guard.kept)
+        report, ending = await _close(opener, grant, guard, evidence, opened, final_url)
+        ending = await opener.snapshots.saved(ending, grant, guard.kept, verdict=verdict)
         settled = await settle_kept(store, ending, guard.kept)
         if settled.refused is not None:
             raise LeaseLost(
@@ -128,10 +131,10 @@ async def _run(
 
 
 async def _close(
-    opener: BrowserOpener, grant: Grant, guard: LeaseGuard, evidence: RunEvidence, opened: Opened
+    opener: BrowserOpener, grant: Grant, guard: LeaseGuard, evidence: RunEvidence, opened: Opened, final_url: str
 ) -> tuple[BrowserReport | None, Ending]:
     """Close the browser; how it ended, and the ending of its run."""
-    final_url = opener.redactor.url(opened.session.url() or "about:blank")
+    final_url = opener.redactor.url(final_url)
     lost = guard.kept.lost
     report = await opener.close_browser(opened, revoke=lost)
     if report is not None:

@@ -11,7 +11,6 @@ from datetime import timedelta
 from leasekeeper.app import App, Run, Signal, SyncRun
 from leasekeeper.browsers.probe import ProbeResult
 from leasekeeper.core.browsers import ENDED_BY_KEEPER, BrowserReport
-from leasekeeper.core.canaries import canary_of, verdict_of
 from leasekeeper.core.classify import Facts, kind_of, says_closed
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Mode
@@ -21,6 +20,7 @@ from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import ClaimRequest, Grant, Store
 from leasekeeper.runtime import log_fields, run_log, tracing
+from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import (
     Outcome,
@@ -379,8 +379,7 @@ class Runner:
 
     async def _ask_canary(self, current: RunState, opened: Opened) -> None:
         """Whether the profile is still logged in, while its browser is open."""
-        canary = current.task.canary or canary_of(current.grant.account) or self._app.login_canary
-        if canary is None or opened.browser.over or opened.throwaway or current.guard.kept.lost is not None:
-            return
         with tracing.step("canary"):
-            current.verdict = verdict_of(await opened.session.ask(canary))
+            current.verdict = await verdict_at_end(
+                opened, current.grant, current.guard.kept, current.task.canary, self._app.login_canary
+            )

@@ -22,10 +22,12 @@ from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.settle import Ending
+from leasekeeper.core.snapshots import Verdict
 from leasekeeper.driver_port import DevToolsClient
 from leasekeeper.errors import LeaseLost, safe_str
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import Grant, Settled, Store
+from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.control_transfer import Passed, pass_on, seen_evidence
 from leasekeeper.runtime.endings import Outcome, end_facts, outcome_of_result
@@ -326,8 +328,9 @@ class SessionRun:
             await self._leave_dialogs()
             await self._end_recording()
             await self._collect()
+            verdict = await self._verdict()
             report = await self._opener.close_browser(self._opened, revoke=self.lost, with_evidence=True)
-            return await self._settle(outcome, report)
+            return await self._settle(outcome, report, verdict)
         finally:
             self._guard.release()
 
@@ -441,7 +444,13 @@ class SessionRun:
             _LOG.exception("run %s: its evidence is not complete", self.lease.run_id)
             self._evidence.unsaved = "an error of Leasekeeper's own; see the worker's log"
 
-    async def _settle(self, outcome: Outcome, report: BrowserReport | None) -> SessionEnd:
+    async def _verdict(self) -> Verdict:
+        """Whether the profile is still logged in. In a browser that a person took, commands of programs wait."""
+        if self.person is not None:
+            return Verdict.NOT_ASKED
+        return await verdict_at_end(self._opened, self.grant, self._guard.kept)
+
+    async def _settle(self, outcome: Outcome, report: BrowserReport | None, verdict: Verdict) -> SessionEnd:
         evidence, lease, opened = self._evidence, self.lease, self._opened
         if report is not None:
             await evidence.adopt(report)
@@ -469,11 +478,11 @@ class SessionRun:
             actual={"browser": opened.version, "run_mode": run_mode(self.grant, self.terms.run_mode).value},
             engine=opened.browser.engine,
         )
-        ending = await self._opener.snapshots.saved(ending, self.grant, self._guard.kept)
+        ending = await self._opener.snapshots.saved(ending, self.grant, self._guard.kept, verdict=verdict)
         settled = await self._settle_ending(ending)
-        reason, verdict = outcome.reason, settled.settlement if settled else None
-        if verdict is not None and verdict.stop_reason != reason:  # what was said to be completed is not
-            reason, message = verdict.stop_reason, message or verdict.profile.reason
+        reason, decided = outcome.reason, settled.settlement if settled else None
+        if decided is not None and decided.stop_reason != reason:  # what was said to be completed is not
+            reason, message = decided.stop_reason, message or decided.profile.reason
         return SessionEnd(reason=reason, message=message, settled=settled, report=report)
 
     async def _settle_ending(self, ending: Ending) -> Settled | None:

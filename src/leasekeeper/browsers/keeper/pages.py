@@ -28,9 +28,14 @@ class Pages:
         self.from_browser = Messages(self._on_event)
         self.commands: deque[tuple[float, str, str]] = deque(maxlen=MAX_COMMANDS)
         self.asked_to_close = False
-        self.last_used: str | None = None
+        self._used: dict[str, None] = {}
         self._targets: dict[str, str] = {}
         self._urls: dict[str, str] = {}
+
+    @property
+    def last_used(self) -> str | None:
+        """The page that was used last, of those that are open."""
+        return next(reversed(self._used), None)
 
     @property
     def last_url(self) -> str | None:
@@ -48,7 +53,8 @@ class Pages:
         if session is not None:
             target = self._targets.get(session)
             if target is not None and method.startswith(_USES):
-                self.last_used = target
+                self._used.pop(target, None)
+                self._used[target] = None
         self.commands.append((time.time(), method, self._urls.get(target, "") if target is not None else ""))
 
     def _on_event(self, begin: bytes, _end: bytes) -> None:
@@ -82,6 +88,7 @@ class Pages:
         closed = target in self._urls and target not in self._targets.values()
         if closed and len(self._urls) > 1 and not self.asked_to_close:
             del self._urls[target]
+            self._used.pop(target, None)
 
     def _attach(self, info: dict[str, object], session: str, parent: str | None) -> None:
         """A frame or a worker of a page has a session too: it counts as its page."""
