@@ -1,12 +1,13 @@
 """A launcher that only answers: no browser, no process. For what is decided by answers alone."""
 
 import json
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from leasekeeper.browsers.keeper.attached import LauncherEnd
+from leasekeeper.browsers.keeper.launcher_end import LauncherEnd
 from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.ids import LauncherId
@@ -14,6 +15,9 @@ from leasekeeper.core.launchers import Launcher
 from tests.launchers.stage import RECIPE
 
 TOKEN = "a-token-that-was-revoked"  # noqa: S105 - of a fake
+
+_NOTHING = threading.Event()
+_NOTHING.set()
 
 Said = tuple[int, dict[str, str], Any]  # status, headers, body
 
@@ -26,6 +30,7 @@ class _Saying(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.server.asked.append(path)
         self.server.heard.append(dict(self.headers))
+        self.server.hold.get(path, _NOTHING).wait(30)
         first = self.server.then.pop(0) if self.server.then else None
         status, headers, body = first or self.server.to.get(path, self.server.answer)
         self.send_response(status)
@@ -42,7 +47,10 @@ class _Saying(BaseHTTPRequestHandler):
 
 
 class Saying(ThreadingHTTPServer):
-    """A launcher that says one thing to everything, or to each path of `to`, after what it says first: `then`."""
+    """A launcher that says one thing to everything, or to each path of `to`, after what it says first: `then`.
+
+    `hold`: answers of a path wait for the event.
+    """
 
     answer: Said = (200, {}, {})
 
@@ -50,6 +58,7 @@ class Saying(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Saying)
         self.then: list[Said] = []
         self.to: dict[str, Said] = {}
+        self.hold: dict[str, threading.Event] = {}
         self.asked: list[str] = []
         self.heard: list[dict[str, str]] = []
 

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.keeper import attached
-from leasekeeper.browsers.keeper.attached import LauncherEnd, start_attached
+from leasekeeper.browsers.keeper import attached, launcher_end
+from leasekeeper.browsers.keeper.attached import start_attached
+from leasekeeper.browsers.keeper.capture import Cdp
 from leasekeeper.browsers.keeper.clock import boot_time
+from leasekeeper.browsers.keeper.launcher_end import LauncherEnd
 from leasekeeper.browsers.keeper.orders import Orders, Refused
+from leasekeeper.browsers.keeper.stop import stop
+from leasekeeper.browsers.launcher import packages_folder
 from leasekeeper.browsers.launcher_status import ASKS, ask
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
@@ -28,10 +32,10 @@ def refusal(end: LauncherEnd) -> str:
     return refused.value.reason
 
 
-def reached(launcher: Launcher, profile: str, folder: Path) -> Refused:
-    """Start the profile and connect to it, as a keeper does; returns why that failed."""
+def orders_for(launcher: Launcher, profile: str, folder: Path) -> Orders:
     (folder / "state").mkdir()
-    orders = Orders(
+    described = describe(launcher, profile, headless=True, token=TOKEN)
+    return Orders(
         browser=launcher.driver,
         user_data_dir=str(folder / "state"),
         profile_id="p1",
@@ -41,8 +45,13 @@ def reached(launcher: Launcher, profile: str, folder: Path) -> Refused:
         folder=str(folder),
         deadline=boot_time() + 60,
         kill_at=boot_time() + 60,
-        launcher=describe(launcher, profile, headless=True, token=TOKEN),
+        launcher={**described, "packages": packages_folder(), "idle_seconds": 1.0},
     )
+
+
+def reached(launcher: Launcher, profile: str, folder: Path) -> Refused:
+    """Start the profile and connect to it, as a keeper does; returns why that failed."""
+    orders = orders_for(launcher, profile, folder)
     with pytest.raises(Refused) as refused:
         start_attached(orders)
     return refused.value
@@ -59,6 +68,21 @@ def test_a_profile_is_started_once_and_stopped_until_it_is_idle(fake: Fake) -> N
     assert end.stop(30)
     assert end.wait_idle(time.monotonic() + 30)
     assert end.idle is (True if end.can_say else None)
+
+
+def test_a_keeper_that_wakes_up_past_its_lease_leaves_the_browser_alone(tmp_path: Path, recipe: Fake) -> None:
+    """Whoever has the profile by now may have that very browser, and the launcher's stop names only the profile."""
+    orders = orders_for(recipe.record, "id-p1", tmp_path)
+    browser = start_attached(orders)
+    orders.kill_at = boot_time() - 1
+    assert stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False) == "cut off"
+    assert not browser.all_gone(boot_time())
+    proof = browser.prove("cut off", all_gone=False)
+    assert "the lease was over before it could be stopped" in str(proof["failing_clause"])
+    assert recipe.calls("stop") == 0
+    assert recipe.ask("/profile/status?profile_id=id-p1", token=TOKEN) == {"running": True}
+    browser._connection._socket.close()
+    browser.release()
 
 
 def test_a_stop_whose_answer_was_lost_is_sent_again(fake: Fake) -> None:
@@ -83,6 +107,7 @@ def test_a_start_that_led_to_nothing_is_stopped(
     tmp_path: Path, recipe: Fake, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setattr(attached, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(launcher_end, "SETTLE_SECONDS", 0.0)
     recipe.start_seconds = 1 if fault == "half_open" else 20
     recipe.fault("start", fault)
     refused = reached(recipe.record, "id-p1", tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.keeper.attached import LauncherEnd
+from leasekeeper.browsers.keeper.launcher_end import LauncherEnd
 from leasekeeper.browsers.keeper.main import _refuse
 from leasekeeper.browsers.keeper_reports import read_report
 from leasekeeper.browsers.launchers import describe
@@ -108,6 +108,20 @@ async def test_a_launcher_says_for_how_long_nobody_calls_it(sqlite_url: str) -> 
     for said, pause in [(30, 30), (1, 30), (3600, 60)]:
         await launchers.back_off(launcher, Reason.LAUNCHER_UNAVAILABLE, timedelta(seconds=said))
         assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=pause)
+    await store.close()
+
+
+async def test_a_429_at_the_end_of_a_run_pauses_the_starts_of_everybody(sqlite_url: str, saying: Saying) -> None:
+    """Also where the run failed for another reason."""
+    store = await open_store(sqlite_url, clock=lambda _real: datetime(2026, 1, 1, tzinfo=UTC))
+    launcher, profile = saying.record("http"), launched()
+    await store.apply(launched_fleet(launcher, profile), actor="test")
+    launchers = Launchers(store, Redactor())
+    await launchers.refused_calls(profile, timedelta(seconds=20))
+    assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=20)
+    await launchers.back_off(launcher, Reason.BROWSER_LAUNCH_FAILED, timedelta(seconds=30))
+    assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=30)
+    await launchers.refused_calls(launched(launcher_id=LauncherId("gone")), timedelta(seconds=20))
     await store.close()
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from leasekeeper import config as settings
 from leasekeeper.app import App
-from leasekeeper.browsers.keeper.attached import LauncherEnd
+from leasekeeper.browsers.keeper.launcher_end import LauncherEnd
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import LauncherId

@@ -90,6 +90,7 @@ def _report(found: Mapping[str, Any]) -> BrowserReport:
         started_at=_optional(found["started_at"], float),
         ended_at=float(found["ended_at"]),
         revoke_reason=str(found["revoke_reason"]),
+        retry_after=timedelta(seconds=float(found.get("retry_after_seconds", 0.0))),
     )
 
 

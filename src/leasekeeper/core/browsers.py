@@ -150,7 +150,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserReport:
-    """How one run's browser ended, as its keeper saw it."""
+    """How one run's browser ended, as its keeper saw it. `retry_after`: for so long its launcher wants no calls."""
 
     profile_id: str
     run_id: str
@@ -169,6 +169,7 @@ class BrowserReport:
     started_at: float | None
     ended_at: float
     revoke_reason: str
+    retry_after: timedelta = timedelta()
 
     @property
     def no_browser(self) -> bool:

@@ -6,6 +6,7 @@ the turns of one key.
 
 import os
 from asyncio import sleep
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -17,7 +18,7 @@ from leasekeeper.core.failures import Reason
 from leasekeeper.core.launchers import Launcher, spacing
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.profiles import Profile
-from leasekeeper.errors import Fail, InputError, NotFound
+from leasekeeper.errors import Fail, InputError, LeasekeeperError, NotFound
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Store
 from leasekeeper.secret_files import OTHERS, read_secret_file
@@ -93,12 +94,18 @@ class Launchers:
         if launcher is None:
             return
         key = pace_key(launcher)
-        if reason != Reason.LAUNCHER_UNAVAILABLE:
+        if reason != Reason.LAUNCHER_UNAVAILABLE and not retry_after:
             self._refused.pop(key, None)
             return
         before = self._refused[key] = self._refused.get(key, -1) + 1
         pause = min(max(BACK_OFF_FIRST * 2 ** min(before, 10), retry_after), BACK_OFF_LAST)
         await self._store.pace(key, timedelta(), pause=pause)
+
+    async def refused_calls(self, profile: Profile, retry_after: timedelta) -> None:
+        """Calls at the end of a run were too many. Whoever ends a run has to end it, also where this cannot be kept."""
+        with suppress(LeasekeeperError):
+            launcher = await self._store.get(Launcher, profile.launcher_id or "")
+            await self.back_off(launcher, Reason.LAUNCHER_UNAVAILABLE, retry_after)
 
     async def mismatch(self, opened: LaunchedBrowser, proxy: Proxy | None, probe_url: str | None) -> str | None:
         """How the launcher's browser differs from what the profile is declared to be, as a sentence."""

@@ -33,7 +33,7 @@ from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import unopened_facts
-from leasekeeper.runtime.evidence import RunEvidence, redacted
+from leasekeeper.runtime.evidence import RunEvidence, redacted, report_summary
 from leasekeeper.runtime.launchers import Launchers
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.proxy_check import ProxyCheck, ProxyNotReady
@@ -278,6 +278,8 @@ class BrowserOpener:
             failed.cancel()
         if report is None:
             await self._log_user(opened.profile)
+        elif report.retry_after:
+            await self._launchers.refused_calls(opened.profile, report.retry_after)
         return report
 
     async def _log_user(self, profile: Profile) -> None:
@@ -306,8 +308,10 @@ def given_back(refused: NotOpened, reason: str, message: str) -> NotOpened:
 
 def unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
     """The ending of a direct run without a browser. If one was started all the same, its report says how it ended."""
-    facts = unopened_facts(refused.report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
+    report = refused.report
+    facts = unopened_facts(report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
     return Ending(
+        evidence={} if report is None or report.no_browser else {"keeper": report_summary(report)},
         ref=grant.lease.ref,
         reason=refused.reason,
         message=opener.redactor.text(refused.message),

@@ -12,6 +12,7 @@ from leasekeeper.ports import Store
 from leasekeeper.runtime import run_log, tracing
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import Outcome, end_facts, unopened_facts
+from leasekeeper.runtime.evidence import report_summary
 from leasekeeper.runtime.heartbeat import settle_kept
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine
@@ -76,9 +77,12 @@ class RunSettling:
         if unwell is not None:
             refused = given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
         saved = refused.reason != Reason.EVIDENCE_NOT_SAVED
+        report = current.report or refused.report
+        if report is not None and not report.no_browser:
+            current.evidence.notes["keeper"] = report_summary(report)
         outcome = Outcome(reason=refused.reason, message=self._opener.redactor.text(refused.message))
         facts = unopened_facts(
-            current.report or refused.report,
+            report,
             begun=refused.begun or current.opened is not None or bool(current.unproven),
             final_url=current.final_url,
             throwaway=works_in_copy(current.grant),

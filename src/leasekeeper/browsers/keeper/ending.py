@@ -23,8 +23,9 @@ def end(watch: Watch, cause: str) -> int:
     browser, orders, control = watch.browser, watch.orders, watch.control
     cdp = Cdp(browser, broken_off=watch.command_broken_off, inside=watch.pages.from_browser.size > 0)
     url, picture = watch.pages.last_url, None
-    if cause != "browser_gone" and (cause != "closed" or watch.evidence_wanted):
-        now = boot_time()
+    now = boot_time()
+    late = browser.outlives_lease and now >= orders.kill_at
+    if not late and cause != "browser_gone" and (cause != "closed" or watch.evidence_wanted):
         budget = min(CAPTURE_SECONDS, (orders.kill_at - now) * 0.4)
         seen, picture = capture(cdp, watch.pages.last_used, now + budget)
         url = seen or url
@@ -44,6 +45,7 @@ def end(watch: Watch, cause: str) -> int:
         stopped_by=stopped_by,
         proof=proof,
         untouched=untouched,
+        retry_after_seconds=browser.calm_seconds,
         final_url=url,
         screenshot=_screenshot(orders.folder, picture),
     )

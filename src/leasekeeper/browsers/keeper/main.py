@@ -5,6 +5,7 @@ Playwright launches it in place of Chromium. What it does not know: stores, jobs
 
 import os
 import sys
+import time
 
 from leasekeeper.browsers.keeper.child import start_child
 from leasekeeper.browsers.keeper.clock import boot_time
@@ -48,7 +49,7 @@ def run(arguments: list[str]) -> int:
         _wait_for_renewal(control, orders)
         if orders.expired(boot_time()):
             raise Refused(LEASE_LOST, f"the deadline of lease {orders.lease_id} passed before the browser started")
-        browser = _reach(orders, arguments)
+        browser = _reach(orders, arguments, control)
     except Refused as refused:
         return _refuse(refused, orders.folder, orders, control)
     # The browser needs a third of a second to start: time to load the rest.
@@ -59,12 +60,12 @@ def run(arguments: list[str]) -> int:
     return end(watch, watch.run())
 
 
-def _reach(orders: Orders, arguments: list[str]) -> ReachedBrowser:
+def _reach(orders: Orders, arguments: list[str], control: Control) -> ReachedBrowser:
     if not orders.launcher:
         return start_child(orders, arguments)
     from leasekeeper.browsers.keeper.attached import start_attached  # not on the way of a local launch
 
-    return start_attached(orders)
+    return start_attached(orders, control)
 
 
 def _wait_for_renewal(control: Control, orders: Orders) -> None:
@@ -90,8 +91,10 @@ def _refuse(refused: Refused, folder: str, orders: Orders | None, control: Contr
             "message": refused.message,
             "retry_after_seconds": refused.retry_after,
         }
+        # A launcher may have started a browser all the same.
+        doubt = {"proof": refused.proof, "started_at": time.time(), "untouched": False} if refused.proof else {}
         if folder:
-            write_report(folder, refused=reason, **known)
+            write_report(folder, refused=reason, **known, **doubt)
     except OSError as error:
         log(f"cannot write the report: {error}")
     if control is not None:

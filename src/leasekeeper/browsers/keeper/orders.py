@@ -19,13 +19,16 @@ STALE_TOKEN = "STALE_TOKEN"  # noqa: S105 - the name of a refusal
 
 class Refused(Exception):
     """There will be no browser. `reason` is for programs, `message` says to a person what to do. `retry_after`: for so
-    many seconds the launcher wants no calls."""
+    many seconds the launcher wants no calls. `proof`: there may be one all the same, and what is known of its end."""
 
-    def __init__(self, reason: str, message: str, retry_after: float = 0.0) -> None:
+    def __init__(
+        self, reason: str, message: str, retry_after: float = 0.0, proof: "dict[str, object] | None" = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.proof = proof
 
 
 class Orders:

@@ -44,10 +44,12 @@ class ReachedBrowser(ABC):
 
     `to` is where it reads, `out` where it writes, `watch` a descriptor that becomes readable when it has ended.
     `exit_code` and `signal` say how its process ended, where there is one to ask. `ways` are what `interrupt` and
-    `kill` are called in a report.
+    `kill` are called in a report. `outlives_lease`: past the lease's time somebody else may have this very browser.
+    `calm_seconds`: for so long nobody may call what it was asked from.
     """
 
     ways = ("SIGINT", "SIGKILL")
+    outlives_lease = False
 
     def __init__(self, pid: int, to: Channel, out: Channel, watch: int) -> None:
         self.pid = pid
@@ -56,6 +58,10 @@ class ReachedBrowser(ABC):
         self.watch = watch
         self.exit_code: int | None = None
         self.signal: int | None = None
+
+    @property
+    def calm_seconds(self) -> float:
+        return 0.0
 
     @abstractmethod
     def break_off(self) -> bytes:

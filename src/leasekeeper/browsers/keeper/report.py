@@ -28,6 +28,7 @@ def write_report(folder: str, **found: object) -> None:
         "signal": None,
         "proof": NO_PROOF,
         "untouched": True,
+        "retry_after_seconds": 0.0,
         "final_url": None,
         "screenshot": None,
         "commands": [],

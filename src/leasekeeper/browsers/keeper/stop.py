@@ -15,6 +15,9 @@ def stop(browser: ReachedBrowser, cdp: Cdp, orders: Orders, by_itself: bool) -> 
     """End the browser and return what it took. `by_itself`: it is about to end, or has ended."""
     way = "itself" if by_itself or browser.gone() else "Browser.close"
     if way == "Browser.close":
+        if browser.outlives_lease and boot_time() >= orders.kill_at:
+            browser.kill()
+            return browser.ways[1]
         cdp.send("Browser.close")
     last = orders.kill_at - KILL_MARGIN
     now = boot_time()
