@@ -30,7 +30,7 @@ from leasekeeper.stores import inspect, migrate, open_store
 from leasekeeper.stores.redis.engine import RedisEngine
 from leasekeeper.stores.redis.loads import names
 from leasekeeper.stores.redis.scripts import COMMIT
-from leasekeeper.stores.redis.tables import PREFIX, TABLES
+from leasekeeper.stores.redis.tables import PREFIX, TABLES, index_key
 from leasekeeper.stores.redis.urls import clean_url
 from leasekeeper.stores.redis.writes import WRITES
 from leasekeeper.stores.sql.statements import load
@@ -458,7 +458,7 @@ async def test_an_older_store_is_migrated_by_the_same_migrations(redis_url: str)
     """Written again as schema 24 had it, with a column fewer: migrated, it is as before, and works."""
     store = await ready(redis_url, profiles=2, jobs=4)
     grants = await store.claim(CLAIM)
-    before = (await store.find(Job, {}, limit=10)).items
+    before, counts = (await store.find(Job, {}, limit=10)).items, (await store.stats()).jobs
     await store.close()
     older, newest = Scratch(24), Scratch()
     with client(redis_url) as connection:
@@ -469,12 +469,14 @@ async def test_an_older_store_is_migrated_by_the_same_migrations(redis_url: str)
                 revision, _, values = packed.partition("|")
                 rows = json.loads(values)
                 connection.hset(f"{PREFIX}{table}", key, f"{revision}|{json.dumps([rows[n] for n in places])}")
+        connection.delete(index_key("jobs", "groups"))
         connection.set(f"{PREFIX}schema", 24)
     with pytest.raises(SchemaTooOld):
         await open_store(redis_url)
     assert (await migrate(redis_url)).schema == NEWEST
     store = await open_store(redis_url)
     assert (await store.find(Job, {}, limit=10)).items == before
+    assert (await store.stats()).jobs == counts
     (settled,) = await store.settle([Ending(ref=grants[0].lease.ref, facts=DONE)])
     assert settled.refused is None
     assert len(await store.claim(CLAIM)) == 1

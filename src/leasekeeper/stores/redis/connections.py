@@ -37,7 +37,15 @@ DEFAULT_TIMEOUT: Final = timedelta(seconds=15)
 DEFAULT_GRACE: Final = Timing().ttl
 OLDEST: Final = (6, 2)
 OLDEST_WITH_SENTINEL: Final = (7, 0)
-_SCRIPTS: Final = (scripts.COMMIT, scripts.BAR, scripts.READY, scripts.DISTINCT, scripts.MEET, scripts.VALID)
+_SCRIPTS: Final = (
+    scripts.COMMIT,
+    scripts.BAR,
+    scripts.READY,
+    scripts.DISTINCT,
+    scripts.GROUPS,
+    scripts.MEET,
+    scripts.VALID,
+)
 _UNSAFE: Final = (
     "this server can lose what it acknowledged: {found}. Set {wanted} in redis.conf (or by CONFIG SET and CONFIG "
     "REWRITE), or accept the loss with ?durability=none in the store's URL"

@@ -217,11 +217,10 @@ def _few_runs(tx: Records, filters: Sequence[str], params: Params) -> Load:
 def _events_of_run(tx: Records, params: Params) -> Load:
     run = params["run_id"]
     yield from tx.rows("runs", [run])
-    own, others = yield [
-        range_of(index_key("events", "profile_id", params["run_profile"]), "-", "+", -1),
-        range_of(index_key("events", "notable_run", run), "-", "+", -1),
-    ]
-    yield from events(tx, [*own, *others])
+    jobs = [job for job in tx.values("runs", [run], "job_id") if job is not None]
+    places = [index_key("events", "run", run), *[index_key("events", "job_id", job) for job in jobs]]
+    found = yield [range_of(place, "-", "+", -1) for place in places]
+    yield from events(tx, [member for members in found for member in members])
     return []
 
 

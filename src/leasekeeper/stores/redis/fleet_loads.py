@@ -1,13 +1,16 @@
 """What reads of the fleet, webhooks and notes, retention and counts may meet."""
 
-from typing import Final
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+from leasekeeper.core.deliveries import DeliveryState
 from leasekeeper.core.jobs import JobState
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.stores.redis.loaders import CHUNK, loads
 from leasekeeper.stores.redis.records import Load, Records, events, range_of, together, up_to
-from leasekeeper.stores.redis.scripts import DISTINCT
-from leasekeeper.stores.redis.tables import FIELD_END, PREFIX, index_key, key_in, number
+from leasekeeper.stores.redis.scripts import DISTINCT, GROUPS
+from leasekeeper.stores.redis.tables import FIELD_END, PREFIX, TABLES, WAITING_GROUP, index_key, key_in, number, unpack
 from leasekeeper.stores.redis.work_loads import load_run_by_token
 from leasekeeper.stores.sql.engine import Params
 
@@ -117,7 +120,21 @@ def _deliveries_of(tx: Records, params: Params) -> Load:
 
 @loads("count_deliveries")
 def _count_deliveries(tx: Records, _params: Params) -> Load:
-    yield from tx.first("deliveries", "undelivered")
+    all_of_them, pending = yield from together(
+        tx, tx.count("deliveries", "undelivered"), tx.count("deliveries", "hosts")
+    )
+    due, tried = yield [
+        range_of(index_key("deliveries", "next"), "-", "+", 1),
+        range_of(index_key("deliveries", "tried"), "-", "+", 1, reverse=True),
+    ]
+    counted = {DeliveryState.PENDING: pending, DeliveryState.EXHAUSTED: all_of_them - pending}
+    times = {"due_at": _first_number(due), "tried_at": _first_number(tried)}
+    return [{"state": state.value, "deliveries": count, **times} for state, count in counted.items() if count]
+
+
+def _first_number(members: Sequence[str]) -> int | None:
+    """What the first of these is ordered by."""
+    return int(members[0].partition(FIELD_END)[0]) if members else None
 
 
 # Retention.
@@ -206,9 +223,52 @@ def _count_jobs(tx: Records, _params: Params) -> Load:
 
 
 @loads("count_waiting")
-def _count_waiting(tx: Records, _params: Params) -> Load:
-    keys = yield from tx.first("jobs", "waiting")
-    yield from tx.rows("lanes", tx.values("jobs", keys, "profile_id"))
+def _count_waiting(tx: Records, params: Params) -> Load:
+    """By groups: a lane's jobs of one task are one, however many wait. Nothing is compared: counts may be of different
+    moments."""
+    counted = Counter[_Waiting]()
+    lanes: dict[str, list[Any]] = {}
+    places, after = [tx.scratch.columns["lanes"].index(name) for name in ("blocked_by", "saved", "home")], ""
+    while True:
+        (flat,) = yield [("EVALSHA", GROUPS.hash, 1, index_key("jobs", "groups"), after, CHUNK)]
+        names = [name.split(FIELD_END)[: len(WAITING_GROUP)] for name in flat[::2]]
+        missing = [profile for profile in dict.fromkeys(name[-1] for name in names) if profile not in lanes]
+        if missing:
+            (found,) = yield [("HMGET", TABLES["lanes"].hash, *missing)]
+            rows = ((key, unpack(packed)[1]) for key, packed in zip(missing, found, strict=True) if packed)
+            lanes.update((key, [values[place] for place in places]) for key, values in rows)
+        for name, jobs in zip(names, flat[1::2], strict=True):
+            if (lane := lanes.get(name[-1])) is not None:
+                counted[_waiting(params, lane, *name)] += int(jobs)
+        if len(names) < CHUNK:
+            return [{**group._asdict(), "jobs": jobs} for group, jobs in counted.items()]
+        after = flat[-2]
+
+
+class _Waiting(NamedTuple):
+    """A row of `count_waiting`, without its count."""
+
+    state: str
+    blocked_reason: str | None
+    blocked_by: str | None
+    pool_paused: bool
+    pool_full: bool
+    no_worker: bool
+    away: bool
+
+
+def _waiting(params: Params, lane: list[Any], state: str, reason: str, pool: str, task: str, profile: str) -> _Waiting:
+    blocked_by, saved, home = lane
+    offer = f"{pool}/{task}"
+    return _Waiting(
+        state=state,
+        blocked_reason=reason or None,
+        blocked_by=blocked_by,
+        pool_paused=bool(params["all_paused"]) or pool in params["paused"],
+        pool_full=pool in params["full"],
+        no_worker=offer in params["gone"] or profile in params["newer"],
+        away=not (saved or home == "" or f"{offer}@{home}" in params["served"]),
+    )
 
 
 @loads("count_profiles")
@@ -220,8 +280,15 @@ def _count_profiles(tx: Records, _params: Params) -> Load:
 
 
 @loads("count_leases")
-def _count_leases(tx: Records, _params: Params) -> Load:
-    yield from tx.first("runs", "live")
+def _count_leases(_tx: Records, _params: Params) -> Load:
+    leases: dict[str, int] = {}
+    after = ""
+    while True:
+        (flat,) = yield [("EVALSHA", GROUPS.hash, 1, index_key("runs", "pools"), after, CHUNK)]
+        leases.update((name.split(FIELD_END)[0], int(count)) for name, count in zip(flat[::2], flat[1::2], strict=True))
+        if len(flat) < CHUNK * 2:
+            return [{"pool": pool, "leases": count} for pool, count in leases.items()]
+        after = flat[-2]
 
 
 @loads("count_reviews")

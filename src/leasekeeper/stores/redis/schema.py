@@ -13,7 +13,7 @@ from typing import Any, Final
 from leasekeeper.errors import StoreUnavailable
 from leasekeeper.ports import StoreInfo
 from leasekeeper.stores.redis.connections import Link, check_durable, check_version
-from leasekeeper.stores.redis.tables import PREFIX, TABLES, Table, pack, unpack
+from leasekeeper.stores.redis.tables import FIELD_END, PREFIX, TABLES, Table, event_entries, number, pack, unpack
 from leasekeeper.stores.redis.urls import DURABILITY, check_url, location, query
 from leasekeeper.stores.sql.codec import from_us
 from leasekeeper.stores.sqlite.scratch import NEWEST, Scratch
@@ -136,6 +136,7 @@ def _rewritten(
         if name == "events":
             before.pop((name, str(row["seq"])), None)
             yield ("HSET", f"{PREFIX}{name}", str(row["seq"]), pack([*(row | {"seq": None}).values()]))
+            yield from (("ZADD", index, 0, f"{FIELD_END}{number(row['seq'])}") for index in event_entries(row))
         return
     key = table.key_of(row)
     old = dict(_entries(name, before.pop((name, key), {}), key))

@@ -39,9 +39,9 @@ def first_highest(priority: int) -> str:
     return f"{_HIGHEST_PRIORITY - priority:011d}"
 
 
-def text(value: str) -> str:
-    """Text that something else follows."""
-    return f"{value}{FIELD_END}"
+def text(value: str | None) -> str:
+    """Text, or none, that something else follows."""
+    return f"{value or ''}{FIELD_END}"
 
 
 def all_rows(_row: Values) -> bool:
@@ -144,12 +144,20 @@ def _impatient(row: Values) -> bool:
     return bool(row["state"] == "queued" and row["on_conflict"] != "wait" and not row["approved"])
 
 
+def _tried(row: Values) -> bool:
+    return row["ended_at"] is None and row["attempted_at"] is not None
+
+
 def _kept(row: Values) -> bool:
     ready = row["blocked_by"] is None and row["head_job_id"] is not None
     return bool(row["saved"] and row["kept_for"] != ANYONE and ready)
 
 
 _SEQ: Final[Field] = ("seq", number)
+# What waiting jobs are counted by.
+WAITING_GROUP: Final[tuple[Field, ...]] = tuple(
+    (column, text) for column in ("state", "blocked_reason", "pool", "task", "profile_id")
+)
 
 TABLES: Final[Mapping[str, Table]] = {
     table.name: table
@@ -243,6 +251,7 @@ TABLES: Final[Mapping[str, Table]] = {
                 Index("open", ("profile_id",), (_SEQ,), lambda row: row["state"] not in _FINAL),
                 Index("finished", (), (("finished_at", number),), _has("finished_at")),
                 Index("waiting", (), (_SEQ,), lambda row: row["state"] in _WAITING),
+                Index("groups", (), WAITING_GROUP, lambda row: row["state"] in _WAITING),
                 Index("state", ("state",), (_SEQ,), lambda row: row["state"] not in _WAITING),
                 Index("dropped", (), (_SEQ,), lambda row: bool(row["state"] == "dead" and row["dropped"])),
                 Index(
@@ -265,6 +274,7 @@ TABLES: Final[Mapping[str, Table]] = {
                 Index("all_open", (), (("profile_id", text), ("token", number)), lambda row: bool(row["open"])),
                 Index("live", (), (("expires_at", number),), _live),
                 Index("pool", ("pool",), (), _live),
+                Index("pools", (), (("pool", text),), _live),
                 Index("account", ("account_id",), (), _live),
                 Index(
                     "unresolved", (), (("ask_at", number), ("ended_at", number)), lambda row: bool(row["unresolved"])
@@ -327,6 +337,8 @@ TABLES: Final[Mapping[str, Table]] = {
                 Index("endpoint", ("endpoint_id",), (_SEQ,), _has("endpoint_id")),
                 Index("due", ("host",), (("due_at", number), _SEQ), _live),
                 Index("hosts", (), (("host", text),), _live),
+                Index("next", (), (("due_at", number),), _live),
+                Index("tried", (), (("attempted_at", number),), _tried),
                 Index("ended", (), (("ended_at", number),), _has("ended_at")),
                 Index("undelivered", (), (_SEQ,), lambda row: row["state"] != "delivered"),
             ),
@@ -343,8 +355,9 @@ def event_entries(row: Values) -> Iterator[str]:
             yield index_key("events", column, row[column])
     if row["type"] not in COMMON_EVENTS:
         yield index_key("events", "type", row["type"])
-        if row["run_id"] is not None:
-            yield index_key("events", "notable_run", row["run_id"])
+    # Those of a run of a job are among the job's, but for rare ones.
+    if row["run_id"] is not None and (row["job_id"] is None or row["type"] not in COMMON_EVENTS):
+        yield index_key("events", "run", row["run_id"])
 
 
 def newest_states(row: Values) -> Iterator[str]:

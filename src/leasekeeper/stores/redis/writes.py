@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from leasekeeper.stores.redis.records import Load, Records, Rows, WriteLoader, together
-from leasekeeper.stores.redis.tables import KEY_SEPARATOR, TABLES
+from leasekeeper.stores.redis.tables import KEY_SEPARATOR, TABLES, number
 
 _KEYED: Final[Mapping[str, tuple[str, str]]] = {
     "update_lanes": ("lanes", "profile_id"),
@@ -138,9 +138,10 @@ def _live_runs(tx: Records, _rows: Rows) -> Load:
     return [*keys, *tx.touched["runs"]]
 
 
-def _pending_deliveries(tx: Records, _rows: Rows) -> Load:
-    keys = yield from tx.first("deliveries", "hosts")
-    return keys
+def _late_deliveries(tx: Records, rows: Rows) -> Load:
+    latest = min(row["latest"] for row in rows)
+    keys = yield from tx.first("deliveries", "next", low=f"[{number(latest + 1)}")
+    return [*keys, *tx.touched["deliveries"]]
 
 
 def _retire(source: str, target: str) -> WriteLoader:
@@ -194,7 +195,7 @@ WRITES: Final[Mapping[str, tuple[str, WriteLoader]]] = {
     "insert_reviews": ("reviews", _insert_reviews),
     "close_reviews": ("reviews", _close_reviews),
     "restart_expiry": ("runs", _live_runs),
-    "hasten_deliveries": ("deliveries", _pending_deliveries),
+    "hasten_deliveries": ("deliveries", _late_deliveries),
     "retire_accounts": ("retired_accounts", _retire("accounts", "retired_accounts")),
     "retire_lanes": ("retired_lanes", _retire("lanes", "retired_lanes")),
     "prune_job_runs": ("runs", _runs_of_jobs),
