@@ -6,12 +6,13 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Route
 
-from leasekeeper.core.accounts import Account
+from leasekeeper.core.accounts import Account, Proxy, ProxyTrouble
 from leasekeeper.core.decisions import Action, Review
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.notes import Note
 from leasekeeper.core.profiles import Lane, ProfileState
-from tests.conformance.world import account, profile
+from leasekeeper.runtime.proxy_check import report_on
+from tests.conformance.world import account, profile, proxy
 from tests.dashboard.stage import WAIT_MS, Eyes, Stage, looking
 
 
@@ -127,6 +128,25 @@ def test_all_reviews_of_one_cause_are_decided_at_once(eyes: Eyes, stage: Stage, 
     page.get_by_role("button", name="Clear 3 profiles").click()
     eyes.sees("3 of 3 cleared.")
     assert {state(stage, f"{shop}_{n}") for n in range(3)} == {ProfileState.AVAILABLE}
+
+
+def test_all_proxies_of_one_cause_are_decided_at_once(eyes: Eyes, stage: Stage, shop: str) -> None:
+    """Their reviews name a profile, too: nothing is decided about that."""
+    exits = [proxy(f"exit_{n}", region="DE") for n in range(2)]
+    used = [profile(f"{shop}_{n}", f"a_{shop}", proxy_id=f"exit_{n}") for n in range(2)]
+    stage.do(stage.world.declare(*exits, *used))
+    for each in exits:
+        stage.do(stage.world.store.report_proxy(report_on(each, ProxyTrouble.MISMATCH, "expected DE, seen FR")))
+    (first, *_) = stage.do(stage.world.all(Review, open="1", target="proxy"))
+    page = eyes.go(f"/ui/reviews?review={first.review_id}")
+    page.get_by_text("Decide all 2 proxies with").click()
+    page.get_by_label("Note for retry").fill("the exit moved back")
+    page.get_by_role("button", name="Retry 2 proxies").click()
+    eyes.sees("2 of 2 retried.")
+    now = stage.do(stage.world.store.check()).now
+    due = [each.ask_at is not None and each.ask_at <= now for each in stage.do(stage.world.all(Proxy, trouble="1"))]
+    assert due == [True, True]
+    assert {state(stage, each.profile_id) for each in used} == {ProfileState.AVAILABLE}
 
 
 def test_a_token_that_may_only_read_sees_and_cannot_act(browser: Browser, stage: Stage, shop: str) -> None:

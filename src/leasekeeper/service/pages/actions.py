@@ -120,17 +120,32 @@ class Selected:
     ids: tuple[tuple[str, int | None], ...]
 
 
-async def select(visit: Visit, of: str, text: str, action: Action, group: tuple[str, str] | None = None) -> Selected:
+def subject_of(review: Review) -> str:
+    """The id of what a review is about: of a profile, a job or a proxy."""
+    match review.target:
+        case Target.JOB:
+            return str(review.job_id)
+        case Target.PROXY:
+            return str(review.proxy_id)
+        case _:
+            return str(review.profile_id)
+
+
+async def select(
+    visit: Visit, of: str, text: str, action: Action, *, target: str = "", group: tuple[str, str] | None = None
+) -> Selected:
     """The records that match and that this can be decided about. Raises InputError if the filter cannot be read.
 
-    `group` is of dead jobs: the reason that they stopped for, and their task.
+    `target` is of reviews: what they are about. `group` is of dead jobs: the reason that they stopped for, their task.
     """
     if of == "reviews":
-        reviews = await visit.find_all(Review, {"open": "1", "reason": text}, maximum=MAX_AT_ONCE)
-        jobs = action in JOB_ACTIONS
-        found = [each for each in reviews if (each.target is Target.JOB) == jobs]
-        ids = dict.fromkeys(str(each.job_id if jobs else each.profile_id) for each in found)
-        return Selected(Target.JOB if jobs else Target.PROFILE, tuple((each, None) for each in ids))
+        try:
+            about = Target(target)
+        except ValueError:
+            raise InputError("nothing was decided", [Problem("target", "is none that this page knows")]) from None
+        where = {"open": "1", "reason": text, "target": about.value}
+        found = dict.fromkeys(map(subject_of, await visit.find_all(Review, where, maximum=MAX_AT_ONCE)))
+        return Selected(about, tuple((each, None) for each in found))
     asked = read_filter(Job, text)
     if asked.problems:
         raise InputError("nothing was decided", [Problem("filter", each) for each in asked.problems])
@@ -152,13 +167,12 @@ async def decide_all(visit: Visit) -> Response:
     try:
         action = Action(form.get("action", ""))
         group = (form.get("reason", ""), form.get("task", ""))
-        selected = await select(visit, form.get("of", ""), form.get("q", ""), action, group)
+        of, text, target = (form.get(name, "") for name in ("of", "q", "target"))
+        selected = await select(visit, of, text, action, target=target, group=group)
         wanted = {**form, "target": selected.target.value}
         if str(len(selected.ids)) != form.get("count", ""):
-            text = (
-                f"nothing was done: {len(selected.ids):,} match now, not {form.get('count')}. Look again, then decide."
-            )
-            return answer(visit, back, text, good=False)
+            now = f"{len(selected.ids):,} match now, not {form.get('count')}"
+            return answer(visit, back, f"nothing was done: {now}. Look again, then decide.", good=False)
         done, refused = await _decide_each(visit, wanted, selected)
     except ValueError:
         return answer(visit, back, "nothing was done: that is no action", good=False)

@@ -16,13 +16,13 @@ from leasekeeper.core.why_answer import Possible, Why
 from leasekeeper.errors import NotFound
 from leasekeeper.evidence.files import Artifact
 from leasekeeper.service.control import find_browser
+from leasekeeper.service.pages.actions import MAX_AT_ONCE, subject_of
 from leasekeeper.service.pages.rendering import page
 from leasekeeper.service.pages.runs import commands_of, images_of
 from leasekeeper.service.pages.visit import Visit
 from leasekeeper.wording.decisions import consequence
 from leasekeeper.wording.why import WhyText, why_text
 
-MAX_OPEN: Final = 5_000
 SHOWN: Final = 200
 # Keys of the decisions; j and k move, c clears, q quarantines, d disables.
 KEYS: Final = {"clear": "c", "quarantine": "q", "disable": "d", "requeue": "r", "approve": "a", "cancel": "x"}
@@ -53,9 +53,11 @@ class Facts:
 
 async def view(visit: Visit) -> Response:
     reason = visit.query.get("reason", "")
-    opened = list(reversed(await visit.find_all(Review, {"open": "1"}, maximum=MAX_OPEN)))
+    opened = list(reversed(await visit.find_all(Review, {"open": "1"}, maximum=MAX_AT_ONCE)))
     causes = Counter(review.reason for review in opened)
-    of_targets = Counter((review.reason, review.target) for review in opened)
+    of_targets = Counter(
+        (reason, target) for reason, target, _ in {(each.reason, each.target, subject_of(each)) for each in opened}
+    )
     listed = [review for review in opened if not reason or review.reason == reason]
     gone = await _gone(visit, opened)
     chosen = _chosen(listed, visit.query.get("review")) if gone is None else None

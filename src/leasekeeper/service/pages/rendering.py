@@ -66,6 +66,7 @@ def environment() -> Environment:
         "number": number,
         "words": words,
         "short": short,
+        "plural": plural,
         "seconds": seconds,
         "capital": capital,
         "sentence": sentence,
@@ -89,6 +90,12 @@ def number(value: float | None) -> str:
 def words(code: object) -> str:
     """A code as people read it: `review_required` → `review required`."""
     return str(code).replace("_", " ")
+
+
+def plural(word: str, count: int) -> str:
+    """`1 proxy`, `1,200 proxies`."""
+    many = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{count:,} {word if count == 1 else many}"
 
 
 def capital(text: object) -> str:
