@@ -342,3 +342,28 @@ def test_what_is_not_there_is_a_page_that_says_so(eyes: Eyes) -> None:
     assert answer.status == 404
     eyes.sees("there is no profile nobody".capitalize())
     eyes.troubles[:] = [each for each in eyes.troubles if "404" not in each]
+
+
+def test_the_address_of_a_form_leads_to_the_page_that_it_belongs_to(stage: Stage) -> None:
+    forms = {
+        "/ui/settings/tokens": "/ui/settings",
+        "/ui/settings/endpoints": "/ui/settings",
+        "/ui/decide": "/ui/",
+        "/ui/decide-all": "/ui/",
+        "/ui/only": "/ui/",
+        "/ui/sign-out": "/ui/",
+        "/ui/profiles/books_us_1/open": "/ui/profiles/books_us_1",
+        "/ui/runs/some-run/take": "/ui/runs/some-run",
+        "/ui/runs/some-run/live/end": "/ui/runs/some-run/live",
+    }
+    cookies = {"leasekeeper_token": stage.served.token}
+    with httpx2.Client(base_url=stage.served.url, cookies=cookies) as client:
+        led = {path: client.get(path) for path in forms}
+        assert {path: answer.status_code for path, answer in led.items()} == dict.fromkeys(forms, 303)
+        root = httpx2.URL(stage.served.url).path
+        assert {path: each.headers["location"].removeprefix(root) for path, each in led.items()} == forms
+        assert client.put("/ui/queue").status_code == 405
+        assert "takes no POST" in client.post("/ui/queue").text
+        # A form that was refused shows why, and does not replace it by refreshing itself.
+        refused = client.post("/ui/settings/tokens", data={"name": "robot"})
+        assert (refused.status_code, 'data-live=""' in refused.text) == (400, True)

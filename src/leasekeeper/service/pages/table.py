@@ -1,5 +1,6 @@
 """The table of pages, and how a request gets to one: who looks, the view, and what an error looks like to a person."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from leasekeeper.core.tokens import ApiToken, Scope, has_scope
-from leasekeeper.errors import AccessDenied, LeasekeeperError, NotAuthenticated, NotFound
+from leasekeeper.errors import AccessDenied, LeasekeeperError, MethodNotAllowed, NotAuthenticated, NotFound
 from leasekeeper.service.guards import SIGN_IN
 from leasekeeper.service.one_time_links import ENTER
 from leasekeeper.service.pages import (
@@ -43,6 +44,7 @@ from leasekeeper.service.problems import bug_response, status_of
 from leasekeeper.service.state import Service
 
 ASSET_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -108,17 +110,30 @@ def page_routes(service: Service) -> list[BaseRoute]:
         Route("/ui/assets/{name:path}", _asset, methods=["GET"]),
         Route(SIGN_IN, _signing_in(service), methods=["GET", "POST"]),
         Route(ENTER, _entering(service), methods=["GET"]),
-        Route("/ui/sign-out", _sign_out, methods=["POST"]),
+        Route("/ui/sign-out", _sign_out, methods=["GET", "POST"]),
     ]
     ordered = sorted(by_path.items(), key=lambda item: item[0].count("{"))
-    mounted += [Route(path, _endpoint(service, rows), methods=list(rows)) for path, rows in ordered]
+    mounted += [Route(path, _endpoint(service, rows), methods=METHODS) for path, rows in ordered]
     return mounted
+
+
+def _page_above(path: str) -> str:
+    """The page that an address of a form belongs to: of `/ui/settings/tokens`, the settings."""
+    pages = [re.compile(re.sub(r"{\w+}", "[^/]+", row.path)) for row in TABLE if row.method == "GET"]
+    while path := path.rpartition("/")[0]:
+        if any(page.fullmatch(path) for page in pages):
+            return path
+    return HOME
 
 
 def _endpoint(service: Service, rows: dict[str, Row]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        row = rows["GET" if request.method == "HEAD" else request.method]
+        row = rows.get("GET" if request.method == "HEAD" else request.method)
+        if row is None and request.method in ("GET", "HEAD"):  # a form's address that was opened by hand, or again
+            return RedirectResponse(link(_root(request), _page_above(_here(request))), 303)
         try:
+            if row is None:
+                raise MethodNotAllowed(f"{_here(request)} takes no {request.method}", allowed=tuple(rows))
             visit = Visit(request, service, await _reader(service, request.cookies.get(COOKIE, "")))
             try:
                 return await row.view(visit)
@@ -164,8 +179,12 @@ def _root(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
 
+def _here(request: Request) -> str:
+    return request.url.path.removeprefix(_root(request))
+
+
 def _to_sign_in(request: Request) -> Response:
-    here = f"{request.url.path.removeprefix(_root(request))}?{request.url.query}".rstrip("?")
+    here = f"{_here(request)}?{request.url.query}".rstrip("?")
     wanted = here if request.method == "GET" and here != HOME else ""
     return RedirectResponse(link(_root(request), SIGN_IN, next=wanted), 303)
 
@@ -207,6 +226,8 @@ def _entering(service: Service) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _sign_out(request: Request) -> Response:
+    if request.method != "POST":
+        return RedirectResponse(link(_root(request), HOME), 303)
     response = RedirectResponse(link(_root(request), SIGN_IN), 303)
     forget_cookie(request, response)
     return response
