@@ -90,9 +90,12 @@ async def test_an_error_of_the_program_does_not_cost_the_profile(sqlite_url: str
         assert (run.result, run.stop_reason) == ("failed", "TASK_ERROR")
         assert (await home.lane()).state == "available"
         with pytest.raises(Fail):
-            async with client.browser("p1"):
-                raise Fail("LOGIN_REQUIRED", "the shop wants a password")
+            await fail(client)
         assert (await home.lane()).state == "review_required"
+        # The browser was closed cleanly. What it was asked to do last says what led to the failure.
+        keeper: Any = (await last_run(home)).evidence["keeper"]
+        assert keeper["clean_close"]
+        assert "Page.navigate" in {command["method"] for command in keeper["commands"]}
 
 
 async def test_a_program_whose_lease_is_taken_away_cannot_act(sqlite_url: str, tmp_path: Path) -> None:
@@ -103,6 +106,12 @@ async def test_a_program_whose_lease_is_taken_away_cannot_act(sqlite_url: str, t
             assert shop.of("late") == []
             for path in (home.data / "open").glob("*"):
                 path.unlink()  # nobody sweeps here: the keeper's report waits for somebody who does
+
+
+async def fail(client: Client) -> None:
+    async with client.browser("p1") as browser:
+        await browser.page.goto("about:blank")
+        raise Fail("LOGIN_REQUIRED", "the shop wants a password")
 
 
 async def lose(home: House, client: Client, shop: Shop) -> None:

@@ -84,13 +84,13 @@ class RunEvidence:
             except InputError as error:
                 self.unsaved = str(error)
 
-    async def adopt(self, report: BrowserReport) -> None:
-        """What the keeper saw, as evidence of this run."""
+    async def adopt(self, report: BrowserReport, *, reason: str | None) -> None:
+        """What the keeper saw, as evidence of this run, which ended for this reason (None: it did what it should)."""
         if report.screenshot is not None:
             found = await run_in_thread(self.adopt_now, report.screenshot)
             if found is not None:
                 self._deliver_soon(found)
-        self.notes["keeper"] = report_summary(report)
+        self.notes["keeper"] = report_summary(report, completed=reason is None and self.unsaved is None)
 
     def adopt_now(self, name: str) -> Artifact | None:
         """Take a file that is in the folder already as an artifact. It is not delivered."""
@@ -155,15 +155,22 @@ def redacted(report: BrowserReport, redactor: Redactor) -> BrowserReport:
     return replace(report, final_url=url if url is None else redactor.url(url), commands=commands)
 
 
-def report_summary(report: BrowserReport) -> dict[str, object]:
-    """The keeper's report as a record keeps it: how the browser ended and, unless all went well, what it did last."""
+def report_summary(report: BrowserReport, *, completed: bool) -> dict[str, object]:
+    """The keeper's report as a record keeps it: how the browser ended and, unless all went well, what it did last.
+
+    A browser is closed cleanly after most failures, too: then its last commands show what led to them.
+    """
     ended: dict[str, object] = {
         "cause": report.cause,
         "stopped_by": report.stopped_by,
         "clean_close": report.proof.holds,
     }
+    commands = [
+        {"at": round(command.at, 3), "method": command.method, "url": command.url}
+        for command in report.commands[-MAX_COMMANDS:]
+    ]
     if report.proof.holds and report.cause == "closed":
-        return ended
+        return ended if completed else {**ended, "commands": commands}
     return {
         **ended,
         "revoke_reason": report.revoke_reason,
@@ -171,8 +178,5 @@ def report_summary(report: BrowserReport) -> dict[str, object]:
         "signal": report.signal,
         "failing_clause": report.proof.failing_clause,
         "clauses": dict(report.proof.clauses),
-        "commands": [
-            {"at": round(command.at, 3), "method": command.method, "url": command.url}
-            for command in report.commands[-MAX_COMMANDS:]
-        ],
+        "commands": commands,
     }

@@ -244,5 +244,5 @@ def lost_facts(report: BrowserReport, evidence: RunEvidence) -> LostFacts:
         final_url=report.final_url,
         browser_dead=report.proof.processes_gone,
         reported_by="watchman" if report.cause == OVERDUE else "keeper",
-        evidence={**evidence.as_json(), "keeper": report_summary(report)},
+        evidence={**evidence.as_json(), "keeper": report_summary(report, completed=False)},
     )

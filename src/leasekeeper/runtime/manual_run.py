@@ -138,7 +138,7 @@ async def _close(
     lost = guard.kept.lost
     report = await opener.close_browser(opened, revoke=lost)
     if report is not None:
-        await evidence.adopt(report)
+        await evidence.adopt(report, reason=Reason.LEASE_LOST if lost else None)
     await evidence.saved()
     ending = Ending(
         ref=grant.lease.ref,

@@ -49,7 +49,7 @@ class RunSettling:
         """Settle the run. If the lease is not ours any more, the keeper's report is left for the sweeper."""
         report, evidence = current.report, current.evidence
         if report is not None:
-            await evidence.adopt(report)
+            await evidence.adopt(report, reason=outcome.reason)
         await evidence.saved()
         if evidence.unsaved is not None:
             self._machine.blame(evidence.failure or evidence.unsaved)

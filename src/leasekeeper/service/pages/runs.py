@@ -166,7 +166,7 @@ def _keeper(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def commands_of(evidence: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:
-    """The last commands that the keeper passed to the browser of a lost run."""
+    """The last commands that the keeper passed to the browser of a run that did not complete."""
     keeper = evidence.get("keeper")
     listed = keeper.get("commands", []) if isinstance(keeper, Mapping) else []
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
