@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,35 @@ async def test_the_same_for_plain_tasks(sqlite_url: str, tmp_path: Path, what: s
         assert [job.state for job in done] == ["completed"] * 2
         handed_over = "close" not in (await home.run_of(jobs[0])).timings
         assert handed_over is (what in HARMLESS)
+
+
+@pytest.mark.parametrize("task", ["listen", "listen_plainly"])
+async def test_handlers_on_the_pages_of_a_run_end_before_it_is_settled(
+    sqlite_url: str, tmp_path: Path, task: str
+) -> None:
+    app = new_app("nothing")
+    called: list[datetime] = []
+    noisy = "data:text/html,<script>setInterval(() => console.log('x'), 5)</script>"
+
+    @app.task("listen")
+    async def listen(run: Run) -> None:
+        run.page.on("console", lambda _message: called.append(datetime.now(UTC)))
+        async with run.page.expect_event("console"):
+            await run.page.goto(noisy)
+
+    @app.task("listen_plainly")
+    def listen_plainly(run: SyncRun) -> None:
+        run.page.on("console", lambda _message: called.append(datetime.now(UTC)))
+        with run.page.expect_event("console"):
+            run.page.goto(noisy)
+
+    async with house(app, sqlite_url, tmp_path) as home:
+        jobs = [await home.submit(task), await home.submit("next" if task == "listen" else "next_plainly")]
+        await home.do(*jobs)
+        first, second = [await home.run_of(job) for job in jobs]
+        assert "close" not in first.timings, "the browser is handed over"
+        assert called
+        assert [at for at in called if at > second.acquired_at] == []
 
 
 async def test_a_run_that_was_kept_says_that_it_is_over(sqlite_url: str, tmp_path: Path) -> None:

@@ -64,8 +64,11 @@ class NoBrowserSession:
     def expect_next(self) -> None:
         """Nothing to prepare."""
 
-    async def fresh_page(self) -> None:
-        """Nothing to open."""
+    async def leave_pages(self) -> None:
+        """There are none."""
+
+    async def begin_recording_anew(self) -> None:
+        """Nothing is recorded."""
 
     async def page_again(self) -> None:
         """There is none."""

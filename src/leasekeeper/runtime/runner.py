@@ -359,8 +359,7 @@ class Runner:
         await current.evidence.saved()
         if current.evidence.unsaved is not None or current.final_url is None:
             return None
-        if (kept := await opened.session.kept_reference()) is not None:
-            _LOG.info("run %s: no hand-over: its task kept a %s", current.grant.lease.run_id, kept)
+        if not await self._warm.nothing_left(current, opened):
             return None
         facts = EndFacts(browser=Browser.HANDED_OVER, final_url=current.final_url)
         with tracing.step("hand_over") as traced:

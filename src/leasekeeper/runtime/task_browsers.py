@@ -38,7 +38,9 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 15.0
 MAX_PAGES = 8
+MAX_CLOSE_ROUNDS = 20
 LAUNCH_SECONDS = 60.0
+NEW_PAGES = "the site opens new pages faster than they close"
 
 
 # What a task may set on a context that the next run would inherit. Cookies and storage are the profile's own.
@@ -96,7 +98,9 @@ class Session(Protocol):
 
     def expect_next(self) -> None: ...
 
-    async def fresh_page(self) -> None: ...
+    async def leave_pages(self) -> None: ...
+
+    async def begin_recording_anew(self) -> None: ...
 
     def run(self, grant: Grant, task: Task, api: RunApi) -> "Run | SyncRun": ...
 
@@ -178,21 +182,27 @@ class AsyncSession:
         return not self._changes and self._child_tasks.left_running(asyncio.get_running_loop()) is None
 
     async def kept_reference(self) -> str | None:
-        if self._spare is not None:  # while it is opened, a call of ours refers to the context
-            await asyncio.wait({self._spare}, timeout=ANSWER_SECONDS)
-        return _kept(self._context, self, self.recorder, self._spare, self._dialogs)
+        return _kept(self._context, self, self.recorder, self._dialogs)
 
     def expect_next(self) -> None:
-        """Another run will probably follow: its page is opened beside what is still to do for this one."""
+        """Another run will probably follow: its page is opened while this one's evidence is collected."""
         self._spare = asyncio.ensure_future(self._context.new_page())
 
-    async def fresh_page(self) -> None:
-        """A page that the run before has not touched, and no other; its recorder begins anew."""
+    async def leave_pages(self) -> None:
+        """Go on with a page that the run has not touched, and no other: its handlers on pages can act no more."""
         async with asyncio.timeout(ANSWER_SECONDS):
-            self.recorder.detach()
             spare, self._spare = self._spare, None
             self._page = await (spare or self._context.new_page())
-            await asyncio.gather(*(page.close() for page in self._context.pages if page is not self._page))
+            for _ in range(MAX_CLOSE_ROUNDS):
+                others = [page for page in self._context.pages if page is not self._page]
+                if not others:
+                    return
+                await asyncio.gather(*(page.close() for page in others))
+        raise TimeoutError(NEW_PAGES)
+
+    async def begin_recording_anew(self) -> None:
+        """What the browser reports from here on is the next run's."""
+        self.recorder.detach()
         self.recorder = Recorder(self._redactor)
         self.recorder.attach(self._context)
         self._changes.clear()
@@ -308,15 +318,24 @@ class SyncSession:
     def expect_next(self) -> None:
         """Nothing: the thread is busy with the task."""
 
-    async def fresh_page(self) -> None:
-        await self.thread.call(self._fresh_page, ANSWER_SECONDS)
+    async def leave_pages(self) -> None:
+        await self.thread.call(self._leave_pages, ANSWER_SECONDS)
 
-    def _fresh_page(self) -> None:
-        self.recorder.detach()
+    def _leave_pages(self) -> None:
         self._page = self._context.new_page()
-        for page in self._context.pages:
-            if page is not self._page:
+        for _ in range(MAX_CLOSE_ROUNDS):
+            others = [page for page in self._context.pages if page is not self._page]
+            if not others:
+                return
+            for page in others:
                 page.close()
+        raise TimeoutError(NEW_PAGES)
+
+    async def begin_recording_anew(self) -> None:
+        await self.thread.call(self._record_anew, ANSWER_SECONDS)
+
+    def _record_anew(self) -> None:
+        self.recorder.detach()
         self.recorder = Recorder(self._redactor)
         self.recorder.attach(self._context)
         self._changes.clear()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from leasekeeper.app import App
 from leasekeeper.core.settle import Ending
-from leasekeeper.errors import LeasekeeperError, StoreError
+from leasekeeper.errors import LeasekeeperError, StoreError, safe_str
 from leasekeeper.ports import ClaimRequest, Grant, HandedOver, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import Outcome
@@ -51,6 +51,19 @@ class WarmHandOver:
             and opened.runs < config.warm_runs
             and boot_time() - opened.opened_at < config.warm_age.total_seconds()
         )
+
+    async def nothing_left(self, current: RunState, opened: Opened) -> bool:
+        """Close the pages of this run, with their handlers, and prove that nothing else of it can act any more."""
+        run_id = current.grant.lease.run_id
+        try:
+            await opened.session.leave_pages()
+            kept = await opened.session.kept_reference()
+        except Exception as error:  # noqa: BLE001 - whatever it is, a browser that may be in use is closed
+            _LOG.info("run %s: no hand-over: its pages could not be closed: %s", run_id, safe_str(error))
+            return False
+        if kept is not None:
+            _LOG.info("run %s: no hand-over: its task kept a %s", run_id, kept)
+        return kept is None and opened.session.clean
 
     async def next_grant(self, current: RunState, opened: Opened, ending: Ending) -> tuple[Grant, float] | None:
         """Settle this run and claim the next of its profile, in one commit; and when that was asked for.
@@ -100,7 +113,7 @@ class WarmHandOver:
         try:
             await opened.browser.hand_over(terms_of(following.guard, self._ledger.runs_dir / lease.run_id))
             following.guard.attach(opened.browser)
-            await opened.session.fresh_page()
+            await opened.session.begin_recording_anew()
         except Exception as error:  # noqa: BLE001 - whatever it is, a browser that is not under the lease must end
             _LOG.warning("run %s: the browser could not be handed over: %s", lease.run_id, error)
             following.guard.detach()
