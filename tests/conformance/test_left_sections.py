@@ -84,6 +84,16 @@ async def test_what_a_task_says_of_its_own_error_does_not_count_either(
         assert (await world.job(grant)).state is JobState.REVIEW
 
 
+async def test_a_run_that_left_a_section_is_not_given_back_as_not_started(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await world.run()
+        await do(world, grant, "enter order", "leave order")
+        await world.finish(grant, not_started=True)
+        job = await world.job(grant)
+        said = f"TASK_ERROR: the run was given back as not started; {LEFT}: it may have been done"
+        assert (job.state, job.detail, job.given_back) == (JobState.REVIEW, said, 0)
+
+
 async def test_a_run_that_completes_may_have_left_any_section(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.run()

@@ -499,10 +499,10 @@ class Model:
     def settle(self, ending: Ending) -> Held | None:
         """A holder reports its ending; None: it was refused. A retry's time is in `retry_window`."""
         held = self.holder(ending.ref)
-        if held is None or (ending.not_started and held.section is None):
+        if held is None or (ending.not_started and held.section is None and not held.may_be_done):
             return held and self._give_back(held, ending)
         facts, reason = ending.facts, ending.reason
-        if reason is None and held.section is not None:
+        if reason is None and (held.section is not None or ending.not_started):
             reason = "TASK_ERROR"
         if reason is None and not facts.evidence_saved:
             reason = "EVIDENCE_NOT_SAVED"

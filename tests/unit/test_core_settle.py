@@ -607,3 +607,23 @@ def test_a_lost_run_goes_to_a_person_if_its_record_is_incomplete(policy: Release
     quarantined = policy is ReleasePolicy.QUARANTINE
     expected = ProfileState.QUARANTINED if quarantined else ProfileState.REVIEW_REQUIRED
     assert state_of(settlement.profile) is expected
+
+
+@pytest.mark.parametrize(
+    ("lease", "given_back"),
+    [
+        ({}, True),
+        ({"left_section": "order"}, False),
+        ({"open_section": "order"}, False),
+        ({"open_section": "order", "section_idempotent": True}, False),
+    ],
+)
+@pytest.mark.parametrize("reason", [None, "WORKER_STOPPED"])
+def test_only_a_run_that_can_have_done_nothing_is_given_back(
+    lease: dict[str, Any], given_back: bool, reason: str | None
+) -> None:
+    job = end(reason, lease=a_lease(**lease), not_started=True).job
+    assert job is not None
+    assert job.given_back is given_back
+    assert (job.state is JobState.QUEUED) is given_back
+    assert job.state is not JobState.COMPLETED

@@ -79,7 +79,7 @@ class Ending:
     """A holder's report of how its run ended. `reason` None means it completed.
 
     `not_started`: the holder gives the job back untouched; it keeps its place and its attempts. With a `reason` that
-    needs a person, the profile goes to that person first.
+    needs a person, the profile goes to that person first. It does not count if something may have been done.
 
     `retry`: the task says itself that its error may be tried again. It counts for TASK_ERROR only.
 
@@ -219,9 +219,12 @@ def settle(
     `incomplete`: the store may have lost writes of this lease, so that a section may be open, or left, which is not in
     its record. A run that failed then goes to a person, job and profile.
     """
-    if ending.not_started and lease.open_section is None:
+    done = may_have_been_done(lease)
+    if ending.not_started and lease.open_section is None and done is None:
         return _given_back(lease, job, ending, now=now, jitter=jitter, backoff=backoff)
     reason, message = ending.reason, ending.message
+    if reason is None and ending.not_started and lease.open_section is None:
+        reason, message = Reason.TASK_ERROR, "the run was given back as not started"
     if reason is None and lease.open_section is not None:
         reason, message = Reason.TASK_ERROR, f"the run ended inside mutating section {lease.open_section}"
     if reason is None and not ending.facts.evidence_saved:
@@ -236,8 +239,8 @@ def settle(
     verdict = None
     if job is not None:
         verdict = job_verdict(lease, job, row, message, now=now, jitter=jitter, backoff=backoff, incomplete=incomplete)
-    done = incomplete or may_have_been_done(lease) is not None
-    if job and row and ending.facts.proxy_trouble and row.reason in _OF_PROXY and not done:
+    certain = done is None and not incomplete
+    if job and row and ending.facts.proxy_trouble and row.reason in _OF_PROXY and certain:
         verdict = _returned(job, ending, now + _delay_of_return(job, jitter, backoff))
     return Settlement(
         result=RunResult.COMPLETED if row is None else RunResult.FAILED,
