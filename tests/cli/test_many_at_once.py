@@ -144,11 +144,15 @@ def test_quiet_prints_whole_ids_only(place: Workplace) -> None:
 
 
 def test_a_screen_shows_ids_as_short_as_commands_take_them(place: Workplace) -> None:
-    job_ids = [place.submit() for _ in range(3)]
+    profiles = ("twin_a", "twin_b", "shop_us_main")
+    job_ids = [f"01a1f562-d809-7{n:03x}-8000-00000000000{n}" for n in range(3)]  # made within one millisecond
+    batch = [{"task": "buy", "profile_id": p, "job_id": i} for p, i in zip(profiles, job_ids, strict=True)]
+    place.text("submit", "--file", "-", stdin=json.dumps(batch))
     _, screen = in_terminal("jobs", url=place.url)
-    shown = [line.split()[0] for line in screen.splitlines()[1:4]]
+    _, filtered = in_terminal("jobs", "--profile", "twin_b", url=place.url)
+    shown = [line.split()[0] for line in (*screen.splitlines()[1:4], *filtered.splitlines()[1:2])]
     assert all(len(each) < 36 for each in shown)
-    assert [place.json("jobs", "show", each)["job_id"] for each in shown] == job_ids[::-1]
+    assert [place.json("jobs", "show", each)["job_id"] for each in shown] == [*job_ids[::-1], job_ids[1]]
 
 
 def test_one_very_long_id_pushes_nothing_off_the_screen(place: Workplace) -> None:

@@ -22,7 +22,7 @@ Timely = Callable[[datetime], str]  # a value that depends on the store's time
 
 ID_WIDTH: Final = 36  # of a UUID
 NAME_WIDTH: Final = 22  # on a full screen the widest name: it keeps its beginning and its end
-SHORT_IDS: Final = (13, 18, ID_WIDTH)  # ids are made in order of time: to the millisecond, with the order within it
+SHORT_IDS: Final = (18, ID_WIDTH)  # the time to the millisecond, and the order within it: the jobs of a batch differ
 MAX_NEEDED: Final = 3
 _NARROWEST: Final = 8
 _GAP: Final = "  "
@@ -139,7 +139,7 @@ def render_table(columns: Sequence[Column[T]], rows: Sequence[T], now: datetime,
 
 
 def short_ids(texts: Sequence[str]) -> list[str]:
-    """UUIDs as short as they are still different, all of one length; anything else as it is."""
+    """UUIDs as short as they are still different, also from those that a filter leaves out; anything else as it is."""
     made = {text for text in texts if _is_uuid(text)}
     length = next(n for n in SHORT_IDS if len({text[:n] for text in made}) == len(made))
     return [text[:length] if text in made else text for text in texts]
