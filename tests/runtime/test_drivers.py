@@ -17,6 +17,7 @@ from leasekeeper.core.profiles import Profile, ReleasePolicy
 from leasekeeper.errors import Fail, StoreUnavailable
 from leasekeeper.evidence.files import Artifact, EvidenceFolder, EvidenceNotSaved
 from leasekeeper.ports import Renewal, Renewed, Store
+from leasekeeper.runtime.opening import BrowserOpener
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
 
@@ -56,6 +57,17 @@ def new_app() -> App:
         return {"token": run.lease.token, "thread": threading.current_thread() is not threading.main_thread()}
 
     return app
+
+
+async def test_a_driver_may_come_into_use_while_the_others_are_asked(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(new_app(), sqlite_url, tmp_path) as home:
+        opener = BrowserOpener(home.config.browsers, home.store)
+        own = await opener.prepare()
+        asked = asyncio.create_task(opener.ready())
+        await asyncio.sleep(0)
+        opener._driver(NULL)
+        assert (await asked).program == own.program
+        await opener.close()
 
 
 @pytest.mark.parametrize("task", ["count", "count_plainly"])

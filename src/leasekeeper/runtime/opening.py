@@ -142,7 +142,8 @@ class BrowserOpener:
 
     async def ready(self) -> DriverInfo:
         """Ask every driver in use before a claim. Raises InputError while one of them should get no profile."""
-        found = {name: await driver.ready() for name, driver in self._drivers.items()}
+        # A copy: a run may bring another driver into use meanwhile.
+        found = {name: await driver.ready() for name, driver in list(self._drivers.items())}
         self._info = found[self.config.drivers[0]]
         return self._info
 
@@ -295,7 +296,7 @@ class BrowserOpener:
     async def close(self) -> None:
         """End what is shared by the runs. They have ended before."""
         await self.sessions.close()
-        for driver in self._drivers.values():
+        for driver in list(self._drivers.values()):
             await driver.close()
 
 
