@@ -262,6 +262,14 @@ def test_a_login_without_a_display_opens_nothing_and_says_what_to_do(
     assert place.json("leases") == {"items": [], "after": None}
 
 
+@pytest.mark.parametrize("then", ["clear", "requeue"])
+def test_a_login_asks_for_its_note_before_the_browser_opens_where_no_terminal_is(place: Workplace, then: str) -> None:
+    result = place.cli("login", "twin_a", "--then", then, env={"DISPLAY": ":99"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "needs --note" in result.stderr
+    assert place.json("leases") == {"items": [], "after": None}
+
+
 def test_a_login_begins_at_the_url_of_the_account_or_where_one_says(
     place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

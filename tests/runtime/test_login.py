@@ -112,9 +112,11 @@ async def test_a_login_that_clears_leaves_the_jobs_to_be_decided(sqlite_url: str
         assert (await home.store.get(Job, job.job_id)).state == "review"
 
 
-async def test_a_login_that_nobody_answers_for_changes_nothing(sqlite_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("answers", ["", "clear\n"], ids=["no_answer", "no_note"])
+async def test_a_login_that_nobody_answers_for_changes_nothing(sqlite_url: str, tmp_path: Path, answers: str) -> None:
     async with logged_out(sqlite_url, tmp_path) as (home, job):
-        said = await log_in(home)
+        said = await log_in(home, answers=answers)
+        assert ("no note was given, so nothing was decided" in said) is bool(answers)
         assert "leasekeeper profiles clear p1 --note" in said
         assert (await home.store.get(Lane, "p1")).state == "review_required"
         assert (await home.store.get(Job, job.job_id)).state == "review"

@@ -1,5 +1,6 @@
 """`leasekeeper login PROFILE`: a person logs in by hand, then says what becomes of the profile and its jobs."""
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -57,6 +58,8 @@ def command(profile: str, url: str | None, then: str | None, note: str | None, b
     """
     from leasekeeper.cli.connection import settings, with_store
 
+    if then in (Then.CLEAR, Then.REQUEUE) and not note and not sys.stdin.isatty():
+        raise click.UsageError(f"--then {then} needs --note TEXT: there is no terminal to ask at")
     config = settings(store)
     check_display(profile)
     with_store(store, lambda opened: _log_in(opened, config, profile, url, then, note, by))
@@ -97,11 +100,13 @@ async def _log_in(
         return
     _show(profile, waiting)
     choice = Then(then) if then is not None else _ask()
+    note = None if choice is Then.LEAVE else note or _ask_note()
+    if note is not None:
+        await put_back(store, waiting, choice, note=note, by=by)
+        return
     if choice is not Then.LEAVE:
-        note = note or click.prompt("note (what you did)")
-        await put_back(store, waiting, choice, note=note or "", by=by)
-    else:
-        print_end(ended)
+        click.echo(f"no note was given, so nothing was decided: profile {profile} and its jobs are as they were")
+    print_end(ended)
 
 
 async def waiting_for_decision(store: "Store", profile: str) -> Waiting:
@@ -132,6 +137,15 @@ def _ask() -> Then:
         return Then(click.prompt("what now", type=click.Choice([str(each) for each in Then]), default=str(Then.LEAVE)))
     except click.Abort:
         return Then.LEAVE  # nobody is there to ask
+
+
+def _ask_note() -> str | None:
+    """What the person did; None: they do not say."""
+    try:
+        return str(click.prompt("note (what you did)"))
+    except click.Abort:
+        click.echo()
+        return None
 
 
 async def put_back(store: "Store", waiting: Waiting, choice: Then, *, note: str, by: str) -> None:
