@@ -147,7 +147,7 @@ SETTINGS: Final = (
         "run_memory_mb",
         2048.0,
         "MB",
-        "memory limit of the browser of one run; a run above it ends alone; 0: no limit",
+        "memory limit of the browser of one run or session, which ends alone above it; not of `open`; 0: no limit",
         0,
     ),
     Setting(

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from leasekeeper.app import App, Run, SyncRun
+from leasekeeper.client import Client
+from leasekeeper.core.leases import RunRecord
 from leasekeeper.runtime import memory
 from leasekeeper.runtime.memory import memory_of_sessions
 from tests.conformance.world import profile
@@ -84,6 +86,20 @@ async def test_a_plain_task_above_its_memory_ends_too(sqlite_url: str, tmp_path:
     async with house(app_with(asyncio.Event()), sqlite_url, tmp_path, run_memory_mb=LIMIT_MB) as home:
         (failed,) = await home.do(await home.submit("fill_plainly"))
         assert (failed.state, failed.stop_reason) == ("scheduled", "MEMORY_EXCEEDED")
+
+
+async def test_a_session_above_its_memory_ends_with_its_evidence(sqlite_url: str, tmp_path: Path) -> None:
+    async with house(App(), sqlite_url, tmp_path, run_memory_mb=LIMIT_MB) as home:
+        client = Client(await home.open_store(), home.config)
+        async with client.browser("p1") as browser:
+            await browser.page.goto("data:text/html,filling")
+            await browser.page.evaluate(ALLOCATE)
+            end = await browser.wait_ended()
+        await client.close()
+        assert (end.reason, end.settled and end.settled.profile_state) == ("MEMORY_EXCEEDED", "available")
+        assert "the limit for a run is 500 MB" in end.message
+        (run,) = (await home.store.find(RunRecord)).items
+        assert (home.evidence(run) / "last.png").exists()
 
 
 async def test_a_playwright_process_above_its_memory_serves_no_new_run_and_ends_with_its_last(

@@ -1,6 +1,7 @@
-"""The memory budgets of a worker: one per run, for its browser, and one for the shared Playwright process.
+"""Memory budgets: one per run or session, for its browser, and one for the Playwright process that they share.
 
-One watcher for all runs. A run above its budget ends alone; a Playwright process above its own serves no new run.
+One watcher for all browsers of an opener, which measures while there is any. A run above its budget ends alone; a
+Playwright process above its own serves no new run.
 """
 
 import asyncio
@@ -58,20 +59,25 @@ class MemoryWatch:
         self._run_bytes = run_bytes
         self._playwright_bytes = playwright_bytes
         self._budgets: set[Budget] = set()
+        self._measuring: asyncio.Future[None] | None = None
 
     @contextmanager
     def watch(self, browser: RunningBrowser) -> Iterator[Budget]:
         """While inside, the browser's memory counts for one run."""
         budget = Budget(browser, self._run_bytes or 0)
-        if self._run_bytes is not None:
-            self._budgets.add(budget)
+        self._budgets.add(budget)
+        if self._measuring is None and (self._run_bytes or self._playwright_bytes) is not None:
+            self._measuring = asyncio.ensure_future(self._measure_often())
         try:
             yield budget
         finally:
             self._budgets.discard(budget)
+            if self._measuring is not None and not self._budgets:
+                self._measuring.cancel()
+                self._measuring = None
 
-    async def run(self, trouble: FailureLog) -> None:
-        what = "memory could not be measured"
+    async def _measure_often(self) -> None:
+        trouble, what = FailureLog(), "memory could not be measured"
         while True:
             try:
                 await self.check()
@@ -81,16 +87,18 @@ class MemoryWatch:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Measure once."""
-        watched = {pid: budget for budget in self._budgets if (pid := budget.browser.pid) is not None}
-        limits = {pid: budget.limit for pid, budget in watched.items()}
+        """Measure once. A browser that a person has taken from a run counts for both."""
+        watched: list[tuple[int, Budget]] = []
+        if self._run_bytes is not None:
+            watched = [(pid, budget) for budget in self._budgets if (pid := budget.browser.pid) is not None]
+        limits = {pid: budget.limit for pid, budget in watched}
         playwright = self._sessions.playwright_pid if self._playwright_bytes is not None else None
         if playwright is not None:
             limits[playwright] = self._playwright_bytes or 0
         if not limits:
             return
         used = await run_in_thread(memory_of_sessions, limits)
-        for pid, budget in watched.items():
+        for pid, budget in watched:
             if budget in self._budgets:
                 budget.measured(used[pid])
         if playwright is not None and used[playwright] > (self._playwright_bytes or 0):

@@ -36,6 +36,7 @@ from leasekeeper.runtime.endings import unopened_facts
 from leasekeeper.runtime.evidence import RunEvidence, redacted, report_summary
 from leasekeeper.runtime.launchers import Launchers
 from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.memory import MemoryWatch
 from leasekeeper.runtime.proxy_check import ProxyCheck, ProxyNotReady
 from leasekeeper.runtime.saving import Snapshots
 from leasekeeper.runtime.sessions import Sessions
@@ -116,6 +117,9 @@ class BrowserOpener:
         self.place = open_place(config, self.redactor)
         self.proxies = ProxyCheck(store, config.probe_url, config.secrets, self.redactor)
         self.sessions = Sessions(self.data_dir, self.redactor)
+        self.memory = MemoryWatch(
+            self.sessions, run_bytes=config.run_memory_bytes, playwright_bytes=config.playwright_memory_bytes
+        )
         self.snapshots = Snapshots(store, config, self.redactor)
         self._launchers = Launchers(store, self.redactor)
         self._store = store

@@ -35,7 +35,7 @@ from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.live_runs import LiveRun, shown
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine
-from leasekeeper.runtime.memory import Budget, MemoryWatch
+from leasekeeper.runtime.memory import Budget
 from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode
 from leasekeeper.runtime.person_control import GoesOn, PersonControl
 from leasekeeper.runtime.run_api import RunApi
@@ -66,10 +66,8 @@ class Runner:
         stop: Shutdown,
         request: ClaimRequest,
         machine: Machine,
-        memory: MemoryWatch,
     ) -> None:
         self._app = app
-        self._memory = memory
         self._machine = machine
         self._store = store
         self._opener = opener
@@ -116,7 +114,7 @@ class Runner:
         if current.opened is None:
             raise RuntimeError("a task needs a browser")
         live = LiveRun(current.grant.lease, current.opened.browser)
-        with self._memory.watch(current.opened.browser) as budget, shown(live):
+        with self._opener.memory.watch(current.opened.browser) as budget, shown(live):
             return await self._work(current, current.opened, budget, live)
 
     async def _work(self, current: RunState, opened: Opened, budget: Budget, live: LiveRun) -> "RunState | None":

@@ -1,8 +1,8 @@
 """A session: one run of a profile whose work is done by other programs, over DevTools, behind the keeper.
 
 It owns the browser and the lease from the grant to the settlement, and ends exactly once: by a release, by a client's
-Browser.close, by its idle or maximum time, by the browser's end, or since the lease is lost. The order of an ending is
-that of any run: evidence, close, proof, settle.
+Browser.close, by its idle or maximum time, by its memory limit, by the browser's end, or since the lease is lost. The
+order of an ending is that of any run: evidence, close, proof, settle.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ from leasekeeper.runtime.heartbeat import (
 )
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
+from leasekeeper.runtime.memory import Budget
 from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.recording import NAME, Recording
@@ -318,18 +319,19 @@ class SessionRun:
 
     async def _supervise(self) -> SessionEnd:
         try:
-            await self._leave_dialogs()
-            while isinstance(outcome := await self._outcome(), PassOrder):
-                end = await self._pass_on(outcome)
-                if end is not None:
-                    return end
-            self._closing = True
-            self._notify()
-            await self._leave_dialogs()
-            await self._end_recording()
-            await self._collect()
-            verdict = await self._verdict()
-            report = await self._opener.close_browser(self._opened, revoke=self.lost, with_evidence=True)
+            with self._opener.memory.watch(self._opened.browser) as budget:
+                await self._leave_dialogs()
+                while isinstance(outcome := await self._outcome(budget), PassOrder):
+                    end = await self._pass_on(outcome)
+                    if end is not None:
+                        return end
+                self._closing = True
+                self._notify()
+                await self._leave_dialogs()
+                await self._end_recording()
+                await self._collect()
+                verdict = await self._verdict()
+                report = await self._opener.close_browser(self._opened, revoke=self.lost, with_evidence=True)
             return await self._settle(outcome, report, verdict)
         finally:
             self._guard.release()
@@ -370,7 +372,7 @@ class SessionRun:
         order.answer.set_result(passed)
         return SessionEnd(reason=order.reason, message=order.message, settled=None, report=None, passed=passed)
 
-    async def _outcome(self) -> Outcome | PassOrder:
+    async def _outcome(self, budget: Budget) -> Outcome | PassOrder:
         """The first thing that ends the session."""
         waits: dict[asyncio.Future[Any], str] = {
             asyncio.ensure_future(self._guard.lost.wait()): "lost",
@@ -379,6 +381,7 @@ class SessionRun:
             asyncio.ensure_future(self._opened.browser.close_asked()): "closed",
             asyncio.ensure_future(self._idle()): "idle",
             asyncio.ensure_future(self._too_long()): "too long",
+            asyncio.ensure_future(budget.exceeded.wait()): "memory",
         }
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -388,13 +391,15 @@ class SessionRun:
                 future.cancel()
             await asyncio.gather(*others, return_exceptions=True)
         seen = {waits[future] for future in done}
-        return await self._judge(seen)
+        return await self._judge(seen, budget)
 
-    async def _judge(self, seen: set[str]) -> Outcome | PassOrder:
+    async def _judge(self, seen: set[str], budget: Budget) -> Outcome | PassOrder:
         if self.lost is not None:
             return Outcome(reason=Reason.LEASE_LOST, message=self.lost)
         if "released" in seen:
             return self._released.result()
+        if budget.exceeded.is_set():
+            return Outcome(reason=Reason.MEMORY_EXCEEDED, message=budget.message)
         if "gone" in seen or self._opened.browser.over:
             report = await self._opener.report_of(self._opened.browser, 0.0)
             if report is not None and report.cause == "closed":

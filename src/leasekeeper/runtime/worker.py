@@ -33,7 +33,6 @@ from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.launcher_asking import LauncherAsker
 from leasekeeper.runtime.lost_runs import Ledger, LostRunReports
 from leasekeeper.runtime.machine import Machine
-from leasekeeper.runtime.memory import MemoryWatch
 from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.proxy_asking import ProxyAsker
 from leasekeeper.runtime.runner import Runner
@@ -115,11 +114,6 @@ class Worker:
         self._opener = BrowserOpener(config.browsers, store, on_launch=self._freed.set)
         self._report_now = asyncio.Event()
         self._machine_name: str | None = None
-        self._memory = MemoryWatch(
-            self._opener.sessions,
-            run_bytes=config.browsers.run_memory_bytes,
-            playwright_bytes=config.browsers.playwright_memory_bytes,
-        )
         self._machine = Machine(
             self._opener.data_dir, lambda: Path(self._opener.info.program), self._report_now.set, self._opener.place
         )
@@ -150,7 +144,6 @@ class Worker:
             self._stop,
             self._request,
             self._machine,
-            self._memory,
         )
         watchman = Watchman(Ledger(self._opener.data_dir), self._config.policy.timing)
         duties = (
@@ -159,7 +152,6 @@ class Worker:
             self._ask_proxies_often(),
             self._ask_launchers_often(),
             watchman.run(self._store, self._config.sweep_every, self.trouble),
-            self._memory.run(self.trouble),
         )
         background = [asyncio.create_task(duty) for duty in duties]
         _LOG.info("worker %s: %s %s, pool %s", self.worker_id, browser.program, browser.version, self._options.pool)
