@@ -332,6 +332,21 @@ async def test_a_profile_that_is_newer_than_every_browser_is_shown_as_blocked(ne
         assert (await world.job(other)).state == "running"
 
 
+async def test_the_detail_of_a_blocked_job_is_about_its_reason(new_world: NewWorld) -> None:
+    async with new_world(profile("p1")) as world:
+        await world.offer("visit", engine=140)
+        await world.add("p1")
+        await world.finish(await world.take(engine=150), engine=150)
+        newer = await world.add("p1")
+        grant = await world.acquire("p1")
+        leased = await world.job(newer)
+        assert (leased.blocked_reason, leased.detail) == ("blocked_by_profile_lease", "")
+        await world.finish(grant)
+        await world.decide_account(Action.PAUSE)
+        paused = await world.job(newer)
+        assert (paused.blocked_reason, paused.detail) == ("blocked_by_account_pause", "")
+
+
 async def test_a_person_may_look_into_a_profile_before_any_job_does(new_world: NewWorld) -> None:
     async with new_world() as world:
         await world.finish(await world.acquire(), "LOGIN_REQUIRED")

@@ -255,7 +255,7 @@ def shown_job(row: Row) -> Job:
     if job.state is not JobState.QUEUED or (reason := shown_reason(_wait_facts(row))) is None:
         return job
     engine, detail = row["newer_engine"], job.detail
-    if engine is not None:
+    if reason == Blocked.NO_WORKER and engine is not None:
         detail = too_old(job.profile_id, engine)
     elif reason == Blocked.HOME:
         detail = at_home(job.profile_id, row["home"])
