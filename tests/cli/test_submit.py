@@ -197,6 +197,23 @@ def test_a_file_name_is_not_read_as_a_payload(place: Workplace, tmp_path: Path) 
     assert "is not JSON" in place.fails(2, "submit", "buy", "--account", "shop_us", "--payload", str(tmp_path))
 
 
+def test_what_the_store_refuses_of_json_lines_is_named_by_line_too(place: Workplace) -> None:
+    jobs: list[dict[str, object]] = [
+        {"profile_id": "twin_a"},
+        {"profile_id": "twin_c"},
+        {"account_id": "nobody"},
+        {"account_id": "twins"},
+    ]
+    text = "\n\n".join(json.dumps({"task": "buy", **job}) for job in jobs)
+    said = place.fails(2, "submit", "--file", "-", stdin=text)
+    assert "line 3, jobs[1].profile_id: there is no profile twin_c" in said
+    assert "line 5, jobs[2].account_id: there is no account nobody" in said
+    assert "line 7, jobs[3].profile_id: account twins has 2 profiles, say which: twin_a, twin_b" in said
+    many = "\n".join([json.dumps({"task": "buy", "profile_id": "twin_c"})] * 25)
+    assert "and 5 more" in place.fails(2, "submit", "--file", "-", stdin=many)
+    assert place.json("jobs")["items"] == []
+
+
 def test_faults_of_json_lines_name_their_lines_all_at_once(place: Workplace) -> None:
     good = json.dumps({"task": "buy", "profile_id": "twin_a"})
     lines = [

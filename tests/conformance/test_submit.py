@@ -129,6 +129,25 @@ async def test_an_account_without_a_profile_is_refused(new_world: NewWorld) -> N
         assert "has no profile" in message
 
 
+async def test_all_faults_of_a_batch_are_named_at_once(new_world: NewWorld) -> None:
+    """The error is of the kind of the first fault that is found; what exists is found before what the job says."""
+    async with new_world(profile("p1"), profile("p2"), account("empty")) as world:
+        known = await world.add("p1", idempotency_key="k", job_id="mine")
+        wrong = [
+            spec("p1", job_id="mine"),
+            spec(None, account_id="shop"),
+            spec("p9"),
+            spec("p1", idempotency_key="k", task="other"),
+            spec("p1", release_policy=ReleasePolicy.RECOVER),
+            spec(None, account_id="empty"),
+        ]
+        message = await refused_whole(world, AmbiguousProfile, "AMBIGUOUS_PROFILE", *wrong)
+        named = [line.strip().partition(":")[0] for line in message.splitlines()[1:]]
+        fields = ("job_id", "profile_id", "profile_id", "idempotency_key", "release_policy", "account_id")
+        assert named == [f"jobs[{number}].{field}" for number, field in enumerate(fields, 1)]
+        assert (await world.job(known)).state == known.state
+
+
 async def test_a_job_for_nobody_is_refused(new_world: NewWorld) -> None:
     async with new_world() as world:
         message = await refused_whole(world, InputError, "INVALID_INPUT", spec(None))

@@ -50,9 +50,6 @@ class Found(NamedTuple):
     document: object
     line: int | None
 
-    def named(self, problem: Problem) -> Problem:
-        return problem if self.line is None else Problem(f"line {self.line}, {problem.where}", problem.message)
-
 
 @click.command("submit")
 @click.argument("task", metavar="TASK|FILE.json", required=False, shell_complete=ids("task"))
@@ -142,18 +139,39 @@ def command(
             raise click.UsageError("name the task, or give --file")
         if not {"account_id", "profile_id"} & given.keys():
             raise click.UsageError("say whose job it is: --account or --profile")
-        specs = [_one(task, given)]
+        specs, lines = [_one(task, given)], list[int | None]([None])
     elif task is not None or given:
         raise click.UsageError("--file has whole jobs: it cannot be combined with a task or the options of a job")
     else:
-        specs = _many(file)
-    answers, warned = with_store(store, lambda opened: _send_and_check(opened, specs), strict_tasks=strict)
+        specs, lines = _many(file)
+    try:
+        answers, warned = with_store(store, lambda opened: _send_and_check(opened, specs), strict_tasks=strict)
+    except LeasekeeperError as error:
+        raise error.restored(error.message, _with_lines(error.problems, lines), error.data) from error
     if as_json:
         answer_json({**_document(answers), "warnings": warned})
         return
     _report(answers)
     for warning in warned:
         click.echo(f"leasekeeper: {warning}", err=True)
+
+
+def _with_lines(problems: Sequence[Problem], lines: Sequence[int | None]) -> list[Problem]:
+    """What the store says of jobs, with the lines of the file that they are on."""
+    named = [at_line(lines[at], problem) if (at := _place_of(problem)) is not None else problem for problem in problems]
+    more = len(named) - MAX_SHOWN
+    return named if more <= 0 else [*named[:MAX_SHOWN], Problem("", f"and {more:,} more")]
+
+
+def _place_of(problem: Problem) -> int | None:
+    """Which job of the batch it is about: `jobs[3].priority`."""
+    number = problem.where.partition("]")[0].removeprefix("jobs[")
+    return int(number) if number.isdecimal() else None
+
+
+def at_line(line: int | None, problem: Problem) -> Problem:
+    """The problem, with the line of a file that it is on; None: there is no such line."""
+    return problem if line is None else Problem(f"line {line}, {problem.where}", problem.message)
 
 
 def _opened(name: str) -> IO[str]:
@@ -243,7 +261,8 @@ def due(text: str, option: str = "--run-at", now: "datetime | None" = None) -> s
         raise InputError("the time is wrong", [Problem(option, "is too far away")]) from None
 
 
-def _many(file: IO[str]) -> list[JobSpec]:
+def _many(file: IO[str]) -> tuple[list[JobSpec], list[int | None]]:
+    """The jobs of a file, and the line of each."""
     name = getattr(file, "name", "<stdin>")
     try:
         text = file.read(MAX_CHARACTERS_OF_FILE + 1)
@@ -254,7 +273,7 @@ def _many(file: IO[str]) -> list[JobSpec]:
     documents, faults = _documents(text, name)
     if not documents and not faults:
         raise InputError(f"{name} has no jobs in it")
-    return _parsed(documents, faults)
+    return _parsed(documents, faults), [found.line for found in documents]
 
 
 def _documents(text: str, name: str) -> tuple[list[Found], list[Problem]]:
@@ -343,7 +362,7 @@ def _parsed(documents: Sequence[Found], faults: Sequence[Problem]) -> list[JobSp
         try:
             spec = parse_job(found.document, f"jobs[{number}]")
         except InputError as error:
-            problems += [found.named(problem) for problem in error.problems]
+            problems += [at_line(found.line, problem) for problem in error.problems]
         else:
             specs.append(spec)
             ids.append((number, spec.job_id, spec.idempotency_key))

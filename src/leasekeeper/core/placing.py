@@ -17,10 +17,12 @@ from leasekeeper.core.profiles import ProfileState, ReleasePolicy, stricter
 from leasekeeper.core.readiness import Block, job_gate
 from leasekeeper.core.records import evolve
 from leasekeeper.core.routing import is_account_key
-from leasekeeper.errors import AmbiguousProfile, InputError, Problem, UnknownAccount, UnknownProfile
+from leasekeeper.errors import AmbiguousProfile, InputError, LeasekeeperError, Problem, UnknownAccount, UnknownProfile
 
 MAX_NAMED: Final = 5
 NOTHING: Final = "nothing was submitted"
+Faults = list[tuple[int, LeasekeeperError]]
+"""What is wrong with jobs of a batch, each with the job's place in it."""
 _SPEC_FIELDS: Final = tuple(
     f.name
     for f in fields(JobSpec)
@@ -67,6 +69,14 @@ def profile_for(
             profile_ids=tuple(mine),
         )
     return ProfileId(mine[0])
+
+
+def all_faults(faults: Faults) -> LeasekeeperError:
+    """One error for what is wrong with a batch, found job by job: the first one, with the problems of all, in the order
+    of the jobs."""
+    first = faults[0][1]
+    problems = [problem for _, fault in sorted(faults, key=lambda found: found[0]) for problem in fault.problems]
+    return first.restored(first.message, problems, first.data)
 
 
 def new_job(spec: JobSpec, facts: LaneFacts, *, fresh_id: str, now: datetime) -> Job:

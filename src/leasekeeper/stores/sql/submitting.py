@@ -1,6 +1,7 @@
 """Jobs on their way into a lane: submitted, due, or free of what blocked them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,7 +11,7 @@ from leasekeeper.core.ids import ProfileId
 from leasekeeper.core.jobs import Job, JobSpec, JobState
 from leasekeeper.core.lanes import may_be_older_than_head, offered
 from leasekeeper.core.leases import Lease
-from leasekeeper.core.placing import NOTHING, check_policy, new_job, place, profile_for
+from leasekeeper.core.placing import NOTHING, Faults, all_faults, check_policy, new_job, place, profile_for
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.records import evolve
 from leasekeeper.core.routing import is_account_key
@@ -50,7 +51,8 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]
     """
     keys = [spec.idempotency_key for spec in specs if spec.idempotency_key is not None]
     names = [spec.job_id for spec in specs if spec.job_id is not None]
-    targets = _resolve(tx, specs, keys)
+    faults: Faults = []
+    targets = _resolve(tx, specs, keys, faults)
     now, works, (known, used, taken) = lock(
         tx,
         [target for target in targets if target is not None],
@@ -63,36 +65,58 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]
     existing = {row["job_id"] for row in taken}
     answers: list[Submitted] = []
     new_rows = []
+    wrong = {index for index, _ in faults}
     for index, (spec, body, profile_id) in enumerate(zip(specs, bodies, targets, strict=True)):
-        handled = _already_handled(spec, body, first, index)
-        if handled is not None:
-            placer.log.event(EventType.JOB_ALREADY_HANDLED, job=handled, data={"reason": Blocked.DUPLICATE.value})
-            answers.append(
-                Submitted(job=handled, already_handled=True, decision=Blocked.DUPLICATE, asked_id=spec.job_id)
-            )
+        if index in wrong:
             continue
-        work = works.get(profile_id) if profile_id is not None else None
-        if work is None:
-            fault = Problem(f"jobs[{index}].profile_id", f"profile {profile_id} was removed from the fleet just now")
-            raise UnknownProfile(NOTHING, [fault], profile_id=profile_id)
-        job = new_job(spec, work, fresh_id=ctx.new_id(), now=now)
-        if job.job_id in existing:
-            fault = Problem(f"jobs[{index}].job_id", f"{job.job_id} exists already; leave it out to get a fresh one")
-            raise InputError(NOTHING, [fault])
-        _check_spec(ctx, job, work, placer.known(job), index)
-        existing.add(job.job_id)
-        placed, decision = placer.enter(job, work, EventType.JOB_SUBMITTED)
-        if spec.idempotency_key is not None:
-            first[spec.idempotency_key] = (body, placed)
-        row = write_job(placed)
-        del row["seq"]
-        row["body_hash"] = body
-        new_rows.append(row)
-        answers.append(Submitted(job=placed, decision=decision))
+        with _collected(faults, index):
+            handled = _already_handled(spec, body, first, index)
+            if handled is not None:
+                placer.log.event(EventType.JOB_ALREADY_HANDLED, job=handled, data={"reason": Blocked.DUPLICATE.value})
+                answers.append(
+                    Submitted(job=handled, already_handled=True, decision=Blocked.DUPLICATE, asked_id=spec.job_id)
+                )
+                continue
+            work = _work_of(works, profile_id, index)
+            job = new_job(spec, work, fresh_id=ctx.new_id(), now=now)
+            if job.job_id in existing:
+                fault = Problem(
+                    f"jobs[{index}].job_id", f"{job.job_id} exists already; leave it out to get a fresh one"
+                )
+                raise InputError(NOTHING, [fault])
+            _check_spec(ctx, job, work, placer.known(job), index)
+            existing.add(job.job_id)
+            placed, decision = placer.enter(job, work, EventType.JOB_SUBMITTED)
+            if spec.idempotency_key is not None:
+                first[spec.idempotency_key] = (body, placed)
+            row = write_job(placed)
+            del row["seq"]
+            row["body_hash"] = body
+            new_rows.append(row)
+            answers.append(Submitted(job=placed, decision=decision))
+    if faults:
+        raise all_faults(faults)
     if new_rows:
         tx.write("insert_jobs", new_rows)
     placer.save()
     return _as_shown(tx, ctx, now, answers)
+
+
+@contextmanager
+def _collected(faults: Faults, index: int) -> Iterator[None]:
+    """What is wrong with one job is raised with what is wrong with the others."""
+    try:
+        yield
+    except (InputError, IdempotencyConflict) as fault:
+        faults.append((index, fault))
+
+
+def _work_of(works: Mapping[ProfileId, Work], profile_id: ProfileId | None, index: int) -> Work:
+    work = works.get(profile_id) if profile_id is not None else None
+    if work is None:
+        fault = Problem(f"jobs[{index}].profile_id", f"profile {profile_id} was removed from the fleet just now")
+        raise UnknownProfile(NOTHING, [fault], profile_id=profile_id)
+    return work
 
 
 def _as_shown(tx: Tx, ctx: Context, now: datetime, answers: Sequence[Submitted]) -> list[Submitted]:
@@ -125,10 +149,9 @@ def _already_handled(spec: JobSpec, body: str, first: Mapping[str, tuple[str, Jo
     return job
 
 
-def _resolve(tx: Tx, specs: Sequence[JobSpec], keys: Sequence[str]) -> list[ProfileId | None]:
-    """The profile of each job, or an error that says what exists.
-
-    None for a job whose key is known: it was accepted once, whatever its account looks like today.
+def _resolve(tx: Tx, specs: Sequence[JobSpec], keys: Sequence[str], faults: Faults) -> list[ProfileId | None]:
+    """The profile of each job. None for one that has none: what exists is said in `faults`; and for one whose key is
+    known: it was accepted once, whatever its account looks like today.
     """
     by_account = sorted({spec.account_id for spec in specs if spec.account_id is not None})
     by_profile = sorted({spec.profile_id for spec in specs if spec.profile_id is not None})
@@ -143,12 +166,12 @@ def _resolve(tx: Tx, specs: Sequence[JobSpec], keys: Sequence[str]) -> list[Prof
     of_account: dict[str, list[str]] = {}
     for profile_id, account_id in owner.items():
         of_account.setdefault(account_id, []).append(profile_id)
-    return [
-        None
-        if spec.idempotency_key in handled
-        else profile_for(spec, index, accounts=known_accounts, owner=owner, of_account=of_account)
-        for index, spec in enumerate(specs)
-    ]
+    found: list[ProfileId | None] = [None] * len(specs)
+    for index, spec in enumerate(specs):
+        if spec.idempotency_key not in handled:
+            with _collected(faults, index):
+                found[index] = profile_for(spec, index, accounts=known_accounts, owner=owner, of_account=of_account)
+    return found
 
 
 def _check_spec(ctx: Context, job: Job, work: Work, task_known: bool, index: int) -> None:
