@@ -42,6 +42,24 @@ def test_pools_accounts_and_workers_are_paused_by_name(place: Workplace) -> None
     assert "paused" not in place.text("accounts")
 
 
+def test_accounts_that_are_paused_without_an_end_are_named_in_every_list_too(place: Workplace) -> None:
+    place.text("accounts", "pause", "shop_us", "--note", "audit")
+    assert place.text("jobs").endswith("account shop_us is paused (audit)\n")
+    place.text("accounts", "ban", "twins", "--note", "the site says so")
+    place.text("pause", "--account", "shop_de", "--until", "+2h", "--note", "x", "--by", "ann")
+    shown = place.text("jobs").splitlines()
+    assert shown[-2].startswith("account shop_de is paused until ")
+    assert shown[-1] == "2 accounts are paused: leasekeeper accounts --paused"
+    ids = ["account:shop_de", "account:shop_us", "account:twins"]
+    assert [(item["pause_id"], item["actor"]) for item in place.json("pause")["items"]] == [
+        *zip(ids, ("ann", None, None), strict=True)
+    ]
+    assert [line.split()[0] for line in place.text("pause").splitlines()[1:]] == ids
+    assert len(place.json("accounts", "--paused")["items"]) == 3
+    place.text("accounts", "resume", "shop_us", "shop_de", "twins", "--note", "x")
+    assert place.text("pause") == "no pauses: nothing is paused\n"
+
+
 def test_a_pause_is_explained_and_names_what_there_is(place: Workplace) -> None:
     assert "--note" in place.fails(2, "pause", "--all")
     said = place.fails(3, "pause", "--pool", "nowhere", "--note", "x")

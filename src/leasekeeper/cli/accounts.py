@@ -3,6 +3,8 @@
 What an account is, the fleet file says; here it is stopped and started, and marked as banned.
 """
 
+import click
+
 from leasekeeper.cli.decisions import decision_command
 from leasekeeper.cli.options import filters, given, noun, output, paging
 from leasekeeper.cli.output import View, answer_page
@@ -36,10 +38,14 @@ command = noun("accounts", "Accounts: the identities being operated. Each owns p
 
 @command.command("list")
 @filters(Account, **{"ban-status": "ban_status"})
+@click.option("--paused", is_flag=True, help="Only those that are paused.")
 @paging
 @output
-def list_accounts(store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None) -> None:
+def list_accounts(
+    paused: bool, store: str | None, limit: int, after: str | None, as_json: bool, **where: str | None
+) -> None:
     """List accounts."""
+    where["paused"] = "1" if paused else None
     answer_page(VIEW, given(where), url=store, limit=limit, after=after, as_json=as_json)
 
 

@@ -90,12 +90,11 @@ def print_page(view: View[T], page: Page[T], now: datetime, *, narrowed: bool) -
 
 def print_what_is_paused(kind: type | None, screen: Screen) -> None:
     """While something is paused every list says so."""
-    from leasekeeper.cli.pauses import active, print_paused
-    from leasekeeper.core.pauses import Pause
+    from leasekeeper.cli.pauses import Paused, active, print_paused
 
-    if kind is not Pause:
-        pauses, _ = with_store(click.get_current_context().params.get("store"), active)
-        print_paused(pauses, screen)
+    if kind is not Paused:
+        pauses, accounts, _ = with_store(click.get_current_context().params.get("store"), active)
+        print_paused(pauses, accounts, screen)
 
 
 def answer_records(

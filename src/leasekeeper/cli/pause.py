@@ -7,7 +7,7 @@ import click
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.options import actor, output
 from leasekeeper.cli.output import answer_json, encoded, print_page
-from leasekeeper.cli.pauses import VIEW, active, chosen, decide, ids_of
+from leasekeeper.cli.pauses import VIEW, active, chosen, decide, ids_of, listed
 from leasekeeper.core.decisions import Action
 from leasekeeper.ports import Page
 
@@ -43,8 +43,8 @@ def command(
         return
     if until or note:
         raise click.UsageError("name what to pause: --all, --pool, --account or --worker")
-    pauses, now = with_store(store, active)
+    pauses, endless, now = with_store(store, active)
     if as_json:
-        answer_json({"items": encoded(pauses), "after": None})
+        answer_json({"items": encoded(listed(pauses, endless)), "after": None})
         return
-    print_page(VIEW, Page(items=pauses), now, narrowed=False)
+    print_page(VIEW, Page(items=listed(pauses, endless)), now, narrowed=False)

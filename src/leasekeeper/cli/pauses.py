@@ -1,6 +1,7 @@
 """What is paused: chosen by options, listed, and said in one line below every list while it is."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -10,6 +11,7 @@ from leasekeeper.cli.completing import ids
 from leasekeeper.cli.connection import with_store
 from leasekeeper.cli.output import View, answer_json, encoded
 from leasekeeper.cli.table import Column, Screen, wrapped
+from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.pauses import Pause, Scope, is_active, pause_id_of
 from leasekeeper.errors import InputError, Problem
@@ -21,15 +23,29 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_SHOWN: Final = 1_000
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """What is paused, as it is listed. Of an account without an end, its record alone says so: not since when."""
+
+    pause_id: str
+    scope: Scope
+    name: str
+    note: str
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 VIEW = View(
-    kind=Pause,
+    kind=Paused,
     plural="pauses",
     columns=(
-        Column[Pause]("PAUSED", "pause_id"),
-        Column[Pause]("SINCE", "since"),
-        Column[Pause]("ENDS", "until"),
-        Column[Pause]("BY", "actor", spare=1),
-        Column[Pause]("NOTE", "note", spare=2, least=20),
+        Column[Paused]("PAUSED", "pause_id"),
+        Column[Paused]("SINCE", "since"),
+        Column[Paused]("ENDS", "until"),
+        Column[Paused]("BY", "actor", spare=1),
+        Column[Paused]("NOTE", "note", spare=2, least=20),
     ),
     empty="nothing is paused",
 )
@@ -61,20 +77,42 @@ def ids_of(*, everything: bool, pools: Sequence[str], accounts: Sequence[str], w
     return whole + [pause_id_of(scope, name) for scope, names in named for name in names]
 
 
-async def active(store: "Store") -> tuple[list[Pause], datetime]:
-    """What is paused now."""
+async def active(store: "Store") -> tuple[list[Pause], list[Account], datetime]:
+    """What is paused now: pauses, and accounts that none of them is about."""
     now = (await store.check()).now
     found = (await store.find(Pause, limit=MAX_SHOWN)).items
-    return [pause for pause in found if is_active(pause, now)], now
+    pauses = [pause for pause in found if is_active(pause, now)]
+    known = {pause.pause_id for pause in pauses}
+    accounts = (await store.find(Account, {"paused": "1"}, limit=MAX_SHOWN)).items
+    return pauses, [each for each in accounts if pause_id_of(Scope.ACCOUNT, each.account_id) not in known], now
 
 
-def print_paused(pauses: Sequence[Pause], screen: Screen) -> None:
-    """One line that says what is paused, for below a list; nothing if nothing is."""
-    if not pauses:
-        return
-    first = pause_text(pauses[0])
-    more = f", and {len(pauses) - 1:,} more: leasekeeper pause" if len(pauses) > 1 else ""
-    for line in wrapped(f"{first}{more}", screen, indent=""):
+def listed(pauses: Sequence[Pause], accounts: Sequence[Account]) -> list[Paused]:
+    """All of it in one list."""
+    own = (
+        Paused(
+            pause_id=pause_id_of(Scope.ACCOUNT, each.account_id),
+            scope=Scope.ACCOUNT,
+            name=each.account_id,
+            note=each.pause_note,
+        )
+        for each in accounts
+    )
+    return sorted([*(Paused(**asdict(pause)) for pause in pauses), *own], key=lambda each: each.pause_id)
+
+
+def print_paused(pauses: Sequence[Pause], accounts: Sequence[Account], screen: Screen) -> None:
+    """What is paused, for below a list: a line for pauses, one for accounts; nothing if nothing is."""
+    said = []
+    if pauses:
+        more = f", and {len(pauses) - 1:,} more: leasekeeper pause" if len(pauses) > 1 else ""
+        said.append(f"{pause_text(pauses[0])}{more}")
+    if len(accounts) == 1:
+        said.append(f"account {accounts[0].account_id} is paused ({accounts[0].pause_note})")
+    elif accounts:
+        number = f"{len(accounts):,}" if len(accounts) < MAX_SHOWN else f"{MAX_SHOWN:,} or more"
+        said.append(f"{number} accounts are paused: leasekeeper accounts --paused")
+    for line in (line for text in said for line in wrapped(text, screen, indent="")):
         click.echo(screen.paint(line, "33"))
 
 
