@@ -68,6 +68,7 @@ def test_ids_of_every_kind_come_from_the_store(place: Workplace) -> None:
     assert offered(place.url, "submit", "b") == ["buy"]
     assert offered(place.url, "submit", "buy", "--profile", "shop_u") == ["shop_us_main"]
     assert offered(place.url, "jobs", "--account", "tw") == ["twins"]
+    assert offered(place.url, "exec", "--profile", "tw") == ["twin_a", "twin_b"]
     assert offered(place.url, "workers", "drain", "") == ["w1"]
     assert offered(place.url, "pause", "--pool", "") == ["default"]
     assert offered(place.url, "why", "profile", "shop_d") == ["shop_de_main"]

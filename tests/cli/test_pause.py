@@ -1,5 +1,7 @@
 """`leasekeeper pause`, `resume` and `workers drain`."""
 
+from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.workers import WorkerReport
 from tests.cli.workplace import Workplace
 
 
@@ -58,6 +60,21 @@ def test_accounts_that_are_paused_without_an_end_are_named_in_every_list_too(pla
     assert len(place.json("accounts", "--paused")["items"]) == 3
     place.text("accounts", "resume", "shop_us", "shop_de", "twins", "--note", "x")
     assert place.text("pause") == "no pauses: nothing is paused\n"
+
+
+def test_accounts_and_workers_are_paused_by_the_beginning_of_their_names(place: Workplace) -> None:
+    place.start_worker()  # w1-1
+    assert place.text("pause", "--account", "tw", "--note", "x") == "account twins is now paused; what runs goes on\n"
+    assert "shop_de, shop_us" in place.fails(2, "pause", "--account", "shop", "--note", "x")
+    assert place.text("resume", "--account", "tw", "--note", "x") == "account twins is now active\n"
+    assert place.text("workers", "drain", "w", "--note", "x") == "worker w1 is now paused; what runs goes on\n"
+    assert place.text("workers", "resume", "w1", "--note", "x") == "worker w1 is now active\n"
+    place.do(
+        lambda store: store.report(
+            WorkerReport(worker_id=WorkerId("w2"), incarnation="w2-1", pool="default", tasks=("buy",))
+        )
+    )
+    assert "w1, w2" in place.fails(2, "pause", "--worker", "w", "--note", "x")
 
 
 def test_a_pause_is_explained_and_names_what_there_is(place: Workplace) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leasekeeper.cli.completing import ids
 from leasekeeper.cli.options import store_option
 from leasekeeper.core.profiles import ProfileState
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--profile", metavar="PROFILE", help="The profile to lease.")
-@click.option("--pool", metavar="POOL", help="Instead of --profile: any free profile of this pool.")
+@click.option("--profile", metavar="PROFILE", shell_complete=ids("profile"), help="The profile to lease.")
+@click.option(
+    "--pool", metavar="POOL", shell_complete=ids("pool"), help="Instead of --profile: any free profile of this pool."
+)
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="With --pool: with this label, or tier.")
 @click.option("--session", metavar="URL", help="Instead: the cdp_url of a session that a server has opened.")
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(0), default=0.0, help="Wait so long for the profile.")

@@ -13,7 +13,7 @@ from leasekeeper.cli.output import View, answer_json, encoded
 from leasekeeper.cli.table import Column, Screen, wrapped
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import Action, Decision, Target
-from leasekeeper.core.pauses import Pause, Scope, is_active, pause_id_of
+from leasekeeper.core.pauses import Pause, Scope, is_active, pause_id_of, scope_of
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.wording import pause_text
 
@@ -124,7 +124,7 @@ def decide(
     async def work(store: "Store") -> "list[tuple[Decision, Decided]]":
         ends = end_of(until, (await store.check()).now) if until else None
         done = []
-        for pause_id in pause_ids:
+        for pause_id in [await _whole(store, each) for each in pause_ids]:
             decision = Decision(target=Target.PAUSE, id=pause_id, action=action, note=note, actor=by, until=ends)
             done.append((decision, await store.decide(decision)))
         return done
@@ -139,6 +139,19 @@ def decide(
         ends = f" until {decision.until:%Y-%m-%d %H:%M:%S} UTC" if decision.until else ""
         goes_on = "; what runs goes on" if action is Action.PAUSE else ""
         click.echo(f"{what} is now {decided.state}{ends}{goes_on}")
+
+
+async def _whole(store: "Store", pause_id: str) -> str:
+    """The pause's id with the whole name: accounts and workers may be named by their beginnings."""
+    from leasekeeper.cli.record_ids import whole_id, worker_name
+
+    match scope_of(pause_id):
+        case Scope.ACCOUNT, name:
+            return pause_id_of(Scope.ACCOUNT, await whole_id(store, Account, name))
+        case Scope.WORKER, name:
+            return pause_id_of(Scope.WORKER, await worker_name(store, name))
+        case _:
+            return pause_id
 
 
 def end_of(text: str, now: datetime) -> datetime:

@@ -12,6 +12,7 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.schedules import Schedule, ScheduleState
+from leasekeeper.core.workers import Worker
 from leasekeeper.errors import AmbiguousId, NotFound, nearest
 from leasekeeper.lists import LISTS, MAX_IN_PAGE, PREFIX
 
@@ -33,13 +34,7 @@ async def whole_id(store: "Store", kind: type, text: str) -> str:
         return text if text in found else found[0]
     if not found:
         return await _not_by_its_beginning(store, kind, text)
-    more = ", …" if len(found) == MAX_NAMED else ""
-    raise AmbiguousId(
-        f"{text} is the beginning of several {listing.what} ids: {', '.join(found)}{more}",
-        what=listing.what,
-        id=text,
-        ids=tuple(found),
-    )
+    raise _ambiguous(listing.what, text, found)
 
 
 async def _not_by_its_beginning(store: "Store", kind: type, text: str) -> str:
@@ -65,6 +60,24 @@ async def nearest_id(store: "Store", kind: type, text: str) -> str | None:
 async def whole_ids(store: "Store", kind: type, texts: Sequence[str]) -> list[str]:
     """Each id once, in the order given."""
     return list(dict.fromkeys([await whole_id(store, kind, text) for text in texts]))
+
+
+async def worker_name(store: "Store", text: str) -> str:
+    """The name of a worker that this is, or is the beginning of; what names none stays as it is. Raises AmbiguousId."""
+    workers = (await store.find(Worker, limit=MAX_IN_PAGE)).items
+    found = sorted({each.worker_id for each in workers if each.worker_id.startswith(text)}) if text else []
+    if text in found or not found:
+        return text
+    if len(found) > 1:
+        raise _ambiguous("worker", text, found)
+    return found[0]
+
+
+def _ambiguous(what: str, text: str, found: Sequence[str]) -> AmbiguousId:
+    more = ", …" if len(found) >= MAX_NAMED else ""
+    named = tuple(found[:MAX_NAMED])
+    said = f"{text} is the beginning of several {what} ids: {', '.join(named)}{more}"
+    return AmbiguousId(said, what=what, id=text, ids=named)
 
 
 async def with_whole_ids(store: "Store", where: Mapping[str, str]) -> dict[str, str]:
