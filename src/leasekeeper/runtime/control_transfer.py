@@ -44,6 +44,16 @@ class Passed:
     evidence: RunEvidence
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassOrder:
+    """Somebody else shall go on in the browser. `answer` is what they get."""
+
+    to: TransferRequest
+    reason: str | None
+    message: str
+    answer: "asyncio.Future[Passed]"
+
+
 async def pass_on(
     store: Store,
     opener: BrowserOpener,

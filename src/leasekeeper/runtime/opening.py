@@ -316,7 +316,7 @@ def unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
     report = refused.report
     facts = unopened_facts(report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
     return Ending(
-        evidence={} if report is None or report.no_browser else {"keeper": report_summary(report)},
+        evidence={} if report is None or report.no_browser else {"keeper": report_summary(report, completed=False)},
         ref=grant.lease.ref,
         reason=refused.reason,
         message=opener.redactor.text(refused.message),

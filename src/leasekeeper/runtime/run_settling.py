@@ -79,7 +79,7 @@ class RunSettling:
         saved = refused.reason != Reason.EVIDENCE_NOT_SAVED
         report = current.report or refused.report
         if report is not None and not report.no_browser:
-            current.evidence.notes["keeper"] = report_summary(report)
+            current.evidence.notes["keeper"] = report_summary(report, completed=False)
         outcome = Outcome(reason=refused.reason, message=self._opener.redactor.text(refused.message))
         facts = unopened_facts(
             report,

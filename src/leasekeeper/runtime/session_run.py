@@ -29,7 +29,7 @@ from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import Grant, Settled, Store
 from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.control_transfer import Passed, pass_on, seen_evidence
+from leasekeeper.runtime.control_transfer import Passed, PassOrder, pass_on, seen_evidence
 from leasekeeper.runtime.endings import Outcome, end_facts, outcome_of_result
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.heartbeat import (
@@ -73,16 +73,6 @@ class SessionTerms:
         if self.headless is None:
             return None
         return RunMode.HEADLESS if self.headless else RunMode.VISIBLE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassOrder:
-    """Somebody else shall go on in the browser. `answer` is what they get."""
-
-    to: TransferRequest
-    reason: str | None
-    message: str
-    answer: "asyncio.Future[Passed]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
