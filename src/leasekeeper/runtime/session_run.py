@@ -448,9 +448,7 @@ class SessionRun:
     async def _settle(self, outcome: Outcome, report: BrowserReport | None, verdict: Verdict) -> SessionEnd:
         evidence, lease, opened = self._evidence, self.lease, self._opened
         if report is not None:
-            await evidence.adopt(
-                report, reason=Reason.PROXY_CHANGED if "proxy_changed" in evidence.notes else outcome.reason
-            )
+            await evidence.adopt(report, reason=outcome.reason)
         await evidence.saved()
         if outcome.reason is None and evidence.unsaved is not None:
             outcome = Outcome(reason=Reason.EVIDENCE_NOT_SAVED, message=evidence.unsaved)
