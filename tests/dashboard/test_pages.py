@@ -147,6 +147,30 @@ def test_the_fleet_is_filtered_while_one_types_and_terms_are_suggested(eyes: Eye
     assert page.locator("tbody tr").count() == 1
 
 
+def test_a_filter_is_applied_as_soon_as_the_answer_that_is_under_way_is_there(eyes: Eyes, stage: Stage) -> None:
+    """Without the interval that reads the page again after changes."""
+    held = list[Route]()
+
+    def hold(route: Route) -> None:
+        if held or "hx-request" not in route.request.headers:
+            route.continue_()
+        else:
+            held.append(route)
+
+    eyes.page.add_init_script("window.setInterval = () => 0")
+    eyes.page.route("**/ui/?q=books*", hold)
+    page = eyes.go("/ui/")
+    page.get_by_label("Filter").fill("books")
+    for _ in range(WAIT_MS // 50):
+        if held:
+            break
+        page.wait_for_timeout(50)  # waits: until the page has asked for the first filter
+    page.get_by_label("Filter").fill("books state:quarantined")
+    page.wait_for_url("**quarantined")
+    held[0].continue_()
+    eyes.until("document.querySelectorAll('tbody tr').length === 1")
+
+
 def test_a_filter_that_cannot_be_read_says_what_can_be_asked(eyes: Eyes) -> None:
     page = eyes.go("/ui/?q=state%3Anowhere")
     assert "available" in page.get_by_role("alert").inner_text()
@@ -334,6 +358,49 @@ def test_keys_move_through_rows_and_pages(eyes: Eyes) -> None:
     page.keyboard.press("g")
     page.keyboard.press("i")
     page.wait_for_url("**/ui/reviews")
+
+
+def test_the_marked_row_stays_the_one_with_the_focus_when_others_come(eyes: Eyes, stage: Stage) -> None:
+    page = eyes.go("/ui/queue")
+    page.get_by_text("live", exact=True).wait_for()
+    page.keyboard.press("j")
+    marked = page.evaluate("document.querySelector('tr.here').id")
+    job = stage.submits("shoes_de_1", task="nobody_offers_this")
+    page.locator(f"#j-{job.job_id}").wait_for()
+    eyes.until(f"document.querySelector('tr.here')?.id === '{marked}'")
+    assert page.evaluate("document.activeElement.closest('tr').id") == marked
+    page.keyboard.press("k")
+    assert page.evaluate("document.querySelector('tr.here').id") == f"j-{job.job_id}"
+
+
+def test_columns_keep_their_width_while_times_go_on(eyes: Eyes) -> None:
+    page = eyes.go("/ui/")
+    widths = [
+        page.evaluate(
+            """text => [...document.querySelectorAll('tbody time')].map(each => {
+              each.textContent = text;
+              return each.closest('td').getBoundingClientRect().width;
+            })""",
+            text,
+        )
+        for text in ("1 s ago", "in 119 min")
+    ]
+    assert widths[0] == widths[1]
+
+
+def test_the_open_review_is_in_sight_in_the_list_on_a_phone(browser: Browser, stage: Stage) -> None:
+    reviews = stage.do(stage.world.all(Review, open="1"))
+    newest = max(reviews, key=lambda review: review.opened_at)
+    phone = {"viewport": {"width": 360, "height": 740}}
+    with looking(browser, stage.served.url, stage.served.token, **phone) as eyes:
+        eyes.go(f"/ui/reviews?review={newest.review_id}").get_by_text("live", exact=True).wait_for()
+        assert eyes.page.evaluate(
+            """() => {
+              const list = document.querySelector('.items').getBoundingClientRect();
+              const open = document.querySelector('.items [aria-current]').getBoundingClientRect();
+              return list.height < 200 && open.top >= list.top && open.bottom <= list.bottom;
+            }"""
+        )
 
 
 def test_what_is_not_there_is_a_page_that_says_so(eyes: Eyes) -> None:

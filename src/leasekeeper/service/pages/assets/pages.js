@@ -8,6 +8,10 @@ const clockSkew = Date.now() - Date.parse(body.dataset.now ?? new Date().toISOSt
 // On a phone the navigation scrolls: begin where the present page is.
 document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 
+// In the inbox the list of reviews does, too: begin where the open one is.
+const items = document.querySelector(".items"), opened = items?.querySelector("[aria-current]");
+if (opened) items.scrollTop = opened.getBoundingClientRect().top - items.getBoundingClientRect().top - items.clientHeight / 3;
+
 // Times: "3 min ago", by the server's clock.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"]];
 function span(seconds) {
@@ -25,16 +29,18 @@ function updateTimes() {
 setInterval(() => { if (!document.hidden) updateTimes(); }, 1000);
 
 // Refresh: read this address again and morph the page into it. One at a time; never while the tab is hidden.
-let refreshing = false, wanted = false;
+// What changed while an answer was under way is read within a second; what a person asked for, at once after it.
+let refreshing = false, wanted = false, asking = false;
 async function refresh() {
   if (refreshing || document.hidden || busyTyping()) { wanted = true; return; }
-  refreshing = true; wanted = false;
+  refreshing = true; wanted = asking = false;
   try {
     await htmx.ajax("GET", location.href, { source: "#main", target: "#main", select: "#main", swap: "outerMorph" });
   } catch { wanted = true; }
   refreshing = false;
   updateTimes();
   markRow();
+  if (asking) refresh();
 }
 // A form that is open, or text that is being written, is left alone until the person is done.
 function busyTyping() {
@@ -99,6 +105,7 @@ if (filter) {
     if (!query.get("q")) query.delete("q");
     const text = query.toString();
     history.replaceState(null, "", location.pathname + (text ? `?${text}` : ""));
+    asking = true;
     refresh();
   }
   function close() { list.hidden = true; chosen = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); }
@@ -143,7 +150,7 @@ if (filter) {
     const again = found.findIndex(({ term }) => term === kept);
     if (again >= 0) choose(again); else input.removeAttribute("aria-activedescendant");
   }
-  input.addEventListener("input", () => { narrow(); suggest(); clearTimeout(timer); timer = setTimeout(apply, 120); });
+  input.addEventListener("input", () => { narrow(); suggest(); clearTimeout(timer); timer = setTimeout(apply, 80); });
   input.addEventListener("focus", () => suggest());
   input.addEventListener("blur", () => setTimeout(close, 150));
   list.addEventListener("mousedown", (event) => { const item = event.target.closest("li"); if (item) { event.preventDefault(); take(item.dataset.term); } });
@@ -158,15 +165,20 @@ if (filter) {
 
 // Keys.
 const GOES = { f: "/ui/", q: "/ui/queue", r: "/ui/runs", i: "/ui/reviews", d: "/ui/dead-letters", a: "/ui/activity" };
-let going = false, row = -1;
+// The row where one is, by its id: others may come and go. If it has gone itself, its place counts.
+let going = false, here = "", place = 0;
 function rows() { return [...document.querySelectorAll("tr[data-row]")]; }
-function markRow() { rows().forEach((each, index) => each.classList.toggle("here", index === row)); }
+function markRow() { for (const each of rows()) each.classList.toggle("here", each.id === here); }
 function move(step) {
   const all = rows();
   if (!all.length) return;
-  row = Math.max(0, Math.min(all.length - 1, row + step));
+  const focused = document.activeElement.closest("tr[data-row]")?.id ?? here;
+  let at = all.findIndex((each) => each.id === focused);
+  if (at < 0) at = step > 0 ? place - 1 : place;
+  place = Math.max(0, Math.min(all.length - 1, at + step));
+  here = all[place].id;
   markRow();
-  all[row].querySelector("a")?.focus();
+  all[place].querySelector("a")?.focus();
 }
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) {
