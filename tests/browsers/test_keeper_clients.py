@@ -87,7 +87,9 @@ async def test_closing_the_browser_is_left_to_the_worker_and_leaving_the_profile
             "Target.createBrowserContext",
             "Target.exposeDevToolsProtocol",
             "Target.sendMessageToTarget",
+            "Target.openDevTools",
             "Extensions.loadUnpacked",
+            "Tethering.bind",
             "Browser.crash",
         ):
             answer = await ann.answer(method, {"targetId": "x", "path": "/", "message": "{}"})
@@ -96,6 +98,34 @@ async def test_closing_the_browser_is_left_to_the_worker_and_leaving_the_profile
         assert await ann.ask("Browser.close") == {}
         await asyncio.wait_for(asked, PATIENCE)
         assert await context.pages[0].evaluate("1") == 1, "the browser is still there"
+    link.close()
+
+
+async def test_a_client_reaches_no_page_of_the_browsers_own(stage: Stage) -> None:
+    link = KeeperLink(stage.orders())
+    state = Path(link.orders.user_data_dir) / "Local State"
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.write_text('{"devtools":{"remote_debugging":{"user-enabled":true}}}')
+    async with stage.browser(link) as context, devtools(link) as ann:
+        assert "user-enabled" not in state.read_text()
+        session = await ann.page()
+        for url in ("chrome://extensions", " CHROME:inspect", "view-source:chrome://version", "devtools://devtools/x"):
+            for method, at in (("Page.navigate", session), ("Target.createTarget", "")):
+                answer = await ann.answer(method, {"url": url}, at)
+                assert "browser's own pages" in answer["error"]["message"], (url, answer)
+        opened = await context.new_page()  # as a person may, where there is a display
+        await opened.goto("chrome://version")
+        targets = (await ann.ask("Target.getTargets"))["targetInfos"]
+        own = [each for each in targets if each["type"] == "browser_ui" or each["url"] == "chrome://version/"]
+        assert "page" in {each["type"] for each in own}
+        for each in own:
+            attached = await ann.ask("Target.attachToTarget", {"targetId": each["targetId"], "flatten": True})
+            assert await ann.ask("Page.enable", session=attached["sessionId"]) == {}
+            answer = await ann.answer("Runtime.evaluate", {"expression": "1"}, attached["sessionId"])
+            assert "browser's own pages" in answer["error"]["message"], each
+        await ann.ask("Page.navigate", {"url": f"{stage.site.url}#chrome://extensions"}, session)
+        # What a page's own script cannot do, a client cannot do through it.
+        assert await ann.value("String(window.open('chrome://extensions'))", session) == "null"
     link.close()
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from leasekeeper.browsers.keeper.directory import clear_singletons
 from leasekeeper.browsers.keeper.fast_imports import from_json, to_json
+from leasekeeper.browsers.keeper.internal_pages import may_open
 from leasekeeper.browsers.keeper.orders import Refused, orders_of
 from leasekeeper.browsers.keeper.pages import Pages, plain_url
 from leasekeeper.browsers.keeper.processes import has_files_in, is_alive, users_of
@@ -176,6 +177,34 @@ def test_events_that_make_no_sense_are_passed_over() -> None:
 )
 def test_addresses_lose_what_must_not_be_stored(url: str, plain: str) -> None:
     assert plain_url(url) == plain
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://shop.test/#chrome://x", True),
+        ("data:text/html,chrome://x", True),
+        ("about:blank#x", True),
+        ("view-source:https://shop.test", True),
+        ("chrome://newtab/", True),
+        ("shop.test", True),
+        ("/path?a=chrome://x", True),
+        ("", True),
+        (None, True),
+        ("chrome://extensions", False),
+        ("CHROME:inspect/#remote-debugging", False),
+        (" \x00chr\tome://version", False),
+        ("chrome://newtab@extensions/", False),
+        ("view-source:chrome://version", False),
+        ("blob:chrome://extensions/1", False),
+        ("chrome-untrusted://print", False),
+        ("devtools://devtools/bundled/inspector.html", False),
+        ("about:version", False),
+        ("brave://settings", False),
+    ],
+)
+def test_clients_go_to_pages_of_sites_and_files_only(url: str | None, allowed: bool) -> None:
+    assert may_open(url) is allowed
 
 
 @pytest.mark.parametrize("form", ["arguments", "one string"])

@@ -128,8 +128,10 @@ async def test_the_environment_and_the_command_line_keep_no_secret_and_no_port_i
         await context.pages[0].goto(stage.site.url)
         browser = await link.started()
         assert "LEASEKEEPER_KEEPER" not in environment_of(browser)
-        secret = json.loads((stage.folder() / "keeper.json").read_text())["secret"]
-        assert not [pid for pid in stage.processes() if secret in command_line(pid)]
+        assert not [pid for pid in stage.processes() if link.orders.secret in command_line(pid)]
+        orders = (stage.folder() / "keeper.json").read_text()
+        assert json.loads(orders)["lease_id"] == link.orders.lease_id
+        assert not [text for text in (link.orders.secret, link.orders.control, "launcher") if text in orders]
         assert stage.listeners() == []
         assert (stage.folder() / "keeper.json").stat().st_mode & 0o777 == 0o600
         assert stage.folder().stat().st_mode & 0o777 == 0o700

@@ -1,11 +1,13 @@
 """Launch options as data: what reaches the browser, and what is refused. What pages see is in tests/browsers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leasekeeper.browsers.keeper.directory import forget_tabs
+from leasekeeper.browsers.keeper.directory import forbid_debugging, forget_tabs
+from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.browsers.launching import launch_options
 from leasekeeper.core.accounts import Proxy
 from leasekeeper.core.browsers import Credentials
@@ -154,3 +156,19 @@ def test_tabs_are_not_searched_for_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "profile" / "Default" / "Sessions").symlink_to(precious.parent)
     forget_tabs(str(tmp_path / "profile"))
     assert precious.exists()
+
+
+def test_remote_debugging_is_taken_back_and_all_else_stays(tmp_path: Path) -> None:
+    state = tmp_path / "Local State"
+    forbid_debugging(str(tmp_path))
+    assert not state.exists()
+    for text in ('{"a":[1]}', "not JSON"):
+        state.write_text(text)
+        forbid_debugging(str(tmp_path))
+        assert state.read_text() == text
+    state.write_text('{"a":"ä","devtools":{"remote_debugging":{"user-enabled":true,"b":2}}}')
+    forbid_debugging(str(tmp_path))
+    assert json.loads(state.read_text()) == {"a": "ä", "devtools": {"remote_debugging": {"b": 2}}}
+    state.write_text('{"devtools":{"remote_debugging":{"user-enabled":true}')
+    with pytest.raises(Refused, match="cannot be taken back"):
+        forbid_debugging(str(tmp_path))

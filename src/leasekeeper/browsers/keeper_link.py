@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
@@ -26,6 +26,8 @@ from leasekeeper.driver_port import ClientRefused
 from leasekeeper.threads import run_in_thread
 
 ORDERS_NAME: Final = "keeper.json"
+# The keeper has read them once it says hello. Clients of its browser can open files.
+_SECRET_FIELDS: Final = ("control", "launcher", "secret")
 MAX_WAITING: Final = 1000
 ANSWER_SECONDS: Final = 10.0
 
@@ -178,15 +180,15 @@ class KeeperLink:
         """Close the connection. A keeper that still runs takes it for the worker's death and ends its browser."""
         self._connection.close()
 
-    def _write_orders(self) -> None:
+    def _write_orders(self, *, without: Collection[str] = ()) -> None:
         folder = Path(self._orders.folder)
         _private_folder(folder)
-        orders = {"version": VERSION, **self._orders.fields()}
+        fields = {name: value for name, value in self._orders.fields().items() if name not in without}
         path = folder / ORDERS_NAME
         path.unlink(missing_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(orders, file)
+            json.dump({"version": VERSION, **fields}, file)
 
     def _send(self, message: Message) -> None:
         with self._lock:
@@ -205,6 +207,8 @@ class KeeperLink:
         """In the connection's thread."""
         if "hello" in message:
             self._keeper_pid = int(message["pid"])
+            with suppress(OSError):  # a disk that is full: then there is no file at all
+                self._write_orders(without=_SECRET_FIELDS)
         elif "started" in message:
             _resolve(self._started, int(message["started"]))
         elif "closing" in message:

@@ -8,7 +8,7 @@ import os
 import time
 
 from leasekeeper.browsers.keeper.clock import boot_time
-from leasekeeper.browsers.keeper.directory import clear_singletons, forget_tabs, take_directory
+from leasekeeper.browsers.keeper.directory import clear_singletons, forbid_debugging, forget_tabs, take_directory
 from leasekeeper.browsers.keeper.fast_imports import signals
 from leasekeeper.browsers.keeper.fence_file import record_token
 from leasekeeper.browsers.keeper.orders import BAD_ORDERS, Orders, Refused
@@ -29,6 +29,7 @@ def start_child(orders: Orders, arguments: list[str]) -> "ChildBrowser":
     lock, before = take_directory(orders.user_data_dir, orders.token, orders.lease_id, orders.run_id)
     try:
         forget_tabs(orders.user_data_dir)
+        forbid_debugging(orders.user_data_dir)
         pid, to, out, watch = _launch(orders.browser, arguments, lock)
     except Refused:
         from leasekeeper.browsers.keeper.seal import keep_seal  # not on the way of a launch that works

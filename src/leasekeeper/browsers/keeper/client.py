@@ -9,6 +9,7 @@ import os
 from collections import deque
 
 from leasekeeper.browsers.keeper.fast_imports import sockets
+from leasekeeper.browsers.keeper.internal_pages import may_open
 
 MAX_COMMAND_BYTES = 32 * 1024 * 1024
 MAX_UNREAD_BYTES = 16 * 1024 * 1024
@@ -19,16 +20,24 @@ _PIECE = 256 * 1024
 _MAX_ID = 2**53
 
 _ONE_CONTEXT = "a session works inside its profile: use the context that is there (contexts()[0]), not a new one"
+OWN_PAGE = "the browser's own pages (settings, extensions, DevTools) are not for sessions"
 REFUSED = {
     "Target.createBrowserContext": _ONE_CONTEXT,
     "Target.disposeBrowserContext": _ONE_CONTEXT,
     "Target.exposeDevToolsProtocol": "a page may not speak DevTools: that would leave the session's lease",
+    "Target.openDevTools": OWN_PAGE,
     "Target.sendMessageToTarget": "use flat sessions (flatten: true)",
+    "Target.setRemoteLocations": "a session stays in its own browser",
     "Browser.crash": "a session may not crash the browser; release it instead",
     "Browser.getBrowserCommandLine": "how the browser was started is not shown to sessions",
     "SystemInfo.getInfo": "how the browser was started is not shown to sessions",
 }
-REFUSED_DOMAINS = {"Extensions.": "a session may not load or change extensions: they belong to the profile"}
+REFUSED_DOMAINS = {
+    "Extensions.": "a session may not load or change extensions: they belong to the profile",
+    "PWA.": "a session may not install or open apps: they belong to the profile",
+    "Tethering.": "a session may not open ports",
+}
+_GOES_TO_URL = frozenset({"Page.navigate", "Target.createTarget"})
 
 
 class BadMessage(Exception):
@@ -49,6 +58,8 @@ class Command:
         """Why a client may not ask this; empty if it may."""
         if self.method in REFUSED:
             return REFUSED[self.method]
+        if self.method in _GOES_TO_URL and isinstance(self.params, dict) and not may_open(self.params.get("url")):
+            return OWN_PAGE
         domain = self.method.partition(".")[0] + "."
         return REFUSED_DOMAINS.get(domain, "")
 

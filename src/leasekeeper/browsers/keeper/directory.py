@@ -4,7 +4,7 @@ Knows Chromium's own locks and leftovers. The fence file and the lock itself are
 """
 
 # pathlib would add 5 ms to every launch.
-# ruff: noqa: PTH106, PTH108, PTH115, PTH119, PTH208
+# ruff: noqa: PTH106, PTH108, PTH115, PTH119, PTH123, PTH208
 
 import fcntl
 import os
@@ -12,11 +12,12 @@ import stat
 import sys
 
 from leasekeeper.browsers.keeper.fast_imports import sockets
-from leasekeeper.browsers.keeper.fence_file import lock_directory, record_token
+from leasekeeper.browsers.keeper.fence_file import lock_directory, record_token, write_durably
 from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.browsers.keeper.processes import has_files_in, is_alive, users_of
-from leasekeeper.browsers.keeper.reasons import PROFILE_IN_USE_ELSEWHERE
+from leasekeeper.browsers.keeper.reasons import BROWSER_LAUNCH_FAILED, PROFILE_IN_USE_ELSEWHERE
 
+_DEBUGGING = b'"user-enabled":'
 _SINGLETONS = ("SingletonLock", "SingletonCookie", "SingletonSocket")
 # A browser locks its databases for as long as it lives, and the kernel knows of that in every container.
 _DATABASES = ("Local Storage/leveldb", "Session Storage", "Site Characteristics Database", "shared_proto_db")
@@ -55,6 +56,27 @@ def forget_tabs(user_data_dir: str) -> None:
             os.unlink(f"{folder}/{name}")
     except OSError:
         return  # none, or not removable: the browser then shows them again
+
+
+def forbid_debugging(user_data_dir: str) -> None:
+    """Take back "Allow remote debugging" of chrome://inspect, which the profile remembers: its port would be a way
+    around the lease. Only under the lock, just before a launch. Raises Refused if that cannot be done."""
+    path = f"{user_data_dir}/Local State"
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        if _DEBUGGING not in content:
+            return
+        import json  # not on the way of most launches
+
+        found = json.loads(content)
+        found["devtools"]["remote_debugging"].pop("user-enabled", None)
+        write_durably(path, json.dumps(found, separators=(",", ":")).encode())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"its profile allows remote debugging, and that cannot be taken back: {type(error).__name__}"
+        raise Refused(BROWSER_LAUNCH_FAILED, message) from None
 
 
 def singleton_lock(user_data_dir: str) -> str | None:

@@ -9,8 +9,9 @@ import json
 from collections import deque
 from collections.abc import Callable
 
-from leasekeeper.browsers.keeper.client import BadMessage, Client, Command, dial
+from leasekeeper.browsers.keeper.client import OWN_PAGE, BadMessage, Client, Command, dial
 from leasekeeper.browsers.keeper.fast_imports import to_json
+from leasekeeper.browsers.keeper.internal_pages import is_own_page, passes_there
 from leasekeeper.browsers.keeper.orders import Orders
 from leasekeeper.browsers.keeper.pages import Pages, session_of
 from leasekeeper.browsers.keeper.reached import Channel
@@ -51,6 +52,7 @@ class Sharing:
         self._asked: dict[int, Asked] = {}
         self._owners: dict[str, Client] = {}
         self._left: set[str] = set()
+        self._own_pages: set[str] = set()
         self._next_id = FIRST_ID
         self._own: deque[bytes] = deque()
         self._turns: deque[Client] = deque()
@@ -92,6 +94,7 @@ class Sharing:
         client.close()
         for session in client.sessions:
             del self._owners[session]
+        self._own_pages -= client.sessions
         if len(self._left) > MAX_LEFT_SESSIONS:
             self._left.clear()
         self._left |= client.sessions
@@ -155,6 +158,8 @@ class Sharing:
             self._fail(client, command, -32000, f"{command.method}: {command.refused}")
         elif session not in client.sessions:
             self._fail(client, command, -32001, "Session with given id not found.")
+        elif session in self._own_pages and not passes_there(command.method):
+            self._fail(client, command, -32000, f"{command.method}: {OWN_PAGE}")
         else:
             asked = Asked(client, command.method, command.number, command.session)
             message = command.as_bytes(self._number(asked), session)
@@ -256,10 +261,15 @@ class Sharing:
 
     def _learn(self, owner: Client | None, message: bytes) -> None:
         if message.startswith(_ATTACHED):
-            self._own_session(owner, str(_params(message).get("sessionId", "")))
+            params = _params(message)
+            session = str(params.get("sessionId", ""))
+            self._own_session(owner, session)
+            if session in self._owners and is_own_page(params.get("targetInfo")):
+                self._own_pages.add(session)
         elif message.startswith(_DETACHED):
             session = str(_params(message).get("sessionId", ""))
             self._owners.pop(session, None)
+            self._own_pages.discard(session)
             self._left.discard(session)
             if owner is not None:
                 owner.sessions.discard(session)
