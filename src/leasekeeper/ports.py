@@ -1,7 +1,7 @@
 """The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
 seam, to browsers, is in `driver_port.py`.
 
-`Store` is 47 domain operations, all mandatory, batch-shaped, frozen values in and out. On every store each guarantees:
+`Store` is 48 domain operations, all mandatory, batch-shaped, frozen values in and out. On every store each guarantees:
 
 - One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
 - The clock is the store's. No argument carries a caller's time into lease arithmetic.
@@ -338,21 +338,22 @@ class Store(Protocol):
     async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
         """Leases that ended without an explanation and wait for `resolve`, oldest first."""
 
+    async def reserve_questions(self, lease_ids: Sequence[LeaseId], reserve_for: timedelta) -> list[LeaseId]:
+        """Of these, those whose launchers the caller alone may ask for so long: unresolved, due, not granted again."""
+
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         """Resolve unexplained endings by `core.settle.resolve`: profile and job in one commit, once each.
 
         A lease whose lock-delay has not passed (nor can it, while expiry pauses), or that is resolved already, is left
         out of the answer. What a report says of an expired lease is kept with its run, and counts for who resolves it.
-        So is one whose launcher does not say whether the browser still runs; `state_reason` says so.
-        """
+        So is one whose launcher does not say whether the browser still runs; `state_reason` says so."""
 
     async def promote(self, limit: int = MAX_IN_BATCH) -> int:
         """Move scheduled jobs that are due into their lanes (or to blocked, or by `on_conflict`). Then move jobs out of
         their lanes that do not want to wait while another run has their profile or account's key. Returns how many.
 
         The cost of the second does not depend on lanes without such jobs. A job's own run is never its conflict, and
-        one that a person approved or put back waits.
-        """
+        one that a person approved or put back waits."""
 
     async def fire(self, limit: int = MAX_IN_BATCH) -> list[Fired]:
         """Make the jobs of schedules whose time has come, by `core.schedules`: up to `limit` jobs in one commit.
@@ -366,8 +367,7 @@ class Store(Protocol):
         """Wake lanes that wait for a free routing key (a wake-up was lost), end pauses that are over. Returns how many.
 
         All keys are checked, `limit` at a time. Lanes of saved profiles that are kept for the workers of a machine,
-        with none there or for longer than `home_wait`, are open to the workers of any machine then.
-        """
+        with none there or for longer than `home_wait`, are open to the workers of any machine then."""
 
     async def forget_snapshots(self, snapshot_ids: Sequence[str]) -> int:
         """Delete the records of discarded snapshots, whose objects the caller has deleted. Returns how many went.

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.decisions import Action
+from leasekeeper.core.ids import LeaseId
 from leasekeeper.core.launchers import LauncherSaid
 from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.ports import Grant
 from tests.conformance.test_launchers import MLX, launched
-from tests.conformance.world import URL, NewWorld, World, fleet, profile
+from tests.conformance.world import URL, NewWorld, World, fleet, profile, seconds
 
 SILENT: dict[str, Any] = {"launcher": LauncherSaid.SILENT, "problem": "no response within 5 s"}
 IDLE: dict[str, Any] = {"launcher": LauncherSaid.IDLE, "browser_dead": True}
@@ -94,6 +95,45 @@ async def test_a_silent_launcher_is_asked_later_and_later_and_keeps_nobody_waiti
         await world.lose(other)
         first, last = await world.store.unresolved()
         assert (first.lease_id, last.lease_id) == (other.lease.lease_id, grant.lease.lease_id)
+
+
+async def test_one_alone_is_given_a_question_and_it_comes_back(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await lost_run(world, ReleasePolicy.REVIEW)
+        asked = [grant.lease.lease_id]
+        assert await world.store.reserve_questions(asked, seconds(60)) == asked
+        assert await world.store.unresolved() == []
+        assert await world.store.reserve_questions(asked, seconds(60)) == []
+        assert await world.resolve(grant) == []  # who does not ask changes nothing
+        assert await world.store.unresolved() == []
+        world.advance(60)
+        assert [lease.lease_id for lease in await world.store.unresolved()] == asked
+        assert await world.store.reserve_questions(asked, seconds(60)) == asked
+        (settled,) = await world.resolve(grant, **IDLE)
+        assert settled.profile_state == "review_required"
+        world.advance(60)
+        assert await world.store.reserve_questions([*asked, LeaseId("nobody:1")], seconds(60)) == []
+        assert await world.store.reserve_questions([], seconds(60)) == []
+
+
+async def test_a_browser_that_still_runs_is_asked_about_later_and_later(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        grant = await lost_run(world, ReleasePolicy.REVIEW)
+        await world.store.reserve_questions([grant.lease.lease_id], seconds(60))
+        assert await world.resolve(grant, launcher=LauncherSaid.RUNNING) == []
+        assert await world.store.unresolved() == []
+        world.advance(2)
+        assert len(await world.store.unresolved()) == 1
+
+
+async def test_nobody_asks_about_a_profile_that_somebody_has_again(new_world: NewWorld) -> None:
+    """A launcher's stop names only the profile: it would end the browser of whoever has it now."""
+    async with new_world() as world:
+        grant = await lost_run(world, ReleasePolicy.REVIEW)
+        await world.resolve(grant, **IDLE)
+        await world.decide_profile(Action.CLEAR)
+        await world.run()
+        assert await world.store.reserve_questions([grant.lease.lease_id], seconds(60)) == []
 
 
 async def test_a_person_may_decide_on_a_profile_whose_launcher_is_silent(new_world: NewWorld) -> None:

@@ -125,24 +125,6 @@ async def test_a_429_at_the_end_of_a_run_pauses_the_starts_of_everybody(sqlite_u
     await store.close()
 
 
-async def test_a_question_about_a_lost_run_that_is_one_call_too_many_pauses_the_starts(
-    sqlite_url: str, saying: Saying
-) -> None:
-    store = await open_store(sqlite_url, clock=lambda _real: datetime(2026, 1, 1, tzinfo=UTC))
-    launcher, profile = saying.record("http"), launched()
-    await store.apply(launched_fleet(launcher, profile), actor="test")
-    grant = await store.acquire(LeaseRequest(profile_id=profile.profile_id, worker_id=WorkerId("w"), incarnation="i"))
-    saying.answer = (429, {"Retry-After": "30"}, {})
-
-    async def known(_lease: Lease) -> LostFacts:
-        return LostFacts()
-
-    asker = LauncherAsker(store, lambda: None, known)
-    assert await asker.ask([Question(grant.lease, profile, launcher, None, LostFacts())]) == []
-    assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=30)
-    await store.close()
-
-
 async def test_a_list_that_is_one_call_too_many_pauses_the_starts_of_everybody(sqlite_url: str, saying: Saying) -> None:
     store = await open_store(sqlite_url, clock=lambda _real: datetime(2026, 1, 1, tzinfo=UTC))
     launcher = saying.record("http")

@@ -19,7 +19,7 @@ from leasekeeper.browsers.keeper.orders import Orders
 from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_program import write_wrapper
-from leasekeeper.browsers.launcher_status import ask
+from leasekeeper.browsers.launcher_status import NotOurs, ask
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.browsers.launching import passed_environment
 from leasekeeper.config import BrowserConfig
@@ -153,9 +153,11 @@ def _stop_browser_of(orders: Orders) -> None:
     if boot_time() >= orders.deadline:
         return
     try:
-        if ask(orders.launcher) is not LauncherSaid.RUNNING:
+        if ask(orders.launcher, lambda: boot_time() < orders.deadline) is not LauncherSaid.RUNNING:
             return
         why = "its launcher says that the profile still runs"
+    except NotOurs:
+        why = "its lease was over before it could be stopped"
     except CallFailed as error:
         why = f"its launcher did not answer: {error}"
     _LOG.warning("profile %s: its keeper left no report, and %s", orders.profile_id, why)

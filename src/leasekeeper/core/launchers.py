@@ -145,6 +145,17 @@ def must_answer_first(said: LauncherSaid, *, in_doubt: bool, early: bool) -> boo
     return early or said is LauncherSaid.SILENT or (in_doubt and said is LauncherSaid.NOT_ASKED)
 
 
+def may_be_asked(token: int, last_token: int, ask_at: datetime | None, now: datetime) -> bool:
+    """Whether a lost lease's launcher may be asked now, and told to stop the profile, which is all that a stop names:
+    not if the profile was granted again since, nor while somebody else asks."""
+    return token == last_token and (ask_at is None or ask_at <= now)
+
+
+def start_over_at(ended_at: datetime, start_timeout_seconds: int) -> datetime:
+    """When a start that a lost run left under way has come to an end: until then an idle profile may still start."""
+    return ended_at + timedelta(seconds=start_timeout_seconds)
+
+
 def ask_again_at(ended_at: datetime, now: datetime) -> datetime:
     """When to ask a silent launcher again: after half the time that the run has been over, so later and later."""
     return now + min(max((now - ended_at) / 2, ASK_AGAIN_FIRST), ASK_AGAIN_LAST)

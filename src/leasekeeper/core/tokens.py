@@ -108,6 +108,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = {
     "transfer": Needs(Scope.WORK, Reach.OWN_LEASES),
     "request_person": Needs(Scope.WORK, Reach.OWN_LEASES),
     "unresolved": Needs(Scope.WORK, Reach.OWN_LEASES),
+    "reserve_questions": Needs(Scope.WORK, Reach.OWN_LEASES),
     "resolve": Needs(Scope.WORK, Reach.OWN_LEASES),
     "record": Needs(Scope.WORK, Reach.OWN_LEASES),
     "decide": Needs(Scope.OPERATE),

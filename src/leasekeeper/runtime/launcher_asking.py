@@ -1,28 +1,34 @@
 """Launchers are asked about lost runs: does the browser still run? By every machine that reaches them, until they say.
 
 A profile whose launcher does not answer stays stale. A browser that still runs is stopped, then the launcher is
-asked again.
+asked again. Each question is reserved in the store, so that one asker alone calls the launcher, and before each stop
+the store is asked whether the profile was granted again: the stop names only the profile.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final, NamedTuple, TypeVar
 
 from leasekeeper.browsers.keeper.launcher_calls import CallFailed
-from leasekeeper.browsers.launcher_status import ask
+from leasekeeper.browsers.launcher_status import NotOurs, ask
 from leasekeeper.browsers.launchers import describe
-from leasekeeper.core.launchers import Launcher, LauncherSaid, can_be_asked_from
+from leasekeeper.core.launchers import Launcher, LauncherSaid, can_be_asked_from, start_over_at
 from leasekeeper.core.leases import Lease
-from leasekeeper.core.profiles import Profile
+from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.settle import LostFacts
-from leasekeeper.errors import InputError, NotFound
+from leasekeeper.errors import InputError, LeasekeeperError, NotFound
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Resolution, Settled, Store
 from leasekeeper.runtime.launchers import launcher_token, note_refusal, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
+# How long a question is one asker's: longer than its turn, its calls and its answer take.
+RESERVE_FOR: Final = timedelta(seconds=60)
+# How long the store may take to say whether a profile may be stopped.
+CHECK_SECONDS: Final = 10.0
 # All of one pass: a sweep must not wait for launchers that do not answer.
 PASS_SECONDS: Final = 30.0
 
@@ -110,14 +116,44 @@ class LauncherAsker:
     async def _ask_launcher(self, questions: Sequence[Question]) -> AsyncIterator[list[Settled]]:
         silent = ""
         for lease, profile, launcher, token, known in questions:
+            # The list may be half a minute old, and others have it too.
+            if not await self._store.reserve_questions([lease.lease_id], RESERVE_FOR):
+                continue
             said = LauncherSaid.SILENT
             if not silent:
                 await wait_for_turn(self._store, launcher, calls=2)
                 description = describe(launcher, profile.launcher_profile or "", headless=True, token=token)
                 try:
-                    said = await run_in_thread(ask, description)
+                    said = await run_in_thread(ask, description, self._may_stop(lease))
+                except NotOurs:
+                    continue
                 except CallFailed as error:
                     silent = Redactor((token,) if token else ()).text(str(error))
                     await note_refusal(self._store, launcher, error)
-            facts = replace(known, browser_dead=said is LauncherSaid.IDLE, launcher=said, problem=silent)
+            problem = silent
+            if said is LauncherSaid.IDLE and await self._may_be_starting(lease, launcher, known):
+                said, problem = LauncherSaid.SILENT, "its start may still be under way"
+            facts = replace(known, browser_dead=said is LauncherSaid.IDLE, launcher=said, problem=problem)
             yield await self._store.resolve([Resolution(lease_id=lease.lease_id, facts=facts)])
+
+    def _may_stop(self, lease: Lease) -> Callable[[], bool]:
+        """Whether nobody was granted the profile since, for a thread that is about to have it stopped."""
+        loop = asyncio.get_running_loop()
+
+        async def ours() -> bool:
+            return (await self._store.get(Lane, lease.profile_id)).token == lease.token
+
+        def may_stop() -> bool:
+            try:
+                return asyncio.run_coroutine_threadsafe(ours(), loop).result(CHECK_SECONDS)
+            except (LeasekeeperError, TimeoutError, RuntimeError):
+                return False
+
+        return may_stop
+
+    async def _may_be_starting(self, lease: Lease, launcher: Launcher, known: LostFacts) -> bool:
+        """Whether the run may have left a start under way: nobody has seen its browser, and there was no time yet."""
+        if lease.last_safe_step is not None or known.final_url is not None:
+            return False
+        over_at = start_over_at(lease.ended_at or lease.expires_at, launcher.start_timeout_seconds)
+        return (await self._store.check()).now < over_at

@@ -140,7 +140,7 @@ class Permissions:
 
     async def _check_own(self, token: ApiToken, operation: str, arguments: Mapping[str, Any]) -> None:
         """A worker touches its own leases only. Housekeepers, who may expire leases of all, may resolve those too."""
-        if operation in ("unresolved", "resolve") and is_housekeeper(token):
+        if operation in ("unresolved", "reserve_questions", "resolve") and is_housekeeper(token):
             return
         if operation == "record":
             await self._check_event(token, arguments["event"])
@@ -235,6 +235,8 @@ def _leases(operation: str, arguments: Mapping[str, Any]) -> Iterable[str]:
             return {each.ref.lease_id for each in arguments["endings"]}
         case "hand_over" | "transfer":
             return {arguments["ending"].ref.lease_id}
+        case "reserve_questions":
+            return set(arguments["lease_ids"])
         case "resolve":
             return {each.lease_id for each in arguments["resolutions"]}
         case _:

@@ -176,8 +176,8 @@ WHERE t.profile_id = r.profile_id AND t.token = r.token;
 
 -- name: ask_again
 UPDATE runs t SET ask_at = r.ask_at
-FROM json_to_recordset(:rows) AS r (profile_id text, token bigint, ask_at bigint, silent boolean)
-WHERE t.profile_id = r.profile_id AND t.token = r.token AND (r.silent OR t.ask_at IS NULL);
+FROM json_to_recordset(:rows) AS r (profile_id text, token bigint, ask_at bigint, asked boolean)
+WHERE t.profile_id = r.profile_id AND t.token = r.token AND (r.asked OR t.ask_at IS NULL);
 
 -- name: keep_reports
 UPDATE runs t SET final_url = coalesce(t.final_url, r.final_url), evidence = r.evidence

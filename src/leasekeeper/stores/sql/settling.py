@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from leasekeeper.core.events import EventType
 from leasekeeper.core.homes import directory_lost
@@ -422,11 +421,11 @@ def _resolve_one(batch: Endings, work: Work, lease: Lease, facts: LostFacts) -> 
 def _ask_again(batch: Endings, work: Work, lease: Lease, facts: LostFacts, *, doubt: bool) -> None:
     """A lease whose launcher does not answer comes after those that nobody has asked about, and not too often. Who
     cannot ask only puts it there: another machine may, at once."""
-    silent = facts.launcher is LauncherSaid.SILENT
-    if work.profile.launcher_id is None or not (silent or doubt):
+    silent, asked = facts.launcher is LauncherSaid.SILENT, facts.launcher is not LauncherSaid.NOT_ASKED
+    if work.profile.launcher_id is None or not (asked or doubt):
         return
-    ask_at = ask_again_at(lease.ended_at or batch.now, batch.now) if silent else batch.now
-    row = {"profile_id": lease.profile_id, "token": lease.token, "ask_at": to_us(ask_at), "silent": silent}
+    ask_at = ask_again_at(lease.ended_at or batch.now, batch.now) if asked else batch.now
+    row = {"profile_id": lease.profile_id, "token": lease.token, "ask_at": to_us(ask_at), "asked": asked}
     batch.tx.write("ask_again", [row])
     reason = silent_reason(lease, work.profile.launcher_id, facts.problem)
     if not silent or work.lane.state is not ProfileState.STALE or work.lane.state_reason == reason:
@@ -438,13 +437,6 @@ def _ask_again(batch: Endings, work: Work, lease: Lease, facts: LostFacts, *, do
         profile_state=work.lane.state,
         data={"launcher_id": work.profile.launcher_id, "reason": reason},
     )
-
-
-def unresolved(tx: Tx, limit: int) -> Sequence[Mapping[str, Any]]:
-    """Rows of leases that wait for a resolution now. Those whose launcher does not answer come last, when due."""
-    now, _ = tx.clock()
-    (rows,) = tx.read(("unresolved_runs", {"now": to_us(now), "limit": limit}))
-    return rows
 
 
 def wake(tx: Tx, keys: Sequence[str]) -> int:

@@ -66,11 +66,11 @@ from leasekeeper.stores.sql import (
 )
 from leasekeeper.stores.sql.access import AccessOperations
 from leasekeeper.stores.sql.answers import NOTHING, Naming
+from leasekeeper.stores.sql.asking import AskingOperations
 from leasekeeper.stores.sql.batching import Batcher
 from leasekeeper.stores.sql.codec import clean
 from leasekeeper.stores.sql.control import ControlOperations
 from leasekeeper.stores.sql.engine import Context, Engine, Params, Tx
-from leasekeeper.stores.sql.lanes import read_lease
 from leasekeeper.stores.sql.new_ids import new_id
 from leasekeeper.stores.sql.outbox import OutboxOperations
 from leasekeeper.threads import run_in_thread
@@ -136,7 +136,7 @@ class _Changed(NamedTuple):
             yield call, list(islice(settled, len(call.endings))), next(granted) if call.claim is not None else []
 
 
-class SqlStore(AccessOperations, ControlOperations, OutboxOperations):
+class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOperations):
     """A store on SQL. See ports.Store for what each operation guarantees."""
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
@@ -319,10 +319,6 @@ class SqlStore(AccessOperations, ControlOperations, OutboxOperations):
 
     async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
         await self._change(lambda tx: heartbeats.pause_expiry(tx, self._ctx, span, jump))
-
-    async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
-        rows = await self._engine.view(lambda tx: settling.unresolved(tx, limit))
-        return [read_lease(row) for row in rows]
 
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         checks.check_batch(resolutions, "resolutions")

@@ -215,7 +215,7 @@ WHERE profile_id = :profile_id AND token = :token;
 
 -- name: ask_again
 UPDATE runs SET ask_at = :ask_at
-WHERE profile_id = :profile_id AND token = :token AND (:silent OR ask_at IS NULL);
+WHERE profile_id = :profile_id AND token = :token AND (:asked OR ask_at IS NULL);
 
 -- name: keep_reports
 UPDATE runs SET final_url = coalesce(final_url, :final_url), evidence = :evidence
