@@ -10,15 +10,11 @@ from leasekeeper.browsers.keeper.main import _refuse
 from leasekeeper.browsers.keeper_reports import read_report
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.ids import LauncherId, WorkerId
+from leasekeeper.core.ids import LauncherId
 from leasekeeper.core.launchers import Launcher
-from leasekeeper.core.leases import Lease
-from leasekeeper.core.settle import LostFacts
 from leasekeeper.errors import InputError
 from leasekeeper.evidence.redact import Redactor
-from leasekeeper.ports import LeaseRequest
 from leasekeeper.runtime.inventory import inventory
-from leasekeeper.runtime.launcher_asking import LauncherAsker, Question
 from leasekeeper.runtime.launchers import Launchers, pace_key
 from leasekeeper.stores import open_store
 from tests.launchers.saying import TOKEN, Said, Saying
