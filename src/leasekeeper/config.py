@@ -152,7 +152,7 @@ def effective(environ: Mapping[str, str] | None = None, /, **overrides: str | fl
     unknown = [name for name in overrides if name not in _BY_NAME]
     problems += [Problem(name, f"no such setting; there are: {', '.join(_BY_NAME)}") for name in unknown]
     problems += _misspelt(environ)
-    problems += _contradictions({name: row.value for name, row in rows.items()}, any_before=bool(problems))
+    problems += _contradictions(rows, any_before=bool(problems))
     if problems:
         raise InputError("a setting is wrong", problems)
     if not rows["token"].value:
@@ -163,7 +163,8 @@ def effective(environ: Mapping[str, str] | None = None, /, **overrides: str | fl
     return Settings(rows=tuple(rows.values()), file=file)
 
 
-def _contradictions(values: Mapping[str, str | float | None], *, any_before: bool) -> list[Problem]:
+def _contradictions(rows: Mapping[str, Effective], *, any_before: bool) -> list[Problem]:
+    values = {name: row.value for name, row in rows.items()}
     problems = []
     if not values["data_dir"]:
         problems.append(Problem(PREFIX + "DATA_DIR", "must name a folder: Leasekeeper deletes old evidence in it"))
@@ -178,6 +179,14 @@ def _contradictions(values: Mapping[str, str | float | None], *, any_before: boo
             Problem(
                 PREFIX + "HOLDER_STOPS_AFTER",
                 "must be between renew_every and lease_ttl: a holder must stop before its lease can expire",
+            )
+        )
+    timeout, chosen = _number(values, "store_timeout"), rows["store_timeout"].source is not Source.DEFAULT
+    if not any_before and not problems and chosen and 2 * timeout >= stop:
+        problems.append(
+            Problem(
+                PREFIX + "STORE_TIMEOUT",
+                f"must be under half of holder_stops_after ({stop:g}): else one call that hangs may cost a lease",
             )
         )
     return problems

@@ -44,7 +44,7 @@ SETTINGS: Final = (
         "store_timeout",
         15.0,
         "seconds",
-        "timeout of PostgreSQL, Redis or a server, then it is asked again; keep it under half of holder_stops_after",
+        "timeout of PostgreSQL, Redis or a server, then it is asked again; less than half of holder_stops_after",
         0.1,
     ),
     Setting("lease_ttl", 60.0, "seconds", "a lease without a heartbeat expires after this", 1),

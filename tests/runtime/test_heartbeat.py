@@ -6,11 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
+import pytest
+
 from leasekeeper.core.leases import Lease, Timing
 from leasekeeper.errors import StoreUnavailable
 from leasekeeper.ports import MAX_IN_BATCH, Renewal, Renewed, Store
+from leasekeeper.runtime import heartbeat as heartbeat_module
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.heartbeat import Heartbeat, KeptLease
 from tests.runtime.stage import until
 from tests.unit.records import a_lease
 
@@ -25,12 +28,14 @@ TIMING = Timing(
 class Network:
     """A store at the far end of a network that may be slow or cut. Only what a heartbeat needs of it."""
 
-    def __init__(self, *, hangs: bool = False, away: bool = False) -> None:
-        self.hangs, self.away = hangs, away
+    def __init__(self, *, hangs: bool = False, away: bool = False, hangs_once: bool = False) -> None:
+        self.hangs, self.away, self.hangs_once = hangs, away, hangs_once
         self.batches: list[int] = []
+        self.opened = self.closed = 0
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
-        if self.hangs:
+        hangs, self.hangs_once = self.hangs or self.hangs_once, False
+        if hangs:
             await asyncio.Event().wait()
         if self.away:
             raise StoreUnavailable("cut")
@@ -38,10 +43,18 @@ class Network:
         return [Renewed(lease_id=renewal.ref.lease_id) for renewal in renewals]
 
     async def close(self) -> None:
-        pass
+        self.closed += 1
 
     async def open(self) -> Store:
-        return cast(Store, self)
+        self.opened += 1
+        return cast(Store, Connection(self))
+
+
+class Connection:
+    """A store of its own over that network."""
+
+    def __init__(self, network: Network) -> None:
+        self.renew, self.close = network.renew, network.close
 
 
 def leases(count: int, timing: Timing) -> list[Lease]:
@@ -72,6 +85,41 @@ async def test_a_renewal_that_hangs_does_not_hide_the_deadline() -> None:
 
 async def test_a_store_that_is_away_costs_the_lease_at_the_deadline_and_not_the_thread() -> None:
     assert await losing(Network(away=True)) == ["no renewal was acknowledged for 1 s"]
+
+
+async def test_a_renewal_that_hangs_costs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its own, nor one that is due while it hangs."""
+    monkeypatch.setattr(heartbeat_module, "PATIENCE", 0.001)
+    network, lost = Network(hangs_once=True), list[str]()
+    timing = replace(TIMING, ttl=timedelta(minutes=4), holder_stops_after=timedelta(minutes=3))
+    heartbeat = Heartbeat(network.open, timing)
+    one, two = leases(2, timing)
+    granted_at = boot_time()
+    kept = [heartbeat.keep(one, granted_at, lost.append)]
+    try:
+
+        async def hangs() -> bool:
+            return not network.hangs_once
+
+        await until(hangs)
+        kept.append(heartbeat.keep(two, granted_at, lost.append))
+
+        async def renewed() -> bool:
+            return all(each.deadline > granted_at + 180 for each in kept)
+
+        await until(renewed)
+    finally:
+        await asyncio.to_thread(heartbeat.close)
+    assert lost == []
+    assert network.opened == network.closed == 2
+
+
+def test_an_acknowledgement_that_comes_late_shortens_no_deadline() -> None:
+    timing = Timing()
+    kept = KeptLease(lease=a_lease(), timing=timing, deadline=40.0, next_at=15.0, on_lost=lambda _: None)
+    kept.renewed(25.0)
+    kept.renewed(15.0)
+    assert (kept.deadline, kept.next_at) == (65.0, 40.0)
 
 
 async def test_more_leases_than_one_call_takes_are_renewed_in_several() -> None:

@@ -54,6 +54,11 @@ class ServerProcess:
                 return
         raise AssertionError(self._errors.read_text())
 
+    def send(self, number: signal.Signals) -> None:
+        """Stop it where it is, or let it go on."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End it: by SIGKILL it can do nothing more."""
         process, self._process = self._process, None
@@ -97,6 +102,8 @@ class LossyWire:
         self.lose: Callable[[], None] | None = None
         """What to do instead of passing on the next answer."""
         self.lost = 0
+        self.moves = 0
+        """How often the server has moved: connections from before carry no answer any more, and stay open."""
         self.carrying: set[Any] = set()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,7 +120,10 @@ class LossyWire:
         writer.close()
 
     async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        moves = self.moves
         while chunk := await there.read(65536):
+            if moves < self.moves:
+                await asyncio.Event().wait()
             if self.lose is not None:
                 act, self.lose = self.lose, None
                 self.lost += 1

@@ -117,6 +117,13 @@ def test_a_holder_must_stop_after_it_renews_and_before_its_lease_ends(renew: flo
     assert "between renew_every and lease_ttl" in found["LEASEKEEPER_HOLDER_STOPS_AFTER"]
 
 
+def test_one_call_that_hangs_must_not_take_all_the_time_of_a_lease() -> None:
+    found = faults({}, renew_every=3, holder_stops_after=10, store_timeout=5)
+    assert "under half of holder_stops_after (10)" in found["LEASEKEEPER_STORE_TIMEOUT"]
+    assert load({}, renew_every=3, holder_stops_after=10, store_timeout=4.9).policy.store_timeout == seconds(4.9)
+    assert load({}, renew_every=3, holder_stops_after=10).policy.store_timeout == seconds(15), "nobody chose it"
+
+
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_setting_has_a_unit_a_line_of_docs_and_a_sound_default(setting: object) -> None:
     (found,) = [known for known in SETTINGS if known is setting]

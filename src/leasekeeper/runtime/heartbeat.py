@@ -2,7 +2,8 @@
 
 A task that blocks its event loop must not lose its lease; a process that is stopped must. So renewal depends on this
 thread only. Each holder has its own deadline, counted from when the last acknowledged renewal was sent. After it the
-lease counts as lost, whatever the store would answer.
+lease counts as lost, whatever the store would answer. A renewal that is not answered soon enough blocks no other: the
+next one goes over a connection of its own, and whichever is acknowledged first counts.
 """
 
 import asyncio
@@ -27,6 +28,9 @@ CLOSE_SECONDS = 10.0
 MAX_PAUSE = 1.0
 PAUSE_SECONDS = 2.0
 PAUSE_STEPS = 400
+# A renewal may take this part of the time that is left until the first deadline, before another one is sent.
+PATIENCE = 1 / 3
+MAX_UNANSWERED = 8
 NOT_RENEWED = "leases could not be renewed"
 
 
@@ -52,7 +56,7 @@ class KeptLease:
     trouble: FailureLog = field(default_factory=FailureLog)
     _reported: bool = field(default=False)
     _paused: bool = field(default=False)
-    _in_progress: bool = field(default=False)
+    _in_progress: int = field(default=0)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
@@ -116,12 +120,13 @@ class KeptLease:
     def begin(self) -> bool:
         """Call before a renewal is sent. False if renewal is paused: do not send it."""
         with self._lock:
-            self._in_progress = not self._paused
-            return self._in_progress
+            self._in_progress += not self._paused
+            return not self._paused
 
     def end(self) -> None:
         """Call after the renewal was acknowledged or failed."""
-        self._in_progress = False
+        with self._lock:
+            self._in_progress -= 1
 
     @property
     def dead_by(self) -> float:
@@ -129,11 +134,18 @@ class KeptLease:
         return dead_by(self.deadline, self.timing)
 
     def renewed(self, sent_at: float) -> None:
-        """A renewal was acknowledged: extend the deadline, counted from when the renewal was sent."""
+        """A renewal was acknowledged: extend the deadline, counted from when the renewal was sent. A later one may have
+        been acknowledged before it."""
+        if not self.waits_since(sent_at):
+            return
         self.deadline = sent_at + self.timing.holder_stops_after.total_seconds()
         self.next_at = sent_at + self.timing.renew_every.total_seconds()
         if self.on_renewed is not None:
             self.on_renewed(self.deadline, self.dead_by)
+
+    def waits_since(self, sent_at: float) -> bool:
+        """Whether no renewal that was sent at that time or later was acknowledged."""
+        return self.deadline < sent_at + self.timing.holder_stops_after.total_seconds()
 
     def lose(self, why: str, refusal: Refusal | None = None) -> None:
         """Mark the lease as lost and call `on_lost`, once. `refusal` is the store's reason, if it refused a write."""
@@ -202,6 +214,11 @@ async def _section_is(store: Store, kept: KeptLease, section: str | None) -> boo
     return (await store.get(Lease, kept.lease.lease_id)).open_section == section
 
 
+def _soon(kept: KeptLease) -> float:
+    """How long to wait before a renewal is tried again."""
+    return kept.timing.renew_every.total_seconds() / 4
+
+
 class Heartbeat:
     """Renews any number of leases from one background thread."""
 
@@ -215,6 +232,9 @@ class Heartbeat:
         self._wake: asyncio.Event | None = None
         self._closing = False
         self._store: Store | None = None
+        self._unanswered: frozenset[asyncio.Future[None]] = frozenset()
+        self._newest: asyncio.Future[None] | None = None
+        self._overdue_at = 0.0
         self.trouble = FailureLog()
 
     def keep(
@@ -274,25 +294,45 @@ class Heartbeat:
         asyncio.run(self._renew_until_closed())
 
     async def _renew_until_closed(self) -> None:
-        """Renew leases and watch deadlines, also while a renewal waits for the store."""
+        """Renew leases and watch deadlines, also while renewals wait for the store."""
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        renewing: asyncio.Task[None] | None = None
         try:
             while not self._closing:
                 self._wake.clear()
+                self._leave_behind()
                 due = self._due()
-                if due and (renewing is None or renewing.done()):
-                    renewing = asyncio.create_task(self._renew(due))
-                    renewing.add_done_callback(lambda _: self._wake_thread())
+                if due and self._newest is None and len(self._unanswered) < MAX_UNANSWERED:
+                    self._begin(due)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._pause_seconds(renewing))
+                    await asyncio.wait_for(self._wake.wait(), self._pause_seconds())
         finally:
-            if renewing is not None:
+            for renewing in self._unanswered:
                 renewing.cancel()
-                await asyncio.gather(renewing, return_exceptions=True)
+            await asyncio.gather(*self._unanswered, return_exceptions=True)
             if self._store is not None:
                 await self._store.close()
+
+    def _begin(self, due: Sequence[KeptLease]) -> None:
+        """Send a renewal. Until it is answered, or overdue, no other one is sent."""
+        renewing = asyncio.ensure_future(self._renew(due))
+        self._newest, self._unanswered = renewing, self._unanswered | {renewing}
+        now = boot_time()
+        left = min(kept.deadline for kept in (*self._current(), *due)) - now
+        self._overdue_at = now + max(PATIENCE * left, min(_soon(kept) for kept in due))
+        renewing.add_done_callback(self._answered)
+
+    def _answered(self, renewing: "asyncio.Future[None]") -> None:
+        self._unanswered = self._unanswered - {renewing}
+        if self._newest is renewing:
+            self._newest = None
+        self._wake_thread()
+
+    def _leave_behind(self) -> None:
+        """If the newest renewal is overdue, wait for it no longer: the next one opens a connection of its own."""
+        if self._newest is not None and boot_time() >= self._overdue_at:
+            self._newest, self._store = None, None
+            self.trouble.again(NOT_RENEWED, StoreUnavailable("the store does not answer; asking again beside that"))
 
     def _current(self) -> list[KeptLease]:
         with self._lock:
@@ -310,38 +350,51 @@ class Heartbeat:
                 if kept.next_at <= now:
                     due.append(kept)
                     # Renewal may be paused for a settle: check again later, not at once.
-                    kept.next_at = now + kept.timing.renew_every.total_seconds() / 4
+                    kept.next_at = now + _soon(kept)
         return due
 
-    def _pause_seconds(self, renewing: "asyncio.Task[None] | None") -> float:
-        """How long nothing will be due. While a renewal is in progress only deadlines count."""
-        busy = renewing is not None and not renewing.done()
+    def _pause_seconds(self) -> float:
+        """How long nothing will be due. While a renewal is in progress only deadlines count, and when it is overdue."""
+        busy = self._newest is not None
         times = [kept.deadline if busy else min(kept.next_at, kept.deadline) for kept in self._current()]
+        if busy and times:
+            times.append(self._overdue_at)
         pause = max(0.0, min(times, default=boot_time() + 3600.0) - boot_time())
         # The loop's timeouts do not count suspend, deadlines do: so read the clock at least every second.
         return min(pause, MAX_PAUSE) if times else pause
 
     async def _renew(self, due: Sequence[KeptLease]) -> None:
         """Renew in batches. What fails is retried soon: an unavailable store must not end this thread."""
-        for start in range(0, len(due), MAX_IN_BATCH):
-            batch = [kept for kept in due[start : start + MAX_IN_BATCH] if kept.begin()]
-            if not batch:
-                continue
-            sent_at = boot_time()
-            try:
-                self._store = self._store or await self._open_store()
-                answers = await self._store.renew([Renewal(ref=kept.lease.ref, status=kept.status) for kept in batch])
-            except Exception as error:  # noqa: BLE001 - whatever it is, retry until the deadline
-                self.trouble.again(NOT_RENEWED, error)
-                for kept in batch:
-                    kept.next_at = boot_time() + kept.timing.renew_every.total_seconds() / 4
-                continue
-            finally:
-                for kept in batch:
-                    kept.end()
-            self.trouble.over(NOT_RENEWED)
-            for kept, answer in zip(batch, answers, strict=True):
-                self._apply_answer(kept, answer.refused, sent_at)
+        store = self._store
+        try:
+            for start in range(0, len(due), MAX_IN_BATCH):
+                batch = [kept for kept in due[start : start + MAX_IN_BATCH] if kept.begin()]
+                if not batch:
+                    continue
+                sent_at = boot_time()
+                try:
+                    store = store or await self._open_store()
+                    self._store = self._store or store
+                    answers = await store.renew([Renewal(ref=kept.lease.ref, status=kept.status) for kept in batch])
+                except Exception as error:  # noqa: BLE001 - whatever it is, retry until the deadline
+                    self._failed(batch, sent_at, error)
+                    continue
+                finally:
+                    for kept in batch:
+                        kept.end()
+                self.trouble.over(NOT_RENEWED)
+                for kept, answer in zip(batch, answers, strict=True):
+                    self._apply_answer(kept, answer.refused, sent_at)
+        finally:
+            if store is not None and store is not self._store:
+                with suppress(Exception):  # it was left behind, because it did not answer
+                    await store.close()
+
+    def _failed(self, batch: Sequence[KeptLease], sent_at: float, error: Exception) -> None:
+        self.trouble.again(NOT_RENEWED, error)
+        for kept in batch:
+            if kept.waits_since(sent_at):
+                kept.next_at = boot_time() + _soon(kept)
 
     def _apply_answer(self, kept: KeptLease, refused: Refusal | None, sent_at: float) -> None:
         with self._lock:
@@ -349,6 +402,6 @@ class Heartbeat:
         if refused is None:
             kept.renewed(sent_at)
         elif refused is Refusal.OVERDUE:
-            kept.next_at = boot_time() + kept.timing.renew_every.total_seconds() / 4
+            kept.next_at = boot_time() + _soon(kept)
         elif known:
             kept.lose(REFUSALS[refused], refused)
