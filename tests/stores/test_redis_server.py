@@ -27,6 +27,7 @@ from leasekeeper.core.workers import WorkerReport
 from leasekeeper.errors import InputError, SchemaTooNew, SchemaTooOld, StoreError, StoreNotWritable, StoreUnavailable
 from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasekeeper.stores import inspect, migrate, open_store
+from leasekeeper.stores.redis import scripts
 from leasekeeper.stores.redis.engine import RedisEngine
 from leasekeeper.stores.redis.loads import names
 from leasekeeper.stores.redis.scripts import COMMIT
@@ -499,6 +500,26 @@ def test_every_table_is_known_with_the_columns_of_its_indexes() -> None:
     for table in TABLES.values():
         used = {name for index in table.indexes for name in (*index.by, *(column for column, _ in index.order))}
         assert used | set(table.key) <= set(columns[table.name]), table.name
+
+
+async def test_very_many_arguments_of_a_script_come_packed_into_few(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis before 7.0 refuses a command of more than a million: a fleet of 20,000 profiles came to more."""
+    assert len(COMMIT.call((), range(scripts.MANY * 2))) < 1_000
+    monkeypatch.setattr(scripts, "MANY", 20)
+    monkeypatch.setattr(scripts, "IN_ONE", 7)
+    payload = {"text": 'ü "quoted" \\ \n \u2028 \U0001f600', "[1]": "null"}
+    store = await ready(redis_url, profiles=2, jobs=0)
+    await store.submit([replace(spec("p0"), payload=payload)])
+    (held,) = await store.claim(CLAIM)
+    assert held.job is not None
+    assert held.job.payload == payload
+    (settled,) = await store.settle([Ending(ref=held.lease.ref, facts=DONE)])
+    assert settled.job_state is JobState.COMPLETED
+    (job,) = (await store.find(Job, {})).items
+    assert job.payload == payload
+    await store.close()
 
 
 async def test_what_is_deleted_leaves_nothing_behind(redis_url: str) -> None:

@@ -2,9 +2,9 @@
 -- differs. The answer: {'', time} if it was written, {'schema'|'late'|'turn'} or {'conflict', which...} if not.
 -- KEYS[1] is the prefix's own key, so that a cluster knows where to run this.
 -- ARGV: prefix, schema, slot, number of the commit, then counted lists; see transaction.py.
-local prefix, schema, slot, commit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local prefix, schema, slot, commit = arguments[1], arguments[2], arguments[3], tonumber(arguments[4])
 local at = 5
-local function take() local value = ARGV[at]; at = at + 1; return value end
+local function take() local value = arguments[at]; at = at + 1; return value end
 
 if redis.call('GET', prefix .. 'schema') ~= schema then return {'schema'} end
 local done = redis.call('HGET', prefix .. 'commits', slot)
@@ -61,19 +61,30 @@ end
 -- Other commands, each with the number of its arguments.
 for _ = 1, tonumber(take()) do
     local count = tonumber(take())
-    redis.call(unpack(ARGV, at, at + count - 1))
+    redis.call(unpack(arguments, at, at + count - 1))
     at = at + count
 end
 -- Events: values, the sets that each is in, whose newest state it says. They get the next numbers.
-local events = tonumber(take())
+local events, sets = tonumber(take()), {}
 if events > 0 then
     local seq = redis.call('INCRBY', prefix .. 'events:last', events) - events
     for number = 1, events do
         local own = string.format('%.0f', seq + number)
         local member = '\0' .. string.rep('0', 20 - #own) .. own
         redis.call('HSET', prefix .. 'events', own, take())
-        for _ = 1, tonumber(take()) do redis.call('ZADD', take(), 0, member) end
+        for _ = 1, tonumber(take()) do
+            local name = take()
+            local members = sets[name] or {}
+            sets[name] = members
+            members[#members + 1] = 0
+            members[#members + 1] = member
+        end
         for _ = 1, tonumber(take()) do redis.call('HSET', prefix .. 'events:newest', take(), own) end
+    end
+    for name, members in pairs(sets) do
+        for n = 1, #members, 1000 do
+            redis.call('ZADD', name, unpack(members, n, math.min(n + 999, #members)))
+        end
     end
 end
 return {'', stamp}

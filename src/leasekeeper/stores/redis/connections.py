@@ -24,7 +24,6 @@ from leasekeeper.errors import (
     StoreUnavailable,
 )
 from leasekeeper.stores.redis import scripts
-from leasekeeper.stores.redis.scripts import Script
 from leasekeeper.stores.redis.sentinel import server_url
 from leasekeeper.stores.redis.tables import PREFIX
 from leasekeeper.stores.redis.urls import DURABILITY, clean_url, location, query, redact, sentinels
@@ -98,7 +97,7 @@ class Link:
         lossless = disk.get("aof_enabled") == "1" and fsync(self) == "always" and not rewrites_unsynced(self)
         lossless = lossless and not took_over
         grace = 0 if lossless else int(self.grace.total_seconds() * 1000)
-        (found,) = self.call([eval_command(scripts.MEET, (f"{PREFIX}server",), (PREFIX, process, grace))])
+        (found,) = self.call([scripts.MEET.call((f"{PREFIX}server",), (PREFIX, process, grace))])
         self.schema, lowest, resume, longest, other, incomplete = found
         self._longest_ttl_ms = max(int(longest), int(self.grace.total_seconds() * 1000))
         self.lowest_token, self.incomplete_token, self.grants_resume_at = int(lowest), int(incomplete), int(resume)
@@ -167,11 +166,6 @@ def _reply(connection: Any) -> Any:
         return connection.read_response()
     except redis.ResponseError as error:
         return error
-
-
-def eval_command(script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The command that runs a script."""
-    return ("EVALSHA", script.hash, len(keys), *keys, *arguments)
 
 
 def fields(info: Any) -> dict[str, str]:

@@ -27,7 +27,6 @@ from leasekeeper.stores.redis.connections import (
     ScriptUnknown,
     check_durable,
     check_version,
-    eval_command,
 )
 from leasekeeper.stores.redis.notifications import Notifications
 from leasekeeper.stores.redis.scripts import BAR, COMMIT, VALID
@@ -247,7 +246,7 @@ class RedisEngine:
         link.commits += 1
         committing.append((link.slot, link.commits))
         first = (PREFIX, NEWEST, link.slot, link.commits)
-        (answer,) = link.call([eval_command(COMMIT, (f"{PREFIX}revision",), (*first, *arguments))])
+        (answer,) = link.call([COMMIT.call((f"{PREFIX}revision",), (*first, *arguments))])
         if answer[0] == "conflict":
             compared = tx.compared()
             raise _Conflict(frozenset(compared[int(each[1:]) - 1] for each in answer[1:] if each[0] == "r"))
@@ -265,7 +264,7 @@ class RedisEngine:
         until = time.monotonic() + COMMIT_LOOKUP_SECONDS
         while True:
             try:
-                (made,) = self._link().call([eval_command(BAR, (f"{PREFIX}commits",), (PREFIX, slot, commit))])
+                (made,) = self._link().call([BAR.call((f"{PREFIX}commits",), (PREFIX, slot, commit))])
                 return bool(made)
             except StoreUnavailable as error:
                 self._drop_link()
@@ -304,7 +303,7 @@ class RedisEngine:
         arguments = [
             part for table, key in tx.compared() for part in (TABLES[table].hash, key, tx.loaded[table][key][0])
         ]
-        (valid,) = tx.link.call([eval_command(VALID, (f"{PREFIX}revision",), (len(arguments) // 3, *arguments))])
+        (valid,) = tx.link.call([VALID.call((f"{PREFIX}revision",), (len(arguments) // 3, *arguments))])
         return bool(valid)
 
 

@@ -232,10 +232,11 @@ class Records:
                 writing.record(table, key, self._before(table, key), self.current(table, key))
         for seq in self.events_gone:
             writing.drop_event(dict(zip(self.scratch.columns["events"], self.events_read[seq], strict=True)))
-        if not (writing.records or writing.commands or self.events_new):
+        if not (writing.records or writing.changed or self.events_new):
             return None
         if self.chosen:
             writing.command("HDEL", f"{PREFIX}chosen", self.chosen)
+        commands = writing.commands
         compared = self.compared()
         arguments: list[Any] = [len(compared)]
         for table, key in compared:
@@ -249,8 +250,8 @@ class Records:
             arguments += (name, revision)
         arguments.append(len(writing.records) // 3)
         arguments += writing.records
-        arguments.append(len(writing.commands))
-        for command in writing.commands:
+        arguments.append(len(commands))
+        for command in commands:
             arguments += (len(command), *command)
         arguments.append(len(self.events_new))
         columns = self.scratch.columns["events"]
@@ -267,7 +268,9 @@ class Writing:
     def __init__(self, tx: Records) -> None:
         self._tx = tx
         self.records: list[str] = []
-        self.commands: list[Command] = []
+        # What each index, or hash, gets or loses, by the verb. A record is in an index once, so that their order does
+        # not count, but for what goes from a unique index before something else takes its place.
+        self._changes: dict[tuple[str, str], list[str]] = {}
         self.expected: dict[tuple[str, str], str] = {}
 
     def record(self, table: str, key: str, before: Row | None, after: Row | None) -> None:
@@ -294,7 +297,7 @@ class Writing:
         old, new = set(before), set(after)
         for entry in old - new:
             self.expected[entry] = key
-            self.commands.insert(0, ("HDEL", *entry))
+            self.command("HDEL", entry[0], [entry[1]])
         for entry in new - old:
             self.expected.setdefault(entry, "")
             self.command("HSET", entry[0], [entry[1], key])
@@ -306,8 +309,21 @@ class Writing:
         self.command("HDEL", f"{PREFIX}events", [str(row["seq"])])
 
     def command(self, verb: str, name: str, arguments: Sequence[str]) -> None:
-        for place in range(0, len(arguments), MAX_ARGUMENTS):
-            self.commands.append((verb, name, *arguments[place : place + MAX_ARGUMENTS]))
+        self._changes.setdefault((verb, name), []).extend(arguments)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._changes)
+
+    @property
+    def commands(self) -> list[Command]:
+        """As few as there can be: a command for each index costs more than what it adds. Removals come first."""
+        changes = sorted(self._changes.items(), key=lambda change: change[0][0] not in ("HDEL", "ZREM"))
+        return [
+            (verb, name, *arguments[place : place + MAX_ARGUMENTS])
+            for (verb, name), arguments in changes
+            for place in range(0, len(arguments), MAX_ARGUMENTS)
+        ]
 
 
 def _is_in(table: str, row: Row, key: str, name: str) -> bool:
