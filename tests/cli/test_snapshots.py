@@ -1,9 +1,12 @@
 """Snapshots on the command line: declared, listed, gone back to, and shown where somebody asks."""
 
+import json
+
 from leasekeeper.core.browsers import LOCAL
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot, Verdict
+from leasekeeper.encryption import new_key
 from leasekeeper.ports import LeaseRequest, Store
 from tests.cli.workplace import FLEET, Workplace
 
@@ -14,7 +17,13 @@ STORED = FLEET.replace("proxies:", "profile_store: s3://acme-profiles/leasekeepe
 CLOSED = EndFacts(browser=Browser.CLOSED, final_url="https://shop.example")
 
 
-def run(place: Workplace, verdict: Verdict = Verdict.NOT_ASKED, problem: str = "", size: int = 2_400_000) -> int:
+def run(
+    place: Workplace,
+    verdict: Verdict = Verdict.NOT_ASKED,
+    problem: str = "",
+    size: int = 2_400_000,
+    key_id: str | None = None,
+) -> int:
     """A run on machine rack1 that changed the profile; with a problem, its snapshot could not be uploaded."""
 
     async def work(store: Store) -> int:
@@ -23,7 +32,9 @@ def run(place: Workplace, verdict: Verdict = Verdict.NOT_ASKED, problem: str = "
         )
         assert grant.profile.driver == LOCAL
         token = grant.lease.token
-        new = NewSnapshot(place=f"{P}/{token}", sha256="5a", packed_bytes=800_000, contents_hash=f"c{token}")
+        new = NewSnapshot(
+            place=f"{P}/{token}", sha256="5a", packed_bytes=800_000, contents_hash=f"c{token}", key_id=key_id
+        )
         report = DirectoryReport(size_bytes=size, verdict=verdict, problem=problem)
         ending = Ending(
             ref=grant.lease.ref, facts=CLOSED, engine=150, directory=report, snapshot=None if problem else new
@@ -88,3 +99,15 @@ def test_a_profile_that_could_not_be_saved_is_named_with_the_reason(place: Workp
     assert [each["profile_id"] for each in place.json("profiles", "--unsaved")["items"]] == [P]
     for words in (("why", "profile", P), ("profiles", "show", P), ("profiles", "snapshots", P)):
         assert "the bucket did not answer" in place.text(*words), words
+
+
+def test_doctor_counts_the_snapshots_that_need_a_key_which_is_not_set(place: Workplace) -> None:
+    place.apply(FLEET.replace("proxies:", f"profile_store: file://{place.directory}/shared\nproxies:", 1))
+    run(place, key_id="0123456789ab")
+    assert "0123456789ab" in place.text("profiles", "snapshots", P)
+    (place.directory / "shared").mkdir()
+    env = {"LEASEKEEPER_SECRET_KEY": new_key(), "LEASEKEEPER_DATA_DIR": str(place.directory / "data")}
+    checks = json.loads(place.cli("doctor", "--only", "profile_store", "--json", env=env).stdout)["findings"]
+    (found,) = checks
+    assert found["status"] == "warn"
+    assert "1 snapshots need key 0123456789ab, which is not set here" in found["found"]

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from leasekeeper.browsers.keeper.fence_file import lock_directory, unlock_directory
+from leasekeeper.config import SecretConfig
 from leasekeeper.core.events import Event
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.profiles import ManualUse
 from leasekeeper.core.settle import Ending
 from leasekeeper.driver_port import CannotOpen
+from leasekeeper.encryption import read_keyring
 from leasekeeper.errors import LeaseLost
 from leasekeeper.snapshots.profile_store import own_profile_store
 from tests.conformance.world import profile
@@ -159,6 +161,23 @@ async def test_without_a_key_nothing_leaves_the_machine_unless_that_is_allowed(
         assert refused.value.reason == Reason.SNAPSHOT_UNAVAILABLE
 
         assert await at.machine("a", secret_key=f"{OTHER} {KEY}").snapshots.bring(grant, kept)
+
+
+async def test_under_a_new_key_also_a_run_that_changed_nothing_is_uploaded_once(
+    sqlite_url: str, tmp_path: Path, place: Path
+) -> None:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}", secret_key=KEY) as at:
+        await at.run(at.machine("a"), "session")
+        rotated = at.machine("a", secret_key=f"{OTHER} {KEY}")
+        ending = await at.run(rotated, None)
+        assert ending.snapshot is not None
+        assert ending.snapshot.key_id == read_keyring(SecretConfig(keys=OTHER)).current
+        again = await at.run(rotated, None)
+        assert (again.snapshot, len(objects(place))) == (None, 2)
+        # The old key is not needed any more.
+        grant, kept = await at.lease(at.machine("b", secret_key=OTHER))
+        assert await at.machine("b", secret_key=OTHER).snapshots.bring(grant, kept)
+        assert cookies(at.machine("b").directory()) == "session"
 
 
 KEY = "lkey_" + "a" * 43 + "="

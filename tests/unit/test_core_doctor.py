@@ -40,6 +40,7 @@ from leasekeeper.core.doctor.machine_checks import (
     judge_font_list,
     judge_fonts,
     judge_launch,
+    judge_profile_store,
     judge_space,
     judge_sync,
 )
@@ -288,3 +289,18 @@ def test_a_long_list_is_cut_short_in_a_sentence() -> None:
 )
 def test_a_duration_is_said_in_the_largest_unit_that_fits(number: int, words: str) -> None:
     assert span(timedelta(seconds=number)) == words
+
+
+@pytest.mark.parametrize(
+    ("needed", "status", "says"),
+    [
+        ({}, Status.OK, "can be stored in s3://b"),
+        ({"new": 9}, Status.OK, "can be stored in s3://b"),
+        ({"new": 9, "old": 3}, Status.OK, "3 snapshots need key old, which is not the first any more"),
+        ({"new": 9, "old": 3, "lost": 2}, Status.WARN, "2 snapshots need key lost, which is not set here"),
+    ],
+)
+def test_a_key_that_snapshots_still_need_is_named(needed: dict[str, int], status: Status, says: str) -> None:
+    verdict = judge_profile_store("s3://b", None, keys=("new", "old"), needed=needed)
+    assert (verdict.status, says in verdict.found) == (status, True)
+    assert judge_profile_store("s3://b", None, needed=needed).status is Status.OK  # a server has no keys

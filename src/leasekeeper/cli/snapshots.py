@@ -51,6 +51,7 @@ def _view(newest: int | None, good: int | None) -> View[Snapshot]:
             Column[Snapshot]("TASK", "task", spare=2),
             Column[Snapshot]("MACHINE", "machine", spare=6),
             Column[Snapshot]("ENGINE", "engine", spare=7),
+            Column[Snapshot]("KEY", lambda each: each.key_id or "none", spare=4),
             Column[Snapshot]("RUN", "run_id", id=True, spare=8),
         ),
         empty="a run that changes the profile makes one, if fleet.yaml declares a profile_store",

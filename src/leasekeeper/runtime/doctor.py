@@ -5,6 +5,7 @@ need is read once. A check that needs a store that cannot be used is skipped.
 """
 
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,8 +42,10 @@ from leasekeeper.core.doctor.store_checks import (
     judge_workers,
 )
 from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.errors import EvidenceUnavailable, InputError, LeasekeeperError, StoreError
 from leasekeeper.evidence.places import SERVER, open_place
+from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Store, StoreInfo
 from leasekeeper.runtime import fleet_facts, machine_facts
 from leasekeeper.runtime.launcher_facts import launcher_facts
@@ -54,6 +57,7 @@ from leasekeeper.stores.sqlite.schema import exists
 from leasekeeper.threads import run_in_thread
 
 ALL: Final[tuple[Check, ...]] = (*CHECKS, *(question.check for question in QUESTIONS))
+MAX_PAGES: Final = 20  # of snapshots, for the keys that they need
 _GIVEN: Final = (settings.Source.FILE, settings.Source.ENVIRONMENT)
 _STORE_ADVICE: Final = "Check the URL (LEASEKEEPER_STORE, --store), and that the server or the disk is there."
 
@@ -227,7 +231,23 @@ async def _profile_store(site: Installation) -> Verdict:
         await place.check()
     except (InputError, EvidenceUnavailable) as error:
         return judge_profile_store(location or text.partition("?")[0], error.message)
-    return judge_profile_store(location, None, encrypted=place.keyring is not None or text == SERVER)
+    keys, needed = tuple(place.keyring.keys) if place.keyring else (), Counter[str]()
+    with suppress(_Unknown):
+        needed = await _keys_of_snapshots(await site.store()) if keys else needed
+    encrypted = place.keyring is not None or text == SERVER
+    return judge_profile_store(location, None, encrypted=encrypted, keys=keys, needed=needed)
+
+
+async def _keys_of_snapshots(store: Store) -> Counter[str]:
+    """How many snapshots are encrypted with which key, of the newest."""
+    counts, after = Counter[str](), None
+    for _ in range(MAX_PAGES):
+        page = await store.find(Snapshot, {"discarded": "0"}, after=after, limit=MAX_IN_PAGE)
+        counts.update(each.key_id for each in page.items if each.key_id is not None)
+        after = page.after
+        if after is None:
+            break
+    return counts
 
 
 async def _browser(site: Installation) -> Verdict:

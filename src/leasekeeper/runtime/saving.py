@@ -15,7 +15,7 @@ from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.settle import Browser, Ending
-from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot, Verdict
+from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot, Snapshot, Verdict
 from leasekeeper.errors import LeasekeeperError, LeaseLost
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, Store
@@ -76,7 +76,7 @@ class Saving:
             if place is None:
                 return replace(ending, directory=report)
             contents = await copy_under(kept, lambda _tick: read_contents(directory, _known(directory)))
-            if grant.newest is not None and contents.digest == grant.newest.contents_hash:
+            if grant.newest is not None and _is_saved(contents, grant.newest, place):
                 held = grant.newest.token
                 report = replace(report, same_as=held)
             else:
@@ -125,6 +125,12 @@ def _was_open(ending: Ending, grant: Grant) -> bool:
     """Whether the profile's own directory may have changed, and nobody writes to it any more."""
     closed = ending.facts.browser in (Browser.CLOSED, Browser.NONE)
     return ending.engine is not None and closed and travels(grant.profile)
+
+
+def _is_saved(contents: Contents, newest: Snapshot, place: ProfileStore) -> bool:
+    """Whether the newest snapshot has these contents, under the current key: else that could never be taken away."""
+    current = newest.key_id if place.keyring is None else place.keyring.current
+    return contents.digest == newest.contents_hash and newest.key_id == current
 
 
 def _known(directory: Path) -> dict[str, tuple[int, int, str]]:

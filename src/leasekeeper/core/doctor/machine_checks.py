@@ -73,8 +73,16 @@ def judge_evidence(location: str | None, problem: str | None) -> Verdict:
     return ok(f"a file could be put into {location}", location=location)
 
 
-def judge_profile_store(location: str | None, problem: str | None, *, encrypted: bool = True) -> Verdict:
-    """`location` None: profiles stay on their machines. `problem`: why no snapshot can be stored."""
+def judge_profile_store(
+    location: str | None,
+    problem: str | None,
+    *,
+    encrypted: bool = True,
+    keys: Sequence[str] = (),
+    needed: Mapping[str, int] | None = None,
+) -> Verdict:
+    """`location` None: profiles stay on their machines. `problem`: why no snapshot can be stored. `keys`: those that
+    are set here, by id, the current one first; `needed`: how many snapshots are encrypted with each key."""
     if problem is not None:
         todo = "Check the place, its credentials and the key: profiles stay on their machines, unsaved, meanwhile."
         return fail(problem, todo, location=location)
@@ -83,7 +91,19 @@ def judge_profile_store(location: str | None, problem: str | None, *, encrypted:
     if not encrypted:
         todo = "Set LEASEKEEPER_SECRET_KEY on every machine with workers: whoever reads the place is logged in."
         return warn(f"snapshots are stored in {location}, and are not encrypted", todo, location=location)
+    counts = {key: number for key, number in sorted((needed or {}).items()) if keys and key != keys[0]}
+    missing = {key: number for key, number in counts.items() if key not in keys}
+    if missing:
+        todo = "Set it on every machine, behind the current key, until no snapshot needs it."
+        return warn(f"{_needed(missing)}, which is not set here", todo, location=location, needed=missing)
+    if counts:
+        said = f"a snapshot can be stored in {location}; {_needed(counts)}, which is not the first any more: keep it"
+        return ok(said, location=location, needed=counts)
     return ok(f"a snapshot can be stored in {location}", location=location)
+
+
+def _needed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} snapshots need key {key}" for key, number in counts.items())
 
 
 MEMORY: Final = frozenset({"tmpfs", "ramfs"})
