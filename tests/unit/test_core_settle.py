@@ -502,6 +502,13 @@ def test_a_job_that_was_settled_already_is_not_touched_again(job: Job) -> None:
         ({"good": 41}, ProfileState.AVAILABLE, 41, "went back to the snapshot of token 41"),
         ({"good": None}, ProfileState.REVIEW_REQUIRED, None, "no snapshot that is known to be good"),
         ({"good": 41, "facts": LostFacts()}, ProfileState.AVAILABLE, 41, "went back"),
+        ({"good": 41, "facts": LostFacts(reported_by="keeper")}, ProfileState.REVIEW_REQUIRED, None, "not proven dead"),
+        (
+            {"good": 41, "facts": LostFacts(), "status": LeaseStatus.RELEASED},
+            ProfileState.REVIEW_REQUIRED,
+            None,
+            "dead",
+        ),
         ({"good": 41, "open_section": "pay"}, ProfileState.QUARANTINED, None, "died inside pay"),
         (
             {"good": 41, "facts": replace(FOUND_OUT, proxy_changed=True)},

@@ -120,20 +120,22 @@ def _resolution(
                 reason=f"{lost}; release policy is review",
             )
         case ReleasePolicy.RESTORE:
-            return None if lenient or now < lock_delay_over_at(lease) else _restored(lost, good)
+            return None if lenient or now < lock_delay_over_at(lease) else _restored(lease, facts, lost, good)
         case ReleasePolicy.RECOVER:
             return None if lenient else _recover(lease, facts, now, lost, proxy_id)
 
 
-def _restored(lost: str, good: Token | None) -> ProfileVerdict:
+def _restored(lease: Lease, facts: LostFacts, lost: str, good: Token | None) -> ProfileVerdict:
     """Back to the last state that is known to be good. What the lost run did to the profile is given up, so nothing
-    needs to be known of its end but that no section was open."""
-    if good is None:
-        return ProfileVerdict(
-            state=ProfileState.REVIEW_REQUIRED,
-            cause=Cause.RESOLVED,
-            reason=f"{lost}; not restored: there is no snapshot that is known to be good",
-        )
+    needs to be known of its end but that no section was open, and that nobody saw its browser alive since: another
+    machine may open the profile now. Of a machine that is gone nobody ever hears."""
+    seen = bool(facts.reported_by) or lease.status is LeaseStatus.RELEASED
+    doubt = "there is no snapshot that is known to be good" if good is None else ""
+    if seen and not facts.browser_dead:
+        doubt = "the browser is not proven dead"
+    if doubt:
+        reason = f"{lost}; not restored: {doubt}"
+        return ProfileVerdict(state=ProfileState.REVIEW_REQUIRED, cause=Cause.RESOLVED, reason=reason)
     return ProfileVerdict(
         state=None, cause=Cause.RESOLVED, reason=f"{lost}; went back to the snapshot of token {good}", restore=good
     )
