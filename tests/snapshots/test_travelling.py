@@ -113,6 +113,21 @@ async def test_a_directory_that_was_opened_since_does_not_count_as_the_newest(
         assert a.beside() == []
 
 
+async def test_what_was_set_aside_outlives_a_run_that_was_killed(sqlite_url: str, tmp_path: Path, place: Path) -> None:
+    async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
+        a, aside = at.machine("a"), tmp_path / "a/profiles/.p1.replaced"
+        await at.run(a, "first")
+        await at.run(at.machine("b"), "second")
+        for number in range(2):
+            grant, kept = await at.lease(a)
+            assert await a.snapshots.bring(grant, kept)
+            assert (cookies(a.directory()), cookies(aside)) == ("second", "first")
+            use(a.directory(), grant, f"never settled {number}")
+            await at.end(kept)
+        await at.run(a, "third")
+        assert a.beside() == []
+
+
 async def test_a_damaged_or_missing_object_is_never_opened(sqlite_url: str, tmp_path: Path, place: Path) -> None:
     async with two_machines(sqlite_url, tmp_path, f"file://{place}") as at:
         a, b = at.machine("a"), at.machine("b")

@@ -32,7 +32,7 @@ class Beside:
 
     @property
     def replaced(self) -> Path:
-        """The directory that the last swap replaced, if it was kept."""
+        """The directory that the first swap since the last clean end replaced, if it was kept."""
         return self.directory.parent / f".{self.directory.name}.replaced"
 
     @property
@@ -54,7 +54,8 @@ def swap(directory: Path, *, token: int, keep: bool = False) -> None:
     """Put the directory that is ready beside this one in its place, sealed under the token of the fence that it has; if
     it has none, under that of this one, which was taken for `token`.
 
-    Only under its lock. What was there is removed or, with `keep`, kept. Raises OSError; then nothing changed.
+    Only under its lock. What was there is removed or, with `keep`, kept, unless an older one is: no run has ended
+    cleanly since that was set aside. Raises OSError; then nothing changed.
     """
     new = Beside(directory).incoming
     (new / OWN_FOLDER).mkdir(mode=0o700, exist_ok=True)
@@ -71,8 +72,7 @@ def swap(directory: Path, *, token: int, keep: bool = False) -> None:
     _flush(new)
     _exchange(new, directory)
     _flush(directory)
-    if keep and fingerprint(str(new)):
-        Beside(directory).delete_replaced()
+    if keep and fingerprint(str(new)) and not Beside(directory).replaced.exists():
         new.rename(Beside(directory).replaced)
     shutil.rmtree(new, ignore_errors=True)
 
