@@ -54,6 +54,32 @@ async def test_discarded_and_orphaned_objects_are_deleted(sqlite_url: str, tmp_p
         assert {each.key async for each in shelf.entries()} == {each.place for each in kept_now}
 
 
+async def test_of_a_removed_profile_the_uploads_go_that_nothing_names_and_of_an_unknown_one_none(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    profiles = (profile("p1"), profile("p2"))
+    async with two_machines(sqlite_url, tmp_path, f"file://{tmp_path}/shared", *profiles) as at:
+        a = at.machine("a")
+        shelf = store_without_keys(at.place, settings.load({}, data_dir=str(a.data)).browsers)
+        for number in range(2):
+            grant, kept = await at.lease(a)
+            use(a.directory(), grant, f"session {number}")
+            ending = await a.snapshots.saved(Ending(ref=grant.lease.ref, facts=CLOSED, engine=150), grant, kept)
+            at.heartbeat.drop(kept)
+            # The second dies before its settle.
+            await at.store.settle([ending if number == 0 else Ending(ref=grant.lease.ref, facts=CLOSED)])
+        (kept_one,) = (await at.store.find(Snapshot)).items
+        strange = tmp_path / "shared/of_another_fleet"
+        strange.mkdir()
+        for each in (tmp_path / "shared/p1").iterdir():
+            (strange / each.name).write_bytes(each.read_bytes())
+        await at.store.apply(fleet(profile("p2")), actor="test", prune=True)
+        later = datetime.now(UTC) + ORPHAN_AGE + timedelta(minutes=1)
+        assert await delete_orphans(at.store, shelf, later) == 1
+        assert {each.key async for each in shelf.entries("p1")} == {kept_one.place}
+        assert len(list(strange.iterdir())) == 2
+
+
 async def test_parts_of_uploads_that_were_cut_off_are_deleted_after_a_day(sqlite_url: str, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     async with two_machines(sqlite_url, tmp_path, f"file://{shared}") as at:

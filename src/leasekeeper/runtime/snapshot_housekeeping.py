@@ -95,11 +95,10 @@ async def delete_orphans(store: Store, place: ProfileStore, now: datetime | None
 
 
 async def _named(store: Store, profile_id: str) -> set[str] | None:
-    """The objects that snapshots of a profile name; None of a profile that this store does not know."""
-    try:
-        await store.get(Lane, profile_id)
-    except NotFound:
-        return None
+    """The objects that snapshots of a profile name; None of a profile that this store does not know.
+
+    One that was removed from the fleet has its snapshots still: declared again, it goes on from the newest.
+    """
     named: set[str] = set()
     after: str | None = None
     while True:
@@ -107,4 +106,12 @@ async def _named(store: Store, profile_id: str) -> set[str] | None:
         named |= {each.place for each in page.items}
         after = page.after
         if after is None:
-            return named
+            return named if named or await _is_declared(store, profile_id) else None
+
+
+async def _is_declared(store: Store, profile_id: str) -> bool:
+    try:
+        await store.get(Lane, profile_id)
+    except NotFound:
+        return False
+    return True
