@@ -112,6 +112,22 @@ def _cipher(key: bytes) -> "AESGCM":
     return AESGCM(key)
 
 
+def opens_padded(key: bytes, iv: bytes, data: bytes) -> bool | None:
+    """Whether AES-CBC with this key gives text with its padding, as browsers encrypt cookies; None: nobody can tell
+    here, without the package cryptography. Nothing of the text is returned."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    except ImportError:
+        return None
+    block = len(iv)
+    if not data or len(data) % block:
+        return False
+    opening = Cipher(algorithms.AES(key), modes.CBC(iv)).decryptor()
+    text = opening.update(data) + opening.finalize()
+    padding = text[-1]
+    return 1 <= padding <= block and text.endswith(bytes([padding]) * padding)
+
+
 def read_keyring(config: SecretConfig) -> Keyring:
     """The keys that the settings name. Raises SecretKeyMissing if there is none, InputError for one that is wrong."""
     if config.keys and config.file:

@@ -1,6 +1,7 @@
 """`leasekeeper profiles import` and `export`: whole or not at all, never into a profile that somebody has."""
 
 import asyncio
+import hashlib
 import json
 import signal
 import sqlite3
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from leasekeeper.browsers.keeper.seal import seal_directory
 from leasekeeper.browsers.profile_directory import Condition, inspect
@@ -50,6 +52,14 @@ def add_cookie(directory: Path, value: bytes) -> None:
     with sqlite3.connect(directory / "Default/Cookies") as database:
         database.execute("INSERT INTO cookies VALUES ('sid', ?)", (value,))
     database.close()
+
+
+def as_on_linux(value: bytes, password: bytes = b"peanuts", rounds: int = 1) -> bytes:
+    """A value as Chromium encrypts it on Linux; with another password and 1003 rounds, as on macOS."""
+    key = hashlib.pbkdf2_hmac("sha1", password, b"saltysalt", rounds, 16)
+    padding = 16 - len(value) % 16
+    sealing = Cipher(algorithms.AES(key), modes.CBC(b" " * 16)).encryptor()
+    return b"v10" + sealing.update(value + bytes([padding]) * padding) + sealing.finalize()
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +137,7 @@ def test_an_imported_profile_is_sealed_at_home_here_and_available(place: Workpla
 def test_a_session_that_is_there_is_replaced_only_if_said(place: Workplace) -> None:
     chrome = used(place)
     place.text("profiles", "import", str(chrome), "--account", "shop_de")
-    add_cookie(chrome, b"v10new")
+    add_cookie(chrome, as_on_linux(b"new"))
     before = files_of(home_of(place))
     assert "--replace" in place.fails(4, "profiles", "import", str(chrome), "--account", "shop_de")
     assert files_of(home_of(place)) == before
@@ -140,7 +150,7 @@ def test_a_session_that_is_there_is_replaced_only_if_said(place: Workplace) -> N
 @pytest.mark.parametrize(("mark", "says"), [(b"v11", "keyring"), (b"v20", "Windows")])
 def test_cookies_that_only_another_keyring_opens_are_refused(place: Workplace, mark: bytes, says: str) -> None:
     chrome = used(place)
-    add_cookie(chrome, b"v10 is fine")
+    add_cookie(chrome, as_on_linux(b"fine"))
     add_cookie(chrome, mark + b"secret-of-the-keyring")
     text = place.fails(2, "profiles", "import", str(chrome), "--account", "shop_de")
     assert says in text
@@ -149,6 +159,19 @@ def test_cookies_that_only_another_keyring_opens_are_refused(place: Workplace, m
     assert not (home_of(place) / "Default").exists()
     assert left_over(place) == []
     assert lane(place)["state"] == "available"
+
+
+def test_cookies_of_a_mac_are_refused_although_they_are_marked_as_those_of_linux(place: Workplace) -> None:
+    chrome = used(place)
+    for number in range(4):
+        add_cookie(chrome, as_on_linux(b"session %d" % number, b"of the keychain", 1003))
+    assert "keychain" in place.fails(2, "profiles", "import", str(chrome), "--account", "shop_de")
+    assert left_over(place) == []
+    # One value that cannot be read among others that can costs that one.
+    chrome = used(place, "linux")
+    for value in (as_on_linux(b"a"), as_on_linux(b"b", b""), b"v10broken"):
+        add_cookie(chrome, value)
+    place.text("profiles", "import", str(chrome), "--account", "shop_de")
 
 
 def test_a_windows_key_in_local_state_is_refused(place: Workplace) -> None:
@@ -262,7 +285,7 @@ def test_an_encrypted_export_is_worth_nothing_without_its_key(
     place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chrome, target = used(place), place.directory / "taken.profile"
-    add_cookie(chrome, b"v10-the-login")
+    add_cookie(chrome, as_on_linux(b"the-login"))
     place.text("profiles", "import", str(chrome), "--account", "shop_de")
     before = files_of(home_of(place))
     export = ("profiles", "export", "shop_de_main", str(target), "--encrypted")
@@ -270,7 +293,7 @@ def test_an_encrypted_export_is_worth_nothing_without_its_key(
     assert not target.exists()
     monkeypatch.setenv("LEASEKEEPER_SECRET_KEY", new_key())
     assert place.cli(*export).stderr == ""
-    assert b"the-login" not in target.read_bytes()
+    assert as_on_linux(b"the-login") not in target.read_bytes()
     assert target.stat().st_mode & 0o777 == 0o600
     assert "one of shop_de_main" in place.fails(2, "profiles", "import", str(target), "--account", "shop_us")
     (home_of(place) / "Default/Cookies").write_bytes(b"spoiled")
@@ -327,7 +350,7 @@ def test_ctrl_c_leaves_the_profile_as_it_was(place: Workplace) -> None:
     chrome = used(place)
     place.text("profiles", "import", str(chrome), "--account", "shop_de")
     before = files_of(home_of(place))
-    add_cookie(chrome, b"v10new")
+    add_cookie(chrome, as_on_linux(b"new"))
     ended = start_child(place, chrome, "interrupt")
     assert ended.returncode == 130, ended.stderr
     assert files_of(home_of(place)) == before
@@ -342,7 +365,7 @@ def test_a_killed_import_leaves_the_old_session_or_the_new_one_whole(place: Work
     chrome = used(place)
     place.text("profiles", "import", str(chrome), "--account", "shop_de")
     before = files_of(home_of(place))
-    add_cookie(chrome, b"v10new")
+    add_cookie(chrome, as_on_linux(b"new"))
     ended = start_child(place, chrome, at)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert files_of(home_of(place)) == (files_of(chrome) if at == "exchanged" else before)

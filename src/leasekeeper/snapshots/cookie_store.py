@@ -1,18 +1,21 @@
 """Whether the cookies of a directory can be read on another machine: which of them a keyring has the key of.
 
 Chromium marks each value with how it was encrypted. `v10` on Linux is a fixed password, as with Playwright's
-`--password-store=basic`; `v11` needs the key in the keyring of the user who made it, `v20` and DPAPI that Windows
-installation. Nobody else can read those: a profile with them would look logged in and be logged out.
+`--password-store=basic`; macOS says `v10` too, with a key of its keychain. `v11` needs the key in the keyring of the
+user who made it, `v20` and DPAPI that Windows installation. Nobody else can read those: a profile with them would look
+logged in and be logged out.
 """
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
+from leasekeeper.encryption import opens_padded
 from leasekeeper.errors import InputError
 
 _PLACES: Final = ("Default/Cookies", "Default/Network/Cookies")
@@ -21,6 +24,13 @@ _COUNT: Final = (
 )
 _KEYRING: Final = "the key is in the keyring of the desktop where they were made (GNOME Keyring or KWallet)"
 _WINDOWS: Final = "the key belongs to the Windows installation where they were made"
+_KEYCHAIN: Final = "the key is in the keychain of the Mac where they were made"
+# Linux encrypts `v10` with a fixed password, or an empty one: some versions did.
+_KEYS: Final = tuple(hashlib.pbkdf2_hmac("sha1", word, b"saltysalt", 1, 16) for word in (b"peanuts", b""))
+_IV: Final = b" " * 16
+# A wrong key fits one value of 256 by chance.
+_SAMPLED: Final = 32
+_SAMPLE: Final = "SELECT encrypted_value FROM cookies WHERE substr(encrypted_value, 1, 3) = x'763130' LIMIT ?"
 # By how a value begins. What is not here is `v10` or plain.
 _LOCKED: Final = {b"v11": _KEYRING, b"v20": _WINDOWS}
 _MAX_LOCAL_STATE: Final = 64 * 1024 * 1024
@@ -36,6 +46,8 @@ def check_cookies(directory: Path) -> None:
             for mark, number in _marks(path):
                 if mark in _LOCKED:
                     raise _refused(f"{number:,} of ", _LOCKED[mark])
+            if _is_of_a_mac(path):
+                raise _refused("", _KEYCHAIN)
 
 
 def _refused(many: str, why: str) -> InputError:
@@ -46,13 +58,26 @@ def _refused(many: str, why: str) -> InputError:
     )
 
 
+def _is_of_a_mac(path: Path) -> bool:
+    """Whether most values that say `v10` are not encrypted as on Linux. Without `cryptography` nobody can tell."""
+    opened = [
+        any(opens_padded(key, _IV, bytes(value)[3:]) is not False for key in _KEYS)
+        for (value,) in _rows(path, _SAMPLE, _SAMPLED)
+    ]
+    return 2 * sum(opened) < len(opened)
+
+
 def _marks(path: Path) -> Iterator[tuple[bytes, int]]:
     """How values begin, and how many do so."""
+    for mark, number in _rows(path, _COUNT):
+        yield bytes(mark), int(number)
+
+
+def _rows(path: Path, query: str, *values: int) -> list[tuple[Any, ...]]:
     try:
         # Nobody writes to it: it is a copy of ours, or it was found closed.
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as database:
-            for mark, number in database.execute(_COUNT):
-                yield bytes(mark), int(number)
+            return database.execute(query, values).fetchall()
     except sqlite3.DatabaseError as error:
         raise InputError(f"{path.name} of this profile cannot be read: {error}. Was it copied while in use?") from error
 
