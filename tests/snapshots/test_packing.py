@@ -10,6 +10,7 @@ from leasekeeper.encryption import Keyring, key_id_of
 from leasekeeper.errors import InputError, LeasekeeperError, SecretKeyMissing, SecretKeyWrong
 from leasekeeper.snapshots.contents import counts, read_contents, safe_path, travels
 from leasekeeper.snapshots.packing import CHUNK, SnapshotDamaged, pack, unpack
+from leasekeeper.snapshots.trimming import trim
 
 
 def keyring(*keys: bytes) -> Keyring:
@@ -62,6 +63,21 @@ def test_what_is_unpacked_is_what_travels(used: Path, tmp_path: Path, ring: Keyr
     assert target.stat().st_mode & 0o777 == 0o700
     assert (target / "Default/Cookies").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "object").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_extension_travels_whole_whatever_its_files_are_called(used: Path, tmp_path: Path) -> None:
+    program = "Default/Extensions/abc/2.0_0"
+    names = {f"{program}/{name}" for name in ("manifest.json", "Cache/LOG", "GPUCache/a.tmp", "Extensions/Cache/b")}
+    for name in (*names, "Default/Other/Extensions/Cache/c"):
+        path = used / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"program")
+    assert trim(used) == len(b"cached") + len(b"code") + len(b"program")
+    pack(used, read_contents(used).files, tmp_path / "object", profile_id="p1", keyring=None)
+    unpack(tmp_path / "object", tmp_path / "arrived", profile_id="p1", keyring=None)
+    assert {name for name in all_files(tmp_path / "arrived") if "2.0_0" in name} == names
+    assert all(travels(name) for name in names)
+    assert not travels("Default/Other/Extensions/Cache/c")
 
 
 def test_caches_locks_and_logs_stay_behind(used: Path) -> None:

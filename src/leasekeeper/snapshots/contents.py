@@ -21,6 +21,9 @@ MAX_FILES: Final = 100_000
 MAX_DEPTH: Final = 32
 _CHUNK: Final = 1024 * 1024
 
+# The folder of a profile with the programs of its extensions: their files have names of their own, and all travel.
+EXTENSIONS: Final = "Extensions"
+
 # Names of files and folders, at any depth, that stay behind.
 LEFT_OUT: Final = (
     ".leasekeeper",  # the machine's own: lock, fence and seal
@@ -64,7 +67,9 @@ class Contents:
 
 def travels(path: str) -> bool:
     """Whether the file or folder at this path, or anything above it, is not left behind."""
-    return not any(fnmatchcase(name, pattern) for name in path.split("/") for pattern in LEFT_OUT)
+    names = path.split("/")
+    ours = names[:2] if names[1:2] == [EXTENSIONS] else names
+    return not any(fnmatchcase(name, pattern) for name in ours for pattern in LEFT_OUT)
 
 
 def counts(path: str) -> bool:
@@ -88,7 +93,7 @@ def _walk(folder: Path, prefix: str, depth: int = 0) -> Iterator[File]:
     with os.scandir(folder) as entries:
         for entry in entries:
             path = prefix + entry.name
-            if not travels(entry.name):
+            if not travels(path):
                 continue
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode):

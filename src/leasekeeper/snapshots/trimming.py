@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from leasekeeper.browsers.keeper.seal import fingerprint, read_seal, seal_directory
-from leasekeeper.snapshots.contents import LEFT_OUT
+from leasekeeper.snapshots.contents import EXTENSIONS, LEFT_OUT
 
 # What stays behind in a snapshot, but is not a cache: our own folder, locks and what belongs to a process. The logs of
 # databases are small, and the seal counts them among the files of a session.
 _NOT_CACHES: Final = frozenset({
     ".leasekeeper", "Singleton*", "LOCK", "LOG", "LOG.old", "lockfile", "RunningChromeVersion", "*.tmp", "WidevineCdm",
 })  # fmt: skip
+# Folders to leave alone: in any other place, and in a profile's own folder.
+_WHOLE: Final = ((".leasekeeper",), (".leasekeeper", EXTENSIONS))
 CACHES: Final = tuple(pattern for pattern in LEFT_OUT if pattern not in _NOT_CACHES)
 
 
@@ -31,14 +33,14 @@ def size_of(directory: Path) -> int:
     return total
 
 
-def find_caches(directory: Path) -> Iterator[Path]:
-    """Files and folders that a browser makes again. Not inside others of them."""
+def find_caches(directory: Path, depth: int = 0) -> Iterator[Path]:
+    """Files and folders that a browser makes again. Not inside others of them, nor in an extension's program."""
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             if any(fnmatchcase(entry.name, pattern) for pattern in CACHES):
                 yield Path(entry.path)
-            elif entry.is_dir(follow_symlinks=False) and entry.name != ".leasekeeper":
-                yield from find_caches(Path(entry.path))
+            elif entry.is_dir(follow_symlinks=False) and entry.name not in _WHOLE[depth == 1]:
+                yield from find_caches(Path(entry.path), depth + 1)
 
 
 def size_of_caches(directory: Path) -> int:
