@@ -1,5 +1,6 @@
 """What a running service holds: its store, its settings, and whoever checks tokens. One for a process and a store."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from leasekeeper.service.one_time_links import OneTimeLinks
 from leasekeeper.service.permissions import Permissions
 from leasekeeper.service.session_fleet import SessionFleet
 from leasekeeper.service.signals import Signals
+from leasekeeper.service.uploads import delete_left_uploads
 
 
 class Service:
@@ -50,9 +52,12 @@ class Service:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Whatever runs beside the requests runs inside of this."""
+        deleting = asyncio.create_task(delete_left_uploads(self.config.browsers.data_dir))
         try:
             yield
         finally:
+            deleting.cancel()
+            await asyncio.gather(deleting, return_exceptions=True)
             await self.agents.close()
             await self.sessions.close()
             await self.end_streams()

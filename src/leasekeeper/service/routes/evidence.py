@@ -4,26 +4,21 @@ Where a file goes is made of the lease's record; nothing of a path comes from th
 is served is an attachment in a sandbox: it was made by pages that nobody trusts.
 """
 
-import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Final
-from uuid import uuid4
+from typing import Final
 
-from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.ids import ID_RULE, RunId, Token, is_id
 from leasekeeper.core.leases import MAX_TOKEN_DIGITS, Lease, LeaseRef, LeaseStatus, RunRecord
 from leasekeeper.core.tokens import OPERATIONS, Needs, Scope, denial
-from leasekeeper.errors import BodyTooLarge, EvidenceRefused, InputError, LeaseLost, NotAuthenticated, Problem
+from leasekeeper.errors import EvidenceRefused, InputError, LeaseLost, NotAuthenticated, Problem
 from leasekeeper.evidence.files import MAX_ARTIFACTS, MAX_BYTES
 from leasekeeper.evidence.reading import artifacts_of, own_place, place_of
-from leasekeeper.secret_files import make_private_folder
 from leasekeeper.service.routing import Call, Parameter, Route, Subject
-from leasekeeper.threads import run_in_thread
+from leasekeeper.service.uploads import received
 from leasekeeper.wire.kinds import ID, Text
 
 # What a lost run's keeper leaves; its lease is over by then.
@@ -66,20 +61,16 @@ async def upload(call: Call) -> Uploaded:
     kept = [entry async for entry in place.entries(ref.run_id)]
     if len(kept) >= MAX_ARTIFACTS:
         raise InputError(f"run {ref.run_id} already has {MAX_ARTIFACTS} evidence files, which is the maximum")
-    incoming = Path(call.service.config.browsers.data_dir) / "incoming"
-    part = incoming / uuid4().hex
-    try:
-        size, digest = await receive(call.request, incoming, part, MAX_BYTES)
-        if digest != call.query["sha256"]:
+    async with received(call.request, call.service.config.browsers.data_dir, MAX_BYTES) as file:
+        if file.sha256 != call.query["sha256"]:
             raise EvidenceRefused(f"evidence {name} did not arrive whole: its hash is another", name=name)
         # A lease that ended while the file was on its way.
         await check_live(call, ref, name)
         media_type = call.request.headers.get("content-type", BYTES)[:MAX_TYPE]
-        await place.put(f"{ref.run_id}/{name}", part, size=size, sha256=digest, media_type=media_type)
-    finally:
-        await run_in_thread(lambda: part.unlink(missing_ok=True))
+        key = f"{ref.run_id}/{name}"
+        await place.put(key, file.path, size=file.size, sha256=file.sha256, media_type=media_type)
     call.status = 201
-    return Uploaded(run_id=ref.run_id, name=name, size=size, sha256=digest)
+    return Uploaded(run_id=ref.run_id, name=name, size=file.size, sha256=file.sha256)
 
 
 async def download(call: Call) -> StreamingResponse:
@@ -159,21 +150,6 @@ async def check_live(call: Call, ref: LeaseRef, name: str, what: str = "evidence
             )
         )
         raise
-
-
-async def receive(request: Request, folder: Path, part: Path, maximum: int) -> tuple[int, str]:
-    """The body into a file, as it arrives: its size and hash."""
-    await run_in_thread(make_private_folder, folder)
-    size, digest = 0, hashlib.sha256()
-    file: BinaryIO = await run_in_thread(lambda: part.open("xb"))
-    with file:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > maximum:
-                raise BodyTooLarge(f"the body is larger than {maximum:,} bytes", max_bytes=maximum)
-            digest.update(chunk)
-            await run_in_thread(file.write, chunk)
-    return size, digest.hexdigest()
 
 
 async def about_lease(call: Call) -> Subject:

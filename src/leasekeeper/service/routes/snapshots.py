@@ -6,9 +6,7 @@ is uploaded is encrypted before it gets here; the server needs no key, and never
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 from starlette.responses import StreamingResponse
 
@@ -22,13 +20,12 @@ from leasekeeper.service.routes.evidence import (
     about_lease,
     check_holder,
     check_live,
-    receive,
     ref_of,
 )
 from leasekeeper.service.routing import Call, Parameter, Route
+from leasekeeper.service.uploads import received
 from leasekeeper.snapshots.packing import Packed
 from leasekeeper.snapshots.profile_store import KEY, own_profile_store
-from leasekeeper.threads import run_in_thread
 
 MAX_PACKED: Final = 4 * 1024**3
 
@@ -49,20 +46,15 @@ async def upload(call: Call) -> StoredSnapshot:
     if int(call.path["name"].partition("-")[0]) != lease.token:
         raise EvidenceRefused(f"snapshot {key} is not named by the token of the lease, {lease.token}", name=key)
     store = own_profile_store(call.service.config.browsers)
-    incoming = Path(call.service.config.browsers.data_dir) / "incoming"
-    part = incoming / uuid4().hex
-    try:
-        size, digest = await receive(call.request, incoming, part, MAX_PACKED)
-        if digest != call.query["sha256"]:
+    async with received(call.request, call.service.config.browsers.data_dir, MAX_PACKED) as file:
+        if file.sha256 != call.query["sha256"]:
             raise EvidenceRefused(f"snapshot {key} did not arrive whole: its hash is another", name=key)
         # A lease that ended while the object was on its way.
         await check_live(call, ref, "", "snapshot")
-        packed = Packed(size=size, sha256=digest, unpacked=0, key_id=None)
-        await store.upload(part, key, packed, under=None)
-    finally:
-        await run_in_thread(lambda: part.unlink(missing_ok=True))
+        packed = Packed(size=file.size, sha256=file.sha256, unpacked=0, key_id=None)
+        await store.upload(file.path, key, packed, under=None)
     call.status = 201
-    return StoredSnapshot(place=key, size=size, sha256=digest)
+    return StoredSnapshot(place=key, size=file.size, sha256=file.sha256)
 
 
 async def download(call: Call) -> StreamingResponse:
