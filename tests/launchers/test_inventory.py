@@ -21,7 +21,7 @@ def place(tmp_path: Path) -> Workplace:
     return Workplace(url=f"sqlite:///{tmp_path}/leasekeeper.db", directory=tmp_path)
 
 
-def declare(place: Workplace, fake: Fake) -> None:
+def declare(place: Workplace, fake: Fake, **more: Any) -> None:
     """The fleet has one of the launcher's three profiles. Its cloud is the fake as well."""
     record = fake.record
     calls: dict[str, Any] = {**record.calls, **(LISTING if record.driver == "http" else {})}
@@ -30,7 +30,7 @@ def declare(place: Workplace, fake: Fake) -> None:
         "launchers": {
             "mlx": {
                 "driver": record.driver, "url": record.url, "token": record.api_token, "folder": "f",
-                "calls": {**calls, "list": listing},
+                "calls": {**calls, "list": listing}, **more,
             }
         },
         "accounts": {"a": {}},
@@ -57,6 +57,29 @@ def test_what_a_launcher_has_is_listed_imported_and_applied(place: Workplace, fa
     assert fleet["profiles"]["shop_2"] == {
         "account": "shop_2", "launcher": "mlx", "launcher_profile": "id-p2", "pool": "mlx",
     }  # fmt: skip
+
+
+def test_the_first_import_of_a_launcher_with_a_plan_applies(place: Workplace, recipe: Fake) -> None:
+    """Its pool gets what the plan leaves, and ids that there are stay as they are."""
+    declare(place, recipe, max_running=5)
+    fleet = {"accounts": {"shop_2": {"routing": "account"}}, "profiles": {"local": {"account": "shop_2"}}}
+    (place.directory / "local.yaml").write_text(yaml.safe_dump({**fleet, "limits": {"default": 2}}))
+    place.text("apply", str(place.directory / "local.yaml"), "--yes")
+    more = place.text("launchers", "import", "mlx")
+    found = yaml.safe_load(more)
+    assert (list(found["profiles"]), found["limits"]) == (["shop_2_2", "shop_3"], {"mlx": 3})
+    (place.directory / "more.yaml").write_text(more)
+    place.text("apply", str(place.directory / "more.yaml"), "--yes")
+    (account,) = [each for each in place.json("accounts")["items"] if each["account_id"] == "shop_2"]
+    assert account["routing"] == "account"
+    assert "limits" not in yaml.safe_load(place.text("launchers", "import", "mlx", "--json"))
+
+
+def test_an_import_that_the_plan_has_no_room_for_says_where_it_is(place: Workplace, recipe: Fake) -> None:
+    declare(place, recipe, max_running=5)  # all for the pool of p1
+    assert "import with --pool default" in place.fails(2, "launchers", "import", "mlx")
+    (place.directory / "more.yaml").write_text(place.text("launchers", "import", "mlx", "--pool", "default"))
+    place.text("apply", str(place.directory / "more.yaml"), "--yes")
 
 
 def test_whoever_runs_a_profile_is_seen_where_the_launcher_says_it(place: Workplace, recipe: Fake) -> None:

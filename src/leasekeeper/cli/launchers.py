@@ -16,7 +16,7 @@ from leasekeeper.core.launchers import VENDORS, Launcher
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Store
-    from leasekeeper.runtime.inventory import Listed
+    from leasekeeper.runtime.inventory import Declared, Listed
 
 VIEW = View(
     kind=Launcher,
@@ -104,8 +104,15 @@ def import_profiles(launcher: str, pool: str | None, store: str | None, as_json:
 
     Save it, read it, then `leasekeeper apply FILE` shows the difference and asks.
     """
-    found = [each for each in with_store(store, _inventory(launcher)) if each.declared is None]
-    document = fleet_of(found, launcher, pool or launcher)
+
+    async def ask(opened: "Store") -> "tuple[list[Listed], Declared]":
+        from leasekeeper.runtime.inventory import declared_beside
+
+        return await _inventory(launcher)(opened), await declared_beside(opened, await opened.get(Launcher, launcher))
+
+    listed, declared = with_store(store, ask)
+    found = [each for each in listed if each.declared is None]
+    document = fleet_of(found, launcher, pool or launcher, declared)
     if as_json:
         answer_json(document)
         return
@@ -117,8 +124,11 @@ def import_profiles(launcher: str, pool: str | None, store: str | None, as_json:
     click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
 
 
-def fleet_of(found: "list[Listed]", launcher: str, pool: str) -> dict[str, dict[str, Any]]:
-    """A fleet file's accounts and profiles. Ids are made of the launcher's names, and are made unique by a number."""
+def fleet_of(found: "list[Listed]", launcher: str, pool: str, declared: "Declared") -> dict[str, dict[str, Any]]:
+    """A fleet file's accounts and profiles, and the limit of their pool if the plan has one and the pool has none.
+
+    Ids are made of the launcher's names; a number makes them unlike each other and those that there are.
+    """
     accounts: dict[str, Any] = {}
     profiles: dict[str, Any] = {}
     for each in found:
@@ -126,14 +136,15 @@ def fleet_of(found: "list[Listed]", launcher: str, pool: str) -> dict[str, dict[
             re.sub(r"[^A-Za-z0-9_.-]+", "_", each.name).strip("_.-")[:48] or f"{launcher}_{each.launcher_profile[:8]}"
         )
         name, number = wanted, 1
-        while name in profiles:
+        while name in profiles or name in declared.ids:
             number += 1
             name = f"{wanted}_{number}"
         accounts[name] = {}
         profiles[name] = {
             "account": name, "launcher": launcher, "launcher_profile": each.launcher_profile, "pool": pool,
         }  # fmt: skip
-    return {"accounts": accounts, "profiles": profiles}
+    rest = declared.limit_left(pool) if found else None
+    return {"accounts": accounts, "profiles": profiles, **({} if rest is None else {"limits": {pool: rest}})}
 
 
 def _inventory(launcher: str) -> "Callable[[Store], Coroutine[Any, Any, list[Listed]]]":

@@ -3,20 +3,23 @@
 One call a page, each in its turn; whether a profile runs is asked only about those that somebody named.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from leasekeeper.browsers.keeper.launcher_calls import CallFailed, LauncherCalls
 from leasekeeper.browsers.launchers import describe
+from leasekeeper.core.accounts import Account, Limit
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import InputError
 from leasekeeper.ports import Store
+from leasekeeper.runtime.fleet_facts import read_all
 from leasekeeper.runtime.launchers import launcher_token, note_refusal, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
 MAX_PROFILES: Final = 100_000
+MAX_PAGES: Final = 1_000
 CALL_SECONDS: Final = 30.0
 
 
@@ -27,6 +30,45 @@ class Listed:
     launcher_profile: str
     name: str
     declared: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What the fleet has already: the ids of its accounts and profiles, and where the launcher's profiles are."""
+
+    launcher: Launcher
+    ids: frozenset[str]
+    pools: frozenset[str]
+    limits: Mapping[str, int]
+
+    def limit_left(self, pool: str) -> int | None:
+        """What the plan leaves for a new pool of the launcher's profiles. None: no limit, or the pool has one.
+
+        Raises InputError if the other pools take all of it.
+        """
+        plan = self.launcher.max_running
+        if plan is None or pool in self.limits:
+            return None
+        left = plan - sum(self.limits.get(other, 0) for other in self.pools)
+        if left < 1:
+            others = ", ".join(sorted(self.pools))
+            raise InputError(
+                f"launcher {self.launcher.launcher_id} may run {plan} browsers, and the limits of {others} allow them "
+                f"all: import with --pool {others.partition(',')[0]}, or lower a limit first"
+            )
+        return left
+
+
+async def declared_beside(store: Store, launcher: Launcher) -> Declared:
+    """What an import has to go by."""
+    profiles = await read_all(store, Profile, MAX_PAGES)
+    accounts = await read_all(store, Account, MAX_PAGES)
+    return Declared(
+        launcher=launcher,
+        ids=frozenset([*(each.profile_id for each in profiles), *(each.account_id for each in accounts)]),
+        pools=frozenset(each.pool for each in profiles if each.launcher_id == launcher.launcher_id),
+        limits={each.pool: each.max_leases for each in await read_all(store, Limit, MAX_PAGES)},
+    )
 
 
 async def inventory(store: Store, launcher: Launcher) -> list[Listed]:
