@@ -14,6 +14,7 @@ import pytest
 
 from leasekeeper.browsers.keeper.directory import clear_singletons
 from leasekeeper.browsers.keeper.fast_imports import from_json, to_json
+from leasekeeper.browsers.keeper.features import merge_features
 from leasekeeper.browsers.keeper.internal_pages import may_open
 from leasekeeper.browsers.keeper.orders import Refused, orders_of
 from leasekeeper.browsers.keeper.pages import Pages, plain_url
@@ -310,3 +311,28 @@ def test_what_is_not_one_object_is_refused(text: str) -> None:
 def test_the_keepers_own_json_is_json(fields: dict[str, str | int | float]) -> None:
     assert json.loads(to_json(fields)) == from_json(to_json(fields)) == fields
     assert from_json(json.dumps(fields, indent=1).encode()) == fields
+
+
+UNSEEN = "WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup"
+
+
+@pytest.mark.parametrize(
+    ("given", "started"),
+    [
+        (["--mute-audio", "about:blank"], ["--mute-audio", "about:blank"]),
+        (["--headless=new"], [f"--disable-features={UNSEEN}", "--headless=new"]),
+        (
+            [
+                "--disable-features=A",
+                "--enable-features=X",
+                "--headless",
+                "--disable-features=C",
+                "--enable-features=Y",
+            ],
+            [f"--disable-features=A,C,{UNSEEN}", "--enable-features=X,Y", "--headless"],
+        ),
+        (["--disable-features=A", "--disable-features=B"], ["--disable-features=A,B"]),
+    ],
+)
+def test_feature_switches_are_merged_as_the_browser_obeys_only_the_last(given: list[str], started: list[str]) -> None:
+    assert merge_features(given) == started

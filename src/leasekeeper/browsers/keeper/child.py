@@ -10,6 +10,7 @@ import time
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.directory import clear_singletons, forbid_debugging, forget_tabs, take_directory
 from leasekeeper.browsers.keeper.fast_imports import signals
+from leasekeeper.browsers.keeper.features import merge_features
 from leasekeeper.browsers.keeper.fence_file import record_token
 from leasekeeper.browsers.keeper.orders import BAD_ORDERS, Orders, Refused
 from leasekeeper.browsers.keeper.processes import DIRECTORY_FLAG, family_of
@@ -30,7 +31,7 @@ def start_child(orders: Orders, arguments: list[str]) -> "ChildBrowser":
     try:
         forget_tabs(orders.user_data_dir)
         forbid_debugging(orders.user_data_dir)
-        pid, to, out, watch = _launch(orders.browser, arguments, lock)
+        pid, to, out, watch = _launch(orders.browser, merge_features(arguments), lock)
     except Refused:
         from leasekeeper.browsers.keeper.seal import keep_seal  # not on the way of a launch that works
 
