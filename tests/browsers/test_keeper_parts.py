@@ -8,20 +8,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.directory import clear_singletons
 from leasekeeper.browsers.keeper.fast_imports import from_json, to_json
 from leasekeeper.browsers.keeper.features import merge_features
 from leasekeeper.browsers.keeper.internal_pages import may_open
-from leasekeeper.browsers.keeper.orders import Refused, orders_of
+from leasekeeper.browsers.keeper.orders import Orders, Refused, orders_of
 from leasekeeper.browsers.keeper.pages import Pages, plain_url
 from leasekeeper.browsers.keeper.processes import has_files_in, is_alive, users_of
 from leasekeeper.browsers.keeper.proof import prove
 from leasekeeper.browsers.keeper.reached import Channel
 from leasekeeper.browsers.keeper.relay import BEGINNING, Flow, Messages
+from leasekeeper.browsers.keeper.watch import Watch
 
 
 @pytest.fixture
@@ -336,3 +340,34 @@ UNSEEN = "WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup"
 )
 def test_feature_switches_are_merged_as_the_browser_obeys_only_the_last(given: list[str], started: list[str]) -> None:
     assert merge_features(given) == started
+
+
+@pytest.mark.parametrize(("waiting", "cause"), [(True, ""), (False, "deadline")])
+def test_a_renewal_that_waited_while_the_keeper_was_stopped_still_counts(
+    tmp_path: Path, waiting: bool, cause: str
+) -> None:
+    """What is ready was asked before the stop, and says nothing of the renewal that came during it."""
+    now = boot_time()
+    messages = [{"deadline": now + 60.0, "kill_at": now + 70.0}] if waiting else []
+    stand = SimpleNamespace(
+        orders=Orders(
+            browser="/bin/true",
+            user_data_dir=str(tmp_path),
+            profile_id="p",
+            lease_id="p:1",
+            token=1,
+            run_id="r",
+            folder=str(tmp_path),
+            deadline=now - 5.0,
+            kill_at=now - 1.0,
+        ),
+        control=SimpleNamespace(descriptor=-1, worker=-2, read=lambda: messages),
+        browser=SimpleNamespace(watch=-3),
+        revoke_reason="",
+        close_requested=False,
+        _signals=-4,
+        _inward=SimpleNamespace(ended=False),
+        _outward=SimpleNamespace(ended=False),
+    )
+    stand._obey = partial(Watch._obey, stand)  # type: ignore[arg-type]  # a stand for a watch without a browser
+    assert Watch._over(stand, {}) == cause  # type: ignore[arg-type]  # the same

@@ -161,7 +161,9 @@ class Watch:
 
     def _over(self, ready: dict[int, int]) -> str:
         """Why the relaying is over, or nothing. The worker is read first: a renewal that waited here still counts."""
-        messages = self.control.read() if self.control.descriptor in ready else []
+        # `ready` may be from before this process was stopped for a while: no deadline is believed unread.
+        late = self.orders.expired(boot_time())
+        messages = self.control.read() if late or self.control.descriptor in ready else []
         for message in messages or ():
             self._obey(message)
         if self.revoke_reason:
