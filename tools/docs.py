@@ -87,6 +87,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.SECTION_ENTERED: ("a holder entered a mutating section", ("section", "idempotent")),
     EventType.SECTION_LEFT: ("a holder left a mutating section", ("section",)),
     EventType.HUMAN_REQUESTED: ("a run asked for a person, and waits", ("what",)),
+    EventType.HUMAN_ANSWERED: ("a person answered it through the store, with a note", ("outcome", "note")),
     EventType.HUMAN_REQUEST_WITHDRAWN: ("it does not wait any more", ()),
     EventType.CONTROL_PASSED: (
         "a person took an open browser, or handed it back", ("from", "to", "run_before", "note"),

@@ -339,6 +339,7 @@ class ConflictReason(StrEnum):
     WORKER_AWAY = "worker_away"
     TAKEN_ALREADY = "taken_already"
     NOT_RESUMABLE = "not_resumable"
+    ANSWERED_ALREADY = "answered_already"
 
 
 class Conflict(LeasekeeperError):

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.alerts import Endpoint, NewEndpoint
 from leasekeeper.core.calls import Request
-from leasekeeper.core.control import TransferRequest
+from leasekeeper.core.control import PersonAnswer, TransferRequest
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import Attempt, Delivery, DeliveryRequest
 from leasekeeper.core.events import Event
@@ -140,10 +140,11 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed:
-    """The answer to one heartbeat: the new expiry, or why it was refused."""
+    """The answer to one heartbeat: the new expiry, or why it was refused. `answer`: a person's, to a run that asks."""
 
     lease_id: LeaseId
     expires_at: datetime | None = None
+    answer: PersonAnswer | None = None
     refused: Refusal | None = None
 
 
@@ -380,10 +381,10 @@ class Store(Protocol):
     async def decide(self, decision: Decision) -> Decided:
         """A person's decision, version-checked, with a note; closes the record's open review.
 
-        `restore` makes a snapshot the newest state of a profile that nobody has, under a token of its own.
+        `restore` makes a snapshot the newest state of a profile that nobody has, under a token of its own. The first
+        `answer` to a run that asks for a person counts; each renewal has it.
         A `pause` of `all`, `pool:NAME` or `worker:NAME`: nothing is granted there but to a person, until it is resumed
         or `until` has come by the store's clock. Of `account:ID`: the account is paused, and `heal` resumes it.
-
         Raises NotFound, VersionConflict, IllegalTransition, or Conflict (the lease was revoked already). Touches a
         constant number of rows, however many jobs wait behind the record.
         """
@@ -417,7 +418,6 @@ class Store(Protocol):
 
     async def mark_silent(self, limit: int = MAX_IN_BATCH) -> list[Worker]:
         """Notice workers that no longer report and did not stop: event `worker_silent`, once for each silence.
-
         Safe to run many times at once. Returns those that this call noticed. If one reports again: `worker_returned`.
         """
 

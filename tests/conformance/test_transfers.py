@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from leasekeeper.core.control import TransferRequest
-from leasekeeper.core.decisions import Action, Review
+from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import JobId, WorkerId
 from leasekeeper.core.leases import LeaseStatus, Purpose, Refusal
 from leasekeeper.core.settle import Browser, EndFacts, Ending
-from leasekeeper.errors import Conflict, ConflictReason, InputError, LeaseLost
-from leasekeeper.ports import Grant, HandedOver
+from leasekeeper.errors import Conflict, ConflictReason, InputError, LeaseLost, NotFound
+from leasekeeper.ports import Grant, HandedOver, Renewal
 from tests.conformance.test_repeated_calls import twice
 from tests.conformance.world import URL, NewWorld, World, account, limit, profile
 
@@ -256,6 +256,50 @@ async def test_a_run_asks_for_a_person_until_it_does_not_any_more(new_world: New
         kinds = [event.type for event in await world.events(run_id=grant.lease.run_id)]
         assert kinds[-2:] == [EventType.HUMAN_REQUESTED, EventType.HUMAN_REQUEST_WITHDRAWN]
         await world.finish(grant)
+
+
+async def test_a_person_answers_a_run_that_asks_once(new_world: NewWorld) -> None:
+    async with new_world(profile("p1"), profile("p2")) as world:
+        grant, session = await world.run(), await world.acquire("p2")
+        ref = grant.lease.ref
+
+        async def answer(asked: Grant = grant, outcome: str | None = "solved") -> None:
+            lease_id = asked.lease.lease_id
+            about: Any = {"target": Target.LEASE, "id": lease_id, "action": Action.ANSWER, "to": outcome}
+            await world.store.decide(Decision(**about, note="a picture", actor="ann"))
+
+        async def heard() -> tuple[str, str, str] | None:
+            (renewed,) = await world.store.renew([Renewal(ref=ref)])
+            said = renewed.answer
+            return None if said is None else (said.by, said.outcome, said.note)
+
+        with pytest.raises(Conflict) as early:
+            await answer()
+        assert early.value.cause is ConflictReason.LEASE_NOT_HELD
+        for asking in (grant, session):
+            await world.store.request_person(asking.lease.ref, "solve the prompt")
+        assert await heard() is None
+        await answer()
+        (review,) = await world.all(Review, open="1")
+        assert review.profile_id == "p2", "the review that was answered is closed"
+        assert await heard() == await heard() == ("ann", "solved", "a picture")
+        with pytest.raises(Conflict) as second:
+            await answer(outcome="other")
+        assert second.value.cause is ConflictReason.ANSWERED_ALREADY
+        await world.store.request_person(ref, None)
+        assert (await heard(), (await world.lease(grant)).person_answer) == (None, None)
+        kinds = [event.type for event in await world.events(run_id=grant.lease.run_id)]
+        assert kinds[-2:] == [EventType.HUMAN_REQUESTED, EventType.HUMAN_ANSWERED], "it was not withdrawn"
+        await world.store.request_person(ref, "and this one")
+        assert await heard() is None, "an answer is to one question"
+        await answer(session, None)
+        (review,) = await world.all(Review, open="1")
+        assert review.summary == "and this one"
+        await world.finish(grant)
+        await world.finish(session)
+        for gone in (grant, session):
+            with pytest.raises(NotFound):
+                await answer(gone)
 
 
 async def test_the_end_of_a_run_withdraws_what_it_asked(new_world: NewWorld) -> None:

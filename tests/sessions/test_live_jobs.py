@@ -23,6 +23,7 @@ from leasekeeper.runtime.control_transfer import seen_evidence
 from leasekeeper.runtime.session_offer import browsers_offered
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.worker import Worker, WorkerOptions
+from leasekeeper.service.pages.signing_in import COOKIE
 from leasekeeper.stores import open_store
 from tests.conformance.world import profile
 from tests.runtime.stage import PATIENCE, until
@@ -235,3 +236,32 @@ async def test_a_wrong_name_is_told_what_it_stands_for(server: ServerThread, sql
         await at.offered(0)
         status, why = await taken(seen["run_id"])
         assert (status, "is over (TAKEN_OVER: taken over by tests)" in why) == (410, True)
+
+
+async def test_a_task_of_a_worker_at_the_database_is_answered_but_not_taken(
+    server: ServerThread, sqlite_url: str, tmp_path: Path
+) -> None:
+    async with staged(server, sqlite_url, tmp_path, renew_every=0.3) as at:
+        at.home.app = app
+        async with at.home.worker():
+            job = await at.home.submit("ask")
+            seen = await asking(at)
+            assert (seen["human"], seen["asks"], seen["may_take"]) == (False, "solve the prompt", False)
+            pages = [f"/ui/runs/{seen['run_id']}", "/ui/reviews"]
+            signed_in = {"Cookie": f"{COOKIE}={at.served.token}"}
+            run, inbox = [(await at.api.get(page, headers=signed_in)).text for page in pages]
+            assert "Answer only" in run
+            assert "Take control" not in run
+            assert "Answer the task" in inbox
+            status, refusal = await control(at, "p1", "take")
+            assert (status, refusal["data"]["cause"]) == (409, "worker_away")
+            assert "start it with --store" in refusal["detail"]
+            assert "answer it by hand-back, without taking it" in refusal["detail"]
+            status, answered = await control(at, "p1", "hand-back", outcome="solved", note="a picture")
+            assert (status, answered["asks"]) == (200, None)
+            status, second = await control(at, seen["run_id"], "hand-back", outcome="other")
+            assert status in (409, 410), f"the run goes on, or has ended: {second}"
+            assert (await output_of(at, job))["said"] == ["tests", "solved", "a picture"]
+            late = await at.home.submit("ask", payload={"timeout": 0.01})
+            (done,) = await at.home.settled(late)
+            assert (done.state, done.stop_reason) == ("review", "HUMAN_REVIEW_REQUIRED")

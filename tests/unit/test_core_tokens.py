@@ -58,7 +58,7 @@ review   profile.note account.note
 review   profile.restore
 review   profile.move profile.ban profile.suspect profile.unban account.ban account.suspect account.unban
 operate  profile.disable profile.enable job.cancel job.retry job.drop job.prioritize
-operate  account.pause account.resume lease.revoke
+operate  account.pause account.resume lease.revoke lease.answer
 operate  webhook.replay schedule.pause schedule.resume schedule.run endpoint.ping proxy.retry pause.pause pause.resume
 admin    token.revoke endpoint.enable endpoint.disable endpoint.remove
 """

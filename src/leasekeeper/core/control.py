@@ -2,9 +2,10 @@
 
 Pure. The browser stays open meanwhile, so the profile is leased all the time; the old run ends, and a new one begins
 under a token of its own. What the old lease knew (last safe step, mutating section) goes on in the new one: if that
-ends without an explanation, it is still known where the browser was.
+ends without an explanation, it is still known where the browser was. And what a person answers to a run that asks.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,6 +18,7 @@ from leasekeeper.core.leases import Lease, Purpose, RunResult, Timing, may_have_
 from leasekeeper.core.profiles import Cause, ProfileState, worse
 from leasekeeper.core.records import evolve
 from leasekeeper.core.settle import Ending, JobVerdict, ProfileVerdict, Settlement
+from leasekeeper.errors import Conflict, ConflictReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,48 @@ class TransferRequest:
     actor: str = ""
     note: str = ""
     job_id: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonAnswer:
+    """What a person says to a run that asks for one. `outcome` is a word. No two have one time."""
+
+    by: str
+    note: str
+    outcome: str
+    at: datetime
+
+
+def answered(lease: Lease, said: PersonAnswer) -> PersonAnswer:
+    """The answer to a run that asks; the first one counts. Raises Conflict if it does not ask, or has an answer."""
+    if lease.asks_person is None:
+        raise Conflict(
+            f"run {lease.run_id} does not ask for anybody, or not any more",
+            cause=ConflictReason.LEASE_NOT_HELD,
+            run_id=lease.run_id,
+        )
+    before = answer_of(lease)
+    if before is not None:
+        raise Conflict(
+            f"{before.by} has answered run {lease.run_id} already: its task goes on with that",
+            cause=ConflictReason.ANSWERED_ALREADY,
+            run_id=lease.run_id,
+        )
+    return said
+
+
+def kept_answer(said: PersonAnswer) -> Mapping[str, object]:
+    """An answer as a lease keeps it."""
+    return {"by": said.by, "note": said.note, "outcome": said.outcome, "at": said.at.isoformat()}
+
+
+def answer_of(lease: Lease) -> PersonAnswer | None:
+    """What a person has said to the run of this lease."""
+    kept = lease.person_answer
+    if kept is None:
+        return None
+    texts = {name: str(kept[name]) for name in ("by", "note", "outcome")}
+    return PersonAnswer(**texts, at=datetime.fromisoformat(str(kept["at"])))
 
 
 def transferred(lease: Lease, job: Job | None, ending: Ending) -> Settlement:

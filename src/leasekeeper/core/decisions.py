@@ -58,9 +58,11 @@ class Action(StrEnum):
     MOVE = "move"
     RESTORE = "restore"
     NOTE = "note"
+    ANSWER = "answer"
 
 
 MAX_PRIORITY: Final = 1_000
+MAX_OUTCOME: Final = 128
 
 _P = ProfileState
 
@@ -116,7 +118,7 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.PROFILE: (*PROFILE_ACTIONS, *BAN_ACTIONS, Action.MOVE, Action.RESTORE, Action.NOTE),
     Target.JOB: tuple(JOB_ACTIONS),
     Target.ACCOUNT: (Action.PAUSE, Action.RESUME, *BAN_ACTIONS, Action.NOTE),
-    Target.LEASE: (Action.REVOKE,),
+    Target.LEASE: (Action.REVOKE, Action.ANSWER),
     Target.WEBHOOK: (Action.REPLAY,),
     Target.TOKEN: (Action.REVOKE,),
     Target.SCHEDULE: (Action.PAUSE, Action.RESUME, Action.RUN),
@@ -132,7 +134,7 @@ class Decision:
 
     `until` is of a pause: when it ends by itself, by the store's clock. `to` is of a move: the machine that has the
     profile's directory now; of prioritize: the job's new priority, as text; of restore: the token of the snapshot to go
-    back to, as text, or None for the last one that is known to be good.
+    back to, as text, or None for the last one that is known to be good; of answer: the outcome, in a word.
     """
 
     target: Target

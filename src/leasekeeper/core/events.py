@@ -31,6 +31,7 @@ class EventType(StrEnum):
     SECTION_ENTERED = "section_entered"
     SECTION_LEFT = "section_left"
     HUMAN_REQUESTED = "human_requested"
+    HUMAN_ANSWERED = "human_answered"
     HUMAN_REQUEST_WITHDRAWN = "human_request_withdrawn"
     CONTROL_PASSED = "control_passed"
     RUN_SETTLED = "run_settled"

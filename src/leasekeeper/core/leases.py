@@ -112,7 +112,8 @@ class Lease:
 
     `open_section` is the mutating section that it is in, since `section_at`; `left_section` the last one that it left
     since its last safe step. One that was declared idempotent is not remembered when it is left.
-    `machine` is where the holder works, if it said so. `asks_person`: what it waits for a person to do.
+    `machine` is where the holder works, if it said so. `asks_person`: what it waits for a person to do, and
+    `person_answer` what one has said to that (see `core.control`).
     """
 
     lease_id: LeaseId
@@ -149,6 +150,7 @@ class Lease:
     ended_at: datetime | None = None
     machine: str | None = None
     asks_person: str | None = None
+    person_answer: Mapping[str, object] | None = None
 
     @property
     def shared(self) -> bool:

@@ -158,6 +158,7 @@ DECISIONS: Final[Mapping[tuple[Target, Action], Needs]] = {
     (Target.ACCOUNT, Action.NOTE): _REVIEW,
     **{(target, action): _REVIEW for target in (Target.ACCOUNT, Target.PROFILE) for action in BAN_ACTIONS},
     (Target.LEASE, Action.REVOKE): _OPERATE,
+    (Target.LEASE, Action.ANSWER): _OPERATE,
     (Target.WEBHOOK, Action.REPLAY): _OPERATE,
     (Target.TOKEN, Action.REVOKE): _ADMIN,
     # A schedule may select any profile.

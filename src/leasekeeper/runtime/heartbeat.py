@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from leasekeeper.core.control import PersonAnswer
 from leasekeeper.core.leases import DEAD_BY, Lease, LeaseStatus, Refusal, Timing
 from leasekeeper.core.notes import NoteAbout, shortened
 from leasekeeper.core.settle import Ending
@@ -41,7 +42,10 @@ def dead_by(deadline: float, timing: Timing) -> float:
 
 @dataclass(slots=True, eq=False)
 class KeptLease:
-    """One lease that is being renewed. `lost` is the reason once the lease is lost, else None."""
+    """One lease that is being renewed. `lost` is the reason once the lease is lost, else None.
+
+    `on_answer` is called in the heartbeat's thread with each renewal that has a person's answer.
+    """
 
     lease: Lease
     timing: Timing
@@ -49,6 +53,7 @@ class KeptLease:
     next_at: float
     on_lost: Callable[[str], None]
     on_renewed: Callable[[float, float], None] | None = None
+    on_answer: Callable[[PersonAnswer], None] | None = None
     status: LeaseStatus = LeaseStatus.RUNNING
     stop_at: float | None = None
     lost: str | None = None
@@ -98,6 +103,16 @@ class KeptLease:
                 self.trouble.over(what)
                 return
             await asyncio.sleep(self.again_seconds)
+
+    def hear_answers(self, on_answer: Callable[[PersonAnswer], None]) -> None:
+        """Call this in the running loop with what a person says to the run, at each renewal that has it."""
+        loop = asyncio.get_running_loop()
+
+        def in_loop(said: PersonAnswer) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and so has the run
+                loop.call_soon_threadsafe(on_answer, said)
+
+        self.on_answer = in_loop
 
     @property
     def again_seconds(self) -> float:
@@ -385,6 +400,8 @@ class Heartbeat:
                 self.trouble.over(NOT_RENEWED)
                 for kept, answer in zip(batch, answers, strict=True):
                     self._apply_answer(kept, answer.refused, sent_at)
+                    if answer.answer is not None and kept.on_answer is not None:
+                        kept.on_answer(answer.answer)
         finally:
             if store is not None and store is not self._store:
                 with suppress(Exception):  # it was left behind, because it did not answer

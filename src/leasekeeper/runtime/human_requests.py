@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from leasekeeper.app import HumanAnswer
+from leasekeeper.core.control import PersonAnswer
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.session_host import HostedSession
@@ -68,6 +69,12 @@ class SessionAsk:
         """A person has the browser now, and is waited for without a limit."""
         self.session = session
         self.came.set()
+
+    def answered(self, said: PersonAnswer) -> None:
+        """A person has answered through the store. If one has taken the browser meanwhile, that counts."""
+        if not self.came.is_set():
+            answer = HumanAnswer(by=said.by, note=said.note, outcome=said.outcome)
+            self.settle(AskEnd(state=AskState.ANSWERED, answer=answer))
 
     def settle(self, end: AskEnd) -> None:
         """There is an end. The first one counts."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from leasekeeper.app import HumanAnswer
-from leasekeeper.core.control import TransferRequest
+from leasekeeper.core.control import PersonAnswer, TransferRequest
 from leasekeeper.core.ids import JobId, WorkerId
 from leasekeeper.core.leases import Lease
 from leasekeeper.driver_port import DevToolsClient, RunningBrowser
@@ -60,6 +60,7 @@ class LiveRun:
         self.job_id = lease.job_id
         self.leases = [lease]
         self.over = False
+        self._heard: PersonAnswer | None = None
         self._with_task = asyncio.Event()
 
     @property
@@ -153,6 +154,16 @@ class LiveRun:
         self.asks = asyncio.get_running_loop().create_future()
         self._asks_changed()
         return self.asks
+
+    def answered(self, said: PersonAnswer) -> None:
+        """A person has answered through the store. Once they have, it is said again until the task has gone on."""
+        waits = self.asks is not None and not self.asks.done() and self.human is None and self.order is None
+        if self.asks is None or not waits or said == self._heard:
+            return
+        self._heard = said
+        self.asks.set_result(HumanAnswer(by=said.by, note=said.note, outcome=said.outcome))
+        self.came.set()
+        self.changed()
 
     def stop_asking(self) -> None:
         """The task waits for nobody any more."""

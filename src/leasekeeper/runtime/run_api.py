@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from leasekeeper.app import Content, HumanAnswer
 from leasekeeper.config import SecretConfig
+from leasekeeper.core.control import answer_of
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.leases import LeaseRef
+from leasekeeper.core.leases import Lease, LeaseRef
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.errors import Fail, InputError, LeasekeeperError
 from leasekeeper.evidence.redact import Redactor
@@ -123,20 +124,32 @@ class RunApi:
         if live.asks is not None:
             raise InputError("the task asks for a person already: it can wait for one at a time")
         said = self._redactor.text(what)
-        await request_person_kept(self._store, self._kept, said)
+        kept = self._kept
+        await request_person_kept(self._store, kept, said)
         answer = live.ask(said)
+        kept.hear_answers(live.answered)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout.total_seconds()):
                     await live.came.wait()
+            if not live.came.is_set():
+                await self._read_answer(kept, live)
             if not live.came.is_set():
                 raise Fail(Reason.HUMAN_REVIEW_REQUIRED, f"nobody came within {timeout.total_seconds():g} s: {said}")
             said_by: HumanAnswer = await answer
             return said_by
         finally:
             live.stop_asking()
+            kept.on_answer = None
             with suppress(LeasekeeperError):
                 await request_person_kept(self._store, self._kept, None)
+
+    async def _read_answer(self, kept: KeptLease, live: LiveRun) -> None:
+        """An answer of the last moment, which no renewal has brought yet."""
+        with suppress(LeasekeeperError):
+            said = answer_of(await self._store.get(Lease, kept.lease.lease_id))
+            if said is not None:
+                live.answered(said)
 
 
 class ThreadRunApi:

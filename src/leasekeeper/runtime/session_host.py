@@ -272,7 +272,7 @@ class SessionHost:
             )
         ask = session.ask = SessionAsk(session, run.terms, what, timeout)
         try:
-            ask.what = await run.ask_person(what)
+            ask.what = await run.ask_person(what, ask.answered)
         except BaseException as error:
             ask.settle(AskEnd(state=AskState.OVER, why=f"nobody could be asked: {error}"))
             ask.finish()

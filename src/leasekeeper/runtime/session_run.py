@@ -16,7 +16,7 @@ from typing import Any
 
 from leasekeeper.browsers.probe import ProbeResult
 from leasekeeper.core.browsers import ENDED_BY_KEEPER, BrowserReport
-from leasekeeper.core.control import TransferRequest
+from leasekeeper.core.control import PersonAnswer, TransferRequest
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.leases import Lease
@@ -236,18 +236,20 @@ class SessionRun:
         self._touch()
         await note_kept(self._store, self._guard.kept, self._opener.redactor.text(text), about)
 
-    async def ask_person(self, what: str) -> str:
+    async def ask_person(self, what: str, on_answer: Callable[[PersonAnswer], None]) -> str:
         """Open a review that asks for a person; returns what it says. Until it is closed the session is not idle."""
         self._touch()
         said = self._opener.redactor.text(what)
         await request_person_kept(self._store, self._guard.kept, said)
         self._asks = True
         self._touch()
+        self._guard.kept.hear_answers(on_answer)
         return said
 
     async def stop_asking(self) -> None:
         """Close that review."""
         self._asks = False
+        self._guard.kept.on_answer = None
         self._touch()
         await request_person_kept(self._store, self._guard.kept, None)
 

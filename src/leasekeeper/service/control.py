@@ -17,7 +17,7 @@ from leasekeeper.runtime.person import Closed, Person
 from leasekeeper.runtime.remote_live import RemoteLive
 from leasekeeper.runtime.session_host import HostedSession
 from leasekeeper.service.permissions import refuse
-from leasekeeper.service.run_targets import named_run, not_open
+from leasekeeper.service.run_targets import answer_in_store, asked, named_run, not_open, not_reached
 
 if TYPE_CHECKING:
     from leasekeeper.service.state import Service
@@ -32,7 +32,8 @@ PROFILE_CHOICES: Final = (Action.REVIEW, Action.QUARANTINE, Action.DISABLE)
 class ControlView:
     """Who has control of a browser. `run_id` is the run that has it now; `human`: a person has.
 
-    `asks` is what its task waits for a person to do; `may_hand_back`: the task can go on.
+    `asks` is what its task waits for a person to do; `may_hand_back`: the task can go on. Not `may_take`: a person has
+    it, or its browser is on a worker that is not connected to this server, and it can be answered at most.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class ControlView:
     note: str = ""
     asks: str | None = None
     may_hand_back: bool = False
+    may_take: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,22 @@ class Released:
 
 
 class Browser:
-    """A browser that this server shows: of a job or of a session, here or on a worker that is connected."""
+    """A browser that this server shows: of a job or of a session, here or on a worker that is connected.
 
-    def __init__(self, service: "Service", live: LiveRun | RemoteLive | None, session: HostedSession | None) -> None:
+    With `away` one that it cannot show, whose run asks for a person: the answer goes through the store.
+    """
+
+    def __init__(
+        self,
+        service: "Service",
+        live: LiveRun | RemoteLive | None = None,
+        session: HostedSession | None = None,
+        away: Lease | None = None,
+    ) -> None:
         self._service = service
         self.live = live
         self.session = session
+        self.away = away
 
     @property
     def person(self) -> Person | None:
@@ -78,6 +90,8 @@ class Browser:
         """The lease that counts now."""
         if self.live is not None:
             return self.live.lease
+        if self.away is not None:
+            return self.away
         if self.session is None:
             raise NotFound("there is no browser", what="run")
         return self.session.run.lease
@@ -86,12 +100,12 @@ class Browser:
         """Whether input of this person reaches the browser: in a session, or once a person has control."""
         if denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool) is not None:
             return False
-        return self.live is None or self.live.person is not None
+        return self.away is None and (self.live is None or self.live.person is not None)
 
     def view(self) -> ControlView:
         lease, person = self.lease, self.person
         live, session = self.live, self.session
-        asks = live.wants if live is not None else session.asks if session is not None else None
+        asks = live.wants if live is not None else session.asks if session is not None else asked(lease)
         return ControlView(
             run_id=lease.run_id,
             profile_id=lease.profile_id,
@@ -103,12 +117,15 @@ class Browser:
             note=person.note if person is not None else "",
             asks=asks,
             may_hand_back=live.may_hand_back if live is not None else asks is not None,
+            may_take=person is None and self.away is None,
         )
 
     async def take(self, token: ApiToken, note: str) -> ControlView:
         """Give the bearer of this token control. Raises Conflict if somebody has it."""
         refuse(denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool))
         person = Person(name=token.name, note=note)
+        if self.away is not None:
+            raise not_reached(self.away)
         if self.live is not None:
             await self.live.take(person)
         elif self.session is not None:
@@ -119,7 +136,9 @@ class Browser:
         """Let the task or agent go on, which asked for a person or whose browser one has taken."""
         refuse(denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool))
         answer = HumanAnswer(by=token.name, note=note, outcome=outcome)
-        if self.live is not None:
+        if self.away is not None:
+            self.away = await answer_in_store(self._service.store, self.away, answer)
+        elif self.live is not None:
             await self.live.hand_back(answer)
         elif self.session is not None:
             self.session = await self._service.sessions.hand_back(self.session, answer)
@@ -178,9 +197,9 @@ def find_browser(service: "Service", run_id: str) -> Browser | None:
     while session is not None and (following := service.sessions.following(session)) is not None:
         session = following
     if session is not None:
-        return None if session.over else Browser(service, None, session)
+        return None if session.over else Browser(service, session=session)
     live = service.sessions.live_run(run_id) or live_run(run_id)
-    return None if live is None else Browser(service, live, None)
+    return None if live is None else Browser(service, live)
 
 
 def open_browser(service: "Service", run_or_profile: str) -> Browser | None:
@@ -190,10 +209,10 @@ def open_browser(service: "Service", run_or_profile: str) -> Browser | None:
         return found
     live = service.sessions.live_run_of(run_or_profile) or live_run_of(run_or_profile)
     if live is not None:
-        return Browser(service, live, None)
+        return Browser(service, live)
     for session in service.sessions.sessions:
         if session.run.lease.profile_id == run_or_profile and not session.over:
-            return Browser(service, None, session)
+            return Browser(service, session=session)
     return None
 
 
@@ -203,7 +222,15 @@ async def target_of(service: "Service", named: str) -> Browser | RunRecord:
     if found is not None:
         return found
     run = await named_run(service.store, named)
-    return find_browser(service, run.run_id) or run
+    return find_browser(service, run.run_id) or await asking_away(service, run) or run
+
+
+async def asking_away(service: "Service", run: RunRecord) -> Browser | None:
+    """A run whose browser is not open here, if it asks for a person: it can be answered through the store."""
+    if run.ended_at is not None:
+        return None
+    lease = await service.store.get(Lease, run.lease_id)
+    return Browser(service, away=lease) if asked(lease) is not None else None
 
 
 async def browser_of(service: "Service", named: str) -> Browser:

@@ -1,10 +1,13 @@
-"""Which run somebody means who names a run, a profile or a job; and why its browser is not to be had at this server."""
+"""Which run somebody means who names a run, a profile or a job; why its browser is not to be had at this server; and
+what can be done all the same: answering it through the store."""
 
-from typing import Final, TypeVar
+from typing import Final, TypeVar, assert_never
 
+from leasekeeper.app import HumanAnswer
 from leasekeeper.core.accounts import Account
+from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Purpose, RunRecord
+from leasekeeper.core.leases import Lease, Purpose, RunRecord
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, NotFound, SessionEnded
 from leasekeeper.ports import Store
@@ -50,20 +53,34 @@ def _the(run: RunRecord | None, otherwise: str, named: str) -> RunRecord:
 
 def not_open(run: RunRecord) -> LeasekeeperError:
     """The error of whoever wants to see or take the browser of this run at this server."""
-    if run.ended_at is not None:
-        why = f"{run.stop_reason}: {run.message}" if run.stop_reason else run.message or run.result.value
-        return SessionEnded(
-            f"run {run.run_id} is over ({why}): its browser is closed, or serves another run",
-            session_id=run.run_id,
-            reason=run.stop_reason,
-            lease_id=run.lease_id,
-            profile_id=run.profile_id,
-        )
-    return Conflict(_why_away(run), cause=ConflictReason.WORKER_AWAY, run_id=run.run_id, profile_id=run.profile_id)
+    if run.ended_at is None:
+        return not_reached(run)
+    why = f"{run.stop_reason}: {run.message}" if run.stop_reason else run.message or run.result.value
+    return SessionEnded(
+        f"run {run.run_id} is over ({why}): its browser is closed, or serves another run",
+        session_id=run.run_id,
+        reason=run.stop_reason,
+        lease_id=run.lease_id,
+        profile_id=run.profile_id,
+    )
 
 
-def _why_away(run: RunRecord) -> str:
-    """Why a run that goes on has no browser here, and what helps."""
+def not_reached(run: RunRecord | Lease) -> Conflict:
+    """The same of a run that goes on: where its browser is, and what helps."""
+    also = "; it asks for a person: answer it by hand-back, without taking it" if _asks(run) else ""
+    return Conflict(
+        f"{_why_away(run)}{also}",
+        cause=ConflictReason.WORKER_AWAY,
+        run_id=run.run_id,
+        profile_id=run.profile_id,
+    )
+
+
+def _asks(run: RunRecord | Lease) -> bool:
+    return isinstance(run, Lease) and asked(run) is not None
+
+
+def _why_away(run: RunRecord | Lease) -> str:
     match run.purpose:
         case Purpose.JOB | Purpose.SESSION:
             return (
@@ -74,3 +91,19 @@ def _why_away(run: RunRecord) -> str:
             return f"{run.worker_id} has profile {run.profile_id} open by hand: the window is on that machine"
         case Purpose.API:
             return f"{run.worker_id} has leased profile {run.profile_id} and opens its browser itself: nobody else can"
+    assert_never(run.purpose)
+
+
+def asked(lease: Lease) -> str | None:
+    """What the run of a lease waits for a person to do, as the store knows it."""
+    return lease.asks_person if lease.person_answer is None and lease.ended_at is None else None
+
+
+async def answer_in_store(store: Store, lease: Lease, answer: HumanAnswer) -> Lease:
+    """Answer a run that asks, wherever it is: its worker finds it with the next renewal. Returns the lease."""
+    note = answer.note or answer.outcome or "answered"
+    lease_id, outcome = lease.lease_id, answer.outcome or None
+    await store.decide(
+        Decision(target=Target.LEASE, id=lease_id, action=Action.ANSWER, note=note, actor=answer.by, to=outcome)
+    )
+    return await store.get(Lease, lease_id)

@@ -25,6 +25,7 @@ _OTHERS: Final[Mapping[tuple[Target, Action], str]] = {
     (Target.ACCOUNT, Action.RESUME): "jobs of the whole account may start again",
     (Target.PROXY, Action.RETRY): "the proxy is asked again now",
     (Target.LEASE, Action.REVOKE): "the run is stopped; the profile is resolved when the lease has expired",
+    (Target.LEASE, Action.ANSWER): "the task that asks for a person goes on with this, at its next heartbeat",
     (Target.WEBHOOK, Action.REPLAY): "the message is sent again",
 }
 

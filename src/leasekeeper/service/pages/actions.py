@@ -34,6 +34,7 @@ DONE: Final = {
     Action.MOVE: "moved",
     Action.RESTORE: "restored",
     Action.NOTE: "noted",
+    Action.ANSWER: "answered",
     Action.PAUSE: "paused",
     Action.RESUME: "resumed",
     Action.REVOKE: "revoked",

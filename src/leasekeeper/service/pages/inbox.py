@@ -15,7 +15,7 @@ from leasekeeper.core.profiles import Lane
 from leasekeeper.core.why_answer import Possible, Why
 from leasekeeper.errors import NotFound
 from leasekeeper.evidence.files import Artifact
-from leasekeeper.service.control import find_browser
+from leasekeeper.service.control import asking_away, find_browser
 from leasekeeper.service.pages.actions import MAX_AT_ONCE, subject_of
 from leasekeeper.service.pages.rendering import page
 from leasekeeper.service.pages.runs import commands_of, images_of
@@ -63,6 +63,7 @@ async def view(visit: Visit) -> Response:
     chosen = _chosen(listed, visit.query.get("review")) if gone is None else None
     facts = await _facts(visit, chosen) if chosen is not None else None
     place = listed.index(chosen) if chosen is not None else -1
+    watchable = _watchable(visit, chosen)
     return await page(
         visit,
         "reviews.html",
@@ -74,7 +75,8 @@ async def view(visit: Visit) -> Response:
         facts=facts,
         gone=gone,
         same={target: of_targets[chosen.reason, target] for target in Target} if chosen is not None else {},
-        watchable=_watchable(visit, chosen),
+        watchable=watchable,
+        answerable=chosen.run_id if chosen is not None and not watchable and await _asks(visit, chosen) else None,
         before=listed[place - 1] if place > 0 else None,
         after=listed[place + 1] if place + 1 < len(listed) else None,
     )
@@ -85,6 +87,12 @@ def _watchable(visit: Visit, review: Review | None) -> str | None:
     if review is None or review.run_id is None:
         return None
     return review.run_id if find_browser(visit.service, review.run_id) is not None else None
+
+
+async def _asks(visit: Visit, review: Review) -> bool:
+    """Whether its run waits for a person on a worker that is not connected here: it can be answered."""
+    run = await visit.get_if_there(RunRecord, review.run_id)
+    return run is not None and await asking_away(visit.service, run) is not None
 
 
 async def _gone(visit: Visit, opened: Sequence[Review]) -> Review | None:

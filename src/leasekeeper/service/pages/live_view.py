@@ -71,6 +71,8 @@ async def _pass_on(visit: Visit, done: str) -> Response:
             now = await browser.hand_back(visit.token, note, form.get("outcome", "").strip()[:128])
     except LeasekeeperError as error:
         return answer(visit, back, refused_text(error, f"run {run_id}"), good=False)
+    if browser.away is not None:
+        return answer(visit, f"/ui/runs/{run_id}", "answered: the task goes on at its next heartbeat")
     return answer(visit, f"/ui/runs/{now.run_id}/live", done)
 
 

@@ -16,7 +16,7 @@ from leasekeeper.evidence.files import Artifact
 from leasekeeper.evidence.reading import artifacts_of
 from leasekeeper.ports import Page
 from leasekeeper.runtime.recording import NAME as RECORDING
-from leasekeeper.service.control import JOB_CHOICES, PROFILE_CHOICES, find_browser
+from leasekeeper.service.control import JOB_CHOICES, PROFILE_CHOICES, asking_away, find_browser
 from leasekeeper.service.pages.evidence import IMAGES, RECORDINGS
 from leasekeeper.service.pages.filter_language import read_filter
 from leasekeeper.service.pages.rendering import field_text, page
@@ -73,6 +73,7 @@ async def one(visit: Visit) -> Response:
     )
     scheduling = scheduling_of(run, of_job, attempts)
     browser = find_browser(visit.service, run.run_id)
+    answerable = browser or await asking_away(visit.service, run)
     due_at = next((event.at for event in reversed(scheduling) if event.type in BEGINS_TO_WAIT), None)
     return await page(
         visit,
@@ -95,7 +96,7 @@ async def one(visit: Visit) -> Response:
         field_text=field_text,
         environment=_environment(run),
         watchable=browser is not None,
-        control=browser.view() if browser is not None else None,
+        control=answerable.view() if answerable is not None else None,
         job_id=run.job_id,
         job_choices=[each for each in JOB_CHOICES if visit.may(Target.JOB, each)],
         profile_choices=[each for each in PROFILE_CHOICES if visit.may(Target.PROFILE, each)],

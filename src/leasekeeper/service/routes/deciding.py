@@ -30,7 +30,7 @@ _FIELDS: Final = (
         name="to",
         kind=Text("a name or a number", maximum=MAX_MACHINE),
         doc="of a move: the machine that has the profile's directory now; of prioritize: the job's new priority; "
-        "of restore: the token of the snapshot, absent for the last that is known to be good",
+        "of restore: the token of the snapshot, absent for the last that is known to be good; of answer: the outcome",
     ),
 )
 _BODY: Final = Record([*_FIELDS])

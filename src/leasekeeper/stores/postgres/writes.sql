@@ -37,7 +37,8 @@ WHERE t.profile_id = r.profile_id AND t.token = r.token;
 UPDATE runs t SET
     last_safe_step = r.last_safe_step, last_safe_at = r.last_safe_at, last_url = r.last_url,
     open_section = r.open_section, section_at = r.section_at,
-    section_idempotent = r.section_idempotent, left_section = r.left_section, asks_person = r.asks_person
+    section_idempotent = r.section_idempotent, left_section = r.left_section, asks_person = r.asks_person,
+    person_answer = r.person_answer
 FROM json_populate_recordset(NULL::runs, :rows) r
 WHERE t.profile_id = r.profile_id AND t.token = r.token;
 

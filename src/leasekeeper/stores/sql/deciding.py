@@ -6,6 +6,7 @@ from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import (
     ACTIONS,
     BAN_ACTIONS,
+    MAX_OUTCOME,
     MAX_PRIORITY,
     Action,
     Decision,
@@ -67,6 +68,8 @@ def check(decision: Decision) -> None:
         problems.append(Problem("to", f"must be the new priority, from -{MAX_PRIORITY} to {MAX_PRIORITY}"))
     if decision.action is Action.RESTORE and decision.to and not is_number(decision.to):
         problems.append(Problem("to", "must be the token of a snapshot"))
+    if decision.action is Action.ANSWER and len(decision.to or "") > MAX_OUTCOME:
+        problems.append(Problem("to", f"must be the outcome, a word of at most {MAX_OUTCOME} characters"))
     if problems:
         raise InputError("the decision is not complete", problems)
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from leasekeeper.core.decisions import Target
+from leasekeeper.core.control import answer_of
+from leasekeeper.core.decisions import Decision, Target
 from leasekeeper.core.deliveries import LONGEST_WAIT, SPREAD
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import LeaseId
@@ -33,6 +34,7 @@ step_row = encoder(
         "section_idempotent",
         "left_section",
         "asks_person",
+        "person_answer",
     ),
 )
 
@@ -58,7 +60,7 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
         expires_at = now + timedelta(milliseconds=lease.ttl_ms)
         renewed = evolve(lease, heartbeat_at=now, expires_at=expires_at, status=status)
         held[lease.lease_id] = changed[lease.lease_id] = renewed
-        answers.append(Renewed(lease_id=lease.lease_id, expires_at=expires_at))
+        answers.append(Renewed(lease_id=lease.lease_id, expires_at=expires_at, answer=answer_of(lease)))
     if changed:
         tx.write("renew_runs", [renewal_row(lease) for lease in changed.values()])
     review_forgotten(tx, log, unknown, now)
@@ -109,12 +111,12 @@ def request_person(tx: Tx, ctx: Context, ref: LeaseRef, what: str | None) -> Ref
     if lease is None or why is not None or lease.asks_person == what:
         log.save(tx)
         return why
-    tx.write("step_runs", [step_row(evolve(lease, asks_person=what))])
+    tx.write("step_runs", [step_row(evolve(lease, asks_person=what, person_answer=None))])
     if lease.asks_person is not None:
         withdraw_request(tx, lease, log.now)
-    if what is None:
+    if what is None and lease.person_answer is None:
         log.event(EventType.HUMAN_REQUEST_WITHDRAWN, lease=lease)
-    else:
+    elif what is not None:
         log.event(EventType.HUMAN_REQUESTED, lease=lease, data={"what": what})
         log.review_request(lease, what)
     log.save(tx)
@@ -123,8 +125,18 @@ def request_person(tx: Tx, ctx: Context, ref: LeaseRef, what: str | None) -> Ref
 
 def withdraw_request(tx: Tx, lease: Lease, now: datetime) -> None:
     """Nobody has to come any more: the review that a run asked with is closed."""
+    close_request(tx, lease, now, None)
+
+
+def close_request(tx: Tx, lease: Lease, now: datetime, decision: Decision | None) -> None:
+    """Close the review that a run asked with: a person has decided so, or the run does not wait any more."""
     target, subject = (Target.JOB, lease.job_id) if lease.job_id else (Target.PROFILE, lease.profile_id)
-    closed = {"decision": None, "note": "the run does not wait any more", "actor": "", "decided_at": to_us(now)}
+    closed = {
+        "decision": decision.action.value if decision is not None else None,
+        "note": decision.note if decision is not None else "the run does not wait any more",
+        "actor": decision.actor if decision is not None else "",
+        "decided_at": to_us(now),
+    }
     tx.write("close_reviews", [{"target": target.value, "subject": subject, **closed}])
 
 

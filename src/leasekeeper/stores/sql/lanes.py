@@ -39,6 +39,7 @@ _MOVING = (
     "section_idempotent",
     "left_section",
     "asks_person",
+    "person_answer",
     "status",
     "unresolved",
     "ended_at",

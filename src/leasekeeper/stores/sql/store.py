@@ -43,6 +43,7 @@ from leasekeeper.ports import (
     Submitted,
 )
 from leasekeeper.stores.sql import (
+    answering,
     checks,
     claiming,
     configuring,
@@ -400,14 +401,16 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
             case Target.PROXY:
                 operation = proxy_health.ask_again
             case Target.LEASE:
-                return await self._revoke(decision)
+                return await self._decide_lease(decision)
             case _:
                 assert_never(decision.target)
         decided = await self._change(lambda tx: operation(tx, self._ctx, decision))
         self._engine.hint()
         return decided
 
-    async def _revoke(self, decision: Decision) -> Decided:
+    async def _decide_lease(self, decision: Decision) -> Decided:
+        if decision.action is Action.ANSWER:
+            return await self._change(lambda tx: answering.answer(tx, self._ctx, decision))
         lease = await self._change(
             lambda tx: revoking.revoke(tx, self._ctx, decision.id, decision.actor, decision.note),
             answer=lambda lease: NOTHING if lease is None else Decided(state=lease.status, version=0),

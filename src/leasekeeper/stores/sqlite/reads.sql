@@ -56,7 +56,7 @@ ORDER BY profile_id, token;
 
 -- name: moving_runs
 SELECT r.lease_id, r.run_id, r.heartbeat_at, r.expires_at, r.last_safe_step, r.last_safe_at, r.last_url,
-       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.asks_person, r.status,
+       r.open_section, r.section_at, r.section_idempotent, r.left_section, r.asks_person, r.person_answer, r.status,
        r.unresolved, r.ended_at, j.version AS job_version
 FROM runs r INDEXED BY runs_open
 LEFT JOIN jobs j ON j.job_id = r.job_id AND j.run_id = r.run_id AND j.state = 'running'

@@ -86,7 +86,8 @@ WHERE profile_id = :profile_id AND token = :token;
 UPDATE runs SET
     last_safe_step = :last_safe_step, last_safe_at = :last_safe_at, last_url = :last_url,
     open_section = :open_section, section_at = :section_at,
-    section_idempotent = :section_idempotent, left_section = :left_section, asks_person = :asks_person
+    section_idempotent = :section_idempotent, left_section = :left_section, asks_person = :asks_person,
+    person_answer = :person_answer
 WHERE profile_id = :profile_id AND token = :token;
 
 -- name: insert_reviews
