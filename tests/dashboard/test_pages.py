@@ -147,6 +147,22 @@ def test_the_fleet_is_filtered_while_one_types_and_terms_are_suggested(eyes: Eye
     assert page.locator("tbody tr").count() == 1
 
 
+def test_values_that_the_fleet_has_are_suggested(stage: Stage) -> None:
+    suggested = {
+        "label:ti": ["label:tier=gold"],
+        "tier:": ["tier:gold"],
+        "pool:": ["pool:default"],
+        "home:x": [],
+        "state:qu": ["state:quarantined"],
+    }
+    with httpx2.Client(base_url=stage.served.url, cookies={"leasekeeper_token": stage.served.token}) as client:
+        for term, terms in suggested.items():
+            found = client.get("/ui/suggest", params={"of": "profiles", "term": term}).json()
+            assert [each["term"] for each in found] == terms, term
+        found = client.get("/ui/suggest", params={"of": "runs", "term": "stopped:LOGIN"}).json()
+        assert [each["term"] for each in found] == ["stopped:LOGIN_REQUIRED"]
+
+
 def test_a_filter_is_applied_as_soon_as_the_answer_that_is_under_way_is_there(eyes: Eyes, stage: Stage) -> None:
     """Without the interval that reads the page again after changes."""
     held = list[Route]()

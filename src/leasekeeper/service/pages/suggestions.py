@@ -1,5 +1,7 @@
 """What may follow in a filter: names of filters, values of those that have a fixed set, ids that begin so."""
 
+import shlex
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.responses import JSONResponse, Response
@@ -7,9 +9,10 @@ from starlette.responses import JSONResponse, Response
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.events import Event
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import RunRecord
-from leasekeeper.core.profiles import Lane
+from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.workers import Worker
 from leasekeeper.service.pages.filter_language import names_of
 from leasekeeper.service.pages.visit import Visit
@@ -17,6 +20,7 @@ from leasekeeper.service.pages.visit import Visit
 KINDS: Final[dict[str, type]] = {"profiles": Lane, "jobs": Job, "runs": RunRecord, "events": Event, "reviews": Review}
 MAX_SUGGESTED: Final = 12
 MAX_WORKERS: Final = 200
+MAX_PROFILES: Final = 300  # so many profiles are read for what they have
 
 
 async def view(visit: Visit) -> Response:
@@ -32,7 +36,7 @@ async def view(visit: Visit) -> Response:
     elif name in known:
         spec = known[name]
         values = list(spec.choices) or await _values(visit, spec.name, value)
-        found = [(f"{name}:{each}", "") for each in values if each.startswith(value)]
+        found = [(shlex.quote(f"{name}:{each}"), "") for each in values if each.startswith(value)]
     else:
         found = []
     return JSONResponse([{"term": text, "doc": doc} for text, doc in found[:MAX_SUGGESTED]])
@@ -45,13 +49,27 @@ async def _values(visit: Visit, name: str, begin: str) -> list[str]:
             return await _ids(visit, Account, "account_id", begin)
         case "profile_id":
             return await _ids(visit, Lane, "profile_id", begin)
-        case "task" | "worker_id" | "pool":
-            workers = await visit.find_if_allowed(Worker, limit=MAX_WORKERS)
-            if name == "task":
-                return sorted({task for worker in workers for task in worker.tasks})
-            return sorted({str(getattr(worker, name)) for worker in workers})
+        case "task":
+            return sorted({task for worker in await _workers(visit) for task in worker.tasks})
+        case "worker_id":
+            return sorted({str(worker.worker_id) for worker in await _workers(visit)})
+        case "pool":
+            profiles = await visit.find_if_allowed(Profile, limit=MAX_PROFILES)
+            return sorted({each.pool for each in profiles} | {each.pool for each in await _workers(visit)})
+        case "label":
+            profiles = await visit.find_if_allowed(Profile, limit=MAX_PROFILES)
+            return sorted({f"{label}={text}" for each in profiles for label, text in each.labels.items()})
+        case "tier" | "home":
+            lanes = await visit.find_if_allowed(Lane, limit=MAX_PROFILES)
+            return sorted({str(found) for each in lanes if (found := getattr(each, name))})
+        case "stop_reason":
+            return sorted(Reason)
         case _:
             return []
+
+
+async def _workers(visit: Visit) -> Sequence[Worker]:
+    return await visit.find_if_allowed(Worker, limit=MAX_WORKERS)
 
 
 async def _ids(visit: Visit, kind: type[Any], key: str, begin: str) -> list[str]:
