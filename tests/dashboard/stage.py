@@ -1,6 +1,7 @@
 """What tests of the pages share: a store behind a real server with some history, and a browser that notices trouble.
 
-Runs are settled by hand, as a worker reports them: the pages show records, and need no browser of a run.
+Runs are settled by hand, as a worker reports them: most pages show records, and need no browser of a run. Those of a
+real browser are in `test_real_runs`.
 """
 
 import hashlib
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
 
-from leasekeeper.core.decisions import Action
+from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.deliveries import Attempt
 from leasekeeper.core.jobs import Job, OnConflict
 from leasekeeper.ports import Grant
 from tests.conformance.world import CLEAN, POLICY, Clock, World, account, profile, proxy
@@ -138,6 +141,12 @@ def furnish_with_markup(stage: Stage) -> None:
     stage.do(world.decide_profile(Action.NOTE, "p1", note=EVIL))
     stage.do(world.decide_account(Action.NOTE, "books_us", note=EVIL))
     stage.served.new_token("read", name=EVIL)
+    stage.do(world.endpoint("alerts"))
+    stage.do(world.decide(Target.ENDPOINT, "alerts", Action.DISABLE, note=EVIL))
+    owed = stage.do(world.owe("https://hooks.test/in"))
+    stage.do(world.take_deliveries())
+    answered = Attempt(delivery_id=owed.delivery_id, number=1, status=500, answer=EVIL)
+    stage.do(store.settle_deliveries([answered]))
 
 
 @dataclass(slots=True)
@@ -149,10 +158,12 @@ class Eyes:
     url: str
     troubles: list[str] = field(default_factory=list)
 
-    def go(self, path: str) -> Page:
+    def go(self, path: str, status: int = 200) -> Page:
         answer = self.page.goto(f"{self.url}{path}")
         assert answer is not None
-        assert answer.status == 200, f"{path}: {answer.status} {self.page.content()[:2000]}"
+        assert answer.status == status, f"{path}: {answer.status} {self.page.content()[:2000]}"
+        if status != 200:  # the browser itself notes it
+            self.troubles[:] = [each for each in self.troubles if f"status of {status}" not in each]
         return self.page
 
     def sees(self, text: str) -> None:
@@ -165,6 +176,26 @@ class Eyes:
                 return
             self.page.wait_for_timeout(50)
         raise AssertionError(f"this did not become true: {script}")
+
+
+def examine(eyes: Eyes, path: str, status: int = 200) -> list[str]:
+    """What is wrong with a page: for a screen reader, in both themes, and on a phone. One visit for all three."""
+    page = eyes.go(path, status)
+    page.emulate_media(color_scheme="light")
+    found = Axe().run(page).response["violations"]
+    # The themes are the same page with other colours.
+    page.emulate_media(color_scheme="dark")
+    found += Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
+    wrong = [
+        f"{path}: {each['id']} {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+    page.set_viewport_size({"width": 360, "height": 740})
+    if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+        wrong.append(f"{path}: wider than a phone")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    return wrong
 
 
 @contextmanager

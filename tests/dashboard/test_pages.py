@@ -5,14 +5,13 @@ import re
 from importlib import resources
 
 import httpx2
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Route
 
 from leasekeeper.core.decisions import Action, Review
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import RunRecord
 from tests.conformance.world import profile
-from tests.dashboard.stage import EVIL, WAIT_MS, Eyes, Stage, looking
+from tests.dashboard.stage import EVIL, WAIT_MS, Eyes, Stage, examine, looking
 
 PAGES = (
     "/ui/",
@@ -30,6 +29,8 @@ PAGES = (
     "/ui/activity",
     "/ui/activity?q=type%3Arun_settled",
     "/ui/settings",
+    "/ui/settings?examine=1",
+    "/ui/sign-in",
     "/ui/kit",
 )
 WITHOUT_SHARED_WORKERS = "delete window.SharedWorker"
@@ -43,27 +44,11 @@ def pages(stage: Stage) -> list[str]:
 
 
 def test_every_page_is_accessible_in_both_themes_and_fits_a_phone(browser: Browser, stage: Stage) -> None:
-    """One visit of each page for all three: loading them is what takes the time."""
-    findings, wide = [], []
     with looking(browser, stage.served.url, stage.served.token) as eyes:
-        for path in pages(stage):
-            page = eyes.go(path)
-            page.emulate_media(color_scheme="light")
-            found = Axe().run(page).response["violations"]
-            # The themes are the same page with other colours.
-            page.emulate_media(color_scheme="dark")
-            found += Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
-            findings += [
-                f"{path}: {each['id']} {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
-                for each in found
-                if each["impact"] in ("serious", "critical")
-            ]
-            page.set_viewport_size({"width": 360, "height": 740})
-            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                wide.append(path)
-            page.set_viewport_size({"width": 1280, "height": 800})
-    assert findings == []
-    assert wide == []
+        wrong = [each for path in pages(stage) for each in examine(eyes, path)]
+        for path in ("/ui/profiles/nobody", "/ui/assets/nothing.js"):  # with the navigation, and without
+            wrong += examine(eyes, path, 404)
+    assert wrong == []
 
 
 def test_stored_texts_are_shown_as_text_on_every_page(browser: Browser, hostile: Stage) -> None:
@@ -87,7 +72,7 @@ def test_stored_texts_are_shown_as_text_on_every_page(browser: Browser, hostile:
         "/ui/dead-letters": 1,
         "/ui/conflicts": 0,
         "/ui/activity": 2,
-        "/ui/settings": 3,
+        "/ui/settings": 5,
     }
     few = []
     with looking(browser, hostile.served.url, hostile.served.token) as eyes:
@@ -420,11 +405,8 @@ def test_the_open_review_is_in_sight_in_the_list_on_a_phone(browser: Browser, st
 
 
 def test_what_is_not_there_is_a_page_that_says_so(eyes: Eyes) -> None:
-    answer = eyes.page.goto(f"{eyes.url}/ui/profiles/nobody")
-    assert answer is not None
-    assert answer.status == 404
+    eyes.go("/ui/profiles/nobody", 404)
     eyes.sees("there is no profile nobody".capitalize())
-    eyes.troubles[:] = [each for each in eyes.troubles if "404" not in each]
 
 
 def test_the_address_of_a_form_leads_to_the_page_that_it_belongs_to(stage: Stage) -> None:
