@@ -348,6 +348,18 @@ def test_activity_shows_runs_over_time_and_new_events(eyes: Eyes, stage: Stage) 
     page.locator(f".log a[title='{job.job_id}']").wait_for()
 
 
+def test_charts_and_tables_are_readable_in_print(eyes: Eyes) -> None:
+    page = eyes.go("/ui/activity")
+    page.emulate_media(media="print")
+    assert [page.locator(each).first.is_visible() for each in (".side", ".filter", ".chart", ".log")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
 def test_keys_move_through_rows_and_pages(eyes: Eyes) -> None:
     page = eyes.go("/ui/")
     page.keyboard.press("j")

@@ -67,9 +67,10 @@ PROFILES = {
 
 def test_the_demo_shows_a_job_of_every_kind_and_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
+    # As `make run` calls it: without anybody to press Ctrl-C, the dashboard does not stay open.
     done = subprocess.run(
-        [*program(), "demo", "--folder", str(folder)],
-        env=environment(COLUMNS="120"),
+        [*program(), "demo", "--dashboard", "--folder", str(folder)],
+        env=environment(COLUMNS="120", CI="true"),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -178,5 +178,7 @@ def report_summary(report: BrowserReport, *, completed: bool) -> dict[str, objec
         "signal": report.signal,
         "failing_clause": report.proof.failing_clause,
         "clauses": dict(report.proof.clauses),
+        "started_at": report.started_at,
+        "ended_at": report.ended_at,
         "commands": commands,
     }

@@ -139,7 +139,8 @@ def images_of(run: RunRecord) -> list[Artifact]:
 def waterfall(run: RunRecord, waited_since: datetime | None, now: datetime) -> list[Phase]:
     """The phases of a run one after the other. What was not measured between them belongs to none.
 
-    The run of a lost worker measured nothing, and one that goes on has not yet: for them, how long the lease was held.
+    The run of a lost worker measured nothing: its keeper says when the browser began and ended. One that goes on has
+    measured nothing yet: how long the lease has been held.
     """
     steps: list[tuple[str, float]] = []
     if waited_since is not None:
@@ -151,7 +152,7 @@ def waterfall(run: RunRecord, waited_since: datetime | None, now: datetime) -> l
     if measured:
         steps += [("lease", max(0.0, held - sum(length for _, length in measured))), *measured]
     else:
-        steps.append(("held", held))
+        steps += _seen_by_keeper(run, held) or [("held", held)]
     whole = sum(length for _, length in steps) or 1.0
     phases, begin = [], 0.0
     for name, length in steps:
@@ -160,10 +161,24 @@ def waterfall(run: RunRecord, waited_since: datetime | None, now: datetime) -> l
     return phases
 
 
+def _seen_by_keeper(run: RunRecord, held: float) -> list[tuple[str, float]]:
+    """Before, with and after the browser of a lost run. Its machine's clock may not be the store's, so nothing may be
+    longer than the lease.
+    """
+    keeper = run.evidence.get("keeper")
+    if not isinstance(keeper, Mapping) or not keeper.get("started_at") or not keeper.get("ended_at"):
+        return []
+    started, ended = float(keeper["started_at"]), float(keeper["ended_at"])
+    before = min(max(0.0, started - run.acquired_at.timestamp()), held)
+    browser = min(max(0.0, ended - started), held - before)
+    return [("lease", before), ("browser", browser), ("resolving", held - before - browser)]
+
+
 def _keeper(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """What the keeper reported, without its commands."""
     keeper = evidence.get("keeper")
-    return {name: value for name, value in keeper.items() if name != "commands"} if isinstance(keeper, Mapping) else {}
+    hidden = ("commands", "started_at", "ended_at")
+    return {name: value for name, value in keeper.items() if name not in hidden} if isinstance(keeper, Mapping) else {}
 
 
 def commands_of(evidence: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:
