@@ -7,7 +7,9 @@ untouched, or ended for that reason.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +25,7 @@ from leasekeeper.core.environment import browser_version
 from leasekeeper.core.events import manual_use
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import ManualUse, Profile
 from leasekeeper.core.settle import Ending
 from leasekeeper.driver_port import CannotOpen, Driver, OpenRequest, RunningBrowser
@@ -126,7 +129,8 @@ class BrowserOpener:
         self._on_launch = on_launch
         self._info: DriverInfo | None = None
         self._drivers: dict[str, Driver] = {}
-        self._launches: dict[str, asyncio.Semaphore] = {}
+        self._places: dict[tuple[str, str | None], asyncio.Semaphore] = {}
+        self._launching: Counter[str] = Counter()
 
     async def prepare(self) -> DriverInfo:
         """Check the drivers that this worker is for. Raises InputError if this machine cannot run one of them."""
@@ -153,13 +157,13 @@ class BrowserOpener:
 
     @property
     def busy(self) -> bool:
-        """Whether as many browsers are being launched as a driver may launch at one moment."""
-        return any(launches.locked() for launches in self._launches.values())
+        """Whether as many browsers are being launched as a driver may launch at one moment. One that waits for a turn
+        at its launcher is not."""
+        return any(self._launching[name] >= driver.capacity.launches for name, driver in self._drivers.items())
 
     def _driver(self, name: str) -> Driver:
         if name not in self._drivers:
-            driver = self._drivers[name] = create_driver(name, self.config)
-            self._launches[name] = asyncio.Semaphore(driver.capacity.launches)
+            self._drivers[name] = create_driver(name, self.config)
         return self._drivers[name]
 
     async def open(
@@ -193,8 +197,7 @@ class BrowserOpener:
             await self.snapshots.bring(grant, guard.kept, by_person=by_person)
             await self._check(driver, request, by_person=by_person)
             guard.kept.check()
-            async with self._launches[grant.profile.driver]:
-                await self._launchers.turn(launcher)
+            async with self._launch(grant.profile, launcher):
                 guard.kept.check()
                 browser = await driver.start(request, terms_of(guard, evidence.folder))
                 session = await self._open_session(browser, guard, sync=sync)
@@ -216,6 +219,21 @@ class BrowserOpener:
         if launcher is not None and not by_person:
             await self._check_launched(opened, grant)
         return opened
+
+    @asynccontextmanager
+    async def _launch(self, profile: Profile, launcher: Launcher | None) -> AsyncIterator[None]:
+        """A place to launch a browser at, and a turn at its launcher. Each launcher has places of its own: one that is
+        paused, or slow, delays no other."""
+        key = (profile.driver, profile.launcher_id)
+        if key not in self._places:
+            self._places[key] = asyncio.Semaphore(self._driver(profile.driver).capacity.launches)
+        async with self._places[key]:
+            await self._launchers.turn(launcher)
+            self._launching[profile.driver] += 1
+            try:
+                yield
+            finally:
+                self._launching[profile.driver] -= 1
 
     async def _check_launched(self, opened: Opened, grant: Grant) -> None:
         """What a page of the launcher's browser sees must be what the profile is declared to be."""
