@@ -48,7 +48,7 @@ async def _serve(config: "Config", sessions: int) -> None:
         return
     opened = await open_store(config.store, policy=config.policy)
     try:
-        async with served(opened, config, Address(port=0), sessions=sessions) as (url, _):
+        async with served(opened, config, Address(port=0), sessions=sessions) as (_, url, _):
             await serve_stdio(url, read_local_token(url, os.environ))
     finally:
         await opened.close()

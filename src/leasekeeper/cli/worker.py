@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from leasekeeper.config import Config
     from leasekeeper.ports import Store
+    from leasekeeper.runtime.up import AroundStore, Beside
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -111,18 +112,18 @@ def start(
     asyncio.run(run())
 
 
-def _api(port: int | None, sessions: int) -> "Callable[[Store, Config], AbstractAsyncContextManager[None]]":
+def _api(port: int | None, sessions: int) -> "Beside":
     """The HTTP API beside a worker. A store that is a server is served there already: it gets the sessions."""
-    from contextlib import nullcontext
+    from leasekeeper.runtime.up import nothing_beside
 
-    def beside(store: "Store", config: "Config") -> "AbstractAsyncContextManager[None]":
+    def beside(store: "Store", config: "Config") -> "AbstractAsyncContextManager[AroundStore]":
         if config.browsers.server is not None:
-            return nullcontext()
+            return nothing_beside(store, config)
         try:
             from leasekeeper.service.running import served_beside
         except ModuleNotFoundError as missing:
             click.echo(f"no dashboard and no HTTP API: {missing.name} is missing; pip install 'leasekeeper[server]'")
-            return nullcontext()
+            return nothing_beside(store, config)
         return served_beside(store, config, port, lambda url, link: click.echo(_served(url, link)), sessions=sessions)
 
     return beside

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,9 @@ from leasekeeper.stores import absolute, open_store
 
 _LOG = logging.getLogger(__name__)
 
+AroundStore = Callable[[Store], Store]
+Beside = Callable[[Store, Config], AbstractAsyncContextManager[AroundStore]]
+
 END_SECONDS: Final = 8.0
 WARN_EVERY_SECONDS: Final = 300.0
 
@@ -48,12 +52,13 @@ async def work(
     stop: Shutdown | None = None,
     ready: Callable[[Config, str, bool], None] | None = None,
     stopping: Callable[[Config, int], None] | None = None,
-    beside: Callable[[Store, Config], AbstractAsyncContextManager[None]] | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Run one worker until it was asked to stop and all runs have ended. With `sweep`, also sweep and send webhooks.
 
     `ready` is called with the worker's name and whether the store has any profiles; `stopping`, at the first request to
-    stop, with the number of runs in progress. `beside` runs from before the first job to after the last.
+    stop, with the number of runs in progress. `beside` runs from before the first job to after the last; what it gives
+    is put around the stores of the worker.
 
     Where the store is a server, the worker connects to it: it shows the browsers of the worker's jobs, and opens up to
     `sessions` further ones here.
@@ -63,21 +68,14 @@ async def work(
     opened = await open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca)
     around = AsyncExitStack()
     try:
-        if beside is not None:
-            await around.enter_async_context(beside(opened, config))
+        watched = await around.enter_async_context((beside or nothing_beside)(opened, config))
         if config.browsers.server is not None or not sweep:  # for `up` its own server does that
             name = WorkerId(options.worker_id) if options.worker_id else None
             connection = browsers_offered(opened, config, sessions=sessions, pool=options.pool, worker_id=name)
             await around.enter_async_context(connection)
         sender = await sender_of(opened, config) if sweep else None
-        worker = Worker(
-            app,
-            opened,
-            config,
-            options,
-            open_store=lambda: open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca),
-            stop=stop,
-        )
+        another = partial(_open_another, config, watched)
+        worker = Worker(app, watched(opened), config, options, open_store=another, stop=stop)
         stop.listen()
         if stopping is not None:
             stop.on_asked = lambda: stopping(config, worker.running)
@@ -95,6 +93,16 @@ async def work(
     finally:
         await around.aclose()
         await opened.close()
+
+
+@asynccontextmanager
+async def nothing_beside(_store: Store, _config: Config) -> AsyncIterator[AroundStore]:
+    """Nothing beside the worker: its stores are as they are."""
+    yield lambda store: store
+
+
+async def _open_another(config: Config, watched: AroundStore) -> Store:
+    return watched(await open_store(config.store, policy=config.policy, token=config.token, ca=config.store_ca))
 
 
 async def wait_for_end(tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:

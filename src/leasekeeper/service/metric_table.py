@@ -7,6 +7,11 @@ from typing import Final
 PHASES: Final = ("open", "task", "evidence", "close")
 # Of calls of the store: a claim or a settle takes milliseconds.
 CALL_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+# The calls of the store that are timed: those that jobs wait for.
+MEASURED: Final = frozenset({
+    "acquire", "claim", "hand_over", "transfer", "renew", "checkpoint", "enter_section", "leave_section", "settle",
+    "submit",
+})  # fmt: skip
 SIZES: Final = (1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9)
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
 
@@ -100,7 +105,7 @@ METRICS: Final = (
     MetricRow(
         "leasekeeper_store_call_seconds",
         "histogram",
-        "Calls of the store that this server made for remote workers, by operation: claim, settle and others.",
+        "Calls of the store by this server and by the worker beside it (`up`), by operation: claim, settle and others.",
         ("operation",),
         CALL_SECONDS,
     ),

@@ -27,7 +27,7 @@ from leasekeeper.core.snapshots import Verdict
 from leasekeeper.core.workers import Worker, reports
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Stats, Store
-from leasekeeper.service.metric_table import METRICS, PHASES
+from leasekeeper.service.metric_table import MEASURED, METRICS, PHASES
 
 T = TypeVar("T")
 MAX_LABELS: Final = 50
@@ -40,10 +40,6 @@ _STARTS: Final = frozenset({
     Reason.BROWSER_LAUNCH_FAILED, Reason.PROFILE_IN_USE_ELSEWHERE, Reason.PROFILE_CORRUPT,
     Reason.PROFILE_NEWER_THAN_BROWSER, Reason.PROFILE_DIRECTORY_EMPTY, Reason.PROXY_UNREACHABLE,
     Reason.PROXY_REGION_MISMATCH, Reason.PROXY_CHANGED, Reason.SECRET_UNAVAILABLE, Reason.SNAPSHOT_UNAVAILABLE,
-})  # fmt: skip
-_MEASURED: Final = frozenset({
-    "acquire", "claim", "hand_over", "transfer", "renew", "checkpoint", "enter_section", "leave_section", "settle",
-    "submit",
 })  # fmt: skip
 _OF_PROFILES: Final = (
     "leasekeeper_profile_runs_total", "leasekeeper_profile_prompts_total", "leasekeeper_profile_bans_total",
@@ -78,7 +74,7 @@ _FROM_START: Final[Mapping[str, Iterable[tuple[str, ...]]]] = {
     "leasekeeper_profile_prompts_total": [(OTHER, reason.value) for reason in sorted(_PROMPTS)],
     "leasekeeper_profile_bans_total": [(OTHER,)],
     "leasekeeper_profiles_quarantined_total": [(OTHER,)],
-    "leasekeeper_store_call_seconds": [(operation,) for operation in sorted(_MEASURED)],
+    "leasekeeper_store_call_seconds": [(operation,) for operation in sorted(MEASURED)],
 }
 _BEGINS_TO_WAIT: Final = frozenset({EventType.JOB_SUBMITTED, EventType.JOB_DUE, EventType.JOB_UNBLOCKED})
 
@@ -180,9 +176,8 @@ class Metrics:
             self._count("leasekeeper_quarantines_total")
 
     def called(self, operation: str, seconds: float) -> None:
-        """A call of the store for a remote worker took so long."""
-        if operation in _MEASURED:
-            self._histograms["leasekeeper_store_call_seconds"].labels(operation).observe(seconds)
+        """A call of the store took so long. Thread-safe."""
+        self._histograms["leasekeeper_store_call_seconds"].labels(operation).observe(seconds)
 
     def _forget(self, profile: str) -> None:
         for name in _OF_PROFILES:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from leasekeeper.config import Config
 from leasekeeper.core.tokens import ApiToken, Scope
@@ -18,6 +19,7 @@ from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.up import background_tasks, wait_for_end
 from leasekeeper.service.app import make_app
 from leasekeeper.service.auth import create_token
+from leasekeeper.service.call_times import timed
 from leasekeeper.service.local_access import local_access
 from leasekeeper.service.serving import Address, check_address, serving
 from leasekeeper.service.state import Service
@@ -48,7 +50,7 @@ async def run_server(
         sender = await sender_of(store, config)
         stop.listen()
         over = asyncio.Event()
-        async with served(store, config, address, hosts=hosts, sessions=sessions) as (url, link):
+        async with served(store, config, address, hosts=hosts, sessions=sessions) as (_, url, link):
             text = await make_first_token(store)
             if text is not None:
                 first_token(text)
@@ -68,7 +70,7 @@ async def run_server(
 @asynccontextmanager
 async def served(
     store: Store, config: Config, address: Address, *, hosts: tuple[str, ...] = (), sessions: int = 0
-) -> AsyncIterator[tuple[str, str | None]]:
+) -> AsyncIterator[tuple[Service, str, str | None]]:
     """Serve an open store until the block ends. Gives the address, and a link that signs in to its pages once.
 
     The link is for whoever started the server on this machine; None where that person has no token file.
@@ -78,7 +80,11 @@ async def served(
     async with service.running(), serving(make_app(service), address) as url:
         with local_access(service.auth, absolute(config.store), url, now) as file:
             try:
-                yield url, service.links.make(url, read_local_token(url, os.environ)) if file is not None else None
+                yield (
+                    service,
+                    url,
+                    service.links.make(url, read_local_token(url, os.environ)) if file is not None else None,
+                )
             finally:
                 await service.end_streams()
 
@@ -86,19 +92,22 @@ async def served(
 @asynccontextmanager
 async def served_beside(
     store: Store, config: Config, port: int | None, ready: Callable[[str, str | None], None], *, sessions: int = 0
-) -> AsyncIterator[None]:
-    """The API of `up`: on loopback. A port that nobody asked for and that is taken is replaced by a free one."""
+) -> AsyncIterator[Callable[[Store], Store]]:
+    """The API of `up`: on loopback. A port that nobody asked for and that is taken is replaced by a free one.
+
+    Gives what is to be put around the worker's stores, so that their calls are in the metrics.
+    """
     address = Address(host="127.0.0.1", port=config.server_port if port is None else port)
     async with AsyncExitStack() as stack:
         try:
-            url, link = await stack.enter_async_context(served(store, config, address, sessions=sessions))
+            service, url, link = await stack.enter_async_context(served(store, config, address, sessions=sessions))
         except InputError:
             if port is not None:
                 raise
             free = replace(address, port=0)
-            url, link = await stack.enter_async_context(served(store, config, free, sessions=sessions))
+            service, url, link = await stack.enter_async_context(served(store, config, free, sessions=sessions))
         ready(url, link)
-        yield
+        yield partial(timed, called=service.signals.called)
 
 
 async def make_first_token(store: Store) -> str | None:

@@ -49,7 +49,7 @@ class Signals:
         return self._metrics
 
     def called(self, operation: str, seconds: float) -> None:
-        """A call of the store took so long. Counted once somebody scrapes."""
+        """A call of the store took so long. Counted from the first scrape on. Thread-safe."""
         if self._metrics is not None:
             self._metrics.called(operation, seconds)
 

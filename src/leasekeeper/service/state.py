@@ -9,6 +9,7 @@ from leasekeeper.ports import Store
 from leasekeeper.service.answers import CallsUnderWay
 from leasekeeper.service.auth import Authenticator
 from leasekeeper.service.call_log import logged
+from leasekeeper.service.call_times import timed
 from leasekeeper.service.long_polls import LongPolls
 from leasekeeper.service.mcp import AgentDoor
 from leasekeeper.service.one_time_links import OneTimeLinks
@@ -36,13 +37,13 @@ class Service:
         auth: Authenticator | None = None,
         sessions: int = 0,
     ) -> None:
-        self.store = logged(store)
+        self.signals = Signals(store, config)
+        self.store = logged(timed(store, self.signals.called))
         self.config = config
         self.hosts = hosts
         self.behind_proxy = behind_proxy
         self.auth = auth or Authenticator(store)
         self.permissions = Permissions(store)
-        self.signals = Signals(store, config)
         self.polls = LongPolls(store, config.poll_every)
         self.under_way = CallsUnderWay()
         self.links = OneTimeLinks()

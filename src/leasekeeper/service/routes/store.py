@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -48,11 +47,9 @@ async def perform(operation: Operation, call: Call) -> Response:
 async def _answer(operation: Operation, call: Call, token: ApiToken, asked: StoreCall, store: Store) -> bytes:
     """Call the store, and write its answer as this caller sees it."""
     arguments = bind(token, asked.arguments)
-    began = perf_counter()
     # Who waits is answered by the server: it waits at its store for all of them.
     target: Any = call.service.polls if operation.name == "wait" else store
     value = await getattr(target, operation.name)(**arguments)
-    call.service.signals.called(operation.name, perf_counter() - began)
     value = await _for_caller(call, token, operation.name, value)
     text = json.dumps(to_document(value), separators=(",", ":"))
     own = bound_incarnation(token, "")
