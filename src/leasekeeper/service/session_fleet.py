@@ -92,6 +92,7 @@ class SessionFleet:
         self._store = store
         self._machine = known_machine_name(config.browsers) if limit else None
         self._ended: OrderedDict[str, HostedSession] = OrderedDict()
+        self._left: OrderedDict[str, str] = OrderedDict()
         self._by_hash: dict[str, HostedSession] = {}
         self._changed = asyncio.Event()
         self._closing = False
@@ -114,6 +115,10 @@ class SessionFleet:
         if not text.startswith(TOKEN_PREFIX):
             return None
         return self.here.by_token(text) or self._by_hash.get(hash_of(text))
+
+    def left_with(self, session_id: str, text: str) -> bool:
+        """Whether this token was of a session that is not known any more since its worker's connection was lost."""
+        return self._left.get(session_id) == hash_of(text)
 
     def following(self, session: HostedSession) -> HostedSession | None:
         """Who got its browser while it was open."""
@@ -262,6 +267,9 @@ class SessionFleet:
         self.places.remove(place)
         for session in place.known.values():
             self._by_hash.pop(session.hash, None)
+            self._left[session.session_id] = session.hash
+        while len(self._left) > MAX_ENDED:
+            self._left.popitem(last=False)
         place.known.clear()
         place.lives.clear()
         self._changed.set()
@@ -269,6 +277,7 @@ class SessionFleet:
     def knows(self, place: Place, session: HostedSession) -> None:
         """A session of a worker, for the first time."""
         place.known[session.session_id] = session
+        self._left.pop(session.session_id, None)
         if self._by_hash.setdefault(session.hash, session).session_id == session.session_id:
             self._by_hash[session.hash] = session  # not the one of a connection that was lost
 

@@ -142,7 +142,7 @@ async def admits(call: Call) -> bool:
     session = call.service.sessions.by_token(text)
     named = call.path.get("id")
     if session is None and named and text.startswith(TOKEN_PREFIX) and call.service.sessions.get(named) is None:
-        raise await _not_known(call.service, named)
+        raise await _not_known(call.service, named, text)
     if session is None or call.path.get("id", session.session_id) != session.session_id:
         return False
     await call.service.auth.check_active(session.owner)
@@ -150,16 +150,19 @@ async def admits(call: Call) -> bool:
     return True
 
 
-async def _not_known(service: "Service", session_id: str) -> LeasekeeperError:
+async def _not_known(service: "Service", session_id: str, text: str) -> LeasekeeperError:
     """The answer to a session's token that is not known here: its worker is away, or it is over, or it never was.
 
-    The token is not checked: which of these is all that is said.
+    Which of these is all that is said, unless this was the token of a session whose worker has left.
     """
     with suppress(NotFound):
         found = await find_session(service, session_id)
-        away = await service.sessions.away(found) if isinstance(found, RunRecord) else None
-        if away is not None:
-            return away
+        if isinstance(found, RunRecord):
+            away = await service.sessions.away(found)
+            if away is not None:
+                return away
+            if service.sessions.left_with(session_id, text):
+                return _not_here(found)
     return ended(session_id, NOT_HERE)
 
 
@@ -200,7 +203,7 @@ async def used_session(call: Call) -> HostedSession:
     return found
 
 
-def _not_here(run: RunRecord) -> Exception:
+def _not_here(run: RunRecord) -> LeasekeeperError:
     why = f"{run.stop_reason}: {run.message}" if run.stop_reason else run.message or run.result.value
     if run.ended_at is None:
         why = "the process that ran its browser is gone"
@@ -218,7 +221,7 @@ async def admitted(service: "Service", session_id: str, text: str) -> HostedSess
         raise NotAuthenticated("that is not the token of this session: use its whole cdp_url")
     found = await find_session(service, session_id)
     if isinstance(found, RunRecord):
-        raise await _not_known(service, session_id)
+        raise await _not_known(service, session_id, text)
     raise NotAuthenticated("that is not the token of this session: use its whole cdp_url")
 
 
