@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasekeeper.core.accounts import Account, Limit, Proxy
-from leasekeeper.core.fleet import Change, ChangeKind, Fleet, check_fleet, configured, diff, merged
+from leasekeeper.core.fleet import Change, ChangeKind, Fleet, affected, check_fleet, configured, diff, merged
 from leasekeeper.core.ids import AccountId, ProfileId, ProxyId
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import InputError
@@ -93,6 +93,27 @@ def test_what_a_file_does_not_name_stays_unless_pruned() -> None:
     removed = diff(FLEET, Fleet(), prune=True)
     assert {change.kind for change in removed} == {ChangeKind.REMOVE}
     assert {change.what for change in removed} == {"proxy", "account", "profile", "limit"}
+
+
+OTHER = replace(PROFILE, profile_id=ProfileId("other"), account_id=AccountId("elsewhere"), proxy_id=None)
+BOTH = replace(FLEET, profiles={**FLEET.profiles, "other": OTHER}, profile_store="file:///a")
+
+
+@pytest.mark.parametrize(
+    ("desired", "profiles"),
+    [
+        (Fleet(profiles={PROFILE.profile_id: replace(PROFILE, language="de-DE")}), ["profile_018"]),
+        (Fleet(proxies={PROXY.proxy_id: replace(PROXY, region="FR")}), ["profile_018"]),
+        (Fleet(accounts={ACCOUNT.account_id: replace(ACCOUNT, notes="new")}), ["profile_018"]),
+        (Fleet(limits={"multilogin": Limit(pool="multilogin", max_leases=1)}), []),
+        (Fleet(profiles={"third": replace(OTHER, profile_id=ProfileId("third"))}), []),
+        (Fleet(profile_store="file:///b"), ["profile_018", "other"]),
+    ],
+)
+def test_what_changes_is_checked_again_where_it_counts(desired: Fleet, profiles: list[str]) -> None:
+    changes = diff(BOTH, desired, prune=False)
+    assert changes
+    assert affected(BOTH, merged(BOTH, desired, prune=False), changes) == profiles
 
 
 def test_runtime_state_is_no_part_of_a_fleet() -> None:

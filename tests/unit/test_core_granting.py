@@ -11,10 +11,12 @@ from leasekeeper.core.conflicts import ConflictCause
 from leasekeeper.core.granting import (
     blocked_job,
     direct_gate,
+    direct_refusal,
     engine_gate,
     expected_environment,
     judge_head,
     lease_for_job,
+    may_follow,
     started,
 )
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
@@ -106,6 +108,51 @@ def test_a_browser_older_than_the_last_one_gets_no_profile(
     newest: int | None, engine: int | None, blocked: Blocked | None
 ) -> None:
     assert engine_gate(lane(engine=newest), engine) is blocked
+
+
+@pytest.mark.parametrize(
+    ("gate", "purpose", "paused", "engine", "why"),
+    [
+        (None, Purpose.API, False, 140, None),
+        (None, Purpose.API, False, None, None),
+        (None, Purpose.API, False, 139, Blocked.ENVIRONMENT_MISMATCH),
+        (None, Purpose.API, True, 139, Blocked.PAUSE),
+        (None, Purpose.SESSION, True, 140, Blocked.PAUSE),
+        (None, Purpose.MANUAL, True, 140, None),
+        (None, Purpose.MANUAL, True, 139, Blocked.ENVIRONMENT_MISMATCH),
+        (None, Purpose.INSPECT, True, 140, None),
+        (Blocked.PROFILE_LEASE, Purpose.API, True, 139, Blocked.PROFILE_LEASE),
+    ],
+)
+def test_who_is_refused_without_a_job_hears_the_first_reason(
+    gate: Blocked | None, purpose: Purpose, paused: bool, engine: int | None, why: Blocked | None
+) -> None:
+    assert direct_refusal(gate, lane(engine=140), purpose=purpose, paused=paused, engine=engine) is why
+
+
+NEXT: dict[str, Any] = {"head_task": "visit", "head_pool": "default", "head_priority": 5}
+
+
+@pytest.mark.parametrize(
+    ("head", "asked", "follows"),
+    [
+        ({}, {}, True),
+        ({"head_task": "buy"}, {}, False),
+        ({"head_pool": "night"}, {}, False),
+        ({"head_shared": True}, {}, False),
+        ({"home": "other", "saved": False}, {}, False),
+        ({"home": "here", "saved": False}, {}, True),
+        ({}, {"isolated": True}, False),
+        ({}, {"paused": True}, False),
+        ({}, {"elsewhere": [5, 4]}, True),
+        ({}, {"elsewhere": [4, 6]}, False),
+    ],
+)
+def test_which_job_goes_on_in_an_open_browser(head: dict[str, Any], asked: dict[str, Any], follows: bool) -> None:
+    usual: dict[str, Any] = {"isolated": False, "paused": False, "elsewhere": []}
+    waiting = lane(**{**NEXT, **head})
+    known = {**usual, **asked}
+    assert may_follow(waiting, tasks=["visit"], pool="default", machine="here", **known) is follows
 
 
 def test_a_lease_has_the_next_token_and_the_stricter_policy() -> None:

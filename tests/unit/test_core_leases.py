@@ -20,10 +20,24 @@ from leasekeeper.core.leases import (
     is_live,
     lease_id_of,
     refusal,
+    renewed,
     silent_for,
 )
 from leasekeeper.core.workers import Worker, reports
 from tests.unit.records import NOW, a_lease, before, seconds
+
+
+@pytest.mark.parametrize(
+    ("before_it", "said", "after"),
+    [
+        (LeaseStatus.RUNNING, LeaseStatus.RUNNING, LeaseStatus.RUNNING),
+        (LeaseStatus.RUNNING, LeaseStatus.RELEASING, LeaseStatus.RELEASING),
+        (LeaseStatus.RELEASING, LeaseStatus.RUNNING, LeaseStatus.RELEASING),
+    ],
+)
+def test_a_heartbeat_gives_a_lease_its_ttl_again(before_it: LeaseStatus, said: LeaseStatus, after: LeaseStatus) -> None:
+    lease = renewed(a_lease(status=before_it, ttl_ms=90_000, expires_at=before(-1)), said, NOW)
+    assert (lease.heartbeat_at, lease.expires_at, lease.status) == (NOW, NOW + seconds(90), after)
 
 
 def test_the_defaults_are_those_of_the_product() -> None:

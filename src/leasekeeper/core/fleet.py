@@ -155,6 +155,26 @@ def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
     )
 
 
+def affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[str]:
+    """Existing profiles whose readiness may have changed: their own, their proxy's or their account's settings."""
+    known = [profile_id for profile_id in current.profiles if profile_id in final.profiles]
+    made = list(changes)
+    if any(map(moves_snapshots, made)):
+        return known
+    changed = {(each.what, each.id) for each in made if each.kind is ChangeKind.CHANGE}
+
+    def concerned(profile: Profile) -> bool:
+        own = ("profile", profile.profile_id), ("account", profile.account_id), ("proxy", profile.proxy_id)
+        return not changed.isdisjoint(own)
+
+    return [profile_id for profile_id in known if concerned(final.profiles[profile_id])]
+
+
+def moves_snapshots(change: Change) -> bool:
+    """Whether snapshots are somewhere else from then on, or nowhere."""
+    return change.what == STORE and change.kind is not ChangeKind.ADD
+
+
 def check_fleet(
     current: Fleet, desired: Fleet, *, prune: bool, retired: Mapping[str, str] = MappingProxyType({})
 ) -> None:

@@ -3,7 +3,7 @@
 Pure. What is locked and read first, and how grants are written, is the store's; what is granted is decided here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -79,6 +79,39 @@ def engine_gate(lane: Lane, engine: int | None) -> Blocked | None:
     """A browser that is older than the one which opened the profile last would damage it. None: nobody says which."""
     older = engine is not None and lane.engine is not None and lane.engine > engine
     return Blocked.ENVIRONMENT_MISMATCH if older else None
+
+
+def direct_refusal(
+    gate: Blocked | None, lane: Lane, *, purpose: Purpose, paused: bool, engine: int | None
+) -> Blocked | None:
+    """Why somebody without a job gets no lease, of all reasons the first: the profile (`gate`), a pause, a browser that
+    is too old. A pause stops programs, so that people can look. The pool's limit comes after these."""
+    if gate is not None:
+        return gate
+    if paused and purpose not in BY_PERSON:
+        return Blocked.PAUSE
+    return engine_gate(lane, engine)
+
+
+def may_follow(
+    lane: Lane,
+    *,
+    tasks: Collection[str],
+    pool: str,
+    machine: str | None,
+    isolated: bool,
+    paused: bool,
+    elsewhere: Iterable[int],
+) -> bool:
+    """Whether a lane's next job may go on in the browser that is open in its profile, with a worker of this pool on
+    this machine, of these tasks.
+
+    `isolated`: the job works in a copy, not in the profile itself. `elsewhere`: the priorities of jobs that wait for
+    this worker, or for the account's key: a more urgent one goes first.
+    """
+    offered = lane.head_task in tasks and lane.head_pool == pool and not is_away(lane.home, machine, saved=lane.saved)
+    alone = not lane.head_shared and not isolated
+    return offered and alone and not paused and all(priority <= lane.head_priority for priority in elsewhere)
 
 
 def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:

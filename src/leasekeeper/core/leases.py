@@ -13,7 +13,7 @@ from typing import Final
 
 from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, RunId, Token, WorkerId
 from leasekeeper.core.profiles import ReleasePolicy
-from leasekeeper.core.records import quick_init
+from leasekeeper.core.records import evolve, quick_init
 
 
 class LeaseStatus(StrEnum):
@@ -195,6 +195,17 @@ def may_have_been_done(lease: Lease) -> str | None:
     if lease.left_section is not None:
         return f"mutating section {lease.left_section} was left, and no safe step followed"
     return None
+
+
+def renewed(lease: Lease, status: LeaseStatus, now: datetime) -> Lease:
+    """The lease after a heartbeat that says `status`: it ends one TTL from now, and stays RELEASING once it was."""
+    releasing = LeaseStatus.RELEASING in (lease.status, status)
+    return evolve(
+        lease,
+        heartbeat_at=now,
+        expires_at=now + timedelta(milliseconds=lease.ttl_ms),
+        status=LeaseStatus.RELEASING if releasing else lease.status,
+    )
 
 
 def silent_for(lease: Lease, now: datetime) -> timedelta | None:

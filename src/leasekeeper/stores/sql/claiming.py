@@ -18,19 +18,20 @@ from leasekeeper.core.granting import (
     blocked_job,
     changes_at,
     direct_gate,
-    engine_gate,
+    direct_refusal,
     expected_environment,
     judge_head,
     lease_for_job,
     leased,
+    may_follow,
     new_lease,
     started,
 )
-from leasekeeper.core.homes import homes_of, is_away, unsaved_on
+from leasekeeper.core.homes import homes_of, unsaved_on
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import Head, key_of, next_head, parked
-from leasekeeper.core.leases import BY_PERSON, Lease, Mode
+from leasekeeper.core.leases import Lease, Mode
 from leasekeeper.core.pauses import Scope
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Block, Blocked
@@ -198,25 +199,27 @@ def claim_lane(
     (best,) = tx.read(_ready(request, 1))
     now, works, (heads,) = lock(tx, [profile_id], ("heads", {"ids": [profile_id]}))
     work = works.get(profile_id)
-    if work is None or work.lane.head_task not in tasks or work.lane.head_pool != request.pool:
+    if work is None or work.lane.head_job_id is None:
         return None
-    if is_away(work.lane.home, request.machine, saved=work.lane.saved):
-        return None
-    if work.lane.head_shared or (best and best[0]["head_priority"] > work.lane.head_priority):
-        return None
-    if paused(tx, now, Scope.ALL, pool=request.pool, worker=request.worker_id):
-        return None
-    if any(read_job(row).isolated for _, row in heads_by_profile(heads).values()):
-        return None  # it works in a copy, and this browser is open in the profile itself
     round_ = Granting(ctx=ctx, log=Log(ctx, now), works=[work], newest=newest_of(tx, [work]))
+    elsewhere = [row["head_priority"] for row in best]
     if work.account.routing is not Routing.PROFILE:
         key = key_of(work, task=work.lane.head_task, shared=False)
         counts, parked = tx.read(
             ("account_keys", {"accounts": [work.account.account_id]}), ("parked_lanes", {"keys": [key]})
         )
-        if any(row["profile_id"] != profile_id and row["head_priority"] > work.lane.head_priority for row in parked):
-            return None
+        elsewhere += [row["head_priority"] for row in parked if row["profile_id"] != profile_id]
         round_.keys.update(read_held_keys(counts))
+    if not may_follow(
+        work.lane,
+        tasks=tasks,
+        pool=request.pool,
+        machine=request.machine,
+        isolated=any(read_job(row).isolated for _, row in heads_by_profile(heads).values()),
+        paused=bool(paused(tx, now, Scope.ALL, pool=request.pool, worker=request.worker_id)),
+        elsewhere=elsewhere,
+    ):
+        return None
     (limits,) = tx.read(("pool_limit", {"pool": request.pool}))
     if limits and _pool_room(tx, request.pool) == 0:
         return None
@@ -436,12 +439,13 @@ def _refused(tx: Tx, work: Work, round_: Granting, key: str, request: LeaseReque
         machine=request.machine,
         resumed=resumed,
     )
-    if gate is None and request.purpose not in BY_PERSON:
-        for pause in paused(tx, now, Scope.ALL, pool=work.profile.pool):
-            text = paused_text(lane.profile_id, pause)
-            return ProfileBusy(text, reason=Blocked.PAUSE, until_at=pause.until, **about)
-    if gate is None and (older := engine_gate(lane, engine)) is not None:
-        return ProfileBusy(older_browser_text(lane.profile_id, lane.engine, engine), reason=older, **about)
+    pauses = paused(tx, now, Scope.ALL, pool=work.profile.pool)
+    why = direct_refusal(gate, lane, purpose=request.purpose, paused=bool(pauses), engine=engine)
+    if gate is None and why is Blocked.PAUSE:
+        text = paused_text(lane.profile_id, pauses[0])
+        return ProfileBusy(text, reason=why, until_at=pauses[0].until, **about)
+    if gate is None and why is not None:
+        return ProfileBusy(older_browser_text(lane.profile_id, lane.engine, engine), reason=why, **about)
     if gate is None:
         (limits,) = tx.read(("pool_limit", {"pool": work.profile.pool}))
         if limits and _pool_room(tx, work.profile.pool) == 0:

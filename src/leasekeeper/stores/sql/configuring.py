@@ -5,7 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from leasekeeper.core import homes
 from leasekeeper.core.accounts import Account, Limit, Proxy, RetiredAccount, declared_again
 from leasekeeper.core.events import EventType
-from leasekeeper.core.fleet import STORE, Change, ChangeKind, Fleet, check_fleet, check_unchanged, diff, merged
+from leasekeeper.core.fleet import (
+    STORE,
+    Change,
+    ChangeKind,
+    Fleet,
+    affected,
+    check_fleet,
+    check_unchanged,
+    diff,
+    merged,
+    moves_snapshots,
+)
 from leasekeeper.core.lanes import RetiredLane, new_lane, unparked
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
@@ -87,9 +98,9 @@ def apply(
     tx.write("count_change", [{"changes": 1}])
     added = _write(tx, fleet, changes)
     _close_proxy_reviews(tx, changes, actor)
-    affected = _affected(current, merged(current, fleet, prune=prune), changes)
-    if affected:
-        _reconsider(tx, ctx, affected, store_changed=any(_is_store_change(change) for change in changes))
+    concerned = affected(current, merged(current, fleet, prune=prune), changes)
+    if concerned:
+        _reconsider(tx, ctx, concerned, store_changed=any(map(moves_snapshots, changes)))
     _write_limits(tx, fleet, changes)
     write_schedules(tx, current, fleet, changes)
     return _log(tx, ctx, added, changes, actor)
@@ -193,26 +204,6 @@ def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
         "close_reviews",
         [{**closed, "subject": profile_id, "actor": actor, "decided_at": to_us(now)} for profile_id in removed],
     )
-
-
-def _affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[str]:
-    """Existing profiles whose readiness may have changed: their own, their proxy's or their account's settings."""
-    changed = {(c.what, c.id) for c in changes if c.kind is ChangeKind.CHANGE}
-    if any(_is_store_change(change) for change in changes):
-        return [profile_id for profile_id in current.profiles if profile_id in final.profiles]
-    return [
-        profile_id
-        for profile_id in current.profiles
-        if profile_id in final.profiles
-        for profile in [final.profiles[profile_id]]
-        if ("profile", profile_id) in changed
-        or ("account", profile.account_id) in changed
-        or ("proxy", profile.proxy_id) in changed
-    ]
-
-
-def _is_store_change(change: Change) -> bool:
-    return change.what == STORE and change.kind is not ChangeKind.ADD
 
 
 def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str], *, store_changed: bool) -> None:

@@ -8,7 +8,7 @@ from leasekeeper.core.decisions import Decision, Target
 from leasekeeper.core.deliveries import LONGEST_WAIT, SPREAD
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import LeaseId
-from leasekeeper.core.leases import Lease, LeaseRef, LeaseStatus, Refusal
+from leasekeeper.core.leases import Lease, LeaseRef, Refusal, renewed
 from leasekeeper.core.records import evolve
 from leasekeeper.core.sections import section_entered, section_left, step_reached
 from leasekeeper.errors import LeaseExpired, LeaseLost
@@ -56,11 +56,8 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
             if why is Refusal.NO_SUCH_LEASE:
                 unknown.append(renewal.ref)
             continue
-        status = LeaseStatus.RELEASING if LeaseStatus.RELEASING in (lease.status, renewal.status) else lease.status
-        expires_at = now + timedelta(milliseconds=lease.ttl_ms)
-        renewed = evolve(lease, heartbeat_at=now, expires_at=expires_at, status=status)
-        held[lease.lease_id] = changed[lease.lease_id] = renewed
-        answers.append(Renewed(lease_id=lease.lease_id, expires_at=expires_at, answer=answer_of(lease)))
+        after = held[lease.lease_id] = changed[lease.lease_id] = renewed(lease, renewal.status, now)
+        answers.append(Renewed(lease_id=lease.lease_id, expires_at=after.expires_at, answer=answer_of(lease)))
     if changed:
         tx.write("renew_runs", [renewal_row(lease) for lease in changed.values()])
     review_forgotten(tx, log, unknown, now)

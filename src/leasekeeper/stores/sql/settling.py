@@ -14,7 +14,7 @@ from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.records import changer, evolve
 from leasekeeper.core.resolving import resolve as decide_lost
 from leasekeeper.core.resolving import silent_reason
-from leasekeeper.core.routing import account_of, freed_keys
+from leasekeeper.core.routing import account_of, freed_keys, is_taken
 from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, used_proxy
 from leasekeeper.core.settle import settle as decide_ending
 from leasekeeper.ports import Resolution, Settled
@@ -448,7 +448,7 @@ def wake(tx: Tx, keys: Sequence[str]) -> int:
     tx.read(("lock_accounts", {"ids": accounts}))
     counts, parked = tx.read(("account_keys", {"accounts": accounts}), ("parked_lanes", {"keys": sorted(set(keys))}))
     taken = read_held_keys(counts)
-    free = [row["profile_id"] for row in parked if row["waits_on"] not in taken]
+    free = [row["profile_id"] for row in parked if not is_taken(row["waits_on"], taken)]
     if not free:
         return 0
     now, works, _ = lock(tx, free)
@@ -466,4 +466,4 @@ def free_parked_keys(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str 
     keys = [row["waits_on"] for row in rows]
     (counts,) = tx.read(("account_keys", {"accounts": sorted({account_of(key) for key in keys})}))
     taken = read_held_keys(counts)
-    return [key for key in keys if key not in taken], keys[-1] if len(keys) == limit else None
+    return [key for key in keys if not is_taken(key, taken)], keys[-1] if len(keys) == limit else None
