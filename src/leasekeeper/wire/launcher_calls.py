@@ -81,7 +81,7 @@ class Conditions(Scalar):
         return {name: list(wanted) if isinstance(wanted, tuple) else wanted for name, wanted in value.items()}
 
     def schema(self) -> dict[str, Any]:
-        return {"type": ["object", "array"]}
+        return {"type": ["object", "array"], "maxItems": MAX_CONDITIONS}
 
 
 def _is_plain(wanted: object) -> bool:
