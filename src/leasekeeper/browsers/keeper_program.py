@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from leasekeeper.browsers.data_directory import place_program
+from leasekeeper.errors import InputError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -37,5 +38,11 @@ def script(python: str, package: str) -> str:
 
 
 def write_wrapper(data_dir: Path) -> Path:
-    """Put `bin/keeper` in place and return its path."""
-    return place_program(data_dir, "keeper", script(sys.executable, str(_PACKAGE)))
+    """Put `bin/keeper`, the program that Playwright starts as the browser, in place and return its path.
+
+    Checked at each start: whoever replaces it runs anything. Raises InputError if it cannot be written.
+    """
+    try:
+        return place_program(data_dir, "keeper", script(sys.executable, str(_PACKAGE)))
+    except OSError as error:
+        raise InputError(f"the data folder {data_dir} cannot be written to: {error.strerror}") from error

@@ -56,7 +56,7 @@ class LauncherDriver:
     async def prepare(self) -> DriverInfo:
         packages_folder()
         await run_in_thread(claim_data_dir, self._data_dir)
-        await run_in_thread(self._wrapper)
+        await run_in_thread(write_wrapper, self._data_dir)
         return _INFO
 
     async def ready(self) -> DriverInfo:
@@ -113,7 +113,7 @@ class LauncherDriver:
         """What Playwright is given. How the browser looks is the launcher's to set: nothing of that is overridden."""
         return {
             "user_data_dir": str(directory),
-            "executable_path": str(self._wrapper()),
+            "executable_path": str(write_wrapper(self._data_dir)),
             "headless": False,
             "no_viewport": True,
             "timeout": seconds * 1000,
@@ -122,12 +122,6 @@ class LauncherDriver:
             "handle_sighup": False,
             "env": {**passed_environment(os.environ), **link.env},
         }
-
-    def _wrapper(self) -> Path:
-        try:
-            return write_wrapper(self._data_dir)
-        except OSError as error:
-            raise InputError(f"the data folder {self._data_dir} cannot be written to: {error.strerror}") from error
 
     async def close(self) -> None:
         """Nothing: every browser has a keeper of its own."""

@@ -47,7 +47,7 @@ from leasekeeper.core.browsers import (
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.profiles import Profile
 from leasekeeper.driver_port import CannotOpen, OpenRequest
-from leasekeeper.errors import Fail, InputError
+from leasekeeper.errors import Fail
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class LocalDriver:
 
     async def prepare(self) -> DriverInfo:
         await run_in_thread(claim_data_dir, self._data_dir)
-        await run_in_thread(self._wrapper)
+        await run_in_thread(write_wrapper, self._data_dir)
         self._found = await run_in_thread(find_browser, self._config.browser)
         return _info(self._found)
 
@@ -143,7 +143,7 @@ class LocalDriver:
                 proxy=request.grant.proxy,
                 credentials=request.credentials,
                 directory=directory,
-                executable=self._wrapper(),
+                executable=write_wrapper(self._data_dir),
                 run_mode=request.run_mode,
                 environ=os.environ,
                 root=os.geteuid() == 0,
@@ -173,13 +173,6 @@ class LocalDriver:
             close_seconds=self._config.close_after.total_seconds(),
             max_message_bytes=self._config.max_message_bytes,
         )
-
-    def _wrapper(self) -> Path:
-        """The program that Playwright starts as the browser, checked each time: whoever replaces it runs anything."""
-        try:
-            return write_wrapper(self._data_dir)
-        except OSError as error:
-            raise InputError(f"the data folder {self._data_dir} cannot be written to: {error.strerror}") from error
 
     async def close(self) -> None:
         """Nothing: every browser has a keeper of its own."""

@@ -5,8 +5,6 @@ round trips as possible (pipeline mode). If the response to a commit is lost, a 
 whether it was committed.
 """
 
-import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -28,11 +26,11 @@ from leasekeeper.stores.postgres.connections import (
     refused,
     unavailable,
 )
-from leasekeeper.stores.postgres.notifications import Notifications
+from leasekeeper.stores.postgres.notifications import PostgresNotifications
 from leasekeeper.stores.postgres.pipeline import Link
 from leasekeeper.stores.postgres.transaction import PostgresTx
-from leasekeeper.stores.sql.batching import Threads
 from leasekeeper.stores.sql.engine import ANSWERS_IN_ORDER, AnsweredBefore, Memory, Tx
+from leasekeeper.stores.sql.threaded_engine import ThreadedEngine
 
 T = TypeVar("T")
 
@@ -58,8 +56,8 @@ _WRITER_OPTIONS = (
 _READER_OPTIONS = "-c plan_cache_mode=force_custom_plan -c default_transaction_read_only=on"
 
 
-class PostgresEngine:
-    """Writer threads, reader threads, and the notifications that wake waiting callers."""
+class PostgresEngine(ThreadedEngine):
+    """Operations of PostgreSQL. See `ThreadedEngine`."""
 
     def __init__(
         self,
@@ -71,49 +69,18 @@ class PostgresEngine:
         self._timeout = timeout
         self._writer_options = f"{_WRITER_OPTIONS} {_server_timeouts(timeout)}"
         self._clock = clock
-        self._pid = os.getpid()
         self._local = threading.local()
         self._memory = Memory()
-        self._writers = Threads(WRITERS, "leasekeeper-pg-writer", self._drop_link)
-        self._readers = Threads(READERS, "leasekeeper-pg-reader", self._drop_link)
-        self._notifications = Notifications(lambda: connect(self._url, timeout=timeout), timeout)
-
-    async def open(self) -> None:
-        """Connect once, and refuse a schema that this program does not know."""
-        await self._in(self._readers, self._check)
+        notifications = PostgresNotifications(lambda: connect(url, timeout=timeout), timeout)
+        super().__init__("pg", notifications, self._drop_link, writers=WRITERS, readers=READERS)
 
     def _check(self) -> int:
         with connected(self._url, self._timeout) as connection:
             return schema.check(connection, self._url)
 
-    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - the server may always keep the caller waiting
-        return self._in(self._writers, lambda: self._change(operation))
-
-    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
-        return self._in(self._readers, lambda: self._view(operation))
-
-    async def wait(self, timeout: timedelta) -> None:
-        await self._notifications.wait(timeout)
-
-    def hint(self) -> None:
-        self._notifications.send()
-
-    async def info(self) -> StoreInfo:
-        return await self._in(self._readers, self._info)
-
     def _info(self) -> StoreInfo:
         with connected(self._url, self._timeout) as connection:
             return schema.info(connection, self._url, self._clock)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._notifications.close)
-        for threads in (self._writers, self._readers):
-            await asyncio.to_thread(threads.close)
-
-    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
-        if os.getpid() != self._pid:
-            raise StoreError("this store was opened before a fork; open it again in the child process")
-        return threads.run(work)
 
     def _link(self, options: str) -> Link:
         """This thread's connection, opened at first use and after the last one broke."""

@@ -5,8 +5,6 @@ and commits by one script; if a record that it rests on changed meanwhile, it is
 lost, the server says whether it was made, and if not, it never will be.
 """
 
-import asyncio
-import os
 import random
 import threading
 import time
@@ -28,13 +26,13 @@ from leasekeeper.stores.redis.connections import (
     check_durable,
     check_version,
 )
-from leasekeeper.stores.redis.notifications import Notifications
+from leasekeeper.stores.redis.notifications import RedisNotifications
 from leasekeeper.stores.redis.scripts import BAR, COMMIT, VALID
 from leasekeeper.stores.redis.tables import PREFIX, TABLES
 from leasekeeper.stores.redis.transaction import RedisTx
 from leasekeeper.stores.redis.urls import location
-from leasekeeper.stores.sql.batching import Threads
 from leasekeeper.stores.sql.engine import Memory, Tx
+from leasekeeper.stores.sql.threaded_engine import ThreadedEngine
 from leasekeeper.stores.sqlite.scratch import NEWEST, Scratch
 
 T = TypeVar("T")
@@ -67,8 +65,8 @@ class _OtherTurn(Exception):
     """Somebody who lost too many races goes first: nothing was written."""
 
 
-class RedisEngine:
-    """Writer threads, reader threads, and the notifications that wake waiting callers."""
+class RedisEngine(ThreadedEngine):
+    """Operations of Redis. See `ThreadedEngine`."""
 
     def __init__(
         self,
@@ -78,36 +76,15 @@ class RedisEngine:
         grace: timedelta = DEFAULT_GRACE,
     ) -> None:
         self._url, self._clock, self._timeout, self._grace = url, clock, timeout, grace
-        self._pid = os.getpid()
         self._claimer = uuid.uuid4().hex
         self._local = threading.local()
         self._memory = Memory()
         self._process = ""
-        self._writers = Threads(WRITERS, "leasekeeper-redis-writer", self._end_thread)
-        self._readers = Threads(READERS, "leasekeeper-redis-reader", self._end_thread)
-        self._notifications = Notifications(url, timeout)
-
-    async def open(self) -> None:
-        """Connect once; refuse a server that loses writes, and a schema that this program does not know."""
-        await self._in(self._readers, self._check)
+        notifications = RedisNotifications(url, timeout)
+        super().__init__("redis", notifications, self._end_thread, writers=WRITERS, readers=READERS)
 
     def _check(self) -> None:
         check_version(int(self._link().schema or 0), self._url)
-
-    def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - the server may always keep the caller waiting
-        return self._in(self._writers, lambda: self._change(operation))
-
-    def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
-        return self._in(self._readers, lambda: self._view(operation))
-
-    async def wait(self, timeout: timedelta) -> None:
-        await self._notifications.wait(timeout)
-
-    def hint(self) -> None:
-        self._notifications.send()
-
-    async def info(self) -> StoreInfo:
-        return await self._in(self._readers, self._info)
 
     def _info(self) -> StoreInfo:
         for attempt in range(2):
@@ -118,16 +95,6 @@ class RedisEngine:
                 if attempt:
                     raise
         raise StoreError("unreachable")
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._notifications.close)
-        for threads in (self._writers, self._readers):
-            await asyncio.to_thread(threads.close)
-
-    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
-        if os.getpid() != self._pid:
-            raise StoreError("this store was opened before a fork; open it again in the child process")
-        return threads.run(work)
 
     def _link(self) -> Link:
         """This thread's connection, made at first use and after the last one broke."""
