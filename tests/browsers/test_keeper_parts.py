@@ -369,5 +369,5 @@ def test_a_renewal_that_waited_while_the_keeper_was_stopped_still_counts(
         _inward=SimpleNamespace(ended=False),
         _outward=SimpleNamespace(ended=False),
     )
-    stand._obey = partial(Watch._obey, stand)  # type: ignore[arg-type]  # a stand for a watch without a browser
+    stand._obey = partial(Watch._obey, stand)  # type: ignore[arg-type]  # stands for a watch without a browser
     assert Watch._over(stand, {}) == cause  # type: ignore[arg-type]  # the same
