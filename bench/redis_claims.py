@@ -20,7 +20,7 @@ from statistics import median
 from typing import Final
 
 import leasekeeper.stores
-from bench import load
+from bench import load, redis_memory
 from bench.peers import redis_recipe
 from bench.report import ROUNDS, Report, in_turns, middle_ratio
 from leasekeeper.core.ids import WorkerId
@@ -34,6 +34,14 @@ WORKERS: Final = 8
 SPREADS: Final = (2, 4, 8)
 SECONDS: Final = float(os.environ.get("BENCH_SECONDS", "4"))
 IDLE_SECONDS: Final = 5.0
+# How many jobs are blocked beside the recipe, and what the ratio is called.
+BESIDE_RECIPE: Final = {
+    0: "redis_eight_workers_to_recipe",
+    20_000: "redis_blocked_20k_to_recipe",
+    100_000: "redis_blocked_100k_to_recipe",
+}
+IDLE_BLOCKED: Final = 20_000
+BLOCKED: Final = {"always": "redis_always_blocked_100k_to_none", "everysec": "redis_blocked_100k_to_none"}
 POLL: Final = timedelta(seconds=1)
 
 
@@ -49,7 +57,8 @@ class RedisBench:
             self._beside_recipe(url)
         for fsync in ("always", "everysec"):
             self._rates(fsync)
-        self._blocked()
+            self._blocked(fsync)
+        self._memory()
 
     def _rates(self, fsync: str) -> None:
         with redis_server(self.folder, fsync=fsync) as server:
@@ -61,16 +70,15 @@ class RedisBench:
         self.report.row(f"Redis ({fsync}), submit in batches", submitted.per_second, submitted.setup)
 
     def _beside_recipe(self, recipe: str) -> None:
-        """Eight workers, nothing blocked and 20,000 blocked, and what remains when only those are left."""
-        for blocked in (0, 20_000):
+        """Eight workers, with nothing and much blocked, and what remains when only that is left."""
+        for blocked, name in BESIDE_RECIPE.items():
             theirs = redis_recipe.run(recipe, PROFILES, 10, WORKERS, blocked, 10.0)
             among = f", {blocked:,} blocked" if blocked else ""
             self._eight("always", blocked, among)
             ours, idle = self._eight("everysec", blocked, among)
             self.report.row(f"  SET NX recipe (not durable), 8 workers{among}", theirs.jobs_per_s, theirs.setup)
-            name = "redis_blocked_20k_to_recipe" if blocked else "redis_eight_workers_to_recipe"
             self.report.ratio(name, ours / theirs.jobs_per_s)
-            if blocked:
+            if blocked == IDLE_BLOCKED:
                 spinning = redis_recipe.spin(recipe, WORKERS, blocked, IDLE_SECONDS)
                 self.report.row("  cores used by 8 workers when only blocked jobs are left", idle, "ours")
                 self.report.row("  the same, SET NX recipe", spinning, "it pops and pushes them for ever")
@@ -82,18 +90,27 @@ class RedisBench:
             _world(server.url, blocked)
             spread = max(SPREADS, key=lambda p: _rate(server.url, WORKERS, 1, p, 1.5))
             ours = median(_rate(server.url, WORKERS, 1, spread) for _ in range(ROUNDS))
-            idle = _idle_cores(server.url) if blocked and fsync == "everysec" else 0.0
+            idle = _idle_cores(server.url) if (blocked, fsync) == (IDLE_BLOCKED, "everysec") else 0.0
         self.report.row(f"Redis ({fsync}), 8 workers × 1{among}", ours, f"{spread} processes")
         return ours, idle
 
-    def _blocked(self) -> None:
-        with redis_server(self.folder, fsync="everysec") as one, redis_server(self.folder, fsync="everysec") as other:
+    def _blocked(self, fsync: str) -> None:
+        """What is blocked behind one profile costs nothing, whatever the server's disk costs."""
+        with redis_server(self.folder, fsync=fsync) as one, redis_server(self.folder, fsync=fsync) as other:
             _world(one.url)
             _world(other.url, 100_000)
             none, many = in_turns(lambda: _rate(one.url, 1, 1, 1), lambda: _rate(other.url, 1, 1, 1))
-        self.report.row("Redis (everysec), 1 × 1, none blocked", median(none))
-        self.report.row("Redis (everysec), 1 × 1, 100,000 blocked behind one profile", median(many))
-        self.report.ratio("redis_blocked_100k_to_none", middle_ratio(many, none))
+        self.report.row(f"Redis ({fsync}), 1 × 1, none blocked", median(none))
+        self.report.row(f"Redis ({fsync}), 1 × 1, 100,000 blocked behind one profile", median(many))
+        self.report.ratio(BLOCKED[fsync], middle_ratio(many, none))
+
+    def _memory(self) -> None:
+        with redis_server(self.folder, fsync="everysec") as server:
+            kept = redis_memory.measure(server.url)
+        self.report.row("Redis, bytes of a waiting job, its event included", kept.waiting)
+        each = f"{kept.events_each:.1f} events each"
+        self.report.row("Redis, bytes of a finished job, its run and events included", kept.finished, each)
+        self.report.row("Redis, bytes of an event, its indexes included", kept.event)
 
 
 def _world(url: str, blocked: int = 0) -> load.Rate:
