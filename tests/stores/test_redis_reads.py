@@ -10,8 +10,11 @@ from leasekeeper.core.events import Event
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.settle import Ending
 from leasekeeper.ports import LeaseRequest
-from leasekeeper.stores.redis import fleet_loads
+from leasekeeper.stores.redis import fleet_loads, records
+from leasekeeper.stores.redis.engine import RedisEngine
+from leasekeeper.stores.redis.tables import PREFIX
 from leasekeeper.stores.redis.urls import clean_url
+from leasekeeper.stores.sql.engine import Tx
 from tests.conformance.world import spec
 from tests.stores.test_redis_server import CLAIM, DONE, ready
 
@@ -47,6 +50,30 @@ async def test_counts_are_read_group_by_group(redis_url: str, monkeypatch: pytes
     assert stats.leases == {"default": 1}
     await store.settle([Ending(ref=held.lease.ref, facts=DONE)])
     assert (await store.stats()).leases == {}
+    await store.close()
+
+
+async def test_a_view_of_many_records_that_changed_meanwhile_is_read_again(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are read and compared in parts; what changed is in the last one."""
+    monkeypatch.setattr(records, "AT_ONCE", 2)
+    store = await ready(redis_url, jobs=0)
+    jobs = [each.job.job_id for each in await store.submit([spec("p0") for _ in range(5)])]
+    engine = RedisEngine(redis_url)
+    await engine.open()
+    found = []
+
+    def read(tx: Tx) -> None:
+        (rows,) = tx.read(("jobs_by_id", {"ids": jobs}))
+        found.append({row["job_id"] for row in rows})
+        if len(found) == 1:
+            with redis.Redis.from_url(clean_url(redis_url)) as client:
+                client.hdel(f"{PREFIX}jobs", jobs[-1])
+
+    await engine.view(read)
+    assert found == [set(jobs), set(jobs[:-1])]
+    await engine.close()
     await store.close()
 
 

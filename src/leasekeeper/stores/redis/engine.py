@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from leasekeeper.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasekeeper.ports import StoreInfo
-from leasekeeper.stores.redis import schema
+from leasekeeper.stores.redis import records, schema
 from leasekeeper.stores.redis.connections import (
     DEFAULT_GRACE,
     DEFAULT_TIMEOUT,
@@ -267,11 +267,12 @@ class RedisEngine(ThreadedEngine):
 
     @staticmethod
     def _is_valid(tx: RedisTx) -> bool:
-        arguments = [
-            part for table, key in tx.compared() for part in (TABLES[table].hash, key, tx.loaded[table][key][0])
-        ]
-        (valid,) = tx.link.call([VALID.call((f"{PREFIX}revision",), (len(arguments) // 3, *arguments))])
-        return bool(valid)
+        """Whether all that was read is still so. Asked in parts, as one question about many records would keep others
+        waiting: what is so after the last read was so at that moment, whenever it is asked."""
+        compared = [(TABLES[table].hash, key, tx.loaded[table][key][0]) for table, key in tx.compared()]
+        parts = [compared[n : n + records.AT_ONCE] for n in range(0, len(compared), records.AT_ONCE)]
+        asked = [VALID.call((f"{PREFIX}revision",), [each for record in part for each in record]) for part in parts]
+        return all(tx.link.call(asked))
 
 
 def _take_turn(tx: RedisTx, took: float) -> None:

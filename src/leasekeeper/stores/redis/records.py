@@ -34,6 +34,8 @@ WriteLoader = Callable[["Records", Rows], Load]
 
 # A script's call can take so many arguments of its own at once.
 MAX_ARGUMENTS: Final = 1000
+# So many records are read, or compared, by one command: others need not wait long for it.
+AT_ONCE: Final = 1000
 # Other names of records that writes know them by.
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "jobs": ("seq",),
@@ -101,8 +103,9 @@ class Records:
         known = self.loaded[table]
         missing = [key for key in dict.fromkeys(keys) if key is not None and key not in known]
         if missing:
-            (found,) = yield [("HMGET", TABLES[table].hash, *missing)]
-            self.keep(table, missing, found)
+            parts = [missing[n : n + AT_ONCE] for n in range(0, len(missing), AT_ONCE)]
+            found = yield [("HMGET", TABLES[table].hash, *part) for part in parts]
+            self.keep(table, missing, [packed for part in found for packed in part])
 
     def lock(self, table: str, keys: Iterable[str]) -> Load:
         """Load the records with these keys, and lock them until the commit."""
