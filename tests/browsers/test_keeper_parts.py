@@ -285,8 +285,14 @@ def test_the_lock_of_a_browser_that_has_a_database_open_is_left_alone(tmp_path: 
 
 
 def test_the_proof_names_the_clause_that_fails(tmp_path: Path) -> None:
-    def clause(by: str = "Browser.close", code: int | None = 0, number: int | None = None, gone: bool = True) -> object:
-        return prove(str(tmp_path), "Default", by, code, number, gone)["failing_clause"]
+    def clause(
+        by: str = "Browser.close",
+        code: int | None = 0,
+        number: int | None = None,
+        gone: bool = True,
+        stored: bool = True,
+    ) -> object:
+        return prove(str(tmp_path), "Default", by, code, number, gone, stored=stored)["failing_clause"]
 
     assert clause() == "the profile does not say how the browser ended (no exit_type in its Preferences)"
     (tmp_path / "Default").mkdir()
@@ -295,6 +301,7 @@ def test_the_proof_names_the_clause_that_fails(tmp_path: Path) -> None:
     assert clause() == "the profile's exit_type is Crashed, not Normal"
     preferences.write_text('{"profile": {"exit_type": "Normal"}}')
     assert clause() == ""
+    assert "local storage" in str(clause(stored=False))
     (tmp_path / "SingletonLock").symlink_to("host-1")
     assert clause() == "the browser left its lock behind (host-1)"
     assert clause(gone=False) == "processes of the browser are still alive"

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -302,6 +303,23 @@ async def test_a_page_that_asks_before_leaving_does_not_hold_up_the_end(stage: S
     assert report.stopped_by == "Browser.close"
     assert report.proof.holds, report.proof
     link.close()
+
+
+async def test_what_a_page_stored_last_survives_a_slow_storage_process(stage: Stage) -> None:
+    """It ends with the browser: without a question to it before, its last seconds are lost in a clean close."""
+
+    async def store(context: BrowserContext) -> None:
+        await context.pages[0].evaluate("localStorage.setItem('kept', 'yes')")
+        (slow,) = [pid for pid, line in stage.processes().items() if "storage.mojom.StorageService" in line]
+        os.kill(slow, signal.SIGSTOP)
+        threading.Timer(1.0, os.kill, (slow, signal.SIGCONT)).start()
+
+    async def read(context: BrowserContext) -> None:
+        assert await context.pages[0].evaluate("localStorage.getItem('kept')") == "yes"
+
+    for token, visit in enumerate((store, read), 1):
+        report = await stage.visit(KeeperLink(stage.orders(token=token, run_id=f"run_{token}")), visit)
+        assert report.proof.holds, report.proof
 
 
 async def test_half_a_command_at_the_fence_is_cut_off_and_does_nothing(stage: Stage) -> None:

@@ -17,6 +17,10 @@ from leasekeeper.browsers.keeper.processes import DIRECTORY_FLAG, family_of
 from leasekeeper.browsers.keeper.reached import Channel, ReachedBrowser
 from leasekeeper.browsers.keeper.reasons import BROWSER_LAUNCH_FAILED, PROFILE_IN_USE_ELSEWHERE
 
+TYPE_CHECKING = False  # the typing module would cost each launch 5 ms
+if TYPE_CHECKING:
+    from leasekeeper.browsers.keeper.capture import Cdp
+
 PIPE_BYTES = 1024 * 1024
 SINGLETON_EXIT = 21
 _SAFE_FD = 100  # above the descriptors 3 and 4 that the browser expects its pipe on
@@ -65,6 +69,7 @@ class ChildBrowser(ReachedBrowser):
         self._lock = lock
         self._before = before
         self._reaped = False
+        self._stored = True
 
     def break_off(self) -> bytes:
         """Half a command becomes a line that means nothing."""
@@ -83,6 +88,11 @@ class ChildBrowser(ReachedBrowser):
                 code = os.waitstatus_to_exitcode(status)
                 self.exit_code, self.signal = (code, None) if code >= 0 else (None, -code)
         return self._reaped
+
+    def before_close(self, cdp: "Cdp", until: float) -> None:
+        from leasekeeper.browsers.keeper.storage_flush import FLUSH_SECONDS, flush_storage  # not on the way of a launch
+
+        self._stored = flush_storage(cdp, min(until, boot_time() + FLUSH_SECONDS))
 
     def interrupt(self) -> None:
         """SIGINT is the one signal on which Chromium saves what it knows."""
@@ -112,7 +122,9 @@ class ChildBrowser(ReachedBrowser):
     def prove(self, stopped_by: str, all_gone: bool) -> dict[str, object]:
         from leasekeeper.browsers.keeper.proof import prove
 
-        return prove(self._user_data_dir, self._profile_folder, stopped_by, self.exit_code, self.signal, all_gone)
+        code, signal = self.exit_code, self.signal
+        stored = self._stored
+        return prove(self._user_data_dir, self._profile_folder, stopped_by, code, signal, all_gone, stored=stored)
 
     def failed_start(self) -> tuple[str, str]:
         if self.exit_code == SINGLETON_EXIT:

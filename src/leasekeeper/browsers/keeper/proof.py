@@ -7,11 +7,19 @@ import json
 
 from leasekeeper.browsers.keeper.directory import singleton_lock
 
+_NOT_STORED = "the browser did not say in time that local storage was written: what was stored last may be lost"
 MAX_PREFERENCES = 64 * 1024 * 1024
 
 
 def prove(
-    user_data_dir: str, folder: str, stopped_by: str, exit_code: int | None, signal: int | None, processes_gone: bool
+    user_data_dir: str,
+    folder: str,
+    stopped_by: str,
+    exit_code: int | None,
+    signal: int | None,
+    processes_gone: bool,
+    *,
+    stored: bool = True,
 ) -> dict[str, object]:
     """Every clause of the proof, and the first that fails as a sentence."""
     lock = singleton_lock(user_data_dir)
@@ -25,8 +33,10 @@ def prove(
             "processes_gone": processes_gone,
             "lock_gone": lock is None,
             "exit_type_normal": exit_type == "Normal",
+            "storage_written": stored,
         },
-        "failing_clause": _failing(graceful, stopped_by, exit_code, signal, processes_gone, lock, exit_type),
+        "failing_clause": _failing(graceful, stopped_by, exit_code, signal, processes_gone, lock, exit_type)
+        or ("" if stored else _NOT_STORED),
     }
 
 

@@ -8,6 +8,10 @@ WebSocket, its close proven by what that program says.
 import os
 from abc import ABC, abstractmethod
 
+TYPE_CHECKING = False  # the typing module would cost each launch 5 ms
+if TYPE_CHECKING:
+    from leasekeeper.browsers.keeper.capture import Cdp
+
 PIECE = 256 * 1024
 
 
@@ -74,6 +78,10 @@ class ReachedBrowser(ABC):
     @abstractmethod
     def gone(self) -> bool:
         """Whether the browser has ended."""
+
+    def before_close(self, cdp: "Cdp", until: float) -> None:
+        """It is about to be asked to close: save what would be lost by that, until then at the latest."""
+        del cdp, until  # most have nothing to save
 
     @abstractmethod
     def interrupt(self) -> None:

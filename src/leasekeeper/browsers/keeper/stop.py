@@ -18,6 +18,8 @@ def stop(browser: ReachedBrowser, cdp: Cdp, orders: Orders, by_itself: bool) -> 
         if browser.outlives_lease and boot_time() >= orders.kill_at:
             browser.kill()
             return browser.ways[1]
+        now = boot_time()
+        browser.before_close(cdp, now + (orders.kill_at - now) * 0.3)
         cdp.send("Browser.close")
     last = orders.kill_at - KILL_MARGIN
     now = boot_time()
