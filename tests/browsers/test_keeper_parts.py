@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -356,7 +357,7 @@ def test_a_renewal_that_waited_while_the_keeper_was_stopped_still_counts(
     """What is ready was asked before the stop, and says nothing of the renewal that came during it."""
     now = boot_time()
     messages = [{"deadline": now + 60.0, "kill_at": now + 70.0}] if waiting else []
-    stand = SimpleNamespace(
+    stand: Any = SimpleNamespace(
         orders=Orders(
             browser="/bin/true",
             user_data_dir=str(tmp_path),
@@ -376,5 +377,5 @@ def test_a_renewal_that_waited_while_the_keeper_was_stopped_still_counts(
         _inward=SimpleNamespace(ended=False),
         _outward=SimpleNamespace(ended=False),
     )
-    stand._obey = partial(Watch._obey, stand)  # type: ignore[arg-type]  # stands for a watch without a browser
-    assert Watch._over(stand, {}) == cause  # type: ignore[arg-type]  # the same
+    stand._obey = partial(Watch._obey, stand)
+    assert Watch._over(stand, {}) == cause
