@@ -38,8 +38,19 @@ class SentinelSet:
             b"min_slaves_good_slaves:1" in self.primary.call("INFO", "replication")
         )
 
+    def is_level(self) -> bool:
+        """Whether the replica has read every write that the primary has made so far."""
+        written, read = (_offset(each.call("INFO", "replication")) for each in (self.primary, self.replica))
+        return read >= written
+
     def has_taken_over(self) -> bool:
         return b"role:master" in self.replica.call("INFO", "replication")
+
+
+def _offset(info: bytes) -> int:
+    """How far a server's stream of writes goes: made by a primary, read by a replica."""
+    fields = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
+    return int(fields.get(b"slave_repl_offset", fields[b"master_repl_offset"]))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ async def test_a_primary_that_was_cut_off_grants_nothing_that_its_successor_may_
         store = await ready(servers.url, profiles=2, jobs=2, policy=IMPATIENT)
         beside = await open_store(servers.primary.url)  # a program on the primary's side of the cut
         (copied,) = await store.claim(CLAIM)
+        until(servers.is_level, "the replica has that grant")
         with servers.wire.silence():
             (late,) = await beside.claim(CLAIM)
             until(servers.has_taken_over, "the sentinel made the replica the primary")
