@@ -1,5 +1,6 @@
 """A server on loopback: whoever started it needs no token, and nobody else can read theirs."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ import pytest
 from leasekeeper import config
 from leasekeeper.errors import InputError
 from leasekeeper.local_tokens import read_local_token, token_file, write_local_token
+from leasekeeper.stores import open_store
+from tests.conformance.world import fleet, profile
 from tests.service.restarts import ServerProcess
 
 
@@ -113,13 +116,26 @@ def test_the_settings_find_it_and_a_given_token_wins(state: Path) -> None:
 APP = "from leasekeeper import App\n\napp = App()\n\n\n@app.task('visit')\nasync def visit(run): ...\n"
 
 
+async def furnished(url: str) -> None:
+    """A profile without a browser."""
+    store = await open_store(url)
+    await store.apply(fleet(profile("p1", driver="null")), actor="test")
+    await store.close()
+
+
 def test_up_serves_on_loopback_and_says_where(tmp_path: Path, sqlite_url: str, state: Path) -> None:
     (tmp_path / "tasks.py").write_text(APP)
+    asyncio.run(furnished(sqlite_url))
 
     def up(*arguments: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "leasekeeper", "--store", sqlite_url, "up", "tasks:app", *arguments]
         return subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LEASEKEEPER_DRIVERS": "null"},
         )
 
     with up("--port", "0") as first:
@@ -130,6 +146,13 @@ def test_up_serves_on_loopback_and_says_where(tmp_path: Path, sqlite_url: str, s
             found = stats(url)
             assert found.returncode == 0, found.stderr
             assert httpx2.get(f"{url}/v1/stats").status_code == 401
+            # It runs sessions beside its jobs.
+            headers = {"Authorization": f"Bearer {read_local_token(url, os.environ)}"}
+            with httpx2.Client(base_url=url, headers=headers, timeout=60) as program:
+                opened = program.post("/v1/sessions", json={"profile_id": "p1"})
+                assert opened.status_code == 201, opened.text
+                released = program.post(f"/v1/sessions/{opened.json()['session_id']}/release", json={})
+                assert released.json()["profile_state"] == "available"
             # The link that it prints signs in to the pages, once.
             link = next(line for line in first.stdout if "/ui/enter?code=" in line).strip()
             assert link.startswith(url)

@@ -212,6 +212,10 @@ async def test_a_person_takes_a_browser_on_a_workers_machine(
     async with fleet(server, sqlite_url, tmp_path) as at, at.worker():
         await at.offered()
         session = await at.open(headless=True)
+        view = session["live_view_url"].replace("http", "ws", 1) + "/socket"
+        async with connect(view, additional_headers={"Cookie": f"leasekeeper_token={at.served.token}"}) as viewer:
+            while not isinstance(await asyncio.wait_for(viewer.recv(), PATIENCE), bytes):
+                pass  # news come before the first picture
         async with connect(session["cdp_url"]) as client:
             status, taken = await control(at, session["session_id"], "take", note="mine")
             assert (status, taken["human"], taken["note"], taken["may_hand_back"]) == (200, True, "mine", False)

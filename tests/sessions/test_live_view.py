@@ -12,6 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from leasekeeper.browsers.finding import find_browser
+from tests.conformance.world import profile
 from tests.serving import ServerThread
 from tests.sessions.stage import Stage, stage
 
@@ -22,6 +23,8 @@ FORM = """<title>form</title><body style="margin:0">
 <input id=name style="position:absolute;left:10px;top:60px;width:200px;height:30px">
 <select id=size style="position:absolute;left:10px;top:110px;width:200px;height:30px"
  onchange="said.push('size ' + this.value)"><option>small<option>large</select>
+<button style="position:absolute;left:10px;top:160px;width:100px;height:40px"
+ onclick="said.push('named ' + prompt('who?', 'nobody'))">ask</button>
 <input type=file id=file style="position:absolute;left:10px;top:210px;width:300px;height:40px"
  onchange="this.files[0].text().then(text => said.push('file ' + this.files[0].name + ' ' + text))">
 <script>said = []; addEventListener('wheel', () => said.push('wheel'), {once: true})</script>"""
@@ -47,11 +50,13 @@ async def test_a_person_sees_and_uses_the_browser_of_a_session(
     server: ServerThread, sqlite_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "note.txt").write_text("hello")
-    async with stage(server, sqlite_url, tmp_path) as at, async_playwright() as playwright:
+    recorded = profile("p1", record=True)
+    async with stage(server, sqlite_url, tmp_path, recorded) as at, async_playwright() as playwright:
         session = await at.open()
         agent = await playwright.chromium.connect_over_cdp(session["cdp_url"])
         shown = agent.contexts[0].pages[0]
         shown.set_default_timeout(WAIT_MS)
+        shown.on("dialog", lambda _: None)  # it listens, and leaves the answer to the person
         await shown.goto(f"data:text/html,{FORM}")
         async with watching(at, session, at.served.token) as page:
             await expect(page.locator("#lv-control")).to_contain_text("You can act")
@@ -72,6 +77,15 @@ async def test_a_person_sees_and_uses_the_browser_of_a_session(
             await page.keyboard.type("Ann ")
             await page.keyboard.insert_text("日本")  # as an input method writes
             await shown.wait_for_function("document.querySelector('#name').value === 'Ann 日本'")
+            await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+            await page.evaluate("navigator.clipboard.writeText(' Lee\\n')")
+            await page.keyboard.press("Control+V")
+            await shown.wait_for_function("document.querySelector('#name').value === 'Ann 日本 Lee'")
+            await click(50, 180)
+            await expect(page.locator("#lv-dialog")).to_contain_text("who?")
+            await page.locator("#lv-dialog-input").fill("Ben")
+            await page.locator("#lv-dialog button[value=ok]").click()
+            await says("named Ben")
             await click(100, 125)
             await page.locator("#lv-list button", has_text="large").click()
             await says("size large")
@@ -92,7 +106,9 @@ async def test_a_person_sees_and_uses_the_browser_of_a_session(
             assert (await at.api.get(f"/v1/sessions/{session['session_id']}")).json()["state"] == "open"
             await page.get_by_role("button", name="End session").click()
             await expect(page.locator("#flash")).to_contain_text("the session ended")
-        assert (await at.last_run()).result == "completed"
+        run: Any = await at.last_run()
+        assert run.result == "completed"
+        assert {each["name"] for each in run.evidence["artifacts"]} == {"last.png", "recording.lkr"}
 
 
 async def test_who_may_only_read_watches_and_cannot_act(server: ServerThread, sqlite_url: str, tmp_path: Path) -> None:
