@@ -3,6 +3,7 @@
 Judged from outside: by what the pages find in the session, by the records, and by reading the bucket itself.
 """
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -23,6 +24,7 @@ from tests.conformance.world import fleet, profile
 from tests.e2e.arena import Arena, arena, late
 from tests.runtime.browsing import processes_about
 from tests.servers import S3Server
+from tests.serving import ServerThread
 from tests.snapshots.killed import STEPS
 
 APP = "tests.e2e.travelling_tasks:app"
@@ -33,17 +35,20 @@ class TwoMachines:
     """Machines `a` and `b`: each has a data directory, a name and a worker for the pool of its own name."""
 
     at: Arena
-    s3: S3Server
-    bucket: str
     key: str
+    objects: Callable[[], dict[str, bytes]]
+    """What is in the place of snapshots, read without any code of ours."""
+    store: str | None = None
+    token: str = ""
 
     def start(self, machine: str, *, dies_at: str | None = None) -> None:
         environ = {
             "LEASEKEEPER_DATA_DIR": str(self.at.data / machine),
             "LEASEKEEPER_SECRET_KEY": self.key,
             "LEASEKEEPER_HOME_WAIT": "0",
+            "LEASEKEEPER_TOKEN": self.token,
         }
-        self.at.start(machine, app=APP, pool=machine, dies_at=dies_at, **environ)
+        self.at.start(machine, self.store, app=APP, pool=machine, dies_at=dies_at, **environ)
 
     async def carry(self, machine: str, value: str | None, task: str = "carry", *, priority: int = 0) -> dict[str, Any]:
         """What a run on that machine found in the session. It leaves `value` there."""
@@ -58,14 +63,19 @@ class TwoMachines:
     async def lane(self) -> Lane:
         return await self.at.store.get(Lane, "p1")
 
-    def objects(self) -> dict[str, bytes]:
-        """What is in the bucket, read without any code of ours."""
-        client = boto3.client("s3", endpoint_url=self.s3.endpoint, region_name="us-east-1")
-        listed = client.list_objects_v2(Bucket=self.bucket).get("Contents", [])
-        return {each["Key"]: client.get_object(Bucket=self.bucket, Key=each["Key"])["Body"].read() for each in listed}
-
     def logs(self) -> str:
         return "".join(path.read_text(errors="replace") for path in self.at.data.parent.glob("*.log"))
+
+
+def in_bucket(s3: S3Server, bucket_url: str) -> Callable[[], dict[str, bytes]]:
+    bucket = bucket_url.removeprefix("s3://").partition("/")[0]
+
+    def read() -> dict[str, bytes]:
+        client = boto3.client("s3", endpoint_url=s3.endpoint, region_name="us-east-1")
+        listed = client.list_objects_v2(Bucket=bucket).get("Contents", [])
+        return {each["Key"]: client.get_object(Bucket=bucket, Key=each["Key"])["Body"].read() for each in listed}
+
+    return read
 
 
 @asynccontextmanager
@@ -75,8 +85,7 @@ async def two_machines(
     profiles = (profile("p1", release_policy=policy),)
     async with arena(url, folder, *profiles, home_wait=0.0) as at:
         await at.store.apply(replace(fleet(*profiles), profile_store=bucket_url), actor="test")
-        bucket = bucket_url.removeprefix("s3://").partition("/")[0]
-        yield TwoMachines(at, s3, bucket, new_key())
+        yield TwoMachines(at, new_key(), in_bucket(s3, bucket_url))
 
 
 def found(value: str | None) -> dict[str, Any]:
@@ -111,6 +120,36 @@ async def test_a_session_alternates_between_two_machines(
         assert not any(b"canary-session" in content or b"SQLite" in content for content in two.objects().values())
         shown = two.logs()
         assert (two.key in shown, os.environ["AWS_SECRET_ACCESS_KEY"] in shown) == (False, False)
+
+
+async def test_a_session_travels_through_a_server_that_keeps_the_snapshots(
+    server: ServerThread, sqlite_url: str, tmp_path: Path
+) -> None:
+    """The workers have neither the store nor the place, only the server's address, a token and the key."""
+    own = tmp_path / "server"
+
+    def kept() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (own / "snapshots").rglob("*") if path.is_file()}
+
+    async with arena(sqlite_url, tmp_path, profile("p1"), home_wait=0.0) as at:
+        await at.store.apply(replace(fleet(profile("p1")), profile_store="server"), actor="test")
+        served = await asyncio.to_thread(server.serve, sqlite_url, data_dir=str(own), home_wait=0.0)
+        try:
+            two = TwoMachines(at, new_key(), kept, store=served.url, token=served.token)
+            two.start("a")
+            two.start("b")
+            assert await two.carry("a", "canary-session-1") == found(None)
+            assert await two.carry("b", "canary-session-2") == found("canary-session-1")
+            assert await two.carry("a", None) == found("canary-session-2")
+            assert (await two.lane()).saved
+            assert len(two.objects()) >= 2
+            assert not any(b"canary-session" in content for content in two.objects().values())
+            for worker in at.workers:
+                worker.terminate()
+            for worker in at.workers:
+                assert await asyncio.to_thread(worker.wait, 60) == 0
+        finally:
+            await asyncio.to_thread(served.close)
 
 
 # Daily after an upload that was never settled; every step without a browser is in tests/snapshots/test_killed.py.
