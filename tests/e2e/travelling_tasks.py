@@ -11,7 +11,7 @@ app = App()
 @app.task("carry", warm=False)
 async def carry(run: Run) -> dict[str, Any]:
     """What was there before, by each kind of storage; then `value` is stored in all of them."""
-    await run.page.goto(run.payload["url"])
+    await run.page.goto(f"{run.payload['url']}/ticking?title={run.profile_id}:{run.lease.token}")
     before = dict(await run.page.evaluate("window.recall('who')"))
     before["worker"] = await run.page.evaluate(
         "navigator.serviceWorker.getRegistration().then(found => !!(found && found.active))"

@@ -127,6 +127,10 @@ class Shop:
         """What came in somebody's name."""
         return [hit for hit in list(self.hits) if hit.by == by and hit.path.startswith(path)]
 
+    def of_any(self, path: str) -> list[Hit]:
+        """What came for a path, in whose name ever."""
+        return [hit for hit in list(self.hits) if hit.path == path]
+
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return self

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import inspect
 import os
 import pickle
 import signal
@@ -29,25 +30,44 @@ STEPS: dict[str, tuple[str, str, str, int]] = {
     "remembered": ("leasekeeper.runtime.saving", "_remember", "after", 1),
 }
 
+# Where only a whole worker with a bucket comes.
+WORKER_STEPS: dict[str, tuple[str, str, str, int]] = {
+    "put": ("leasekeeper.evidence.s3", "S3Evidence.put", "after", 1),
+    "read_back": ("leasekeeper.snapshots.profile_store", "ProfileStore._put", "after", 1),
+    "settling": ("leasekeeper.runtime.run_settling", "settle_kept", "before", 1),
+    "settled": ("leasekeeper.runtime.run_settling", "settle_kept", "after", 1),
+}
+
 
 def die_at(step: str) -> None:
     """From now on this process kills itself there."""
-    module, name, when, count = STEPS[step]
-    owner = importlib.import_module(module)
-    original: Callable[..., Any] = getattr(owner, name)
+    module, name, when, count = {**STEPS, **WORKER_STEPS}[step]
+    owner, _, name = name.rpartition(".")
+    place = getattr(importlib.import_module(module), owner) if owner else importlib.import_module(module)
+    original: Callable[..., Any] = getattr(place, name)
     calls = 0
+
+    def die(at: str) -> None:
+        if when == at and calls == count:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def watched(*arguments: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
-        if when == "before" and calls == count:
-            os.kill(os.getpid(), signal.SIGKILL)
+        die("before")
         answer = original(*arguments, **named)
-        if when == "after" and calls == count:
-            os.kill(os.getpid(), signal.SIGKILL)
+        die("after")
         return answer
 
-    setattr(owner, name, watched)
+    async def watched_async(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        die("before")
+        answer = await original(*arguments, **named)
+        die("after")
+        return answer
+
+    setattr(place, name, watched_async if inspect.iscoroutinefunction(original) else watched)
 
 
 async def main(step: str, stage: dict[str, Any]) -> None:
