@@ -43,12 +43,13 @@ class TwoMachines:
     store: str | None = None
     token: str = ""
 
-    def start(self, machine: str, *, pool: str | None = None, dies_at: str | None = None) -> None:
+    def start(self, machine: str, *, pool: str | None = None, dies_at: str | None = None, **more: str) -> None:
         environ = {
             "LEASEKEEPER_DATA_DIR": str(self.at.data / machine),
             "LEASEKEEPER_SECRET_KEY": self.key,
             "LEASEKEEPER_HOME_WAIT": "0",
             "LEASEKEEPER_TOKEN": self.token,
+            **more,
         }
         self.at.start(machine, self.store, app=APP, pool=pool or machine, dies_at=dies_at, **environ)
 

@@ -23,6 +23,19 @@ async def carry(run: Run) -> dict[str, Any]:
     return before
 
 
+@app.task("carry_on", warm=True)
+async def carry_on(run: Run) -> dict[str, Any]:
+    """The same in a browser that is handed over."""
+    return await carry(run)
+
+
+@app.task("carry_and_fail", warm=False)
+async def carry_and_fail(run: Run) -> None:
+    """The same, and then an error of the task: the browser is closed as always."""
+    await carry(run)
+    raise ValueError("the list is empty")
+
+
 @app.task("linger", warm=False)
 async def linger(run: Run) -> None:
     """Put something new into the session, then click until the end."""

@@ -52,6 +52,8 @@ window.recall = async key => {{
 
 # A page that goes on by itself, as real ones do: only ending the browser ends it.
 TICKING = "<script>setInterval(() => tell('/tick'), 100)</script>"
+# Stores something, then says so.
+REMEMBERING = "<script>remember('who', {value}).then(() => tell('/act', {{method: 'POST'}}))</script>"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class Shop:
         if address.path == "/slow":
             time.sleep(float(query.get("seconds", "5")))  # waits: this page is slow, that is its purpose
         more = TICKING if address.path == "/ticking" else ""
+        if address.path == "/remembering":
+            more = REMEMBERING.format(value=json.dumps(query["value"]))
         if address.path == "/security":
             more = "<p id=prompt>Please confirm that it is you</p>"
         title = query.get("title", "shop")
