@@ -71,6 +71,8 @@ def test_snapshots_are_listed_with_what_can_be_gone_back_to(place: Workplace) ->
     listed = place.json("profiles", "snapshots", "shop_us")
     assert (listed["newest"], listed["restored_first"]) == (bad, good)
     assert [each["fencing_token"] for each in listed["items"]] == [bad, good]
+    shown = place.json("profiles", "show", P)
+    assert ([each["size_bytes"] for each in shown["sizes"]], shown["lane"]["size_bytes"]) == ([2_400_000], 2_400_000)
     assert "2.4 MB" in place.text("profiles", "show", P)
 
 

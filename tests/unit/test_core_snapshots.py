@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from leasekeeper.core.ids import AccountId, ProfileId, SnapshotId, Token
-from leasekeeper.core.snapshots import Snapshot, Verdict, known_good, unwanted
+from leasekeeper.core.snapshots import Snapshot, Verdict, known_good, last_of_each_day, unwanted
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 PROFILE = ProfileId("p1")
@@ -75,3 +75,9 @@ def test_retention_keeps_the_newest_one_a_day_and_the_last_that_was_logged_in(
 ) -> None:
     unneeded = unwanted(snapshots, keep=keep, newest=None if newest is None else Token(newest), now=NOW)
     assert [each.token for each in unneeded] == gone
+
+
+def test_growth_is_shown_by_the_last_size_of_each_day() -> None:
+    sizes = [(NOW - timedelta(days=day, minutes=minute), 10 * day + minute) for day in range(9) for minute in (0, 5)]
+    assert [size for _, size in last_of_each_day(reversed(sizes))] == [0, 10, 20, 30, 40, 50, 60]
+    assert last_of_each_day([]) == []

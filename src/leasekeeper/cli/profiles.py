@@ -23,8 +23,10 @@ from leasekeeper.cli.record_ids import whole_ids
 from leasekeeper.cli.snapshots import restore, snapshots
 from leasekeeper.cli.table import Column, Screen, render_sheet, render_table
 from leasekeeper.core.decisions import Action, Target
+from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.leases import Lease, silent_for
 from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.snapshots import last_of_each_day
 from leasekeeper.wording import silent_text, size_text
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from leasekeeper.ports import Page, Store
 
 MAX_HOLDERS: Final = 100
+MAX_ENDED: Final = 500  # runs, for how its directory grew
 
 
 def _because(lane: Lane) -> str:
@@ -149,7 +152,7 @@ def show_profile(profile_ids: tuple[str, ...], store: str | None, as_json: bool)
             lane, profile = await opened.get(Lane, profile_id), await opened.get(Profile, profile_id)
             holders = await opened.find(Lease, {"profile_id": profile_id, **LIVE})
             notes, _ = await read_notes(opened, profile_id)
-            shown.append(Shown(lane, profile, holders.items, notes))
+            shown.append(Shown(lane, profile, holders.items, notes, await _sizes(opened, profile_id)))
         return shown, (await opened.check()).now
 
     shown, now = with_store(store, read)
@@ -160,6 +163,7 @@ def show_profile(profile_ids: tuple[str, ...], store: str | None, as_json: bool)
                 "lane": encoded(each.lane),
                 "leases": encoded(each.holders),
                 "notes": encoded(each.notes),
+                "sizes": [{"at": encoded(at), "size_bytes": size} for at, size in each.sizes],
             }
             for each in shown
         ]
@@ -178,12 +182,21 @@ class Shown(NamedTuple):
     profile: Profile
     holders: "Sequence[Lease]"
     notes: "Sequence[Note]"
+    sizes: "Sequence[tuple[datetime, int]]"
+
+
+async def _sizes(store: "Store", profile_id: str) -> "list[tuple[datetime, int]]":
+    """How large its directory was at the end of its last runs, once a day."""
+    ended = await store.find(Event, {"type": EventType.RUN_SETTLED, "profile_id": profile_id}, limit=MAX_ENDED)
+    return last_of_each_day(
+        (event.at, size) for event in ended.items if isinstance(size := event.data.get("size_bytes"), int)
+    )
 
 
 def _print_profile(shown: Shown, now: datetime) -> None:
     screen = Screen.now()
     shown_once = frozenset({"profile_id", "account_id"})
-    for title, fields in (("now", _now(shown.lane)), ("configured", fields_of(shown.profile, shown_once))):
+    for title, fields in (("now", _now(shown.lane, shown.sizes)), ("configured", fields_of(shown.profile, shown_once))):
         click.echo(screen.title(title))
         click.echo("\n".join(render_sheet(fields, now, screen)))
     if shown.holders:
@@ -192,7 +205,7 @@ def _print_profile(shown: Shown, now: datetime) -> None:
     print_notes(shown.notes, now, screen)
 
 
-def _now(lane: Lane) -> list[tuple[str, object]]:
+def _now(lane: Lane, sizes: "Sequence[tuple[datetime, int]]") -> list[tuple[str, object]]:
     """The running side in the order that people ask."""
     next_job = f"{lane.head_task}, job {lane.head_job_id}, priority {lane.head_priority}" if lane.head_job_id else None
     return [
@@ -213,6 +226,7 @@ def _now(lane: Lane) -> list[tuple[str, object]]:
         ("home", lane.home),
         ("saved", _saved(lane)),
         ("size", _size(lane)),
+        ("size before", ", ".join(f"{size_text(size)} ({at:%Y-%m-%d})" for at, size in sizes[1:])),
         ("version", lane.version),
     ]
 

@@ -7,7 +7,7 @@ the highest token; a profile is *saved* while no machine has a newer directory t
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -17,6 +17,7 @@ from leasekeeper.errors import IllegalTransition, NotFound
 
 MAX_NAMED: Final = 10
 MAX_KEEP: Final = 1_000
+MAX_SIZES: Final = 7
 DAILY_FOR: Final = timedelta(days=7)
 KEEP_SNAPSHOTS: Final = 10
 
@@ -111,6 +112,14 @@ def known_good(snapshots: Iterable[Snapshot]) -> Snapshot | None:
 def too_large(max_size_mb: int | None, size_bytes: int | None) -> bool:
     """Whether a directory of this size is above the profile's limit."""
     return max_size_mb is not None and size_bytes is not None and size_bytes > max_size_mb * 1_000_000
+
+
+def last_of_each_day(sizes: Iterable[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
+    """How a directory grew: of what was measured, the last of each day (UTC), newest first."""
+    days: dict[date, tuple[datetime, int]] = {}
+    for at, size in sorted(sizes, reverse=True):
+        days.setdefault(at.date(), (at, size))
+    return list(days.values())[:MAX_SIZES]
 
 
 def to_restore(profile_id: str, snapshots: Iterable[Snapshot], token: Token | None) -> Snapshot:
