@@ -105,11 +105,11 @@ def plan(url: str, name: str, *, options: str = engine._WRITER_OPTIONS, **params
     return "\n".join(row["QUERY PLAN"] for row in rows)
 
 
-@pytest.mark.parametrize("filled", [False, True], ids=["when_empty", "when_full"])
-async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_url: str, filled: bool) -> None:
+@pytest.mark.parametrize("machines", [None, 0, 150], ids=["when_empty", "when_full", "of_many_machines"])
+async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_url: str, machines: int | None) -> None:
     await migrate(postgres_url)
-    if filled:
-        await fill(postgres_url)
+    if machines is not None:
+        await fill(postgres_url, machines)
     ready = plan(
         postgres_url,
         "lock_ready",
@@ -177,7 +177,8 @@ async def test_messages_that_were_owed_before_webhooks_were_sent_are_owed_still(
     assert found == OWED_AFTER
 
 
-async def fill(url: str) -> None:
+async def fill(url: str, machines: int = 0) -> None:
+    """Jobs on 300 profiles; with `machines`, each of these is the home of some."""
     store = await open_store(url)
     try:
         await store.apply(fleet(*(profile(f"p{n}") for n in range(300))), actor="ann")
@@ -186,6 +187,9 @@ async def fill(url: str) -> None:
     finally:
         await store.close()
     with psycopg.connect(url, autocommit=True) as connection:
+        if machines:
+            spread = "UPDATE leasekeeper.lanes SET kept_for = 'rack' || (CAST(substr(profile_id, 2) AS integer) %% %s)"
+            connection.execute(spread, [machines])
         connection.execute("ANALYZE")
 
 
