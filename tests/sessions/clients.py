@@ -34,6 +34,11 @@ def node_modules() -> Path:
     return found
 
 
+def playwright_mcp() -> Path:
+    """The program that `npx @playwright/mcp` runs."""
+    return node_modules() / "@playwright" / "mcp" / "cli.js"
+
+
 class Driver:
     """A running client. `lines` are what it said."""
 
@@ -72,11 +77,15 @@ class PlaywrightMcp:
 
     @classmethod
     async def start(cls, cdp_url: str, folder: Path) -> Self:
-        modules = await asyncio.to_thread(node_modules)
-        program = modules / "@playwright" / "mcp" / "cli.js"
+        program = await asyncio.to_thread(playwright_mcp)
+        return await cls.run("node", str(program), "--cdp-endpoint", cdp_url, folder=folder)
+
+    @classmethod
+    async def run(cls, *command: str, folder: Path, **environ: str) -> Self:
+        """Start it by this command."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            "node", str(program), "--cdp-endpoint", cdp_url, cwd=folder, stdin=pipe, stdout=pipe, limit=2**24
+            *command, cwd=folder, env={**os.environ, **environ}, stdin=pipe, stdout=pipe, limit=2**24
         )
         found = cls(process)
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
