@@ -1,7 +1,12 @@
 """What a keeper does with a launcher, without a worker: each vendor's answers, starts that lead to nothing, and what is
 asked if it was killed itself."""
 
+import os
+import signal
+import threading
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +23,7 @@ from leasekeeper.browsers.launcher_status import ASKS, ask
 from leasekeeper.browsers.launchers import describe
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import LauncherId
-from leasekeeper.core.launchers import Launcher, LauncherSaid
+from leasekeeper.core.launchers import Launcher, LauncherSaid, in_doubt
 from tests.launchers.stage import TOKEN, Fake
 
 
@@ -81,6 +86,67 @@ def test_a_keeper_that_wakes_up_past_its_lease_leaves_the_browser_alone(tmp_path
     assert "the lease was over before it could be stopped" in str(proof["failing_clause"])
     assert recipe.calls("stop") == 0
     assert recipe.ask("/profile/status?profile_id=id-p1", token=TOKEN) == {"running": True}
+    browser._connection._socket.close()
+    browser.release()
+
+
+def signal_browsers(fake: Fake, number: signal.Signals) -> None:
+    for pid in fake.browsers():
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def test_a_browser_that_hangs_where_the_stop_does_nothing_is_in_doubt_until_it_has_gone(
+    tmp_path: Path, recipe: Fake
+) -> None:
+    orders = orders_for(recipe.record, "id-p1", tmp_path)
+    orders.close_seconds = orders.interrupt_seconds = 0.1
+    browser = start_attached(orders)
+    recipe.fault("stop", "nothing")
+    signal_browsers(recipe, signal.SIGSTOP)
+    way = stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False)
+    gone = browser.all_gone(boot_time())
+    proof = browser.prove(way, all_gone=gone)
+    assert (way, gone, in_doubt({"keeper": proof})) == ("cut off", False, True)
+    assert "the launcher says that it runs" in str(proof["failing_clause"])
+    assert ask(orders.launcher) is LauncherSaid.RUNNING
+    recipe.fault("stop", "")
+    signal_browsers(recipe, signal.SIGCONT)
+    assert ask(orders.launcher) is LauncherSaid.IDLE
+    assert browser.all_gone(boot_time())
+    browser._connection._socket.close()
+    browser.release()
+
+
+def test_a_launcher_that_is_killed_during_a_start_is_asked_about_it_later(tmp_path: Path, recipe: Fake) -> None:
+    """Its browser may live on, and nobody is there to stop it."""
+    recipe.fault("start", "half_open")  # it has the browser, and never answers
+    orders = orders_for(recipe.record, "id-p1", tmp_path)
+
+    def kill() -> None:
+        while not recipe.browsers():
+            time.sleep(0.02)  # waits: for the launcher to start the browser
+        recipe.kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    with pytest.raises(Refused) as refused:
+        start_attached(orders)
+    killing.join()
+    assert (refused.value.reason, in_doubt({"keeper": refused.value.proof})) == (Reason.BROWSER_LAUNCH_FAILED, True)
+    assert "whether the profile runs is not known" in refused.value.message
+
+
+def test_a_devtools_address_that_stays_is_no_part_of_the_proof(tmp_path: Path, recipe: Fake) -> None:
+    """Of driver `cdp`: a proxy in front of a browser, say. That it closed when asked has to do."""
+    url = recipe.ask("/profile/start", {"profile_id": "id-p1", "headless": True}, token=TOKEN)["cdp_url"]
+    record = replace(recipe.record, driver="cdp", calls={"endpoint_stays": True})
+    orders = orders_for(record, url, tmp_path)
+    browser = start_attached(orders)
+    way = stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False)
+    proof = browser.prove(way, all_gone=browser.all_gone(boot_time()))
+    clauses = {"graceful": True, "processes_gone": True, "launcher_stopped": True}
+    assert proof == {"clauses": clauses, "failing_clause": ""}
     browser._connection._socket.close()
     browser.release()
 
