@@ -12,6 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from leasekeeper.app import HUMAN_TIMEOUT, HumanAnswer
 from leasekeeper.client import connect
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
@@ -188,6 +189,19 @@ class SyncBrowser:
     def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
         """Write a note on the profile, or with `about="account"` on its account."""
         self._loop_thread.call(self._browser.note(text, about=about))
+
+    def request_human(self, what: str, *, timeout: timedelta | float = HUMAN_TIMEOUT) -> HumanAnswer:
+        """Ask for a person in a review, and wait for what they say. After one has taken the browser and handed it back
+        `page` and `context` are new objects. Raises Fail (HUMAN_REVIEW_REQUIRED) or LeaseLost."""
+        from leasekeeper.runtime.sync_connection import SyncConnection
+
+        before = self.lease
+        answer = self._loop_thread.call(self._browser.request_human(what, timeout=timeout))
+        if self.lease is not before:
+            with suppress(Exception):  # it was cut when the browser was taken
+                self._connected.close()
+            self._connection = SyncConnection(self._loop_thread.call(self._browser.cdp_url()))
+        return answer
 
     @contextmanager
     def mutating(self, name: str, *, idempotent: bool = False) -> Iterator[None]:

@@ -117,7 +117,7 @@ async def test_a_person_sees_takes_and_hands_back_a_job_on_a_workers_machine(sql
     with Shop() as shop:
         async with staged(sqlite_url, tmp_path) as at, async_playwright() as playwright:
             job = await at.home.submit("ask", payload={"url": shop.url})
-            seen = await at.until_control(asks="solve the prompt")
+            seen = await at.until_control(asks="solve the prompt", may_take=True)
             browser = await playwright.chromium.launch(executable_path=find_browser().path, args=["--no-sandbox"])
             page = await browser.new_page(viewport={"width": 1600, "height": 1200})
             page.set_default_timeout(WAIT_MS)
@@ -166,7 +166,7 @@ async def test_a_person_keeps_control_while_the_server_is_away(fault: str, sqlit
     with Shop() as shop:
         async with staged(sqlite_url, tmp_path) as at:
             job = await at.home.submit("ask", payload={"url": shop.url})
-            await at.until_control(asks="solve the prompt")
+            await at.until_control(asks="solve the prompt", may_take=True)
             taken = await at.post("take")
             await strike(fault, at)
             assert (await at.until_control(human=True))["run_id"] == taken["run_id"]
@@ -182,7 +182,7 @@ async def test_a_browser_ends_with_the_worker_that_a_person_has_it_of(
     with Shop() as shop:
         async with staged(sqlite_url, tmp_path) as at:
             job = await at.home.submit("ask", payload={"url": shop.url})
-            await at.until_control(asks="solve the prompt")
+            await at.until_control(asks="solve the prompt", may_take=True)
             await at.post("take")
             await strike(fault, at)
 

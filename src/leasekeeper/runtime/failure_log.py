@@ -15,8 +15,9 @@ LOG_EVERY_SECONDS = 30.0
 class FailureLog:
     """Logs the failures of one process, mostly of its store. Thread-safe."""
 
-    def __init__(self, now: Callable[[], float] = boot_time) -> None:
+    def __init__(self, now: Callable[[], float] = boot_time, *, level: int = logging.WARNING) -> None:
         self._now = now
+        self._level = level
         self._lock = threading.Lock()
         self._logged: set[tuple[str, type[BaseException]]] = set()
         self._logged_at = 0.0
@@ -29,7 +30,7 @@ class FailureLog:
                 return
             self._logged.add(kind)
             self._logged_at = now
-        _LOG.warning("%s, retrying: %s", what, safe_str(error))
+        _LOG.log(self._level, "%s, retrying: %s", what, safe_str(error))
 
     def over(self, what: str) -> None:
         """Log the recovery, if this had failed. Other failures count as recovered too."""

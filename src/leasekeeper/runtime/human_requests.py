@@ -95,8 +95,8 @@ class SessionAsk:
             self.settle(AskEnd(state=AskState.NOBODY_CAME))
         await self._settled.wait()
 
-    async def ended(self, timeout: float) -> AskEnd | None:
-        """Wait so long for the end; None: it still waits."""
+    async def ended(self, timeout: float | None) -> AskEnd | None:
+        """Wait so long for the end, or as long as it takes; None: it still waits."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._over.wait()

@@ -1,28 +1,37 @@
 """`async with client.browser("store_us_018") as browser`: a leased profile, its browser open behind a keeper, with
 Playwright. The program does its work; lease, fence, evidence, clean close and release are taken care of."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from leasekeeper.app import HUMAN_TIMEOUT, HumanAnswer
 from leasekeeper.config import Config
 from leasekeeper.core.classify import Facts, classify, kind_of, summary
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.errors import Conflict, ConflictReason, Fail, LeaseLost, safe_str
 from leasekeeper.ports import Grant, LeaseRequest, Store
+from leasekeeper.runtime.direct_input import span_of
 from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.human_requests import AskEnd, AskState
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.session_endpoint import SessionEndpoint
+from leasekeeper.runtime.session_host import HostedSession, SessionHost
+from leasekeeper.runtime.session_offer import offered
 from leasekeeper.runtime.session_opening import open_session
 from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
+
+_LOG = logging.getLogger(__name__)
 
 
 class LeasedBrowser:
@@ -52,17 +61,20 @@ class LeasedBrowser:
         self._choice = choice
         self._wait = wait
         self._terms = terms
+        self._config = config
         self._opener = BrowserOpener(config.browsers, store)
-        self._session: SessionRun | None = None
+        self._host = SessionHost(store, config, 0, worker_id=request.worker_id)
+        self._connection = AsyncExitStack()
+        self._hosted: HostedSession | None = None
         self._endpoint: SessionEndpoint | None = None
         self._end: SessionEnd | None = None
 
     async def __aenter__(self) -> Self:
-        if self._session is not None:
+        if self._hosted is not None:
             raise self._conflict("this browser was used already: ask the client for another one")
         try:
             await self._opener.prepare()
-            self._session = await open_session(
+            session = await open_session(
                 self._store,
                 self._opener,
                 self._heartbeat,
@@ -75,6 +87,9 @@ class LeasedBrowser:
         except BaseException:
             await self._opener.close()
             raise
+        self._hosted = self._host.keep(session)
+        pool = session.lease.pool
+        await self._connection.enter_async_context(offered(self._host, self._config, pool, quiet=True))
         return self
 
     async def __aexit__(
@@ -84,9 +99,11 @@ class LeasedBrowser:
         session.release(*self._reason_of(error, session))
         try:
             self._end = await session.ended()
+            await self._until_returned()
         finally:
             if self._endpoint is not None:
                 await self._endpoint.close()
+            await self._connection.aclose()
             await self._opener.close()
         if self._end.settled is None:
             lost = LeaseLost(
@@ -98,6 +115,18 @@ class LeasedBrowser:
                 raise lost
             error.add_note(str(lost))
 
+    async def _until_returned(self) -> None:
+        """Whoever has taken the browser needs this process. A program that has left can go on with nothing."""
+        hosted = self._last
+        if hosted is None or not isinstance(hosted.run, SessionRun) or hosted.run.person is None:
+            return
+        if hosted.ask is not None:
+            hosted.ask.settle(AskEnd(state=AskState.OVER, why="the program that asked has ended"))
+        if not hosted.run.over:
+            name, profile_id = hosted.run.person.name, hosted.run.lease.profile_id
+            _LOG.warning("%s has control of %s: waiting until they release it", name, profile_id)
+        await hosted.run.ended()
+
     def _reason_of(self, error: BaseException | None, session: SessionRun) -> tuple[str | None, str]:
         if error is None:
             return None, ""
@@ -107,10 +136,30 @@ class LeasedBrowser:
         text = f"{type(error).__name__}: {summary(safe_str(error), self._opener.redactor.text)}"
         return classify(kind_of(error), safe_str(error), facts), text
 
-    def _open_session(self) -> SessionRun:
-        if self._session is None:
+    @property
+    def _last(self) -> HostedSession | None:
+        """Who has the browser now: this program, or a person."""
+        hosted = self._hosted
+        while hosted is not None and hosted.passed_to is not None:
+            hosted = hosted.passed_to
+        return hosted
+
+    @property
+    def _own(self) -> HostedSession:
+        """The last session of this program: after a person has handed the browser back, that is another one."""
+        found = hosted = self._hosted
+        while hosted is not None:
+            found = hosted if isinstance(hosted.run, SessionRun) and hosted.run.person is None else found
+            hosted = hosted.passed_to
+        if found is None:
             raise self._conflict(f"profile {self._request.profile_id} is not leased yet: use 'async with'")
-        return self._session
+        return found
+
+    def _open_session(self) -> SessionRun:
+        run = self._own.run
+        if not isinstance(run, SessionRun):
+            raise TypeError("a session of this process runs here")
+        return run
 
     def _conflict(self, message: str) -> Conflict:
         return Conflict(message, cause=ConflictReason.LEASE_NOT_HELD, profile_id=self._request.profile_id)
@@ -158,6 +207,21 @@ class LeasedBrowser:
         """Write a note on the profile, or with `about="account"` on its account."""
         await self._open_session().note(text, NoteAbout(about))
 
+    async def request_human(self, what: str, *, timeout: timedelta | float = HUMAN_TIMEOUT) -> HumanAnswer:
+        """Ask for a person in a review, and wait for what they say. One who takes the browser and hands it back does so
+        to this program: `lease` is another one then.
+
+        Raises Fail (HUMAN_REVIEW_REQUIRED) if nobody comes, or LeaseLost if it is not handed back.
+        """
+        ask = await self._host.request_human(self._own, what, span_of("timeout", timeout))
+        end = await ask.ended(None)
+        if end is not None and end.state is AskState.ANSWERED and end.answer is not None:
+            return end.answer
+        if end is not None and end.state is AskState.NOBODY_CAME:
+            raise Fail(Reason.HUMAN_REVIEW_REQUIRED, f"nobody came within {ask.timeout.total_seconds():g} s: {what}")
+        why = end.why if end is not None else "its session has ended"
+        raise LeaseLost(f"nobody answered: {why}", profile_id=self.lease.profile_id)
+
     @asynccontextmanager
     async def mutating(self, name: str, *, idempotent: bool = False) -> AsyncIterator[None]:
         """A section that changes something for good. It is left only if the block ends normally."""
@@ -174,12 +238,23 @@ class LeasedBrowser:
 
     async def cdp_url(self) -> str:
         """An address on this machine for one more DevTools client, with its token: do not log it."""
+        session = self._open_session()
+        if self._endpoint is not None and self._endpoint.session is not session:
+            await self._endpoint.close()
+            self._endpoint = None
         if self._endpoint is None:
-            endpoint = SessionEndpoint(self._open_session())
+            endpoint = SessionEndpoint(session)
             await endpoint.open()
             self._endpoint = endpoint
         return self._endpoint.url
 
     async def wait_ended(self) -> SessionEnd:
-        """Wait until the session ends by itself: closed by a client, or its lease lost."""
-        return await self._open_session().ended()
+        """Wait until the session ends by itself: closed by a client, its lease lost, or taken by a person. While the
+        program waits for that person, until they have handed it back and that session ends."""
+        while True:
+            own = self._own
+            end = await self._open_session().ended()
+            if end.passed is not None and own.ask is not None:
+                await own.ask.ended(None)
+            if self._own is own:
+                return end

@@ -30,7 +30,7 @@ class SessionEndpoint:
     """Open from `open` to `close`. After the session's end it answers 410 and says why."""
 
     def __init__(self, session: SessionRun) -> None:
-        self._session = session
+        self.session = session
         self._token = secrets.token_urlsafe(32)
         self._server: Server | None = None
         self._port = 0
@@ -71,8 +71,8 @@ class SessionEndpoint:
         given = given or request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), self._token.encode()):
             return connection.respond(HTTPStatus.UNAUTHORIZED, "no token of this session: use its whole URL\n")
-        if self._session.over or self._session.lost is not None:
-            return connection.respond(HTTPStatus.GONE, f"the session is over: {self._session.why_over}\n")
+        if self.session.over or self.session.lost is not None:
+            return connection.respond(HTTPStatus.GONE, f"the session is over: {self.session.why_over}\n")
         if parts.path not in VERSION_PATHS:
             return None
         answer = connection.respond(HTTPStatus.OK, json.dumps(version_answer(self.url)))
@@ -84,7 +84,7 @@ class SessionEndpoint:
         from websockets.exceptions import ConnectionClosed
 
         try:
-            async with self._session.client() as client:
+            async with self.session.client() as client:
                 sending = asyncio.ensure_future(_send_all(client, connection))
                 try:
                     async for message in connection:

@@ -64,7 +64,8 @@ class SessionOrder:
 
 class HostedSession:
     """A session of this process, or of a worker that is connected to it; open or over. `hash` is that of its token,
-    `passed_to` who got its browser while it was open, `ask` what its program last asked a person for."""
+    `passed_to` who got its browser while it was open, `ask` what its program last asked a person for. `owner` is the
+    API token that opened it; empty: that of this very process."""
 
     def __init__(self, run: SessionRun | RemoteRun, owner: str, kept: str) -> None:
         self.run = run
@@ -235,6 +236,10 @@ class SessionHost:
             self._stop(session)
         return session, text
 
+    def keep(self, run: SessionRun) -> HostedSession:
+        """A session that a program of this process has opened for itself: shown, taken and asked for as the others."""
+        return self._keep(run, "")[0]
+
     async def take(self, session: HostedSession, person: Person, owner: str) -> HostedSession:
         """Give a person the browser of a session, which ends with TAKEN_OVER. Raises Conflict or SessionEnded."""
         run, lease = _own_run(session), session.run.lease
@@ -243,7 +248,7 @@ class SessionHost:
         session.check()
         to = TransferRequest(
             worker_id=person.worker_id,
-            incarnation=incarnation_of(f"{owner}/{self._incarnation}"),
+            incarnation=self._incarnation_for(owner),
             actor=person.name,
             note=person.note,
         )
@@ -317,7 +322,7 @@ class SessionHost:
             return session
         to = TransferRequest(
             worker_id=self.worker_id,
-            incarnation=incarnation_of(f"{ask.owner}/{self._incarnation}"),
+            incarnation=self._incarnation_for(ask.owner),
             purpose=Purpose.SESSION,
             actor=answer.by,
             note=answer.note,
@@ -344,6 +349,9 @@ class SessionHost:
 
     def _stop(self, session: HostedSession) -> None:
         session.run.release(Reason.WORKER_STOPPED, "the process that runs the browser was stopped")
+
+    def _incarnation_for(self, owner: str) -> str:
+        return incarnation_of(f"{owner}/{self._incarnation}" if owner else self._incarnation)
 
     def _request(self, order: SessionOrder) -> LeaseRequest:
         return LeaseRequest(

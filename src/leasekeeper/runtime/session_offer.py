@@ -74,11 +74,11 @@ def news_of(session: HostedSession) -> SessionNews:
 class SessionOffer:
     """What a worker does for its server's sessions. `run` dials until it is cancelled."""
 
-    def __init__(self, host: SessionHost, config: Config, pool: str) -> None:
+    def __init__(self, host: SessionHost, config: Config, pool: str, *, quiet: bool = False) -> None:
         self._host = host
         self._config = config
         self._pool = pool
-        self._trouble = FailureLog()
+        self._trouble = FailureLog(level=logging.INFO if quiet else logging.WARNING)
         self._link: Link | None = None
         self._told: dict[str, dict[str, Any]] = {}
         self._passing: set[asyncio.Task[Any]] = set()
@@ -318,14 +318,25 @@ async def browsers_offered(
         )
     if not can_connect:
         raise InputError("sessions need the package websockets: pip install 'leasekeeper[sessions]'")
-    host = SessionHost(store, config, sessions, worker_id=worker_id)
-    offer = SessionOffer(host, config, pool)
-    dialling = asyncio.create_task(offer.run())
+    async with offered(SessionHost(store, config, sessions, worker_id=worker_id), config, pool):
+        yield
+
+
+@asynccontextmanager
+async def offered(host: SessionHost, config: Config, pool: str, *, quiet: bool = False) -> AsyncIterator[None]:
+    """Keep the connection to the server while the block lasts. Its end ends the sessions of the host.
+
+    `quiet`: for a program that does well without the connection.
+    """
+    dialling, offer = None, SessionOffer(host, config, pool, quiet=quiet)
+    if config.browsers.server is not None and find_spec("websockets") is not None:
+        dialling = asyncio.create_task(offer.run())
     try:
         yield
     finally:
         await host.close()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(offer.flush(), LEAVE_SECONDS)
-        dialling.cancel()
-        await asyncio.wait({dialling}, timeout=LEAVE_SECONDS)
+        if dialling is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(offer.flush(), LEAVE_SECONDS)
+            dialling.cancel()
+            await asyncio.wait({dialling}, timeout=LEAVE_SECONDS)

@@ -90,7 +90,8 @@ def _check(said: Mapping[str, Any], token: ApiToken) -> None:
     well = isinstance(limit, int) and 0 <= limit <= MAX_SESSIONS and (machine is None or isinstance(machine, str))
     if not well or not (is_id(str(said.get("worker_id"))) and is_id(str(said.get("pool")))):
         raise InputError("what the worker offers cannot be read")
-    refuse(denial(token, Needs(Scope.WORK, Reach.POOL), pool=str(said["pool"])))
+    if limit:
+        refuse(denial(token, Needs(Scope.WORK, Reach.POOL), pool=str(said["pool"])))
 
 
 class _Worker:
@@ -199,14 +200,15 @@ class _Worker:
         """The session, known from now on. Raises LeaseOfAnotherToken if its lease is not of this worker's token."""
         lease = news.lease
         holder = await self._service.permissions.holder(lease.lease_id)
-        own = bound_incarnation(self._token, "")
-        if holder is None or not holder.startswith(f"{own}{news.owner}/"):
+        own = bound_incarnation(self._token, f"{news.owner}/" if news.owner else "")
+        if holder is None or not holder.startswith(own):
             raise LeaseOfAnotherToken(
                 f"lease {lease.lease_id} was not granted to this worker", token_id=self._token.token_id
             )
         known = self._found(news)
         if known is None:
-            known = HostedSession(RemoteRun(self._link, news, self._known), news.owner, news.hash)
+            owner = news.owner or self._token.token_id
+            known = HostedSession(RemoteRun(self._link, news, self._known), owner, news.hash)
             self._service.sessions.knows(self._place, known)
         if not known.run.over or news.over:
             self._heard(known, news)
