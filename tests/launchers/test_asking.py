@@ -6,9 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+from leasekeeper.app import App
+from leasekeeper.core.browsers import LAUNCHER
 from leasekeeper.core.ids import WorkerId
-from leasekeeper.core.launchers import Launcher, LauncherSaid
+from leasekeeper.core.launchers import Launcher, LauncherSaid, in_doubt
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import Lane, ReleasePolicy
 from leasekeeper.core.settle import LostFacts
@@ -16,8 +20,10 @@ from leasekeeper.ports import Grant, LeaseRequest, Resolution, Store
 from leasekeeper.runtime.launcher_asking import LauncherAsker, Question
 from leasekeeper.runtime.launchers import pace_key
 from leasekeeper.stores import open_store
+from tests.conformance.world import profile
 from tests.launchers.saying import Saying
 from tests.launchers.stage import launched, launched_fleet
+from tests.runtime.browsing import house
 from tests.runtime.stage import until
 
 STATUS, STOP = "/profile/status", "/profile/stop"
@@ -138,3 +144,35 @@ async def test_a_question_that_is_one_call_too_many_pauses_the_starts(sqlite_url
     async with lost(sqlite_url, saying) as stage:
         assert await stage.asker().ask([stage.question]) == []
         assert await stage.store.pace(pace_key(stage.launcher), timedelta()) == timedelta(seconds=30)
+
+
+async def test_a_start_that_nobody_knows_of_leaves_the_profile_stale_until_the_launcher_answers(
+    sqlite_url: str, tmp_path: Path, saying: Saying
+) -> None:
+    """A gateway gave up on it, and the launcher fell silent: the profile is not handed to the next run."""
+    app = App()
+
+    @app.task("visit")
+    async def visit(_run: object) -> None: ...
+
+    saying.then = [(200, {}, {"running": False})]
+    saying.answer = (504, {}, {"message": "gateway timeout"})
+    async with house(app, sqlite_url, tmp_path, profile("local"), drivers=LAUNCHER) as home:
+        record = replace(saying.record("http", idle_seconds=1), start_timeout_seconds=1)
+        await home.store.apply(launched_fleet(record, launched()), actor="test")
+        job = await home.submit("visit", max_attempts=1)
+        async with home.worker():
+
+            async def silent() -> bool:
+                lane = await home.lane()
+                return lane.state == "stale" and "launcher mlx does not say" in lane.state_reason
+
+            await until(silent)
+            run: Any = await home.run_of(job)
+            assert (run.stop_reason, in_doubt(run.evidence)) == ("BROWSER_LAUNCH_FAILED", True)
+            saying.answer = (200, {}, {"running": False})
+
+            async def decided() -> bool:
+                return (await home.lane()).state == "quarantined"
+
+            await until(decided)
