@@ -1,8 +1,8 @@
 """What it costs that a profile travels, beside one that stays at home: `make bench-profiles`.
 
 Real browsers in profiles of 2, 20 and 80 MB, half of it text and half of it random, with caches beside. The profile
-store is a folder of this machine, so that what is measured is ours: packing, encryption, checks. Before each launch
-and after each close the same is done without a profile store, in turns.
+store is a folder of this machine, so that what is measured is ours: packing, encryption, checks. Each
+figure is compared with its neighbour in time: in turns, the same is done without a profile store.
 """
 
 from __future__ import annotations
@@ -87,12 +87,9 @@ async def measure(size_mb: int, folder: Path, report: Report) -> None:
             await visit(machine, each, change=True)
             fill(Path(machine.config.browsers.data_dir) / "profiles" / each, size_mb)
         await home.store.apply(replace(fleet(*profiles), profile_store=place), actor="bench")
-        # The one that stays has no place to travel to: it is what every figure is compared with.
-        await home.store.apply(fleet(*profiles), actor="bench", prune=True)
-        local = [await visit(home, "stays", change=True) for _ in range(ROUNDS)]
-        await home.store.apply(replace(fleet(*profiles), profile_store=place), actor="bench")
         await adopt(a, "travels")
-        changed, cold, warm, same, plain = [], [], [], [], []
+        changed, cold, warm, same = [], [], [], []
+        local, plain = [], []
         for number in range(ROUNDS):
             machine, other = ((a, b), (b, a))[number % 2]
             warm_open, release = await visit(machine, "travels", change=True)
@@ -102,7 +99,9 @@ async def measure(size_mb: int, folder: Path, report: Report) -> None:
             same.append(unchanged)
             cold_open, _ = await visit(other, "travels", change=False)
             cold.append(cold_open)
+            # The one that stays has no place to travel to: it is what every figure is compared with.
             await home.store.apply(fleet(*profiles), actor="bench", prune=True)
+            local.append(await visit(home, "stays", change=True))
             plain.append(await visit(home, "stays", change=False))
             await home.store.apply(replace(fleet(*profiles), profile_store=place), actor="bench")
         newest = max((await a.find(Snapshot, profile_id="travels")).items, key=lambda each: each.token)
