@@ -346,12 +346,14 @@ def start_child(place: Workplace, chrome: Path, at: str) -> subprocess.Completed
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_ctrl_c_leaves_the_profile_as_it_was(place: Workplace) -> None:
-    chrome = used(place)
+@pytest.mark.parametrize("at", ["interrupt", pytest.param("filled", marks=pytest.mark.browser)])
+def test_ctrl_c_leaves_the_profile_as_it_was(place: Workplace, at: str) -> None:
+    chrome, state = used(place), place.directory / "state.json"
     place.text("profiles", "import", str(chrome), "--account", "shop_de")
     before = files_of(home_of(place))
     add_cookie(chrome, as_on_linux(b"new"))
-    ended = start_child(place, chrome, "interrupt")
+    state.write_text(state_of(cookie()))
+    ended = start_child(place, state if at == "filled" else chrome, at)
     assert ended.returncode == 130, ended.stderr
     assert files_of(home_of(place)) == before
     assert left_over(place) == []
