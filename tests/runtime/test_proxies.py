@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from leasekeeper.app import App, Run
 from leasekeeper.core.accounts import Proxy, ProxyTrouble
 from leasekeeper.core.browsers import NULL
@@ -12,7 +14,7 @@ from leasekeeper.core.decisions import Review
 from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.errors import Fail
-from leasekeeper.runtime.proxy_asking import ProxyAsker
+from leasekeeper.runtime.proxy_asking import MAX_ASKED, ProxyAsker
 from leasekeeper.runtime.proxy_check import report_on
 from tests.browsers.sites import serving, telling
 from tests.conformance.world import profile, proxy
@@ -126,3 +128,22 @@ async def test_whoever_sweeps_asks_what_it_can_tell(sqlite_url: str, tmp_path: P
         await home.store.report_proxy(report_on(declared, ProxyTrouble.UNREACHABLE, "dead"))
         assert await asker.ask_due() == 1
         assert (await home.store.get(Proxy, "exit_de")).trouble is None
+
+
+@pytest.mark.parametrize("probing", [True, False])
+async def test_mismatches_that_a_machine_cannot_judge_keep_no_dead_proxy_waiting(
+    sqlite_url: str, tmp_path: Path, probing: bool
+) -> None:
+    """They come first by their ids, there are as many as are asked at once, and their login is not known here."""
+    settings: dict[str, Any] = {"probe_url": PROBE["probe_url"]} if probing else {}
+    elsewhere = [proxy(f"exit_{n:02}", credentials="env:NOT_HERE") for n in range(MAX_ASKED)]
+    async with Exit("DE").open() as server:
+        dead = proxy("z_dead", server=server, region="DE")
+        home_of = house(new_app(), sqlite_url, tmp_path, *elsewhere, dead, drivers=NULL, backoff_first=0.0, **settings)
+        async with home_of as home:
+            for each in elsewhere:
+                await home.store.report_proxy(report_on(each, ProxyTrouble.MISMATCH, "seen FR"))
+            await home.store.report_proxy(report_on(dead, ProxyTrouble.UNREACHABLE, "dead"))
+            asker = ProxyAsker(home.store, home.config.browsers)
+            assert sum([await asker.ask_due() for _ in range(2)]) == 1
+            assert (await home.store.get(Proxy, "z_dead")).trouble is None

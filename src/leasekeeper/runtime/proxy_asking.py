@@ -12,6 +12,7 @@ from leasekeeper.browsers.probe import connect_fault, probe
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.accounts import Proxy, ProxyTrouble
 from leasekeeper.core.browsers import Credentials
+from leasekeeper.core.ids import ProxyId
 from leasekeeper.core.proxies import ProxyReport
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.evidence.redact import Redactor
@@ -40,6 +41,7 @@ class ProxyAsker:
         self._config = config
         self.in_trouble = False
         """Whether any proxy was in trouble when it was last asked for, due or not."""
+        self._left_to_others: set[ProxyId] = set()
 
     async def ask_due(self) -> int:
         """Ask those whose time has come, a few, and report to the store. Returns how many are well again."""
@@ -53,7 +55,10 @@ class ProxyAsker:
         return freed
 
     async def _due(self) -> list[Proxy]:
+        """The first few that are due. What this machine could not tell stays due and comes last: else it would take the
+        place of those that it can free."""
         due: list[Proxy] = []
+        last: list[Proxy] = []
         after: str | None = None
         self.in_trouble = False
         while len(due) < MAX_ASKED:
@@ -61,20 +66,28 @@ class ProxyAsker:
             if page.items:
                 self.in_trouble = True
                 now = (await self._store.check()).now
-                due += [proxy for proxy in page.items if proxy.ask_at is None or proxy.ask_at <= now]
+                for proxy in page.items:
+                    if (proxy.ask_at is None or proxy.ask_at <= now) and not self._is_beyond(proxy):
+                        (last if proxy.proxy_id in self._left_to_others else due).append(proxy)
             after = page.after
             if after is None:
                 break
-        return due[:MAX_ASKED]
+        return [*due, *last][:MAX_ASKED]
+
+    def _is_beyond(self, proxy: Proxy) -> bool:
+        """Without a probe nobody can tell where it exits."""
+        return proxy.trouble is ProxyTrouble.MISMATCH and self._config.probe_url is None
 
     async def _ask(self, proxy: Proxy) -> ProxyReport | None:
         """What is wrong with the proxy now; None: this machine cannot tell."""
         login = await self._login(proxy)
         if self._config.probe_url is None or not login.known:
             if proxy.trouble is ProxyTrouble.MISMATCH:
+                self._left_to_others.add(proxy.proxy_id)
                 return None
             fault = await run_in_thread(connect_fault, proxy.server)
             return report_on(proxy, None if fault is None else ProxyTrouble.UNREACHABLE, fault or "")
+        self._left_to_others.discard(proxy.proxy_id)
         found = await run_in_thread(
             probe, proxy.server, self._config.probe_url, credentials=login.credentials, expected=proxy.region
         )
