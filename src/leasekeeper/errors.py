@@ -178,7 +178,7 @@ class UnknownTask(InputError):
 
 
 class NoWebhookSecret(InputError):
-    """Webhooks are owed, and no usable secret to sign them with is set here."""
+    """Webhooks are pending, and no usable secret to sign them with is set here."""
 
     code = "WEBHOOK_SECRET_NEEDED"
 

@@ -157,7 +157,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Say the version.",
+    help="Print the version.",
 )
 @click.pass_context
 def cli(ctx: click.Context, store: str | None) -> None:

@@ -37,7 +37,7 @@ def bridge_options(replies: str) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         for option in (
-            click.option("--verbose", "-v", is_flag=True, help="Say more about what it does."),
+            click.option("--verbose", "-v", is_flag=True, help="Log more of what it does."),
             click.option("--drain", is_flag=True, help="End when the queue is empty."),
             click.option(
                 "--batch",

@@ -30,7 +30,7 @@ from leasekeeper.cli.options import sessions_option, store_option
     help="A name that clients call this server by, e.g. leases.example.com; may be given several times.",
 )
 @sessions_option(0)
-@click.option("--verbose", "-v", is_flag=True, help="Say more about what it does.")
+@click.option("--verbose", "-v", is_flag=True, help="Log more of what it does.")
 @store_option
 def command(
     host: str | None,

@@ -36,7 +36,7 @@ VANISHED: Final = "whoever sent it last vanished before it was known what came o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One message that is owed to a webhook. While somebody sends it, it is due again only after their time.
+    """One message to a webhook. While somebody sends it, it is due again only after their time.
 
     `answer` is what the last attempt led to, as a sentence. `host` is where it goes: no host delays the others.
     It goes to the callback_url of a job, or to a registered endpoint (`endpoint_id`), signed with that one's secret.
@@ -64,7 +64,7 @@ class Delivery:
 
     @property
     def tries(self) -> int:
-        """How often it was tried since it was owed, or since a person had it sent once more."""
+        """How often it was tried since it was written, or since a person had it sent once more."""
         return self.attempts - self.spent
 
 

@@ -35,7 +35,7 @@ METRICS: Final = (
     MetricRow("leasekeeper_pool_limit", "gauge", "The limit of live leases of a pool that has one.", ("pool",)),
     MetricRow("leasekeeper_reviews_open", "gauge", "Reviews that wait for a person."),
     MetricRow("leasekeeper_review_oldest_age_seconds", "gauge", "Age of the oldest open review; 0 if there is none."),
-    MetricRow("leasekeeper_webhooks_pending", "gauge", "Webhooks that are owed."),
+    MetricRow("leasekeeper_webhooks_pending", "gauge", "Webhook messages that are pending."),
     MetricRow("leasekeeper_webhooks_exhausted", "gauge", "Webhooks that were given up."),
     MetricRow("leasekeeper_webhook_lag_seconds", "gauge", "How long the first pending webhook is overdue."),
     MetricRow("leasekeeper_workers", "gauge", "Workers that did not stop: reporting, silent or unwell.", ("state",)),

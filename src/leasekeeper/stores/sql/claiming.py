@@ -55,7 +55,7 @@ from leasekeeper.stores.sql.lanes import (
     works_from,
 )
 from leasekeeper.stores.sql.log import Log
-from leasekeeper.stores.sql.meeting import meet_grants
+from leasekeeper.stores.sql.on_conflict import apply_to_granted
 from leasekeeper.stores.sql.pause_rows import account_pause_is_over, paused
 from leasekeeper.stores.sql.snapshots import newest_of
 from leasekeeper.stores.sql.submitting import change_job, read_key_holders
@@ -79,31 +79,31 @@ class Granting:
     runs: list[dict[str, object]] = field(default_factory=list)
     jobs: list[dict[str, object]] = field(default_factory=list)
     keys: dict[str, int] = field(default_factory=dict)
-    crowded: list[Work] = field(default_factory=list)
+    granted_lanes: list[Work] = field(default_factory=list)
     newest: Mapping[ProfileId, Snapshot] = field(default_factory=dict)
 
     def save(self, tx: Tx) -> None:
-        """Write all of it. `crowded` are lanes that were granted and have jobs which may not want to wait for that."""
+        """Write all of it. `granted_lanes` have jobs which may not want to wait for the lease."""
         if self.runs:
             tx.write("insert_runs", self.runs)
             tx.granted.update((grant.lease.lease_id, (grant.lease, grant.job)) for grant in self.grants)
         if self.jobs:
             tx.write("update_jobs", self.jobs)
-        if self.crowded:
-            meet_grants(tx, self.ctx, self.log, self.crowded)
+        if self.granted_lanes:
+            apply_to_granted(tx, self.ctx, self.log, self.granted_lanes)
         save(tx, self.works)
         self.log.save(tx)
 
 
 @dataclass(slots=True)
-class Patience:
+class BlockLimit:
     """How many lanes that cannot run a transaction may still block or park. `unfinished`: it met more than that."""
 
     left: int
     unfinished: bool = False
 
 
-def claim(tx: Tx, ctx: Context, request: ClaimRequest, patience: Patience) -> list[Grant]:
+def claim(tx: Tx, ctx: Context, request: ClaimRequest, block_limit: BlockLimit) -> list[Grant]:
     """Up to `limit` jobs with their leases. Rounds go on only while heads had to be blocked.
 
     Each reads twice as many lanes: what cannot run, however much of it comes first, must not hide what can.
@@ -111,23 +111,23 @@ def claim(tx: Tx, ctx: Context, request: ClaimRequest, patience: Patience) -> li
     grants: list[Grant] = []
     for number in range(MAX_ROUNDS):
         wanted = request.limit - len(grants)
-        limit = max(wanted, min(wanted << number, WIDEST_ROUND, patience.left))
+        limit = max(wanted, min(wanted << number, WIDEST_ROUND, block_limit.left))
         round_grants, blocked = _claim_round(tx, ctx, request, wanted, limit)
         grants += round_grants
-        patience.left -= blocked
+        block_limit.left -= blocked
         if not blocked or len(grants) >= request.limit:
             break
-        if patience.left <= 0:
-            patience.unfinished = True
+        if block_limit.left <= 0:
+            block_limit.unfinished = True
             break
     return grants
 
 
-def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest], patience: Patience) -> list[list[Grant]]:
+def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest], block_limit: BlockLimit) -> list[list[Grant]]:
     """Several claims in one transaction. Those that differ only in how many they want are one read of the lanes."""
     answers: list[list[Grant]] = [[] for _ in requests]
     for request, indexes in _alike(requests):
-        grants = iter(claim(tx, ctx, request, patience))
+        grants = iter(claim(tx, ctx, request, block_limit))
         for index in indexes:
             answers[index] = list(islice(grants, requests[index].limit))
     return answers
@@ -292,7 +292,7 @@ def _claim_head(
     elif verdict.key is not None:
         _grant_job(round_, work, job, verdict.key, request, now)
         if row["impatient"]:
-            round_.crowded.append(work)
+            round_.granted_lanes.append(work)
         work.change(next_head(work.lane, heads, job.job_id, now))
     refresh(work, now)
     return verdict.key is not None
@@ -418,7 +418,7 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant | ProfileBusy:
     )
     record_grant(round_, work, lease, None, now)
     refresh(work, now)
-    round_.crowded.append(work)
+    round_.granted_lanes.append(work)
     round_.save(tx)
     return round_.grants[0]
 

@@ -158,7 +158,7 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         },
     )
     if decided.state is not job.state:
-        placer.log.owe(decided)
+        placer.log.notify(decided)
     placer.save()
     return Decided(state=decided.state, version=decided.version)
 

@@ -71,7 +71,7 @@ def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         case Action.PING:
             if endpoint.state is not EndpointState.ACTIVE:
                 raise IllegalTransition(f"endpoint {decision.id} is disabled: enable it, then ping", state=state)
-            log.owe_endpoint(endpoint, PING, None, {"endpoint_id": endpoint.endpoint_id, "note": decision.note})
+            log.notify_endpoint(endpoint, PING, None, {"endpoint_id": endpoint.endpoint_id, "note": decision.note})
         case Action.REMOVE:
             tx.write("delete_endpoint", [{"id": decision.id}])
             tx.write("delete_secret", [{"id": secret_of(decision.id)}])

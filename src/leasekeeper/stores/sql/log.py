@@ -1,4 +1,4 @@
-"""What an operation writes beside the records it changes: events, reviews and owed webhooks, in the same commit."""
+"""What an operation writes beside the records it changes: events, reviews and pending webhooks, in the same commit."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ _write_delivery = encoder(Delivery)
 class Log:
     """Collects the lines of one operation and writes them together."""
 
-    __slots__ = ("_at", "_ctx", "_deliveries", "_events", "_reviews", "_told", "now")
+    __slots__ = ("_at", "_ctx", "_deliveries", "_ended_jobs", "_events", "_reviews", "now")
 
     def __init__(self, ctx: Context, now: datetime) -> None:
         self.now = now
@@ -39,7 +39,7 @@ class Log:
         self._events: list[dict[str, Any]] = []
         self._reviews: list[dict[str, Any]] = []
         self._deliveries: list[dict[str, Any]] = []
-        self._told: list[Job] = []
+        self._ended_jobs: list[Job] = []
 
     def event(
         self,
@@ -135,7 +135,7 @@ class Log:
         )
         if job.state is JobState.REVIEW:
             self.review_job(job, "profile_lock_conflict", f"its profile was taken ({decided.cause})")
-        self.owe(job)
+        self.notify(job)
 
     def lease_refused(self, lane: Lane, holder: Lease, request: LeaseRequest, cause: ConflictCause) -> None:
         """Somebody without a job asked for a profile that another run has."""
@@ -197,15 +197,16 @@ class Log:
         )
         self._reviews.append({**_write_review(review), "subject": subject})
 
-    def owe(self, job: Job) -> None:
-        """A job reached a state worth telling: its own callback_url, if it has one, and endpoints that ask for it."""
+    def notify(self, job: Job) -> None:
+        """Webhooks of a job's new state, where it has any: to its callback_url, and to endpoints that ask for it."""
         if job.state not in JOB_ALERTS:
             return
-        self._told.append(job)
+        self._ended_jobs.append(job)
         if job.callback_url is not None:
-            self._owe(JOB_ALERTS[job.state], job.callback_url, _job_body(job), job.job_id, traceparent=job.traceparent)
+            alert = JOB_ALERTS[job.state]
+            self._add_delivery(alert, job.callback_url, _job_body(job), job.job_id, traceparent=job.traceparent)
 
-    def owe_endpoint(
+    def notify_endpoint(
         self,
         endpoint: Endpoint,
         alert: str,
@@ -214,9 +215,9 @@ class Log:
         traceparent: str | None = None,
     ) -> None:
         """A message to a registered receiver."""
-        self._owe(alert, endpoint.url, body, job_id, endpoint.endpoint_id, traceparent=traceparent)
+        self._add_delivery(alert, endpoint.url, body, job_id, endpoint.endpoint_id, traceparent=traceparent)
 
-    def _owe(
+    def _add_delivery(
         self,
         kind: str,
         url: str,
@@ -242,22 +243,22 @@ class Log:
         del row["seq"]
         self._deliveries.append(row)
 
-    def _owe_alerts(self, tx: Tx) -> None:
+    def _add_alerts(self, tx: Tx) -> None:
         """Messages to the registered endpoints that ask for what this operation did."""
-        if not (self._told or self._reviews or any(map(_is_alert, self._events))) or not alerts.endpoints(tx):
+        if not (self._ended_jobs or self._reviews or any(map(_is_alert, self._events))) or not alerts.endpoints(tx):
             return
-        found = [Alert(JOB_ALERTS[job.state], job.job_id, _job_body(job), job.traceparent) for job in self._told]
+        found = [Alert(JOB_ALERTS[job.state], job.job_id, _job_body(job), job.traceparent) for job in self._ended_jobs]
         found += alerts.of_events(self._events)
         if self._reviews and alerts.receivers(tx, [REVIEW_OPENED]).get(REVIEW_OPENED):
             found += alerts.of_reviews(tx, self._reviews)
         receivers = alerts.receivers(tx, (alert.name for alert in found))
         for alert in found:
             for endpoint in receivers.get(alert.name, ()):
-                self.owe_endpoint(endpoint, *alert)
+                self.notify_endpoint(endpoint, *alert)
 
     def save(self, tx: Tx) -> None:
         """Hand everything to the transaction."""
-        self._owe_alerts(tx)
+        self._add_alerts(tx)
         for name, rows in self._parts():
             if rows:
                 tx.write(name, rows)

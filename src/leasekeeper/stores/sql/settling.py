@@ -81,7 +81,7 @@ class Endings:
             self.returned.add(ended.profile_id)
         if ended.state is JobState.REVIEW:
             self.log.review_job(ended, settlement.stop_reason or "", ended.detail)
-        self.log.owe(ended)
+        self.log.notify(ended)
         return ended
 
     def end_request(self, lease: Lease, job: Job | None) -> None:

@@ -51,8 +51,8 @@ from leasekeeper.stores.sql import (
     endpoints,
     hand_over,
     heartbeats,
-    meeting,
     notes,
+    on_conflict,
     pausing,
     proxy_health,
     pruning,
@@ -206,13 +206,13 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
             if endings and requests:
                 tx.flush_writes()
             granted: list[list[Grant] | None] = [None] * len(requests)
-            patience = claiming.Patience(MAX_BRIEF_BLOCKED if brief else MAX_IN_BATCH)
+            block_limit = claiming.BlockLimit(MAX_BRIEF_BLOCKED if brief else MAX_IN_BATCH)
             # Lanes that waited for a key are woken after this commit: a claim in it would pass them over.
             now = [n for n, (_, again) in enumerate(claims) if not banned and (again or not freed)]
             asked = [requests[n] for n in now]
-            for n, grants in zip(now, self._grant(tx, asked, patience, again=bool(settled)), strict=True):
+            for n, grants in zip(now, self._grant(tx, asked, block_limit, again=bool(settled)), strict=True):
                 granted[n] = grants
-            changed = _Changed(calls, settled, freed, granted, patience.unfinished)
+            changed = _Changed(calls, settled, freed, granted, block_limit.unfinished)
             rows = [row for call, ended, grants in changed.parts() for row in call.rows(tx, ended, grants)]
             if rows:
                 tx.write("put_answers", rows)
@@ -221,15 +221,15 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
         return self._engine.change(operation, brief=brief)
 
     def _grant(
-        self, tx: Tx, requests: Sequence[ClaimRequest], patience: claiming.Patience, *, again: bool
+        self, tx: Tx, requests: Sequence[ClaimRequest], block_limit: claiming.BlockLimit, *, again: bool
     ) -> list[list[Grant]]:
         """Grant what was asked for. Whoever gets too little reads `again`: what was settled a moment ago may be
         ready."""
-        granted = claiming.claim_all(tx, self._ctx, requests, patience) if requests else []
+        granted = claiming.claim_all(tx, self._ctx, requests, block_limit) if requests else []
         short = [n for n, request in enumerate(requests) if len(granted[n]) < request.limit] if again else []
         if short:
             missing = [evolve(requests[n], limit=requests[n].limit - len(granted[n])) for n in short]
-            for n, more in zip(short, claiming.claim_all(tx, self._ctx, missing, patience), strict=True):
+            for n, more in zip(short, claiming.claim_all(tx, self._ctx, missing, block_limit), strict=True):
                 granted[n].extend(more)
         return granted
 
@@ -334,7 +334,8 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
     async def promote(self, limit: int = MAX_IN_BATCH) -> int:
         promoted = await self._engine.change(lambda tx: submitting.promote(tx, self._ctx, limit))
         if promoted < limit:
-            promoted += await self._engine.change(lambda tx: meeting.meet_all(tx, self._ctx, limit - promoted))
+            left = limit - promoted
+            promoted += await self._engine.change(lambda tx: on_conflict.apply_to_waiting(tx, self._ctx, left))
         if promoted:
             self._engine.hint()
         return promoted

@@ -238,7 +238,7 @@ class Placer:
             self._unsure.add(work.lane.profile_id)
 
     def save(self) -> None:
-        """Write lanes, events, reviews and owed webhooks. The jobs themselves must have been written before."""
+        """Write lanes, events, reviews and pending webhooks. The jobs themselves must have been written before."""
         if self._unsure:
             find_heads(self._tx, self._works, self._unsure)
         for work in self._touched.values():

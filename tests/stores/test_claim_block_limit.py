@@ -11,7 +11,7 @@ from leasekeeper.core.workers import WorkerReport
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import ClaimRequest
 from leasekeeper.stores import migrate, open_store
-from leasekeeper.stores.sql.claiming import Patience, claim
+from leasekeeper.stores.sql.claiming import BlockLimit, claim
 from leasekeeper.stores.sql.store import MAX_BRIEF_BLOCKED, SqlStore
 
 PROFILES = 200
@@ -35,12 +35,12 @@ async def test_a_brief_claim_parks_a_few_lanes_and_says_that_there_are_more(
         await store.submit([JobSpec(task="visit", profile_id=ProfileId(name)) for name in names])
         assert len(await store.claim(REQUEST)) == 1
 
-        patience = Patience(MAX_BRIEF_BLOCKED)
-        assert await store._engine.change(lambda tx: claim(tx, store._ctx, REQUEST, patience)) == []
+        block_limit = BlockLimit(MAX_BRIEF_BLOCKED)
+        assert await store._engine.change(lambda tx: claim(tx, store._ctx, REQUEST, block_limit)) == []
         lanes = (await store.find(Lane, limit=MAX_IN_PAGE)).items
         parked = [lane for lane in lanes if lane.waits_on is not None]
         assert 0 < len(parked) <= MAX_BRIEF_BLOCKED
-        assert patience.unfinished
+        assert block_limit.unfinished
 
         assert await store.claim(REQUEST) == []
         lanes = (await store.find(Lane, limit=MAX_IN_PAGE)).items

@@ -1,7 +1,7 @@
-"""Jobs that wait in a lane and do not want to wait for their profile: they meet the lease that another run has.
+"""`on_conflict` of jobs that wait in a lane whose profile another run has, and do not want to wait for it.
 
-In the commit of a grant the first few of the lane do, in a sweep all of them. Lanes without such jobs cost nothing: a
-partial index holds these jobs alone.
+In the commit of a grant the first few of the lane follow it, in a sweep all of them. Lanes without such jobs cost
+nothing: a partial index holds these jobs alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,15 +23,15 @@ from leasekeeper.stores.sql.submitting import change_job, read_key_holders
 PAGE: Final = 200  # lanes that a sweep reads in one commit
 
 
-def meet_grants(tx: Tx, ctx: Context, log: Log, works: Iterable[Work]) -> None:
+def apply_to_granted(tx: Tx, ctx: Context, log: Log, works: Iterable[Work]) -> None:
     """The first of these lanes' jobs follow their policy, now that the profile is leased. Jobs that were written before
     are seen; the lanes are still to be saved."""
     lanes = {work.lane.profile_id: work for work in works}
     if lanes:
-        _meet(tx, ctx, log, lanes, {}, _waiting(tx, lanes, MAX_MET))
+        _apply(tx, ctx, log, lanes, {}, _waiting(tx, lanes, MAX_MET))
 
 
-def meet_all(tx: Tx, ctx: Context, limit: int) -> int:
+def apply_to_waiting(tx: Tx, ctx: Context, limit: int) -> int:
     """Jobs of all lanes whose profile, or whose account's key, another run has: at most `limit` of them.
 
     Lanes that somebody has locked are left for the next time.
@@ -45,7 +45,7 @@ def meet_all(tx: Tx, ctx: Context, limit: int) -> int:
         now, works, _ = lock(tx, [row["profile_id"] for row in rows], waiting=False)
         log = Log(ctx, now)
         waiting = _waiting(tx, works, limit - met)[: limit - met]
-        met += _meet(tx, ctx, log, works, read_key_holders(tx, works.values()), waiting)
+        met += _apply(tx, ctx, log, works, read_key_holders(tx, works.values()), waiting)
         save(tx, works.values())
         log.save(tx)
         if len(rows) < PAGE:
@@ -59,7 +59,7 @@ def _waiting(tx: Tx, works: Iterable[ProfileId], each: int) -> list[Row]:
     return [row for rows in tx.read(*wanted) for row in rows] if wanted else []
 
 
-def _meet(
+def _apply(
     tx: Tx,
     ctx: Context,
     log: Log,
