@@ -53,3 +53,11 @@ def test_every_list_fits(busy: Workplace, monkeypatch: pytest.MonkeyPatch) -> No
         assert (len(bare), bare[0].split()) == (len(plain), plain[0].split()), words
         painted |= set(re.findall(r"\x1b\[3[123]m(\w+)", "\n".join(coloured)))
     assert painted >= WORDED
+
+
+def test_who_has_a_profile_is_shown_beside_a_very_long_id(busy: Workplace) -> None:
+    header, *rows = busy.cli("profiles", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert header.split("  ")[0] == "PROFILE"
+    assert [title for title in ("ACCOUNT", "STATE", "SINCE", "HELD BY", "BECAUSE") if title not in header] == []
+    (leased,) = (row for row in rows if " leased " in row)
+    assert " script" in leased

@@ -76,7 +76,7 @@ def view(holders: "Mapping[str, str]") -> View[Lane]:
             Column[Lane]("SINCE", "state_at"),
             Column[Lane]("HOME", "home", spare=8),
             Column[Lane]("SIZE", _size, spare=9),
-            Column[Lane]("HELD BY", lambda lane: holders.get(lane.profile_id), spare=4, least=12),
+            Column[Lane]("HELD BY", lambda lane: holders.get(lane.profile_id), spare=2, least=12),
             Column[Lane]("NEXT TASK", "head_task", spare=5),
             Column[Lane]("BLOCKED BY", _blocked_by, spare=6, least=15),
             Column[Lane]("BECAUSE", _because, spare=3, least=30),
