@@ -163,7 +163,7 @@ def taken(shop: Served) -> dict[str, str]:
     assert answer.status_code == 200, answer.text
     lease = answer.json()["value"]["lease"]
     own = {name: lease[name] for name in ("lease_id", "run_id", "profile_id", "account_id")}
-    return {**own, "id": "p2", "record_id": "p2"}
+    return {**own, "lease_ids": lease["lease_id"], "id": "p2", "record_id": "p2"}
 
 
 @pytest.mark.parametrize("row", STORE, ids=name)
