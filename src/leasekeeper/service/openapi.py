@@ -37,6 +37,8 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
     types = [row.answers for row in table if row.answers is not None and not isinstance(row.answers, Mapping)]
     arguments = [_argument_types(row) for row in table if row.tag == "store"]
     schemas = schema_of(*types, *(each for some in arguments for each in some))["$defs"]
+    # Lists leave out the payloads of jobs.
+    schemas["Job"]["required"] = [name for name in schemas["Job"]["required"] if name != "payload"]
     return {
         "openapi": "3.1.0",
         "info": {
