@@ -617,7 +617,8 @@ class Machine(RuleBasedStateMachine):
             Target.ACCOUNT: list(self.model.accounts),
             Target.LEASE: [*(held.ref[0] for held in reversed(self.model.leases)), "nobody:1"],
         }[about]
-        actions = [each for each in ACTIONS[about] if each not in (*BAN_ACTIONS, Action.NOTE)]  # unknown to the model
+        unknown = (*BAN_ACTIONS, Action.NOTE, Action.ANSWER)
+        actions = [each for each in ACTIONS[about] if each not in unknown]
         self._decide(about, ids[pick % len(ids)], actions[action % len(actions)], version)
         self.step()
 
