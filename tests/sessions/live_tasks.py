@@ -1,5 +1,6 @@
 """Tasks whose browser people look at, take and hand back."""
 
+import asyncio
 from typing import Any
 
 from leasekeeper import App, Run
@@ -18,3 +19,17 @@ async def ask(run: Run) -> dict[str, Any]:
     title = await run.page.title() if "url" in run.payload else ""
     said = [answer.by, answer.outcome, answer.note]
     return {"said": said, "tokens": [before, run.lease.token], "title": title}
+
+
+let_go = asyncio.Event()
+
+
+@app.task("stubborn", resumable=True)
+async def stubborn(run: Run) -> dict[str, Any]:
+    """Work until somebody takes the browser, and then end only when told; begun anew, end at once."""
+    if run.lease.token == 1:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await let_go.wait()
+    return {"token": run.lease.token}

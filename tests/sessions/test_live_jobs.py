@@ -28,7 +28,7 @@ from leasekeeper.stores import open_store
 from tests.conformance.world import profile
 from tests.runtime.stage import PATIENCE, until
 from tests.serving import ServerThread
-from tests.sessions.live_tasks import app
+from tests.sessions.live_tasks import app, let_go
 from tests.sessions.test_fleet import Fleet, fleet
 from tests.sessions.test_sessions import refused
 from tests.sessions.test_taking_sessions import control
@@ -265,3 +265,27 @@ async def test_a_task_of_a_worker_at_the_database_is_answered_but_not_taken(
             late = await at.home.submit("ask", payload={"timeout": 0.01})
             (done,) = await at.home.settled(late)
             assert (done.state, done.stop_reason) == ("review", "HUMAN_REVIEW_REQUIRED")
+
+
+async def test_a_task_that_has_not_stopped_yet_gets_nothing_back(
+    server: ServerThread, sqlite_url: str, tmp_path: Path
+) -> None:
+    async with staged(server, sqlite_url, tmp_path) as at, working(at):
+        let_go.clear()
+        job = await at.home.submit("stubborn")
+
+        async def taken() -> bool:
+            return (await control(at, "p1", "take"))[0] == 200
+
+        await until(taken)
+        status, refusal = await control(at, "p1", "hand-back")
+        assert (status, refusal["data"]["cause"]) == (409, "not_resumable")
+        assert "has not stopped yet" in refusal["detail"]
+        let_go.set()
+
+        async def handed_back() -> bool:
+            return (await control(at, "p1", "hand-back"))[0] == 200
+
+        await until(handed_back)
+        assert await output_of(at, job) == {"token": 3}
+        assert (await at.home.lane()).state == "available"

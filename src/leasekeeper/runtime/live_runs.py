@@ -27,11 +27,12 @@ GOES_ON_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BackTo:
-    """The job whose task goes on once a person hands its browser back."""
+    """The job whose task goes on once a person hands its browser back. `ready`: the task waits, or has stopped."""
 
     job_id: JobId
     worker_id: WorkerId
     incarnation: str
+    ready: Callable[[], bool]
 
 
 @dataclass(slots=True)
@@ -121,6 +122,13 @@ class LiveRun:
         if back is None:
             raise Conflict(
                 f"the task of {self.lease.profile_id} cannot go on: release the browser instead, and requeue its job",
+                cause=ConflictReason.NOT_RESUMABLE,
+                run_id=self.lease.run_id,
+            )
+        if not back.ready():
+            raise Conflict(
+                f"the task of {self.lease.profile_id} was told to stop and has not stopped yet: try again, or release "
+                "the browser",
                 cause=ConflictReason.NOT_RESUMABLE,
                 run_id=self.lease.run_id,
             )

@@ -5,6 +5,7 @@ stop, unless it waits for this very person; nothing of it reaches the browser un
 """
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
 
 from leasekeeper.app import HumanAnswer, Run, SyncRun
@@ -64,10 +65,13 @@ class PersonControl:
         current.given_away = True
         if not waited:
             work.cancel()
-        human = self._begin(current, opened, live, order, passed, may_go_on=waited or current.task.resumable)
+        ready = None
+        if waited or current.task.resumable:
+            ready = _always if waited else work.done
+        human = self._begin(current, opened, live, order, passed, ready)
         end = await self._until_done(human)
         live.person_left()
-        if end.passed is None or (not waited and not work.done()):
+        if end.passed is None:
             api.person_left(LeaseLost(f"{order.person.name} took the browser and did not hand it back"))
             return GoesOn.NOT
         self._take_back(current, opened, live, run, api, end.passed)
@@ -88,7 +92,13 @@ class PersonControl:
         return await pass_on(self._store, self._opener, opened, current.guard, current.evidence, ending, to)
 
     def _begin(
-        self, current: RunState, opened: Opened, live: LiveRun, order: TakeOrder, passed: Passed, *, may_go_on: bool
+        self,
+        current: RunState,
+        opened: Opened,
+        live: LiveRun,
+        order: TakeOrder,
+        passed: Passed,
+        ready: Callable[[], bool] | None,
     ) -> SessionRun:
         human = SessionRun(
             self._store,
@@ -102,8 +112,8 @@ class PersonControl:
         )
         before = current.grant
         back = None
-        if may_go_on and before.job is not None:
-            back = BackTo(before.job.job_id, before.lease.worker_id, own_part(before.lease.incarnation))
+        if ready is not None and before.job is not None:
+            back = BackTo(before.job.job_id, before.lease.worker_id, own_part(before.lease.incarnation), ready)
         live.given_to(human, back)
         order.answer.set_result(human)
         return human
@@ -130,3 +140,7 @@ class PersonControl:
         opened.browser.resume()
         if live.asks is not None and not live.asks.done():
             live.asks.set_result(live.said or HumanAnswer(by=""))
+
+
+def _always() -> bool:
+    return True
