@@ -64,7 +64,8 @@ bench-bridges: bench-setup ## how many messages one bridge takes from a Redis li
 peers: bench-setup ## which promise breaks under which fault: the SET NX recipe, procrastinate, our stores; one table
 	@.venv-bench/bin/python -m bench.promises
 
-screenshots: browser ## photograph every page of the dashboard, from the demo's data, into docs/images
+screenshots: ## photograph every page of the dashboard, from the demo's data, into docs/images
+	@tools/setup.sh .venv requirements/dev.txt chromium pngquant
 	@$(BIN)/python -m tools.screenshots
 
 docs: setup ## write the generated pages again

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prepares what a make target needs, and does nothing when it is there already:
 #
-#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [rabbitmq] [node] [proxies] [jq] [chromium]
+#   tools/setup.sh VENV REQUIREMENTS [postgres] [redis] [rabbitmq] [node] [proxies] [jq] [pngquant] [chromium]
 #
 # a virtual environment with exactly the hashed requirements and an editable leasekeeper, and the
 # servers and browsers that tests or benchmarks start. Only what is missing is installed through apt.
@@ -99,7 +99,7 @@ for server in "$@"; do
         node) command -v node >/dev/null && command -v npm >/dev/null || apt_install npm ;;
         redis) command -v redis-server >/dev/null || apt_install redis-server ;;
         proxies) for proxy in nginx caddy; do PATH="$PATH:/usr/sbin" command -v "$proxy" >/dev/null || apt_install "$proxy"; done ;;
-        jq) command -v jq >/dev/null || apt_install jq ;;
+        jq|pngquant) command -v "$server" >/dev/null || apt_install "$server" ;;
         chromium) have_browser || install_browser ;;
         *) die "unknown server: $server" ;;
     esac

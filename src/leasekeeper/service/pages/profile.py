@@ -91,7 +91,8 @@ def environment(
     expected = {**(looked.expected if looked else {}), **{name: value for name, value in declared.items() if value}}
     actual = looked.actual if looked else {}
     names = dict.fromkeys((*declared, *expected, *actual))
-    return [(name, str(expected.get(name, "")), str(actual.get(name, "")), looked) for name in names]
+    found = [(name, str(expected.get(name, "")), str(actual.get(name, "")), looked) for name in names]
+    return [row for row in found if row[1] or row[2]]
 
 
 def _actions(lane: Lane) -> list[str]:
