@@ -85,9 +85,12 @@ lock: ## resolve requirements/*.in to hashed requirements/*.txt
 	@.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-emit-package django --no-emit-package sqlparse --upgrade \
 		pyproject.toml --extra sessions requirements/dropins.in -o requirements/dropins.txt
+	@.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-emit-package django --no-emit-package sqlparse --upgrade \
+		pyproject.toml --extra sessions requirements/browser-use.in -o requirements/browser-use.txt
 
 clean: ## remove everything that make created
-	@rm -rf .venv .venv-bench .venv-lock .venv-mcp .venv-dropins .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	@rm -rf .venv .venv-bench .venv-lock .venv-mcp .venv-dropins .venv-browser-use .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		bench/out dist
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 

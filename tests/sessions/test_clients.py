@@ -1,8 +1,9 @@
-"""The published clients on a session's address, as they are: Playwright and Puppeteer for Node, Playwright MCP.
-Several at once, clients that send nonsense, and one that does not read. Versions: `node/package.json`."""
+"""The published clients on a session's address, as they are: Playwright and Puppeteer for Node, Playwright MCP,
+browser-use. Several at once, clients that send nonsense, one that does not read. Versions: `node/package.json`."""
 
 import asyncio
 import json
+import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +14,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from leasekeeper.browsers.keeper.client import MAX_COMMAND_BYTES, MAX_DEPTH
+from tests.environments import python_of
 from tests.runtime.shop import Shop
 from tests.runtime.stage import PATIENCE, until
 from tests.serving import ServerThread
-from tests.sessions.clients import NODE_CLIENTS, Driver, PlaywrightMcp
+from tests.sessions.clients import HERE, NODE_CLIENTS, Driver, PlaywrightMcp
 from tests.sessions.stage import stage
 from tests.sessions.test_faults import keeper_of
 
@@ -224,3 +226,25 @@ async def test_what_is_no_command_cuts_that_client_alone(server: ServerThread, s
                 assert (answer["id"], "error" in answer) == (1, True)
             assert await send_many(neighbour, 0, 5) == [0, 1, 2, 3, 4]
         await at.release(opened)
+
+
+@pytest.mark.release  # its environment takes a minute to make
+async def test_browser_use_drives_a_session_as_it_is(server: ServerThread, sqlite_url: str, tmp_path: Path) -> None:
+    python = await asyncio.to_thread(python_of, "browser-use")
+    with Shop() as shop:
+        async with stage(server, sqlite_url, tmp_path) as at:
+            opened = await at.open()
+            quiet = {"ANONYMIZED_TELEMETRY": "false", "BROWSER_USE_LOGGING_LEVEL": "result", "HOME": str(tmp_path)}
+            process = await asyncio.create_subprocess_exec(
+                *(str(python), str(HERE / "browser_use_drive.py"), shop.url, "agent", "3"),
+                env={**os.environ, **quiet, "LEASEKEEPER_CDP_URL": opened["cdp_url"]},
+                stdout=asyncio.subprocess.PIPE,
+            )
+            said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+            assert said.decode().splitlines()[-1:] == ["clicked 3"]
+
+            async def heard() -> bool:
+                return len(shop.of("agent", "/act")) == 3
+
+            await until(heard)
+            assert (await at.release(opened))["profile_state"] == "available"
