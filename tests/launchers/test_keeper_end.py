@@ -80,7 +80,9 @@ def test_a_keeper_that_wakes_up_past_its_lease_leaves_the_browser_alone(tmp_path
     orders = orders_for(recipe.record, "id-p1", tmp_path)
     browser = start_attached(orders)
     orders.kill_at = boot_time() - 1
-    assert stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False) == "cut off"
+    assert (
+        stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False, visited=True) == "cut off"
+    )
     assert not browser.all_gone(boot_time())
     proof = browser.prove("cut off", all_gone=False)
     assert "the lease was over before it could be stopped" in str(proof["failing_clause"])
@@ -104,7 +106,7 @@ def test_a_browser_that_hangs_where_the_stop_does_nothing_is_in_doubt_until_it_h
     browser = start_attached(orders)
     recipe.fault("stop", "nothing")
     signal_browsers(recipe, signal.SIGSTOP)
-    way = stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False)
+    way = stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False, visited=True)
     gone = browser.all_gone(boot_time())
     proof = browser.prove(way, all_gone=gone)
     assert (way, gone, in_doubt({"keeper": proof})) == ("cut off", False, True)
@@ -143,7 +145,7 @@ def test_a_devtools_address_that_stays_is_no_part_of_the_proof(tmp_path: Path, r
     record = replace(recipe.record, driver="cdp", calls={"endpoint_stays": True})
     orders = orders_for(record, url, tmp_path)
     browser = start_attached(orders)
-    way = stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False)
+    way = stop(browser, Cdp(browser, broken_off=False, inside=False), orders, by_itself=False, visited=True)
     proof = browser.prove(way, all_gone=browser.all_gone(boot_time()))
     clauses = {"graceful": True, "processes_gone": True, "launcher_stopped": True}
     assert proof == {"clauses": clauses, "failing_clause": ""}

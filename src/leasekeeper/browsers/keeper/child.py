@@ -89,10 +89,10 @@ class ChildBrowser(ReachedBrowser):
                 self.exit_code, self.signal = (code, None) if code >= 0 else (None, -code)
         return self._reaped
 
-    def before_close(self, cdp: "Cdp", until: float) -> None:
+    def before_close(self, cdp: "Cdp", until: float, *, visited: bool) -> None:
         from leasekeeper.browsers.keeper.storage_flush import FLUSH_SECONDS, flush_storage  # not on the way of a launch
 
-        self._stored = flush_storage(cdp, min(until, boot_time() + FLUSH_SECONDS))
+        self._stored = flush_storage(cdp, min(until, boot_time() + FLUSH_SECONDS), visited=visited)
 
     def interrupt(self) -> None:
         """SIGINT is the one signal on which Chromium saves what it knows."""

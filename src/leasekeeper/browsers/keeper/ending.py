@@ -31,7 +31,7 @@ def end(watch: Watch, cause: str) -> int:
         url = seen or url
         if cause in ("closed", "driver_gone") and _worker_gone_too(control):
             cause = "worker_gone"
-    stopped_by = stop(browser, cdp, orders, by_itself=cause == "browser_gone")
+    stopped_by = stop(browser, cdp, orders, by_itself=cause == "browser_gone", visited=watch.pages.visited)
     now = boot_time()
     all_gone = browser.all_gone(min(now + LINGER_SECONDS, max(now, orders.kill_at)))
     proof = browser.prove(stopped_by, all_gone)

@@ -28,6 +28,7 @@ class Pages:
         self.from_browser = Messages(self._on_event)
         self.commands: deque[tuple[float, str, str]] = deque(maxlen=MAX_COMMANDS)
         self.asked_to_close = False
+        self.visited = False  # whether any page was somewhere that can store something
         self._used: dict[str, None] = {}
         self._targets: dict[str, str] = {}
         self._urls: dict[str, str] = {}
@@ -74,13 +75,17 @@ class Pages:
         elif method == "Target.targetInfoChanged":
             info = params["targetInfo"]
             if isinstance(info, dict) and str(info["targetId"]) in self._urls:
-                self._urls[str(info["targetId"])] = plain_url(str(info["url"]))
+                self._at(str(info["targetId"]), str(info["url"]))
         elif method == "Page.frameNavigated":
             frame = params["frame"]
             if isinstance(frame, dict) and str(frame["id"]) in self._urls:
-                self._urls[str(frame["id"])] = plain_url(str(frame["url"]))
+                self._at(str(frame["id"]), str(frame["url"]))
         elif method == "Page.navigatedWithinDocument" and str(params["frameId"]) in self._urls:
-            self._urls[str(params["frameId"])] = plain_url(str(params["url"]))
+            self._at(str(params["frameId"]), str(params["url"]))
+
+    def _at(self, target: str, url: str) -> None:
+        self._urls[target] = plain_url(url)
+        self.visited = self.visited or not is_empty(url)
 
     def _detach(self, session: str) -> None:
         """A page that was closed is forgotten, but never the last one: where it was is the final address."""
@@ -96,7 +101,7 @@ class Pages:
             return
         target = str(info["targetId"])
         if info["type"] == "page":
-            self._urls[target] = plain_url(str(info["url"]))
+            self._at(target, str(info["url"]))
         elif parent is not None and parent in self._targets:
             target = self._targets[parent]
         self._targets[str(session)] = target
@@ -114,6 +119,11 @@ def plain_url(url: str) -> str:
     host, slash, path = rest.partition("/")
     path = "/".join(part.partition(";")[0] for part in path.split("/"))  # ;jsessionid=… is a key to the session
     return (scheme + slashes + host.rpartition("@")[2] + slash + path)[:MAX_URL]
+
+
+def is_empty(url: str) -> bool:
+    """Whether this is the address of no site: nothing is stored there."""
+    return not url or url.startswith("about:")
 
 
 def session_of(end: bytes) -> str | None:

@@ -79,9 +79,9 @@ class ReachedBrowser(ABC):
     def gone(self) -> bool:
         """Whether the browser has ended."""
 
-    def before_close(self, cdp: "Cdp", until: float) -> None:
+    def before_close(self, cdp: "Cdp", until: float, *, visited: bool) -> None:
         """It is about to be asked to close: save what would be lost by that, until then at the latest."""
-        del cdp, until  # most have nothing to save
+        del cdp, until, visited  # most have nothing to save
 
     @abstractmethod
     def interrupt(self) -> None:

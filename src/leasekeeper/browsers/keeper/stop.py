@@ -11,15 +11,16 @@ KILL_MARGIN = 0.25
 LINGER_SECONDS = 3.0
 
 
-def stop(browser: ReachedBrowser, cdp: Cdp, orders: Orders, by_itself: bool) -> str:
-    """End the browser and return what it took. `by_itself`: it is about to end, or has ended."""
+def stop(browser: ReachedBrowser, cdp: Cdp, orders: Orders, *, by_itself: bool, visited: bool) -> str:
+    """End the browser and return what it took. `by_itself`: it is about to end, or has ended. `visited`: a page of it
+    was somewhere."""
     way = "itself" if by_itself or browser.gone() else "Browser.close"
     if way == "Browser.close":
         if browser.outlives_lease and boot_time() >= orders.kill_at:
             browser.kill()
             return browser.ways[1]
         now = boot_time()
-        browser.before_close(cdp, now + (orders.kill_at - now) * 0.3)
+        browser.before_close(cdp, now + (orders.kill_at - now) * 0.3, visited=visited)
         cdp.send("Browser.close")
     last = orders.kill_at - KILL_MARGIN
     now = boot_time()

@@ -7,14 +7,20 @@ gone is written at once, and a question to that process is answered after the wr
 
 from leasekeeper.browsers.keeper.capture import Cdp
 from leasekeeper.browsers.keeper.clock import boot_time
+from leasekeeper.browsers.keeper.pages import is_empty
 
 FLUSH_SECONDS = 5.0
 _AGAIN_SECONDS = 0.005
 _NOBODY = "https://flush.leasekeeper.invalid/"
 
 
-def flush_storage(cdp: Cdp, until: float) -> bool:
-    """Close every page and wait until what they stored is written. False if that could not be seen in time."""
+def flush_storage(cdp: Cdp, until: float, *, visited: bool) -> bool:
+    """Close every page and wait until what they stored is written. False if that could not be seen in time.
+
+    `visited`: some page was somewhere. Else nothing is asked, as the question itself changes the directory.
+    """
+    if not visited and all(map(is_empty, _pages(cdp, until).values())):
+        return True
     # A browser without any page would end by itself, and the question needs one to be asked from.
     made = cdp.ask("Target.createTarget", {"url": "about:blank", "background": True}, until=until)
     asker = str(made["targetId"]) if made else ""
@@ -22,7 +28,7 @@ def flush_storage(cdp: Cdp, until: float) -> bool:
     if attached is None:
         return False
     closing: set[str] = set()
-    while pages := _pages(cdp, until) - {asker}:
+    while pages := _pages(cdp, until).keys() - {asker}:
         for page in pages - closing:
             cdp.send("Target.closeTarget", {"targetId": page})
         closing |= pages
@@ -33,7 +39,8 @@ def flush_storage(cdp: Cdp, until: float) -> bool:
     return cdp.ask("Storage.clearDataForStorageKey", nothing, str(attached["sessionId"]), until) is not None
 
 
-def _pages(cdp: Cdp, until: float) -> set[str]:
+def _pages(cdp: Cdp, until: float) -> dict[str, str]:
+    """The address of each page."""
     found = (cdp.ask("Target.getTargets", until=until) or {}).get("targetInfos")
     pages = [each for each in found if each.get("type") == "page"] if isinstance(found, list) else []
-    return {str(each["targetId"]) for each in pages}
+    return {str(each["targetId"]): str(each["url"]) for each in pages}
