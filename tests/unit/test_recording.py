@@ -52,3 +52,16 @@ def test_a_picture_above_the_bound_is_kept_alone() -> None:
 def test_a_run_without_a_picture_leaves_no_file() -> None:
     browser: Any = None
     assert asyncio.run(Recording(browser).stop()) is None
+
+
+async def test_a_run_that_is_over_before_its_first_picture_waits_for_it() -> None:
+    browser: Any = None
+    recording = Recording(browser)
+
+    async def late() -> None:
+        await asyncio.sleep(0)
+        recording.put(1.0, Frame(800, 600, b"first"))
+        await asyncio.Event().wait()
+
+    recording._task = asyncio.create_task(late())
+    assert frames_of(await recording.stop()) == [(0, b"first")]

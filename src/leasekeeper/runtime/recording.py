@@ -19,6 +19,8 @@ MARK: Final = b"LKR1"
 MAX_BYTES: Final = 8 * 1024 * 1024
 LEAST_SECONDS: Final = 0.5
 EVERY_NTH: Final = 6
+# A run that is over before its first picture waits for it, so long at most.
+FIRST_SECONDS: Final = 5.0
 _HEAD: Final = struct.Struct(">IHHI")
 
 
@@ -32,6 +34,7 @@ class Recording:
         self._size = 0
         self._apart = LEAST_SECONDS
         self._newest: tuple[float, Frame] | None = None
+        self._first = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -60,6 +63,7 @@ class Recording:
 
     def _add(self, at: float, frame: Frame) -> None:
         self._frames.append((at, frame))
+        self._first.set()
         self._size += len(frame.jpeg) + _HEAD.size
         while self._size > self._max_bytes and len(self._frames) > 1:
             self._frames = self._frames[::2]
@@ -69,6 +73,9 @@ class Recording:
     async def stop(self) -> bytes | None:
         """End it, and return the file; None if there was no picture."""
         if self._task is not None:
+            first = asyncio.ensure_future(self._first.wait())
+            await asyncio.wait({self._task, first}, timeout=FIRST_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            first.cancel()
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._newest is not None:
