@@ -1,4 +1,4 @@
-"""Which run somebody means who names a run, a profile or a job; why its browser is not to be had at this server; and
+"""Which run somebody means who names a run, a profile or a job; why this server cannot show its browser; and
 what can be done all the same: answering it through the store."""
 
 from typing import Final, TypeVar, assert_never
