@@ -94,7 +94,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.RUN_SETTLED: (
         "a holder reported its ending",
-        ("result", "stop_reason", "belongs_to", "profile_reason", "fence", "size_bytes"),
+        ("result", "stop_reason", "belongs_to", "profile_reason", "directory_token", "size_bytes"),
     ),
     EventType.LEASE_EXPIRED: (
         "a lease ran out of time", ("token", "status", "last_safe_step", "open_section", "release_policy"),

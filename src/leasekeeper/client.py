@@ -39,11 +39,11 @@ from leasekeeper.runtime.direct_input import choice_of, frees_profile, note_of, 
 from leasekeeper.runtime.heartbeat import (
     Heartbeat,
     KeptLease,
-    checkpoint_kept,
-    enter_kept,
-    leave_kept,
-    note_kept,
-    settle_kept,
+    checkpoint_with_retries,
+    enter_section_with_retries,
+    leave_section_with_retries,
+    note_with_retries,
+    settle_with_retries,
 )
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.stores import absolute, open_store
@@ -232,7 +232,7 @@ class HeldLease:
         self._used = False  # the program was given the directory, or said that it does something in the profile
         self._actual: Mapping[str, str] | None = None  # set once launch options were given out
         self._refused: Fail | None = None
-        self._fence: int | None = None
+        self._directory_token: int | None = None
         self._closed: EndFacts | None = None
         self._last_url: str | None = None
         self._redactor = Redactor()
@@ -333,12 +333,12 @@ class HeldLease:
         """Record the last safe step: where another run could start over without harm."""
         self._used = True
         url = self._redactor.url(url) if url else None
-        await checkpoint_kept(self._store, self._held(), step, url)
+        await checkpoint_with_retries(self._store, self._held(), step, url)
         self._last_url = url or self._last_url
 
     async def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
         """Write a note on the profile, or with `about="account"` on its account. Nothing else changes."""
-        await note_kept(self._store, self._held(), self._redactor.text(text), NoteAbout(about))
+        await note_with_retries(self._store, self._held(), self._redactor.text(text), NoteAbout(about))
 
     @asynccontextmanager
     async def mutating(self, name: str, *, idempotent: bool = False) -> AsyncIterator[None]:
@@ -348,9 +348,9 @@ class HeldLease:
         """
         kept = self._held()
         self._used = True
-        await enter_kept(self._store, kept, name, idempotent=idempotent)
+        await enter_section_with_retries(self._store, kept, name, idempotent=idempotent)
         yield
-        await leave_kept(self._store, kept, name)
+        await leave_section_with_retries(self._store, kept, name)
 
     async def launch_options(self, *, headless: bool = True, args: Sequence[str] = ()) -> dict[str, Any]:
         """All that the profile declares, for `launch_persistent_context(**options)`: the directory, the proxy with its
@@ -394,7 +394,7 @@ class HeldLease:
                 await self._snapshots.bring(self.grant, self._held(), by_person=self._request.purpose in BY_PERSON)
                 directory = await take_in_thread(self.grant, self._data_dir, engine)
             except (StrangeDirectory, CannotOpen) as strange:
-                self._refused, self._fence = strange, strange.fence
+                self._refused, self._directory_token = strange, strange.directory_token
                 raise
             try:
                 await self._refuse_manual_use(directory)
@@ -471,12 +471,12 @@ class HeldLease:
                 output=output,
                 actual=self._actual or {},
                 engine=engine,
-                fence=self._fence,
+                directory_token=self._directory_token,
                 proxy_used=self._actual is not None,
             )
             if engine is not None:
                 ending = await self._snapshots.saved(ending, self.grant, kept, locked=True)
-            settled = await settle_kept(self._store, ending, kept)
+            settled = await settle_with_retries(self._store, ending, kept)
         except LeaseLost:
             self._let_go()
             raise

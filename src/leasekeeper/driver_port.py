@@ -52,16 +52,23 @@ class OpenRequest:
 class CannotOpen(Fail):
     """A profile that its driver must not open now. `give_back`: the job was not touched and keeps its place.
 
-    `engine`: the newer browser that used it last. `fence`: the token of another store that it was opened under.
+    `engine`: the newer browser that used it last. `directory_token`: the directory was opened under this token of
+    another store.
     """
 
     def __init__(
-        self, reason: str, detail: str, *, give_back: bool = False, engine: int | None = None, fence: int | None = None
+        self,
+        reason: str,
+        detail: str,
+        *,
+        give_back: bool = False,
+        engine: int | None = None,
+        directory_token: int | None = None,
     ) -> None:
         super().__init__(reason, detail)
         self.give_back = give_back
         self.engine = engine
-        self.fence = fence
+        self.directory_token = directory_token
 
 
 class Driver(Protocol):

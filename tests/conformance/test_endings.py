@@ -412,19 +412,19 @@ async def test_a_lease_of_a_store_that_was_restored_is_not_taken_for_the_one_it_
 async def test_tokens_go_on_above_the_one_that_a_directory_has_seen(new_world: NewWorld) -> None:
     """Another store had the directory, or this one before it was restored: no lease may share a token with those."""
     async with new_world() as world:
-        for fence, token in ((None, 1), (1, 2), (7, 3), (5, 8), (10**15, 9), (-1, 10)):
+        for directory_token, token in ((None, 1), (1, 2), (7, 3), (5, 8), (10**15, 9), (-1, 10)):
             grant = await world.acquire()
             assert grant.lease.token == token
-            await world.finish(grant, fence=fence)
+            await world.finish(grant, directory_token=directory_token)
         settled = await world.events(type="run_settled")
-        assert [event.data.get("fence") for event in settled] == [None, None, 7, None, None, None]
+        assert [event.data.get("directory_token") for event in settled] == [None, None, 7, None, None, None]
 
 
 async def test_a_lease_that_is_not_live_raises_no_token(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await world.acquire()
         await world.finish(grant)
-        assert (await world.finish(grant, fence=70)).refused is not None
+        assert (await world.finish(grant, directory_token=70)).refused is not None
         assert (await world.acquire()).lease.token == 2
 
 

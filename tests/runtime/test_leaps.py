@@ -22,7 +22,7 @@ from leasekeeper.errors import LeaseLost, StoreUnavailable
 from leasekeeper.ports import LeaseRequest, Store, StoreInfo
 from leasekeeper.runtime import sweeper as sweeping
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.heartbeat import Heartbeat, KeptLease, checkpoint_kept, settle_kept
+from leasekeeper.runtime.heartbeat import Heartbeat, KeptLease, checkpoint_with_retries, settle_with_retries
 from leasekeeper.runtime.sweeper import Sweeper, sweep_here
 from leasekeeper.stores import open_store
 from leasekeeper.wire import parse_jobs
@@ -175,14 +175,14 @@ async def test_a_holder_goes_on_after_a_leap(store_url: str) -> None:
         kept = heartbeat.keep(place.lease, boot_time(), reported.append)
         try:
             place.shift = HOUR
-            writing = asyncio.create_task(checkpoint_kept(place.store, kept, "there", None))
+            writing = asyncio.create_task(checkpoint_with_retries(place.store, kept, "there", None))
             await _refused(place, "checkpoint")
             await _refused(place, "renew")
             assert (await place.sweeper.tick()).paused
             await writing
             place.shift = 2 * HOUR
             ending = Ending(ref=place.lease.ref, facts=EndFacts(browser=Browser.NONE))
-            settling = asyncio.create_task(settle_kept(place.store, ending, kept))
+            settling = asyncio.create_task(settle_with_retries(place.store, ending, kept))
             await _refused(place, "settle")
             assert (await place.sweeper.tick()).paused
             assert (await settling).refused is None
@@ -207,6 +207,6 @@ async def test_a_holder_past_its_own_deadline_does_not_retry(store_url: str) -> 
         kept = KeptLease(lease=place.lease, timing=timing, deadline=gone, next_at=gone, on_lost=lambda _why: None)
         ending = Ending(ref=place.lease.ref, facts=EndFacts(browser=Browser.NONE))
         with pytest.raises(LeaseLost, match="no renewal was acknowledged"):
-            await checkpoint_kept(place.store, kept, "there", None)
+            await checkpoint_with_retries(place.store, kept, "there", None)
         with pytest.raises(LeaseLost, match="no renewal was acknowledged"):
-            await settle_kept(place.store, ending, kept)
+            await settle_with_retries(place.store, ending, kept)

@@ -72,7 +72,7 @@ async def test_a_directory_of_another_store_needs_a_person_once(sqlite_url: str,
         said = await sent_to_review(home, job)
         assert "was already opened under token 3, and this lease has 1: by another store" in said
         (settled,) = await home.events(type=EventType.RUN_SETTLED)
-        assert settled.data["fence"] == 3
+        assert settled.data["directory_token"] == 3
         await clear(home)
         (done,) = await home.do(job)
         assert (done.state, (await home.run_of(done)).token) == ("completed", 4)

@@ -34,8 +34,8 @@ STEPS: dict[str, tuple[str, str, str, int]] = {
 WORKER_STEPS: dict[str, tuple[str, str, str, int]] = {
     "put": ("leasekeeper.evidence.s3", "S3Evidence.put", "after", 1),
     "read_back": ("leasekeeper.snapshots.profile_store", "ProfileStore._put", "after", 1),
-    "settling": ("leasekeeper.runtime.run_settling", "settle_kept", "before", 1),
-    "settled": ("leasekeeper.runtime.run_settling", "settle_kept", "after", 1),
+    "settling": ("leasekeeper.runtime.run_settling", "settle_with_retries", "before", 1),
+    "settled": ("leasekeeper.runtime.run_settling", "settle_with_retries", "after", 1),
 }
 
 

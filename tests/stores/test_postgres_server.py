@@ -121,7 +121,7 @@ async def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(postgres_u
         limit="2",
         window="16",
     )
-    assert "Index Cond: ((head_pool = $1) AND (head_task = offered.task) AND (kept_for = here.home))" in ready
+    assert "Index Cond: ((head_pool = $1) AND (head_task = offered.task) AND (reserved_for = here.home))" in ready
     assert "Seq Scan on lanes" not in ready
     heads = plan(postgres_url, "heads", ids="'{p1,p2}'")
     assert "jobs_lane" in heads
@@ -188,7 +188,9 @@ async def fill(url: str, machines: int = 0) -> None:
         await store.close()
     with psycopg.connect(url, autocommit=True) as connection:
         if machines:
-            spread = "UPDATE leasekeeper.lanes SET kept_for = 'rack' || (CAST(substr(profile_id, 2) AS integer) %% %s)"
+            spread = (
+                "UPDATE leasekeeper.lanes SET reserved_for = 'rack' || (CAST(substr(profile_id, 2) AS integer) %% %s)"
+            )
             connection.execute(spread, [machines])
         connection.execute("ANALYZE")
 

@@ -34,7 +34,7 @@ def test_the_claim_finds_ready_lanes_and_heads_by_their_indexes(tmp_path: Path) 
             engine=None,
             limit=2,
         )
-        assert "USING INDEX lanes_ready (head_pool=? AND head_task=? AND kept_for=?)" in ready
+        assert "USING INDEX lanes_ready (head_pool=? AND head_task=? AND reserved_for=?)" in ready
         assert "SCAN l " not in ready + " "
         heads = plan(connection, "heads", ids=["p1", "p2"])
         assert "q USING INDEX jobs_lane (profile_id=?)" in heads

@@ -12,7 +12,7 @@ from leasekeeper.core.homes import (
     directory_lost,
     homes_of,
     is_away,
-    kept_for,
+    reserved_for,
     store_changed,
     unsaved_on,
 )
@@ -35,7 +35,7 @@ FAILED = DirectoryReport(size_bytes=5, problem="no space")
 
 
 def lane(**fields: Any) -> Lane:
-    settings = {"home": "rack1", "kept_for": "rack1", "snapshot": Token(3), "saved": True, **fields}
+    settings = {"home": "rack1", "reserved_for": "rack1", "snapshot": Token(3), "saved": True, **fields}
     return Lane(profile_id=PROFILE.profile_id, account_id=PROFILE.account_id, state_at=NOW, waiting_at=NOW, **settings)
 
 
@@ -114,7 +114,11 @@ def test_only_a_saved_profile_may_be_opened_elsewhere(home: str, machine: str | 
 
 
 def test_jobs_are_kept_for_the_home_and_a_restored_profile_is_anybodys() -> None:
-    assert [kept_for("rack1", saved=True), kept_for("", saved=True), kept_for("", saved=False)] == ["rack1", ANYONE, ""]
+    assert [reserved_for("rack1", saved=True), reserved_for("", saved=True), reserved_for("", saved=False)] == [
+        "rack1",
+        ANYONE,
+        "",
+    ]
     assert homes_of("rack1") == ["", ANYONE, "rack1"]
     assert homes_of(None) == [""]
 

@@ -77,7 +77,7 @@ def test_an_error_that_knows_nothing_more_survives_json(kind: type[LeasekeeperEr
 
 
 def test_an_error_of_a_module_s_own_arrives_as_the_kind_that_is_published() -> None:
-    read = through_json(StrangeDirectory("PROFILE_MISMATCH", "another profile's", fence=7))
+    read = through_json(StrangeDirectory("PROFILE_MISMATCH", "another profile's", directory_token=7))
     assert type(read) is Fail
     assert (read.reason, read.detail) == ("PROFILE_MISMATCH", "another profile's")
 

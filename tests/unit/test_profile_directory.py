@@ -74,7 +74,7 @@ def test_a_directory_that_is_not_the_profiles_is_refused(
     except StrangeDirectory as strange:
         refused = strange
     assert (refused.reason if refused else None) == reason
-    assert (refused.fence if refused else None) == (fenced if reason == "PROFILE_IN_USE_ELSEWHERE" else None)
+    assert (refused.directory_token if refused else None) == (fenced if reason == "PROFILE_IN_USE_ELSEWHERE" else None)
     left = reason != "PROFILE_DIRECTORY_EMPTY" or fenced is not None
     assert directory.exists() == left, "no empty directory is left in the wrong place"
 

@@ -106,7 +106,9 @@ class LocalDriver:
         except StrangeDirectory as strange:
             if strange.reason == Reason.PROFILE_DIRECTORY_EMPTY:
                 self._empty.met(grant.profile.profile_id, place)
-            raise CannotOpen(strange.reason, strange.detail, give_back=True, fence=strange.fence) from strange
+            raise CannotOpen(
+                strange.reason, strange.detail, give_back=True, directory_token=strange.directory_token
+            ) from strange
         except Fail as refused:
             newer = last_engine(place) if refused.reason == Reason.PROFILE_NEWER_THAN_BROWSER else None
             raise CannotOpen(refused.reason, refused.detail, give_back=newer is not None, engine=newer) from refused

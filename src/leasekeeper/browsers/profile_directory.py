@@ -64,11 +64,14 @@ class Inspection:
 
 
 class StrangeDirectory(Fail):
-    """A directory that is not the profile's as its store knows it. `fence` is the foreign token that it has."""
+    """A directory that is not the profile's as its store knows it.
 
-    def __init__(self, reason: str, detail: str, *, fence: int | None = None) -> None:
+    `directory_token` is the token that it was opened under, which this store never granted.
+    """
+
+    def __init__(self, reason: str, detail: str, *, directory_token: int | None = None) -> None:
         super().__init__(reason, detail)
-        self.fence = fence
+        self.directory_token = directory_token
 
 
 def directory_of(profile: Profile, data_dir: Path) -> Path:
@@ -163,7 +166,7 @@ def refuse_foreign(directory: Path, *, token: int, run_id: str) -> None:
             f"{directory} was already opened under token {fence.token}, and this lease has {token}: by another store, "
             "or by this one before it was restored or made anew. Make sure that no other store uses the directory, "
             f"then clear the profile: its next leases are above {fence.token}",
-            fence=fence.token,
+            directory_token=fence.token,
         )
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from leasekeeper.core.accounts import Account, BanStatus, with_ban
-from leasekeeper.core.homes import kept_for
+from leasekeeper.core.homes import reserved_for
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, ReviewId, RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import NOTHING, NOWHERE, Changes, LaneFacts, moved
@@ -276,7 +276,7 @@ def _moved_home(facts: LaneFacts, decision: Decision) -> Changes:
             state=lane.state,
         )
     home = decision.to or lane.home
-    return {"home": home, "kept_for": kept_for(home, saved=lane.saved)}
+    return {"home": home, "reserved_for": reserved_for(home, saved=lane.saved)}
 
 
 def _drained(lane: Lane, decision: Decision, reason: str) -> Changes:

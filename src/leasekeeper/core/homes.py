@@ -32,18 +32,18 @@ def is_away(home: str, machine: str | None, *, saved: bool) -> bool:
 
 
 def homes_of(machine: str | None) -> list[str]:
-    """The values of `kept_for` whose lanes a worker of this machine may take."""
+    """The values of `reserved_for` whose lanes a worker of this machine may take."""
     return [NO_HOME] if machine is None else [NO_HOME, ANYONE, machine]
 
 
-def kept_for(home: str, *, saved: bool) -> str:
+def reserved_for(home: str, *, saved: bool) -> str:
     """Whose workers a lane's jobs are kept for, as long as nobody has waited for them."""
     return ANYONE if saved and not home else home
 
 
 def opened_up() -> Changes:
     """The workers of the profile's home had their time: from now on any worker may take its jobs."""
-    return {"kept_for": ANYONE}
+    return {"reserved_for": ANYONE}
 
 
 def snapshot_of(
@@ -117,7 +117,7 @@ def directory_restored(lane: Lane, snapshot: Snapshot) -> Changes:
         "saved": True,
         "unsaved_reason": "",
         "home": NO_HOME,
-        "kept_for": kept_for(NO_HOME, saved=True),
+        "reserved_for": reserved_for(NO_HOME, saved=True),
         "engine": snapshot.engine or lane.engine,
         "size_bytes": snapshot.size_bytes,
     }
@@ -129,7 +129,7 @@ def store_changed(lane: Lane) -> Changes:
     if not (lane.saved and lane.home):
         return {}
     reason = "the profile store was changed"
-    return {"saved": False, "unsaved_reason": reason, "kept_for": kept_for(lane.home, saved=False)}
+    return {"saved": False, "unsaved_reason": reason, "reserved_for": reserved_for(lane.home, saved=False)}
 
 
 def unsaved_on(lane: Lane) -> str | None:
@@ -152,4 +152,4 @@ def _closed(ending: Ending) -> bool:
 
 def _at_home(lease: Lease, *, saved: bool, reason: str = "") -> Changes:
     home = lease.machine or NO_HOME
-    return {"home": home, "saved": saved, "unsaved_reason": reason, "kept_for": kept_for(home, saved=saved)}
+    return {"home": home, "saved": saved, "unsaved_reason": reason, "reserved_for": reserved_for(home, saved=saved)}

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from leasekeeper.core.accounts import Account, BanStatus, Proxy
-from leasekeeper.core.homes import kept_for
+from leasekeeper.core.homes import reserved_for
 from leasekeeper.core.ids import JobId, Token
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
@@ -255,7 +255,7 @@ def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lan
         tier=profile.tier,
         ban_status=before.ban_status if before else BanStatus.NONE,
         home=before.home if before else "",
-        kept_for=kept_for(before.home, saved=before.saved) if before else "",
+        reserved_for=reserved_for(before.home, saved=before.saved) if before else "",
         snapshot=before.snapshot if before else None,
         saved=before.saved if before else False,
         unsaved_reason=before.unsaved_reason if before else "",

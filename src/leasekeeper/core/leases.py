@@ -25,7 +25,7 @@ class LeaseStatus(StrEnum):
 
 
 MAX_TOKEN_DIGITS: Final = 18
-HIGHEST_FENCE: Final = 10**12
+MAX_DIRECTORY_TOKEN: Final = 10**12
 
 # A holder's browser is gone after this share of the time between the holder's deadline and the expiry. A little later
 # it is overdue: another program of the machine ends it.
@@ -221,12 +221,16 @@ def silence(lease: Lease, at: datetime) -> str:
     return f"no heartbeat of worker {lease.worker_id} reached the store for {seconds} s"
 
 
-def raised(token: Token, fence: int | None) -> Token:
-    """The last token of a profile whose directory was opened under `fence`: the next ones are above both.
+def raised(token: Token, directory_token: int | None) -> Token:
+    """The last token of a profile whose directory was opened under `directory_token`: the next ones are above both.
 
-    A fence that no profile reaches by leases is not believed: tokens have to last.
+    A token higher than leases ever reach is ignored: tokens must not run out.
     """
-    return Token(fence) if fence is not None and token < fence <= HIGHEST_FENCE else token
+    return (
+        Token(directory_token)
+        if directory_token is not None and token < directory_token <= MAX_DIRECTORY_TOKEN
+        else token
+    )
 
 
 def lease_key(lease_id: str) -> tuple[ProfileId, Token] | None:

@@ -155,9 +155,9 @@ class Lane:
     rotation, `drain` is the state that it was in. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
     set. `tier` is the profile's own, for lists.
-    `home` is the machine that has its newest directory, `kept_for` whose workers alone are given its jobs at present
-    (see `core.homes`). `snapshot` is the token of its newest snapshot. It is `saved` if that is its newest state, else
-    `unsaved_reason` may say why. `size_bytes` is its directory's size when that was last measured.
+    `home` is the machine that has its newest directory. `reserved_for` is the machine whose workers alone are given its
+    jobs now (see `core.homes`). `snapshot` is the token of its newest snapshot. It is `saved` if that is its newest
+    state, else `unsaved_reason` may say why. `size_bytes` is its directory's size when that was last measured.
     """
 
     profile_id: ProfileId
@@ -184,7 +184,7 @@ class Lane:
     blocked_by: str | None = None
     waits_on: str | None = None
     home: str = ""
-    kept_for: str = ""
+    reserved_for: str = ""
     snapshot: Token | None = None
     saved: bool = False
     unsaved_reason: str = ""

@@ -83,8 +83,8 @@ class Ending:
 
     `retry`: the task says itself that its error may be tried again. It counts for TASK_ERROR only.
 
-    `engine` is the browser's version that was open in the profile's own directory. `fence` is the token that the
-    directory was opened under before, by another store or before this one was restored: the next tokens are above it.
+    `engine` is the browser's version that was open in the profile's own directory. `directory_token` is the token that
+    the directory was opened under by another store, or before this one was restored: the next tokens are above it.
 
     `proxy_used` False: there was a browser, but not behind the profile's proxy. See `used_proxy`.
 
@@ -104,7 +104,7 @@ class Ending:
     actual: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     engine: int | None = None
-    fence: int | None = None
+    directory_token: int | None = None
     proxy_used: bool = True
     directory: DirectoryReport | None = None
     snapshot: NewSnapshot | None = None

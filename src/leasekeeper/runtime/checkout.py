@@ -142,7 +142,9 @@ class Checkout:
             try:
                 return await run_in_thread(_take, directory, grant)
             except StrangeDirectory as strange:
-                raise CannotOpen(strange.reason, strange.detail, give_back=True, fence=strange.fence) from strange
+                raise CannotOpen(
+                    strange.reason, strange.detail, give_back=True, directory_token=strange.directory_token
+                ) from strange
             except Refused as refused:
                 # Runs that share the profile come here together: one of them brings it.
                 if not works_in_copy(grant) or boot_time() > until:
@@ -260,13 +262,13 @@ def _unpack(beside: Beside, grant: Grant, newest: Snapshot, place: ProfileStore,
         raise SnapshotDamaged(f"what was in it is not what was packed: snapshot {newest.token} of {profile_id}")
     # One below the lease's own token: a browser that is opened in it now records that one, and so makes it another.
     lease, before = grant.lease, grant.lease.token - 1
-    write_basis(str(beside.incoming), basis_of(contents, snapshot=newest.token, fence=before))
+    write_basis(str(beside.incoming), basis_of(contents, snapshot=newest.token, token=before))
     write_fence(str(beside.incoming), before, lease.lease_id, lease.run_id)
 
 
-def basis_of(contents: Contents, *, snapshot: int, fence: int) -> Basis:
+def basis_of(contents: Contents, *, snapshot: int, token: int) -> Basis:
     """What a directory with these contents says of itself."""
-    return Basis(snapshot, fence, contents.digest, dict(contents.hashes))
+    return Basis(snapshot, token, contents.digest, dict(contents.hashes))
 
 
 def _undo(directory: Path, token: int, before: int | None) -> None:

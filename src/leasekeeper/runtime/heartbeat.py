@@ -171,7 +171,7 @@ class KeptLease:
             self.on_lost(self.lost)
 
 
-async def settle_kept(store: Store, ending: Ending, kept: KeptLease) -> Settled:
+async def settle_with_retries(store: Store, ending: Ending, kept: KeptLease) -> Settled:
     """Settle the run. Retries until the deadline while the store is unavailable or its clock has jumped (see
     `KeptLease.retry_until_deadline`); renewal resumes between attempts."""
     what = f"run {kept.lease.run_id}: not settled yet"
@@ -192,29 +192,29 @@ async def settle_kept(store: Store, ending: Ending, kept: KeptLease) -> Settled:
         await asyncio.sleep(kept.again_seconds)
 
 
-async def checkpoint_kept(store: Store, kept: KeptLease, step: str, url: str | None) -> None:
+async def checkpoint_with_retries(store: Store, kept: KeptLease, step: str, url: str | None) -> None:
     """Record a safe step; retries until the deadline."""
     await kept.retry_until_deadline(lambda: store.checkpoint(kept.lease.ref, step, url=url), _never)
 
 
-async def note_kept(store: Store, kept: KeptLease, text: str, about: NoteAbout) -> None:
+async def note_with_retries(store: Store, kept: KeptLease, text: str, about: NoteAbout) -> None:
     """Write a note; retries until the deadline, and is kept once."""
     await kept.retry_until_deadline(lambda: store.write_note(kept.lease.ref, shortened(text), about=about), _never)
 
 
-async def request_person_kept(store: Store, kept: KeptLease, what: str | None) -> None:
+async def request_person_with_retries(store: Store, kept: KeptLease, what: str | None) -> None:
     """Ask for a person, or not any more; retries until the deadline."""
     await kept.retry_until_deadline(lambda: store.request_person(kept.lease.ref, what), _never)
 
 
-async def enter_kept(store: Store, kept: KeptLease, name: str, *, idempotent: bool = False) -> None:
+async def enter_section_with_retries(store: Store, kept: KeptLease, name: str, *, idempotent: bool = False) -> None:
     """Enter a mutating section; retries until the deadline."""
     await kept.retry_until_deadline(
         lambda: store.enter_section(kept.lease.ref, name, idempotent=idempotent), lambda: _section_is(store, kept, name)
     )
 
 
-async def leave_kept(store: Store, kept: KeptLease, name: str) -> None:
+async def leave_section_with_retries(store: Store, kept: KeptLease, name: str) -> None:
     """Leave a mutating section; retries until the deadline."""
     await kept.retry_until_deadline(
         lambda: store.leave_section(kept.lease.ref, name), lambda: _section_is(store, kept, None)

@@ -22,7 +22,7 @@ from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import end_facts
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
@@ -100,7 +100,7 @@ async def _run(
         opened = await opener.open(grant, guard, evidence, sync=False, by_person=True)
     except (NotOpened, LeasekeeperError, OSError) as error:
         refused = as_not_opened(error)
-        await settle_kept(store, unopened(opener, grant, refused), guard.kept)
+        await settle_with_retries(store, unopened(opener, grant, refused), guard.kept)
         ledger.strike(grant.lease.run_id)
         raise Conflict(
             f"profile {grant.lease.profile_id} was not opened: {refused.message}",
@@ -117,7 +117,7 @@ async def _run(
         verdict = await verdict_at_end(opened, grant, guard.kept)
         report, ending = await _close(opener, grant, guard, evidence, opened, final_url)
         ending = await opener.snapshots.saved(ending, grant, guard.kept, verdict=verdict)
-        settled = await settle_kept(store, ending, guard.kept)
+        settled = await settle_with_retries(store, ending, guard.kept)
         if settled.refused is not None:
             raise LeaseLost(
                 f"the lease of {grant.lease.profile_id} was lost while it was open: {REFUSALS[settled.refused]}",

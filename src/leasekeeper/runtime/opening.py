@@ -54,7 +54,7 @@ _REASONS = {STALE_TOKEN: Reason.PROFILE_IN_USE_ELSEWHERE, BAD_ORDERS: Reason.BRO
 
 class NotOpened(Exception):
     """There is no browser for this run. `give_back`: the job was not touched and keeps its place. `begun`: there may
-    have been a browser for a moment; then `report` says how it ended. `engine`, `fence`: see `CannotOpen`;
+    have been a browser for a moment; then `report` says how it ended. `engine`, `directory_token`: see `CannotOpen`;
     `retry_after`: see `LaunchRefusal`."""
 
     def __init__(
@@ -64,7 +64,7 @@ class NotOpened(Exception):
         *,
         give_back: bool = False,
         engine: int | None = None,
-        fence: int | None = None,
+        directory_token: int | None = None,
         retry_after: timedelta = timedelta(),
     ) -> None:
         super().__init__(f"{reason}: {message}")
@@ -72,7 +72,7 @@ class NotOpened(Exception):
         self.message = message
         self.give_back = give_back
         self.engine = engine
-        self.fence = fence
+        self.directory_token = directory_token
         self.retry_after = retry_after
         self.begun = False
         self.report: BrowserReport | None = None
@@ -324,7 +324,7 @@ class BrowserOpener:
 
 def given_back(refused: NotOpened, reason: str, message: str) -> NotOpened:
     """The same, for another reason: the job was not touched and keeps its place and its attempts."""
-    answer = NotOpened(reason, message, give_back=True, engine=refused.engine, fence=refused.fence)
+    answer = NotOpened(reason, message, give_back=True, engine=refused.engine, directory_token=refused.directory_token)
     answer.begun, answer.report = refused.begun, refused.report
     return answer
 
@@ -339,7 +339,7 @@ def unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
         reason=refused.reason,
         message=opener.redactor.text(refused.message),
         facts=facts,
-        fence=refused.fence,
+        directory_token=refused.directory_token,
     )
 
 
@@ -385,7 +385,11 @@ def as_not_opened(error: Exception) -> NotOpened:
             return NotOpened(Reason.EVIDENCE_NOT_SAVED, str(error))
         case CannotOpen():
             return NotOpened(
-                error.reason, error.detail, give_back=error.give_back, engine=error.engine, fence=error.fence
+                error.reason,
+                error.detail,
+                give_back=error.give_back,
+                engine=error.engine,
+                directory_token=error.directory_token,
             )
         case ProxyNotReady():
             return NotOpened(error.reason, error.detail, give_back=True)

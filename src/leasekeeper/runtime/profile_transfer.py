@@ -38,7 +38,7 @@ from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.acquiring import acquire_waiting
 from leasekeeper.runtime.copying import OnBytes, copy_under
-from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.saving import Snapshots
@@ -253,7 +253,7 @@ class Transfer:
         )
         if under.engine is not None:  # an import: what was brought in is the newest state of the profile
             ending = await self.snapshots.saved(ending, under.grant, under.guard.kept)
-        return await settle_kept(self.store, ending, under.guard.kept)
+        return await settle_with_retries(self.store, ending, under.guard.kept)
 
 
 class _Under:

@@ -19,11 +19,11 @@ from leasekeeper.ports import Store
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.heartbeat import (
     KeptLease,
-    checkpoint_kept,
-    enter_kept,
-    leave_kept,
-    note_kept,
-    request_person_kept,
+    checkpoint_with_retries,
+    enter_section_with_retries,
+    leave_section_with_retries,
+    note_with_retries,
+    request_person_with_retries,
 )
 from leasekeeper.runtime.live_runs import LiveRun
 from leasekeeper.runtime.secrets import payload_secret
@@ -79,18 +79,18 @@ class RunApi:
 
     async def record_step(self, step: str, url: str | None) -> None:
         """Record the step. A worker that was asked to stop ends the run here: nothing is half done."""
-        await checkpoint_kept(self._store, self._kept, step, self._redactor.url(url) if url else None)
+        await checkpoint_with_retries(self._store, self._kept, step, self._redactor.url(url) if url else None)
         _LOG.debug("safe step %s", step)
         if self.stopping and self._section is None:
             raise Fail(Reason.WORKER_STOPPED, f"the worker was asked to stop; the run ended at safe step {step}")
 
     async def enter(self, name: str, *, idempotent: bool) -> None:
-        await enter_kept(self._store, self._kept, name, idempotent=idempotent)
+        await enter_section_with_retries(self._store, self._kept, name, idempotent=idempotent)
         self._section = name
         _LOG.debug("enters mutating section %s", name)
 
     async def leave(self, name: str) -> None:
-        await leave_kept(self._store, self._kept, name)
+        await leave_section_with_retries(self._store, self._kept, name)
         self._section = None
         _LOG.debug("left mutating section %s", name)
 
@@ -99,7 +99,7 @@ class RunApi:
 
     async def note(self, text: str, about: NoteAbout) -> None:
         """Write a note, without secrets that are known."""
-        await note_kept(self._store, self._kept, self._redactor.text(text), about)
+        await note_with_retries(self._store, self._kept, self._redactor.text(text), about)
 
     async def secret(self, reference: str) -> str:
         """A secret that the payload names: from now on it is redacted in everything that this worker keeps."""
@@ -125,7 +125,7 @@ class RunApi:
             raise InputError("the task asks for a person already: it can wait for one at a time")
         said = self._redactor.text(what)
         kept = self._kept
-        await request_person_kept(self._store, kept, said)
+        await request_person_with_retries(self._store, kept, said)
         answer = live.ask(said)
         kept.hear_answers(live.answered)
         try:
@@ -142,7 +142,7 @@ class RunApi:
             live.stop_asking()
             kept.on_answer = None
             with suppress(LeasekeeperError):
-                await request_person_kept(self._store, self._kept, None)
+                await request_person_with_retries(self._store, self._kept, None)
 
     async def _read_answer(self, kept: KeptLease, live: LiveRun) -> None:
         """An answer of the last moment, which no renewal has brought yet."""

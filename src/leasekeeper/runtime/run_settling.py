@@ -13,7 +13,7 @@ from leasekeeper.runtime import run_log, tracing
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import Outcome, end_facts, unopened_facts
 from leasekeeper.runtime.evidence import report_summary
-from leasekeeper.runtime.heartbeat import settle_kept
+from leasekeeper.runtime.heartbeat import settle_with_retries
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.opening import BrowserOpener, NotOpened, given_back
@@ -90,7 +90,9 @@ class RunSettling:
         )
         ending = self.ending(current, outcome, facts)
         engine = refused.engine or ending.engine
-        unstarted = replace(ending, not_started=refused.give_back, engine=engine, fence=refused.fence)
+        unstarted = replace(
+            ending, not_started=refused.give_back, engine=engine, directory_token=refused.directory_token
+        )
         await self._write(current, unstarted)
 
     def ending(self, current: RunState, outcome: Outcome, facts: EndFacts) -> Ending:
@@ -117,7 +119,7 @@ class RunSettling:
             current.trace.fail(ending.reason)
         try:
             with tracing.step("settle") as traced:
-                settled = await settle_kept(self._store, ending, current.guard.kept)
+                settled = await settle_with_retries(self._store, ending, current.guard.kept)
                 traced.note(job_state=settled.job_state, profile_state=settled.profile_state, refused=settled.refused)
         except LeaseLost as lost:
             _LOG.warning("run %s: not settled, its lease is lost: %s", lease.run_id, lost)

@@ -145,7 +145,7 @@ def _pack(
     return pack(directory, contents.files, target, profile_id=profile_id, keyring=place.keyring, on_bytes=on_bytes)
 
 
-def _remember(directory: Path, contents: Contents, held: int, fence: int) -> None:
+def _remember(directory: Path, contents: Contents, held: int, token: int) -> None:
     """What the directory holds, once the ending is settled; and the one that it replaced is not needed any more."""
-    write_basis(str(directory), basis_of(contents, snapshot=held, fence=fence))
+    write_basis(str(directory), basis_of(contents, snapshot=held, token=token))
     Beside(directory).delete_replaced()

@@ -12,7 +12,7 @@ from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
 from leasekeeper.ports import Grant, LeaseRequest, Store
 from leasekeeper.runtime.acquiring import acquire_waiting
 from leasekeeper.runtime.evidence import RunEvidence
-from leasekeeper.runtime.heartbeat import Heartbeat, settle_kept
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
@@ -64,7 +64,7 @@ async def _open(
     except (NotOpened, LeasekeeperError, OSError) as error:
         refused = as_not_opened(error)
         try:
-            await settle_kept(store, unopened(opener, grant, refused), guard.kept)
+            await settle_with_retries(store, unopened(opener, grant, refused), guard.kept)
         finally:
             guard.release()
         ledger.strike(lease.run_id)

@@ -33,12 +33,12 @@ from leasekeeper.runtime.control_transfer import Passed, PassOrder, pass_on, see
 from leasekeeper.runtime.endings import Outcome, end_facts, outcome_of_result
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.heartbeat import (
-    checkpoint_kept,
-    enter_kept,
-    leave_kept,
-    note_kept,
-    request_person_kept,
-    settle_kept,
+    checkpoint_with_retries,
+    enter_section_with_retries,
+    leave_section_with_retries,
+    note_with_retries,
+    request_person_with_retries,
+    settle_with_retries,
 )
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
@@ -229,18 +229,20 @@ class SessionRun:
         self.check()
         if flush:
             await self._opened.session.flush()
-        await checkpoint_kept(self._store, self._guard.kept, step, self._opener.redactor.url(url) if url else None)
+        await checkpoint_with_retries(
+            self._store, self._guard.kept, step, self._opener.redactor.url(url) if url else None
+        )
 
     async def note(self, text: str, about: NoteAbout) -> None:
         """Write a note on the profile or its account."""
         self._touch()
-        await note_kept(self._store, self._guard.kept, self._opener.redactor.text(text), about)
+        await note_with_retries(self._store, self._guard.kept, self._opener.redactor.text(text), about)
 
     async def ask_person(self, what: str, on_answer: Callable[[PersonAnswer], None]) -> str:
         """Open a review that asks for a person; returns what it says. Until it is closed the session is not idle."""
         self._touch()
         said = self._opener.redactor.text(what)
-        await request_person_kept(self._store, self._guard.kept, said)
+        await request_person_with_retries(self._store, self._guard.kept, said)
         self._asks = True
         self._touch()
         self._guard.kept.hear_answers(on_answer)
@@ -251,17 +253,17 @@ class SessionRun:
         self._asks = False
         self._guard.kept.on_answer = None
         self._touch()
-        await request_person_kept(self._store, self._guard.kept, None)
+        await request_person_with_retries(self._store, self._guard.kept, None)
 
     async def enter(self, name: str, *, idempotent: bool = False) -> None:
         """Enter a mutating section."""
         self._touch()
-        await enter_kept(self._store, self._guard.kept, name, idempotent=idempotent)
+        await enter_section_with_retries(self._store, self._guard.kept, name, idempotent=idempotent)
 
     async def leave(self, name: str) -> None:
         """Leave a mutating section."""
         self._touch()
-        await leave_kept(self._store, self._guard.kept, name)
+        await leave_section_with_retries(self._store, self._guard.kept, name)
 
     def release(
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
@@ -485,7 +487,7 @@ class SessionRun:
     async def _settle_ending(self, ending: Ending) -> Settled | None:
         run_id = self.lease.run_id
         try:
-            settled = await settle_kept(self._store, ending, self._guard.kept)
+            settled = await settle_with_retries(self._store, ending, self._guard.kept)
         except LeaseLost as lost:
             _LOG.warning("run %s: not settled, its lease is lost: %s", run_id, lost)
             return None

@@ -76,7 +76,7 @@ def record_changes(context: Any) -> list[str]:
     return made
 
 
-def _kept(context: Any, *own: object) -> str | None:
+def _still_referenced(context: Any, *own: object) -> str | None:
     """What of the context something else than these refers to."""
     return kept_reference(context, [*own, *(vars(each) for each in own if hasattr(each, "__dict__"))])
 
@@ -182,7 +182,7 @@ class AsyncSession:
         return not self._changes and self._child_tasks.left_running(asyncio.get_running_loop()) is None
 
     async def kept_reference(self) -> str | None:
-        return _kept(self._context, self, self.recorder, self._dialogs)
+        return _still_referenced(self._context, self, self.recorder, self._dialogs)
 
     def expect_next(self) -> None:
         """Another run will probably follow: its page is opened while this one's evidence is collected."""
@@ -313,7 +313,7 @@ class SyncSession:
         return not self._changes and self._child_tasks.thread_left() is None
 
     async def kept_reference(self) -> str | None:
-        return _kept(self._context, self, self.recorder)
+        return _still_referenced(self._context, self, self.recorder)
 
     def expect_next(self) -> None:
         """Nothing: the thread is busy with the task."""

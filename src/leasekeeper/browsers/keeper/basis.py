@@ -1,7 +1,7 @@
-"""Which snapshot a profile's directory holds: a file beside the fence and the seal, written under the directory's lock.
+"""Which snapshot a profile's directory has: a file beside the fence file and the seal, written under the same lock.
 
-It counts only for the token of the fence under which it was written: a browser that was opened since has changed the
-directory. The hashes save reading files again that have the same size and time.
+It is valid only while the fence file has the token that it was written under: a browser that was opened since has
+changed the directory. The hashes save reading files again that have the same size and time.
 """
 
 # pathlib would take ten times as long.
@@ -19,11 +19,11 @@ Hashes = dict[str, tuple[int, int, str]]
 
 
 class Basis:
-    """The token of the snapshot that a directory holds, the fence that this was true under, and its files' hashes."""
+    """The token of the snapshot that a directory has, the fencing token that it had then, and its files' hashes."""
 
-    def __init__(self, snapshot: int, fence: int, digest: str, hashes: Hashes) -> None:
+    def __init__(self, snapshot: int, token: int, digest: str, hashes: Hashes) -> None:
         self.snapshot = snapshot
-        self.fence = fence
+        self.token = token
         self.digest = digest
         self.hashes = hashes
 
@@ -36,7 +36,7 @@ def read_basis(user_data_dir: str) -> Basis | None:
         if found["version"] != VERSION:
             return None
         hashes = {str(path): (int(size), int(time), str(text)) for path, (size, time, text) in found["hashes"].items()}
-        return Basis(int(found["snapshot"]), int(found["fence"]), str(found["digest"]), hashes)
+        return Basis(int(found["snapshot"]), int(found["token"]), str(found["digest"]), hashes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -47,7 +47,7 @@ def write_basis(user_data_dir: str, basis: Basis) -> None:
     content = {
         "version": VERSION,
         "snapshot": basis.snapshot,
-        "fence": basis.fence,
+        "token": basis.token,
         "digest": basis.digest,
         "hashes": basis.hashes,
     }
@@ -61,11 +61,11 @@ def held_snapshot(user_data_dir: str) -> int | None:
         fence = read_fence(user_data_dir)
     except FenceUnreadable:
         return None
-    return basis.snapshot if basis is not None and fence is not None and basis.fence == fence.token else None
+    return basis.snapshot if basis is not None and fence is not None and basis.token == fence.token else None
 
 
 def keep_basis(user_data_dir: str, token: int, before: int | None) -> None:
     """The directory was taken for this token, but no browser wrote to it: what was true under `before` still is."""
     basis = read_basis(user_data_dir)
-    if basis is not None and basis.fence == before:
+    if basis is not None and basis.token == before:
         write_basis(user_data_dir, Basis(basis.snapshot, token, basis.digest, basis.hashes))

@@ -25,14 +25,14 @@ WITH locked AS (
         CROSS JOIN unnest(CAST(:homes AS text[])) AS here (home)
         CROSS JOIN LATERAL (
             SELECT r.profile_id FROM lanes r
-            WHERE r.head_pool = :pool AND r.head_task = offered.task AND r.kept_for = here.home
+            WHERE r.head_pool = :pool AND r.head_task = offered.task AND r.reserved_for = here.home
               AND r.blocked_by IS NULL AND r.head_job_id IS NOT NULL
               AND (r.engine IS NULL OR CAST(:engine AS bigint) IS NULL OR r.engine <= CAST(:engine AS bigint))
             ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
             LIMIT :window
         ) best
     )
-      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.kept_for = ANY(CAST(:homes AS text[]))
+      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.reserved_for = ANY(CAST(:homes AS text[]))
       AND l.blocked_by IS NULL AND l.head_job_id IS NOT NULL
     ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
     LIMIT :limit
@@ -49,7 +49,7 @@ SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n
            SELECT 1 FROM jobs q
            WHERE q.profile_id = l.profile_id AND q.state = 'queued' AND q.on_conflict <> 'wait' AND NOT q.approved
              AND q.seq <> j.seq
-       ) AS impatient
+       ) AS others_on_conflict
 FROM lanes l
 CROSS JOIN LATERAL (
     SELECT * FROM jobs q

@@ -91,11 +91,11 @@ class PostgresTx:
         "_pending",
         "_touched",
         "begun",
+        "cached",
+        "cached_leases",
         "committing",
         "fresh",
         "granted",
-        "held",
-        "kept",
         "lenient",
         "nonce",
         "revision",
@@ -114,7 +114,7 @@ class PostgresTx:
         self._in_advance: tuple[tuple[str, Params], list[Row]] | None = None
         self._locked: set[str] = set()
         self._found: dict[str, dict[str, Row]] = {}
-        self.kept, self.held = memory.kept, memory.held
+        self.cached, self.cached_leases = memory.cached, memory.cached_leases
         self.fresh: dict[str, tuple[int, Any]] = {}
         self.granted: dict[str, tuple[Lease, Job | None]] = {}
         self.revision = 0
@@ -195,7 +195,7 @@ class PostgresTx:
         self._found = {"heads": {row["profile_id"]: row for row in heads}}
         if configs is not None:
             self._found["configs"] = {row["profile_id"]: row for row in configs}
-            self._memory.new_ones = not all(each in self.kept for each in self._locked)
+            self._memory.new_ones = not all(each in self.cached for each in self._locked)
 
     def expect(self, query: tuple[str, Params]) -> None:
         if query[0] in _READY:

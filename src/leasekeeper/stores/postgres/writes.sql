@@ -20,11 +20,11 @@ FROM json_populate_recordset(NULL::jobs, :rows);
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    blocked_by, waits_on, home, kept_for, snapshot, saved, unsaved_reason, size_bytes, revision
+    blocked_by, waits_on, home, reserved_for, snapshot, saved, unsaved_reason, size_bytes, revision
 ) SELECT
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    blocked_by, waits_on, home, kept_for, snapshot, saved, unsaved_reason, size_bytes, revision
+    blocked_by, waits_on, home, reserved_for, snapshot, saved, unsaved_reason, size_bytes, revision
 FROM json_populate_recordset(NULL::lanes, :rows);
 
 -- name: renew_runs

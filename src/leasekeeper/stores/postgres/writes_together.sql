@@ -21,13 +21,13 @@ UPDATE lanes t SET
     verdict_reason = r.verdict_reason, engine = r.engine, head_job_id = r.head_job_id,
     head_pool = r.head_pool, head_task = r.head_task, head_priority = r.head_priority,
     head_shared = r.head_shared, waiting_at = r.waiting_at, blocked_by = r.blocked_by, waits_on = r.waits_on,
-    home = r.home, kept_for = r.kept_for, snapshot = r.snapshot, saved = r.saved, unsaved_reason = r.unsaved_reason,
+    home = r.home, reserved_for = r.reserved_for, snapshot = r.snapshot, saved = r.saved, unsaved_reason = r.unsaved_reason,
     size_bytes = r.size_bytes, revision = r.revision
 FROM :rows (
     profile_id text, state text, state_reason text, state_at bigint, token bigint, version bigint, clean boolean,
     drain text, drain_reason text, tier text, ban_status text, verdict text, verdict_reason text, engine bigint, head_job_id text, head_pool text,
     head_task text, head_priority bigint, head_shared boolean, waiting_at bigint, blocked_by text, waits_on text, home text,
-    kept_for text, snapshot bigint, saved boolean, unsaved_reason text, size_bytes bigint, revision bigint
+    reserved_for text, snapshot bigint, saved boolean, unsaved_reason text, size_bytes bigint, revision bigint
 )
 WHERE t.profile_id = r.profile_id;
 

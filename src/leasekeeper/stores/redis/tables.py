@@ -140,7 +140,7 @@ def _missing(column: str) -> Callable[[Values], bool]:
     return lambda row: row[column] is None
 
 
-def _impatient(row: Values) -> bool:
+def _follows_on_conflict(row: Values) -> bool:
     return bool(row["state"] == "queued" and row["on_conflict"] != "wait" and not row["approved"])
 
 
@@ -148,9 +148,9 @@ def _tried(row: Values) -> bool:
     return row["ended_at"] is None and row["attempted_at"] is not None
 
 
-def _kept(row: Values) -> bool:
+def _reserved(row: Values) -> bool:
     ready = row["blocked_by"] is None and row["head_job_id"] is not None
-    return bool(row["saved"] and row["kept_for"] != ANYONE and ready)
+    return bool(row["saved"] and row["reserved_for"] != ANYONE and ready)
 
 
 _SEQ: Final[Field] = ("seq", number)
@@ -210,11 +210,11 @@ TABLES: Final[Mapping[str, Table]] = {
                 Index("state", ("state",)),
                 Index(
                     "ready",
-                    ("head_pool", "head_task", "kept_for"),
+                    ("head_pool", "head_task", "reserved_for"),
                     (("head_priority", first_highest), ("waiting_at", number), ("engine", number)),
                     lambda row: row["blocked_by"] is None and row["head_job_id"] is not None,
                 ),
-                Index("kept", (), (("waiting_at", number),), _kept),
+                Index("reserved", (), (("waiting_at", number),), _reserved),
                 Index("parked", (), (("waits_on", text),), _has("waits_on")),
                 Index(
                     "rested",
@@ -238,8 +238,8 @@ TABLES: Final[Mapping[str, Table]] = {
                 Index("all", (), (_SEQ,)),
                 Index("profile", ("profile_id",), (_SEQ,)),
                 Index("lane", ("profile_id",), (("priority", first_highest), _SEQ), _state("queued")),
-                Index("impatient", ("profile_id",), (("priority", first_highest), _SEQ), _impatient),
-                Index("all_impatient", (), (("profile_id", text),), _impatient),
+                Index("on_conflict", ("profile_id",), (("priority", first_highest), _SEQ), _follows_on_conflict),
+                Index("all_on_conflict", (), (("profile_id", text),), _follows_on_conflict),
                 Index("due", (), (("run_at", number),), _state("scheduled")),
                 Index("blocked", ("profile_id",), (_SEQ,), _state("blocked")),
                 Index(

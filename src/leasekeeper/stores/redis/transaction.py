@@ -40,7 +40,7 @@ class RedisTx(Records):
         super().__init__(link, scratch, writes=writes, busy=busy)
         self._clock = clock
         self._now: datetime | None = None
-        self.kept, self.held = memory.kept, memory.held
+        self.cached, self.cached_leases = memory.cached, memory.cached_leases
         self.fresh: dict[str, tuple[int, Any]] = {}
         self.granted: dict[str, tuple[Lease, Job | None]] = {}
         self.revision = 0

@@ -52,7 +52,7 @@ def _heads(tx: Records, params: Params) -> Load:
         tx,
         tx.rows("lanes", wanted),
         *[tx.first("jobs", "lane", profile, limit=2) for profile in wanted],
-        *[tx.first("jobs", "impatient", profile, limit=2) for profile in wanted],
+        *[tx.first("jobs", "on_conflict", profile, limit=2) for profile in wanted],
     )
 
 
@@ -104,23 +104,23 @@ def _full_pools(tx: Records, _params: Params) -> Load:
     return [{"pool": row["pool"]} for row, count in zip(limits, counts, strict=True) if count >= row["max_leases"]]
 
 
-@loads("impatient_jobs")
-def _impatient_jobs(tx: Records, params: Params) -> Load:
-    yield from tx.first("jobs", "impatient", params["profile_id"], limit=params["limit"])
+@loads("on_conflict_jobs")
+def _on_conflict_jobs(tx: Records, params: Params) -> Load:
+    yield from tx.first("jobs", "on_conflict", params["profile_id"], limit=params["limit"])
 
 
-@loads("impatient_lanes")
-def _impatient_lanes(tx: Records, params: Params) -> Load:
+@loads("on_conflict_lanes")
+def _on_conflict_lanes(tx: Records, params: Params) -> Load:
     """Profiles with jobs that do not want to wait, page by page, each with what has it or its account's key."""
     after = params["after"]
     while True:
         (profiles,) = yield [
-            ("EVALSHA", DISTINCT.hash, 1, index_key("jobs", "all_impatient"), after, max(params["limit"], CHUNK))
+            ("EVALSHA", DISTINCT.hash, 1, index_key("jobs", "all_on_conflict"), after, max(params["limit"], CHUNK))
         ]
         yield from together(
             tx,
             tx.rows("profiles", profiles),
-            *[tx.first("jobs", "impatient", profile, limit=1) for profile in profiles],
+            *[tx.first("jobs", "on_conflict", profile, limit=1) for profile in profiles],
             *[tx.first("runs", "open", profile) for profile in profiles],
         )
         accounts = dict.fromkeys(tx.values("profiles", profiles, "account_id"))
@@ -128,7 +128,7 @@ def _impatient_lanes(tx: Records, params: Params) -> Load:
         if not profiles:
             return None
         after = profiles[-1]
-        seen = [row for row in tx.scratch.read("impatient_lanes", params) if row["profile_id"] <= after]
+        seen = [row for row in tx.scratch.read("on_conflict_lanes", params) if row["profile_id"] <= after]
         if len(seen) >= params["limit"]:
             return seen
 
@@ -305,13 +305,13 @@ def _newest_snapshots(tx: Records, params: Params) -> Load:
     yield from tx.by_unique("snapshots", "token", names)
 
 
-@loads("lanes_kept_too_long")
-def _lanes_kept_too_long(tx: Records, params: Params) -> Load:
+@loads("lanes_reserved_too_long")
+def _lanes_reserved_too_long(tx: Records, params: Params) -> Load:
     after = "-"
     while True:
-        (members,) = yield [range_of(index_key("lanes", "kept"), after, "+", CHUNK)]
+        (members,) = yield [range_of(index_key("lanes", "reserved"), after, "+", CHUNK)]
         yield from tx.rows("lanes", map(key_in, members))
-        rows = tx.scratch.read("lanes_kept_too_long", params)
+        rows = tx.scratch.read("lanes_reserved_too_long", params)
         if len(members) < CHUNK or len(rows) >= params["limit"]:
             return rows
         after = f"({members[-1]}"

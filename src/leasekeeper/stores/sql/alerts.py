@@ -8,7 +8,7 @@ from leasekeeper.core.alerts import REVIEW_OPENED, Endpoint, EndpointState, matc
 from leasekeeper.stores.sql.codec import decoder, load
 from leasekeeper.stores.sql.engine import Tx
 
-_KEPT: Final = ":endpoints"  # no profile has such an id
+_CACHED: Final = ":endpoints"  # no profile has such an id
 _NEVER: Final = -1
 _EVENT_FIELDS: Final = (
     "account_id", "profile_id", "job_id", "run_id", "worker_id", "actor", "job_state", "profile_state",
@@ -31,19 +31,19 @@ class Alert(NamedTuple):
 
 def endpoints(tx: Tx) -> Sequence[Endpoint]:
     """Every endpoint, as of the last `clock`: as remembered, or read now."""
-    known = tx.fresh.get(_KEPT) or tx.kept.get(_KEPT)
+    known = tx.fresh.get(_CACHED) or tx.cached.get(_CACHED)
     if known is not None and known[0] == tx.revision:
         found: Sequence[Endpoint] = known[1]
         return found
     (rows,) = tx.read(("all_endpoints", {}))
     found = tuple(map(read_endpoint, rows))
-    tx.fresh[_KEPT] = (tx.revision, found)
+    tx.fresh[_CACHED] = (tx.revision, found)
     return found
 
 
 def forget(tx: Tx) -> None:
     """This transaction changes endpoints: what was remembered counts no more."""
-    tx.fresh[_KEPT] = (_NEVER, ())
+    tx.fresh[_CACHED] = (_NEVER, ())
 
 
 def receivers(tx: Tx, names: Iterable[str]) -> dict[str, list[Endpoint]]:

@@ -59,7 +59,7 @@ class Naming:
 
     def row(self, tx: Tx, value: object) -> Params:
         """The row that keeps this answer."""
-        text: str | None = json.dumps({"version": VERSION, "value": _kept(value)}, separators=(",", ":"))
+        text: str | None = json.dumps({"version": VERSION, "value": _stored_form(value)}, separators=(",", ":"))
         if text is not None and len(text) > MAX_ANSWER_BYTES:
             text = None
         now, _ = tx.clock()
@@ -140,15 +140,15 @@ class _Once:
             return found
 
 
-def _kept(value: object) -> object:
+def _stored_form(value: object) -> object:
     """The value as JSON, records by their ids."""
     kind = type(value)
     if kind in _IDS:
         return {_BY_ID: [kind.__name__, _IDS[kind](value)]}
     if isinstance(value, list | tuple):
-        return [_kept(each) for each in value]
+        return [_stored_form(each) for each in value]
     if isinstance(value, _HOLDERS):
-        return {name: _kept(getattr(value, attribute)) for attribute, name in wire_names(kind)}
+        return {name: _stored_form(getattr(value, attribute)) for attribute, name in wire_names(kind)}
     return encode_in_full(value)
 
 

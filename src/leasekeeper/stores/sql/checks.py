@@ -42,13 +42,13 @@ def check_claim(request: ClaimRequest) -> None:
 def check_endings(endings: Sequence[Ending]) -> None:
     check_batch(endings, "endings")
     names = ("output", "evidence", "actual", "timings")
-    check_kept(
+    check_storable(
         "nothing was settled",
         ((f"endings[{n}].{name}", getattr(ending, name)) for n, ending in enumerate(endings) for name in names),
     )
 
 
-def check_kept(message: str, structures: Iterable[tuple[str, object]]) -> None:
+def check_storable(message: str, structures: Iterable[tuple[str, object]]) -> None:
     """What cannot be kept is refused before it shares a commit with others, and so is what nobody could read again."""
     problems = []
     for where, value in structures:

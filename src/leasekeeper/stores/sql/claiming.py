@@ -291,7 +291,7 @@ def _claim_head(
         return False
     elif verdict.key is not None:
         _grant_job(round_, work, job, verdict.key, request, now)
-        if row["impatient"]:
+        if row["others_on_conflict"]:
             round_.granted_lanes.append(work)
         work.change(next_head(work.lane, heads, job.job_id, now))
     refresh(work, now)

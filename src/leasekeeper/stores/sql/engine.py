@@ -18,7 +18,7 @@ from leasekeeper.stores.sql.codec import Row
 
 T = TypeVar("T")
 Params = Mapping[str, Any]
-MAX_KEPT = 20_000
+MAX_CACHED = 20_000
 # The name of the constraint that refuses an answer to a call that was answered before.
 ANSWERS_IN_ORDER = "answers_in_order"
 
@@ -31,43 +31,43 @@ class Memory:
     """What a process remembers from one transaction to the next. None of it counts unless a read under lock says that
     it is still so; when there is too much of it, it is forgotten."""
 
-    __slots__ = ("held", "kept", "new_ones")
+    __slots__ = ("cached", "cached_leases", "new_ones")
 
     def __init__(self) -> None:
-        self.new_ones = True  # whether the profiles that come are mostly ones that are not in `kept`
-        self.kept: dict[str, tuple[int, Any]] = {}
-        self.held: dict[str, tuple[Lease, Job | None]] = {}
+        self.new_ones = True  # whether the profiles that come are mostly ones that are not in `cached`
+        self.cached: dict[str, tuple[int, Any]] = {}
+        self.cached_leases: dict[str, tuple[Lease, Job | None]] = {}
 
     def forget(self) -> None:
         """Remember nothing: the store may not be what it was."""
-        self.kept.clear()
-        self.held.clear()
+        self.cached.clear()
+        self.cached_leases.clear()
 
     def committed(self, tx: "Tx") -> None:
         """Keep what a transaction that has committed read and granted."""
-        if len(self.kept) + len(tx.fresh) > MAX_KEPT:
-            self.kept.clear()
-        if len(self.held) + len(tx.granted) > MAX_KEPT:
-            self.held.clear()
-        self.kept.update(tx.fresh)
-        self.held.update(tx.granted)
+        if len(self.cached) + len(tx.fresh) > MAX_CACHED:
+            self.cached.clear()
+        if len(self.cached_leases) + len(tx.granted) > MAX_CACHED:
+            self.cached_leases.clear()
+        self.cached.update(tx.fresh)
+        self.cached_leases.update(tx.granted)
 
 
 class Tx(Protocol):
     """One transaction. It commits when the function that got it returns, and rolls back when it raises.
 
-    As of the last `clock`: `revision` counts changes of the configuration, `lenient` says that expiry pauses. `kept`
-    is what this process remembers of the configuration, each entry with the revision that it was read at. What this
-    transaction read goes to `fresh`, and is kept once it has committed: a change that is taken back must not be
-    remembered. In the same way `held` is what this process remembers of the leases that it granted, by id, each with
-    its job, and `granted` what this transaction adds to it.
+    As of the last `clock`: `revision` counts changes of the configuration, `lenient` says that expiry pauses. `cached`
+    is this process's cache of the configuration, each entry with the revision that it was read at. What this
+    transaction read goes to `fresh`, and into the cache once it has committed: a change that is rolled back must not
+    be remembered. In the same way `cached_leases` has the leases that this process granted, by id, each with its job;
+    `granted` is what this transaction adds to it.
     """
 
     revision: int
     lenient: bool
-    kept: dict[str, tuple[int, Any]]
+    cached: dict[str, tuple[int, Any]]
     fresh: dict[str, tuple[int, Any]]
-    held: dict[str, tuple[Lease, Job | None]]
+    cached_leases: dict[str, tuple[Lease, Job | None]]
     granted: dict[str, tuple[Lease, Job | None]]
 
     @property

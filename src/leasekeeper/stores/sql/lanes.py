@@ -90,7 +90,7 @@ def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[Prof
 
 def unknown(tx: Tx, ids: Sequence[str]) -> list[tuple[str, Params]]:
     """The query for the configuration of those that this process has not met yet: to send along with others."""
-    missing = [i for i in ids if i not in tx.kept and i not in tx.fresh]
+    missing = [i for i in ids if i not in tx.cached and i not in tx.fresh]
     return [("configs", {"ids": missing})] if missing else []
 
 
@@ -106,7 +106,7 @@ def remember(tx: Tx, configs: Iterable[Row]) -> None:
 
 def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
     """The configuration of these profiles: as remembered, where it was read at this very revision."""
-    kept, fresh, revision = tx.kept, tx.fresh, tx.revision
+    kept, fresh, revision = tx.cached, tx.fresh, tx.revision
     found = {i: kept[i][1] for i in ids if i in kept and kept[i][0] == revision}
     if fresh:
         found |= {i: fresh[i][1] for i in ids if i in fresh and fresh[i][0] == revision}
@@ -141,7 +141,7 @@ def lock_runs(
     """
     wanted = {"ids": sorted({profile_id for profile_id, _ in lease_ids}.union(also))}
     full = (("open_runs", wanted), ("running_jobs", wanted))
-    if all(lease_id in tx.held for _, lease_id in lease_ids):
+    if all(lease_id in tx.cached_leases for _, lease_id in lease_ids):
         now, (lanes, rows) = tx.clock(("lock_lanes", wanted), ("moving_runs", wanted))
         if (remembered := _remembered(tx, rows)) is not None:
             runs, jobs = remembered
@@ -157,7 +157,7 @@ def _remembered(tx: Tx, rows: Sequence[Row]) -> tuple[list[Lease], Jobs] | None:
     runs: list[Lease] = []
     jobs: Jobs = {}
     for row in rows:
-        lease, job = tx.held.get(row["lease_id"], (None, None))
+        lease, job = tx.cached_leases.get(row["lease_id"], (None, None))
         version = row["job_version"]
         if (
             lease is None

@@ -38,7 +38,7 @@ def apply_to_waiting(tx: Tx, ctx: Context, limit: int) -> int:
     """
     met, after = 0, ""
     while met < limit:
-        (rows,) = tx.read(("impatient_lanes", {"after": after, "limit": PAGE}))
+        (rows,) = tx.read(("on_conflict_lanes", {"after": after, "limit": PAGE}))
         if not rows:
             break
         after = rows[-1]["profile_id"]
@@ -55,7 +55,7 @@ def apply_to_waiting(tx: Tx, ctx: Context, limit: int) -> int:
 
 def _waiting(tx: Tx, works: Iterable[ProfileId], each: int) -> list[Row]:
     """The first jobs of each lane that do not want to wait."""
-    wanted = [("impatient_jobs", {"profile_id": profile_id, "limit": each}) for profile_id in works]
+    wanted = [("on_conflict_jobs", {"profile_id": profile_id, "limit": each}) for profile_id in works]
     return [row for rows in tx.read(*wanted) for row in rows] if wanted else []
 
 

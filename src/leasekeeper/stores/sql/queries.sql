@@ -98,12 +98,12 @@ SELECT * FROM jobs
 WHERE state = 'scheduled' AND run_at <= :now AND profile_id IN :ids[]
 ORDER BY run_at, seq LIMIT :limit;
 
--- name: impatient_jobs
+-- name: on_conflict_jobs
 SELECT * FROM jobs
 WHERE profile_id = :profile_id AND state = 'queued' AND on_conflict <> 'wait' AND NOT approved
 ORDER BY priority DESC, seq LIMIT :limit;
 
--- name: impatient_lanes
+-- name: on_conflict_lanes
 SELECT taken.profile_id FROM (
     SELECT r.profile_id FROM runs r WHERE r.open
     UNION
@@ -362,8 +362,8 @@ SELECT * FROM snapshots WHERE snapshot_id IN :ids[];
 SELECT s.* FROM lanes l JOIN snapshots s ON s.profile_id = l.profile_id AND s.token = l.snapshot
 WHERE l.profile_id IN :ids[];
 
--- name: lanes_kept_too_long
+-- name: lanes_reserved_too_long
 SELECT profile_id FROM lanes
-WHERE saved AND kept_for <> '*' AND blocked_by IS NULL AND head_job_id IS NOT NULL
-  AND (waiting_at <= :latest OR NOT (head_pool || '/' || head_task || '@' || kept_for) IN :served[])
+WHERE saved AND reserved_for <> '*' AND blocked_by IS NULL AND head_job_id IS NOT NULL
+  AND (waiting_at <= :latest OR NOT (head_pool || '/' || head_task || '@' || reserved_for) IN :served[])
 ORDER BY waiting_at, profile_id LIMIT :limit;

@@ -133,7 +133,7 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
     settlement = decide_ending(lease, job, ending, now=now, jitter=jitter, backoff=backoff, incomplete=incomplete)
     unresolved = settlement.profile.unresolved
     end_lease(work, released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
-    batch.tx.held.pop(lease.lease_id, None)
+    batch.tx.cached_leases.pop(lease.lease_id, None)
     batch.runs.append(
         end_row(
             lease,
@@ -153,10 +153,10 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
     keep_directory(batch.tx, batch.ctx, batch.log, work, lease, ending)
     if ending.engine is not None:
         work.change({"engine": max(ending.engine, work.lane.engine or 0)})
-    fence = {}
-    if (token := raised(work.lane.token, ending.fence)) != work.lane.token:
+    raised_token = {}
+    if (token := raised(work.lane.token, ending.directory_token)) != work.lane.token:
         work.change({"token": token})
-        fence["fence"] = token
+        raised_token["directory_token"] = token
     size = {} if ending.directory is None else {"size_bytes": ending.directory.size_bytes}
     if (ban := ban_of(ending)) is not None:
         batch.bans[lease.account_id] = (lease, ban)
@@ -174,7 +174,7 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
             "stop_reason": settlement.stop_reason,
             "belongs_to": settlement.belongs_to,
             "profile_reason": settlement.profile.reason,
-            **fence,
+            **raised_token,
             **size,
         },
     )

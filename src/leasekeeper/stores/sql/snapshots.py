@@ -153,21 +153,21 @@ def forget(tx: Tx, ctx: Context, snapshot_ids: Sequence[str]) -> int:
     return len(found)
 
 
-def kept_too_long(tx: Tx, ctx: Context, limit: int) -> list[str]:
+def reserved_too_long(tx: Tx, ctx: Context, limit: int) -> list[str]:
     """Profiles whose jobs waited long enough for a worker of the machine that they are kept for, or wait in vain."""
     now, _ = tx.clock()
     (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
     workers = [worker for worker in map(_read_worker, rows) if worker.unwell_reason is None]
     served = sorted({f"{each.pool}/{task}@{each.machine}" for each in workers for task in each.tasks})
     latest = to_us(now - ctx.policy.home_wait)
-    (lanes,) = tx.read(("lanes_kept_too_long", {"latest": latest, "served": served, "limit": limit}))
+    (lanes,) = tx.read(("lanes_reserved_too_long", {"latest": latest, "served": served, "limit": limit}))
     return [row["profile_id"] for row in lanes]
 
 
 def open_up(tx: Tx, profiles: Sequence[str]) -> int:
     """Let any machine have these profiles' jobs, if their newest state is a snapshot still."""
     _, works, _ = lock(tx, profiles, waiting=False)
-    found = [work for work in works.values() if work.lane.saved and work.lane.kept_for != ANYONE]
+    found = [work for work in works.values() if work.lane.saved and work.lane.reserved_for != ANYONE]
     for work in found:
         work.change(opened_up())
     save(tx, found)

@@ -168,7 +168,7 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
         checks.check_batch(specs, "jobs")
         if not specs:
             return []
-        checks.check_kept(
+        checks.check_storable(
             "nothing was submitted", ((f"jobs[{n}].payload", spec.payload) for n, spec in enumerate(specs))
         )
         bodies = _bodies(specs) if len(specs) <= FEW else await run_in_thread(_bodies, specs)
@@ -324,7 +324,7 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         checks.check_batch(resolutions, "resolutions")
         found = ((f"resolutions[{n}].facts.evidence", each.facts.evidence) for n, each in enumerate(resolutions))
-        checks.check_kept("nothing was resolved", found)
+        checks.check_storable("nothing was resolved", found)
         if not resolutions:
             return []
         answers = await self._change(lambda tx: settling.resolve(tx, self._ctx, resolutions))
@@ -366,7 +366,7 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
         (tasks,) = await self._engine.view(lambda tx: tx.read(("tasks_that_wait", {"limit": limit})))
         for row in tasks:
             healed += await self._unblock(row["pool"], [row["task"]])
-        if kept := await self._engine.view(lambda tx: snapshots.kept_too_long(tx, self._ctx, limit)):
+        if kept := await self._engine.view(lambda tx: snapshots.reserved_too_long(tx, self._ctx, limit)):
             healed += await self._engine.change(lambda tx: snapshots.open_up(tx, kept))
             self._engine.hint()
         return healed
@@ -442,7 +442,7 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
         return proxy
 
     async def record(self, event: Event) -> None:
-        checks.check_kept("the event was not recorded", [("data", event.data)])
+        checks.check_storable("the event was not recorded", [("data", event.data)])
         await self._change(lambda tx: deciding.record(tx, self._ctx, event))
 
     async def get(self, kind: type[T], record_id: str) -> T:

@@ -70,7 +70,7 @@ def _end(batch: Endings, work: Work, lease: Lease, ending: Ending) -> Settled:
     job = batch.jobs.get(lease.run_id)
     settlement = transferred(lease, job, ending)
     end_lease(work, released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=False))
-    batch.tx.held.pop(lease.lease_id, None)
+    batch.tx.cached_leases.pop(lease.lease_id, None)
     batch.runs.append(
         end_row(
             lease,

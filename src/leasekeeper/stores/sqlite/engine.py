@@ -47,7 +47,7 @@ WATCHED_CHECK_EVERY = timedelta(seconds=2)
 # A commit is visible some time after the last write to the file: when it is on disk.
 COMMIT_TAKES = timedelta(milliseconds=500)
 JUST_NOW = timedelta(milliseconds=5)
-STATEMENTS_KEPT = 256
+MAX_CACHED_STATEMENTS = 256
 
 
 _FLEET = "SELECT revision, expiry_resumes_at FROM fleet_lock"
@@ -58,13 +58,13 @@ _READ_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
 class _SqliteTx:
     """One open transaction on one connection. Nobody else can write meanwhile, so it reads the time once."""
 
-    __slots__ = ("_clock", "_cursor", "_now", "fresh", "granted", "held", "kept", "lenient", "revision")
+    __slots__ = ("_clock", "_cursor", "_now", "cached", "cached_leases", "fresh", "granted", "lenient", "revision")
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime], memory: Memory) -> None:
         self._cursor = connection.cursor()
         self._clock = clock
         self._now: datetime | None = None
-        self.kept, self.held = memory.kept, memory.held
+        self.cached, self.cached_leases = memory.cached, memory.cached_leases
         self.fresh: dict[str, tuple[int, Any]] = {}
         self.granted: dict[str, tuple[Lease, Job | None]] = {}
         self.revision = 0
@@ -283,7 +283,7 @@ def connect(path: Path, timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
             timeout=timeout,
             isolation_level=None,
             check_same_thread=False,
-            cached_statements=STATEMENTS_KEPT,
+            cached_statements=MAX_CACHED_STATEMENTS,
         )
         try:
             schema.check_owner(connection, path)

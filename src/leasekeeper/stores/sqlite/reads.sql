@@ -17,7 +17,7 @@ SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_li
 FROM json_each(:tasks) t CROSS JOIN json_each(:homes) h CROSS JOIN lanes l
 WHERE l.profile_id IN (
     SELECT r.profile_id FROM lanes r
-    WHERE r.head_pool = :pool AND r.head_task = t.value AND r.kept_for = h.value
+    WHERE r.head_pool = :pool AND r.head_task = t.value AND r.reserved_for = h.value
       AND r.blocked_by IS NULL AND r.head_job_id IS NOT NULL
       AND (r.engine IS NULL OR CAST(:engine AS INTEGER) IS NULL OR r.engine <= CAST(:engine AS INTEGER))
     ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
@@ -33,7 +33,7 @@ SELECT j.*, n.job_id AS next_job_id, n.pool AS next_pool, n.task AS next_task, n
            SELECT 1 FROM jobs q
            WHERE q.profile_id = l.profile_id AND q.state = 'queued' AND q.on_conflict <> 'wait' AND NOT q.approved
              AND q.seq <> j.seq
-       ) AS impatient
+       ) AS others_on_conflict
 FROM lanes l
 CROSS JOIN jobs j ON j.seq = (
     SELECT q.seq FROM jobs q

@@ -16,7 +16,7 @@ from leasekeeper.stores.sql.engine import ANSWERS_IN_ORDER, AnsweredBefore, Para
 from leasekeeper.stores.sqlite import schema
 from leasekeeper.stores.sqlite.prepared import STATEMENTS
 
-STATEMENTS_KEPT: Final = 512
+MAX_CACHED_STATEMENTS: Final = 512
 NEWEST: Final = schema.NEWEST
 # Rows that a migration writes: the store that loads rows here brings its own.
 _OWN_ROWS: Final = "DELETE FROM fleet_lock"
@@ -27,7 +27,7 @@ class Scratch:
 
     def __init__(self, version: int = NEWEST) -> None:
         self._connection = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=MAX_CACHED_STATEMENTS
         )
         self._connection.deserialize(_empty(version))
         self._cursor = self._connection.cursor()

@@ -17,7 +17,7 @@ UPDATE lanes SET
     verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
     head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
     head_shared = :head_shared, waiting_at = :waiting_at, blocked_by = :blocked_by, waits_on = :waits_on, home = :home,
-    kept_for = :kept_for, snapshot = :snapshot, saved = :saved, unsaved_reason = :unsaved_reason, size_bytes = :size_bytes,
+    reserved_for = :reserved_for, snapshot = :snapshot, saved = :saved, unsaved_reason = :unsaved_reason, size_bytes = :size_bytes,
     revision = :revision
 WHERE profile_id = :profile_id;
 
@@ -69,11 +69,11 @@ INSERT INTO jobs (
 INSERT INTO lanes (
     profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
     verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
-    blocked_by, waits_on, home, kept_for, snapshot, saved, unsaved_reason, size_bytes, revision
+    blocked_by, waits_on, home, reserved_for, snapshot, saved, unsaved_reason, size_bytes, revision
 ) VALUES (
     :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain, :drain_reason, :tier, :ban_status,
     :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
-    :head_shared, :waiting_at, :blocked_by, :waits_on, :home, :kept_for, :snapshot, :saved,
+    :head_shared, :waiting_at, :blocked_by, :waits_on, :home, :reserved_for, :snapshot, :saved,
     :unsaved_reason, :size_bytes, :revision
 );
 
