@@ -163,7 +163,7 @@ class Client:
         lease is lost; it is closed with proof at the end of the block, with evidence.
         """
         from leasekeeper.runtime.leased_browser import LeasedBrowser
-        from leasekeeper.runtime.session_run import SessionTerms
+        from leasekeeper.runtime.session_terms import SessionTerms
 
         longest = None if max_duration is None else span_of("max_duration", max_duration)
         terms, choice = SessionTerms(headless=headless, max_duration=longest), choice_of(profile, pool, labels)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
     from leasekeeper.runtime.leased_browser import LeasedBrowser
-    from leasekeeper.runtime.session_run import SessionEnd
+    from leasekeeper.runtime.session_terms import SessionEnd
     from leasekeeper.runtime.sync_connection import SyncConnection
 
 

@@ -19,7 +19,7 @@ from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.notes import Note
 from leasekeeper.errors import Fail, LeaseLost, ProfileBusy
-from leasekeeper.runtime.session_run import OnDisconnect, SessionTerms
+from leasekeeper.runtime.session_terms import OnDisconnect, SessionTerms
 from leasekeeper.stores import open_store
 from tests.runtime.browsing import House, house
 from tests.runtime.shop import Shop

@@ -19,7 +19,7 @@ from leasekeeper.errors import InputError
 from leasekeeper.ports import Grant, Page, Renewed, Stats
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.remote_session import RemoteAnswer, SessionNews
-from leasekeeper.runtime.session_run import SessionTerms
+from leasekeeper.runtime.session_terms import SessionTerms
 from leasekeeper.wire import decode, encode_in_full, from_document, schema_of, to_document
 from leasekeeper.wire.shapes import VERSION, port_types
 from tests.unit.records import a_grant, a_job

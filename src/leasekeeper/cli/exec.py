@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leasekeeper.config import Config
-    from leasekeeper.runtime.session_run import SessionEnd
+    from leasekeeper.runtime.session_terms import SessionEnd
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

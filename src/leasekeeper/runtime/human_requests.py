@@ -16,7 +16,7 @@ from leasekeeper.core.control import PersonAnswer
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.session_host import HostedSession
-    from leasekeeper.runtime.session_run import SessionTerms
+    from leasekeeper.runtime.session_terms import SessionTerms
 
 
 class AskState(StrEnum):

@@ -26,7 +26,8 @@ from leasekeeper.runtime.session_endpoint import SessionEndpoint
 from leasekeeper.runtime.session_host import HostedSession, SessionHost
 from leasekeeper.runtime.session_offer import offered
 from leasekeeper.runtime.session_opening import open_session
-from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
+from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.runtime.session_terms import SessionEnd, SessionTerms
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -21,7 +21,8 @@ from leasekeeper.runtime.person import IDLE, Person, incarnation_of, own_part
 from leasekeeper.runtime.run_api import RunApi
 from leasekeeper.runtime.run_settling import RunSettling
 from leasekeeper.runtime.run_state import RunState
-from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
+from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.runtime.session_terms import SessionEnd, SessionTerms
 from leasekeeper.runtime.shutdown import Shutdown
 
 

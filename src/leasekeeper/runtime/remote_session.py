@@ -18,7 +18,7 @@ from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
 from leasekeeper.runtime.human_requests import AskEnd
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.session_link import Link, lost_link
-from leasekeeper.runtime.session_run import SessionTerms
+from leasekeeper.runtime.session_terms import SessionTerms
 from leasekeeper.wire.encoding import encode_in_full
 from leasekeeper.wire.shapes import decode
 

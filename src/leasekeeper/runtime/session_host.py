@@ -36,7 +36,8 @@ from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.person import IDLE, Person, incarnation_of
 from leasekeeper.runtime.remote_session import RemoteRun
 from leasekeeper.runtime.session_opening import NOBODY_WAITED, open_session
-from leasekeeper.runtime.session_run import SessionEnd, SessionRun, SessionTerms
+from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.runtime.session_terms import SessionEnd, SessionTerms
 from leasekeeper.stores import open_store
 from leasekeeper.threads import run_in_thread
 

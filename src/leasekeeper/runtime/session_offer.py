@@ -31,7 +31,8 @@ from leasekeeper.runtime.remote_session import RemoteEnd, SessionNews
 from leasekeeper.runtime.session_host import HostedSession, SessionHost, SessionOrder, ended
 from leasekeeper.runtime.session_link import MAX_FRAME_BYTES, VERSION, IncomingCall, Link, relay
 from leasekeeper.runtime.session_opening import NOBODY_WAITED
-from leasekeeper.runtime.session_run import SessionEnd, SessionRun
+from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.runtime.session_terms import SessionEnd
 from leasekeeper.server_trust import authorization, trusted
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wire.encoding import encode_in_full

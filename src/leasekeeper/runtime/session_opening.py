@@ -17,7 +17,8 @@ from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.opening import BrowserOpener, NotOpened, as_not_opened, unopened
-from leasekeeper.runtime.session_run import SessionRun, SessionTerms
+from leasekeeper.runtime.session_run import SessionRun
+from leasekeeper.runtime.session_terms import SessionTerms
 from leasekeeper.threads import run_in_thread
 
 NOBODY_WAITED: Final = "whoever asked for the session did not wait for it"

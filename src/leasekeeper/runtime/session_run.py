@@ -9,16 +9,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 from leasekeeper.browsers.probe import ProbeResult
 from leasekeeper.core.browsers import ENDED_BY_KEEPER, BrowserReport
 from leasekeeper.core.control import PersonAnswer, TransferRequest
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.settle import Ending
@@ -46,47 +43,11 @@ from leasekeeper.runtime.memory import Budget
 from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.recording import NAME, Recording
+from leasekeeper.runtime.session_terms import OnDisconnect, SessionEnd, SessionTerms
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
 
 _LOG = logging.getLogger(__name__)
-
-
-class OnDisconnect(StrEnum):
-    """What the end of the last client means: nothing until the session is idle for too long, or a release."""
-
-    KEEP = "keep"
-    RELEASE = "release"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionTerms:
-    """How a session is opened and when it ends by itself. None: never, or as the machine has a display."""
-
-    idle_timeout: timedelta | None = None
-    max_duration: timedelta | None = None
-    on_disconnect: OnDisconnect = OnDisconnect.KEEP
-    headless: bool | None = None
-
-    @property
-    def run_mode(self) -> RunMode | None:
-        if self.headless is None:
-            return None
-        return RunMode.HEADLESS if self.headless else RunMode.VISIBLE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEnd:
-    """How a session ended. `settled` is None if the lease was lost: then the sweeper resolves the profile.
-
-    `passed`: its browser is open, and another run goes on in it.
-    """
-
-    reason: str | None
-    message: str
-    settled: Settled | None
-    report: BrowserReport | None
-    passed: Passed | None = None
 
 
 class SessionRun:

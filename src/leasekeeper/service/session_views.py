@@ -16,7 +16,7 @@ from leasekeeper.core.leases import Purpose, RunRecord, RunResult
 from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, denial, has_scope
 from leasekeeper.errors import LeasekeeperError, LeaseOfAnotherToken, NotAuthenticated, NotFound
 from leasekeeper.runtime.session_host import TOKEN_PREFIX, HostedSession, ended
-from leasekeeper.runtime.session_run import OnDisconnect
+from leasekeeper.runtime.session_terms import OnDisconnect
 from leasekeeper.service.permissions import refuse
 from leasekeeper.service.routing import Call, Subject
 

@@ -13,7 +13,7 @@ from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.tokens import Needs, Reach, Scope, denial
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.runtime.session_host import SessionOrder
-from leasekeeper.runtime.session_run import SessionTerms
+from leasekeeper.runtime.session_terms import SessionTerms
 from leasekeeper.service.control import JOB_CHOICES, PROFILE_CHOICES, browser_of, find_browser
 from leasekeeper.service.pages.actions import answer, read_decision, refused_text
 from leasekeeper.service.pages.rendering import page

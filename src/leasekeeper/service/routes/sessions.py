@@ -19,7 +19,7 @@ from leasekeeper.core.why_answer import Why
 from leasekeeper.errors import AmbiguousProfile, Forbidden, InputError, Problem, UnknownAccount
 from leasekeeper.runtime.session_endpoint import version_answer
 from leasekeeper.runtime.session_host import HostedSession, SessionOrder
-from leasekeeper.runtime.session_run import OnDisconnect, SessionTerms
+from leasekeeper.runtime.session_terms import OnDisconnect, SessionTerms
 from leasekeeper.service.permissions import refuse
 from leasekeeper.service.routing import Body, Call, Parameter, Route, Subject
 from leasekeeper.service.session_socket import PATH as SOCKET
