@@ -209,6 +209,14 @@ def worker_loop_row(report: Report, store: str, ratio: str, url: str) -> None:
     report.ratio(ratio, middle_ratio(whole, bare))
 
 
+def idle_rows(report: Report, sqlite: str, postgres: str) -> None:
+    """What a worker that waits for jobs costs, of this process alone: PostgreSQL's server is not counted."""
+    ours, server = in_turns(lambda: worker_loop.idle_percent(sqlite), lambda: worker_loop.idle_percent(postgres))
+    report.row("SQLite, % of a core of a worker without jobs", median(ours))
+    report.row("PostgreSQL, % of a core of a worker without jobs", median(server))
+    report.ratio("sqlite_idle_to_postgres_idle", middle_ratio(ours, server))
+
+
 async def slowest_list(url: str) -> float:
     """Milliseconds for a page of jobs, the slowest of the usual filters, each the middle of five tries."""
     store = await leasekeeper.stores.open_store(url)
@@ -232,7 +240,7 @@ def main() -> None:
     logging.getLogger("leasekeeper.store").setLevel(logging.ERROR)  # that `everysec` may lose a second is known here
     report = Report()
     print(f"jobs/s of claim + settle, {PROFILES:,} profiles × {JOBS_EACH} jobs, {ROUNDS} rounds of {SECONDS:g} s\n")
-    parts = set(os.environ.get("BENCH_PARTS", "sqlite postgres redis past").split())
+    parts = set(os.environ.get("BENCH_PARTS", "sqlite postgres redis idle past").split())
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lk-bench-", dir=ON_DISK)))
         server = stack.enter_context(postgres_server(parent=ON_DISK))
@@ -240,6 +248,8 @@ def main() -> None:
         for name, part in (("sqlite", sqlite), ("postgres", postgres), ("redis", RedisBench(folder, report))):
             if name in parts:
                 part.run()
+        if "idle" in parts:
+            idle_rows(report, sqlite.world(jobs_each=0), postgres.world(jobs_each=0))
         if "past" in parts:
             report.ratio("million_finished_to_empty", min(postgres.long_past(), sqlite.long_past()))
     report.save(OUT)

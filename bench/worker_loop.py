@@ -1,11 +1,14 @@
 """The worker's whole loop, as it ships: claim, lease, ledger, evidence, settle, warm hand-over; only the browser does
 nothing (driver `null`). One process; measuring starts when the worker does.
+
+An idle worker has nothing to do: what is measured is the processor time that its process uses all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,9 @@ from leasekeeper.ports import Store
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.worker import Worker, WorkerOptions
 
+IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "30"))
+SETTLED_SECONDS = 5.0
+"""Until an idle worker has done what a start needs, and all its intervals have grown."""
 ON_DISK = "/var/tmp"  # noqa: S108 - the folder inside it is private
 
 
@@ -29,6 +35,13 @@ def rate(url: str, concurrency: int, seconds: float) -> float:
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(answer.stdout)
     return float(found["jobs"] / found["seconds"])
+
+
+def idle_percent(url: str) -> float:
+    """Percent of a core that one worker process uses while there are no jobs."""
+    command = [sys.executable, "-m", "bench.worker_loop", url, "1", str(SETTLED_SECONDS + IDLE_SECONDS)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    return 100 * float(json.loads(answer.stdout)["idle_cpu_seconds"]) / IDLE_SECONDS
 
 
 async def _work(url: str, concurrency: int, seconds: float, folder: str) -> None:
@@ -50,14 +63,17 @@ async def _work(url: str, concurrency: int, seconds: float, folder: str) -> None
     )
     started = time.perf_counter()
     running = asyncio.create_task(worker.run())
-    await asyncio.wait({running}, timeout=seconds)
+    await asyncio.wait({running}, timeout=min(SETTLED_SECONDS, seconds))
+    used = time.process_time()
+    await asyncio.wait({running}, timeout=max(0.0, seconds - SETTLED_SECONDS))
+    used = time.process_time() - used
     if not running.done():
         stop.ask()
     await running
     took = time.perf_counter() - started
     stop.done()
     await store.close()
-    print(json.dumps({"jobs": done, "seconds": took}), flush=True)
+    print(json.dumps({"jobs": done, "seconds": took, "idle_cpu_seconds": used}), flush=True)
 
 
 if __name__ == "__main__":
