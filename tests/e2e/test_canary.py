@@ -11,7 +11,6 @@ import base64
 import json
 import os
 import re
-import secrets
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -31,7 +30,7 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.tokens import ID_LENGTH, SECRET_BYTES, NewToken, Scope, hash_of, token_id_of, token_text
-from leasekeeper.encryption import new_key, read_keyring
+from leasekeeper.encryption import KEY_BYTES, PREFIX, read_keyring
 from leasekeeper.lists import LISTS
 from leasekeeper.ports import Store
 from leasekeeper.service.pages.signing_in import COOKIE
@@ -51,14 +50,14 @@ from tests.runtime.stage import until
 from tests.webhooks.receiver import receiving
 
 PLACES = ("proxy", "header", "cookie", "parameter", "error", "bucket", "webhook", "endpoint", "launcher", "payload")
-CANARIES = {place: f"canary-{place}-{secrets.token_hex(8)}" for place in PLACES}
+CANARIES = {place: f"canary-{place}-5e1f0a9c37d2b846" for place in PLACES}
 LOGIN = f"robot:{CANARIES['proxy']}"
-KEY = new_key()
+KEY = PREFIX + base64.urlsafe_b64encode(bytes(range(60, 60 + KEY_BYTES))).decode()
 WEBHOOK, ENDPOINT = (
     "whsec_" + base64.b64encode(CANARIES[place].encode()).decode() for place in ("webhook", "endpoint")
 )
 # Their ids are no secrets: what is random in them is.
-TOKENS = [token_text("canarycanary"[:ID_LENGTH], secrets.token_bytes(SECRET_BYTES))]
+TOKENS = [token_text("canarycanary"[:ID_LENGTH], bytes(range(100, 100 + SECRET_BYTES)))]
 
 PAGE = f"""<!doctype html><title>leaky</title><p>a page</p><script>
 document.cookie = "session={CANARIES["cookie"]}; max-age=100000";

@@ -1,6 +1,7 @@
 """Playing histories on a real store: one store and one loop for all of them, its tables emptied before each."""
 
 import asyncio
+import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -44,17 +45,32 @@ def _empty_sqlite(file: Path) -> None:
     connection.close()
 
 
+class Jitter:
+    """The chance by which a store spreads retries: the same in each history, so that a history can be repeated."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.begin()
+
+    def begin(self) -> None:
+        self._chance = random.Random(self._seed)
+
+    def __call__(self) -> float:
+        return self._chance.random()
+
+
 @contextmanager
-def machines(url: str) -> Iterator[NewMachine]:
+def machines(url: str, seed: int = 0) -> Iterator[NewMachine]:
     """Gives machines on this store, each with the store empty."""
     with asyncio.Runner() as runner:
-        loop, clock = runner.get_loop(), Clock()
+        loop, clock, jitter = runner.get_loop(), Clock(), Jitter(seed)
         runner.run(migrate(url))
-        store = runner.run(open_store(url, clock=clock))
+        store = runner.run(open_store(url, clock=clock, jitter=jitter))
         with emptying(url) as empty:
 
             def machine() -> Machine:
                 empty()
+                jitter.begin()
                 return Machine(store, clock, loop)
 
             try:
@@ -74,7 +90,7 @@ def play(url: str, *, examples: int, seed: int | None = None, shrink: bool = Tru
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
     )
-    with machines(url) as machine:
+    with machines(url, seed or 0) as machine:
         test = get_state_machine_test(machine, settings=settings)  # type: ignore[arg-type]  # it also takes factories
         if seed is not None:
             test = hypothesis.seed(seed)(test)

@@ -3,6 +3,7 @@
 Each store is imported when its URL is opened.
 """
 
+import random
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -29,6 +30,7 @@ async def open_store(
     *,
     policy: Policy | None = None,
     clock: Callable[[datetime], datetime] = _same,
+    jitter: Callable[[], float] = random.random,
     token: str = "",
     ca: str = "",
 ) -> Store:
@@ -36,8 +38,8 @@ async def open_store(
 
     An SQLite file is created and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. A server
     (`https://…`) is called with `token`, and trusted by the certificates in the file `ca`; its clock and its policy are
-    its own. `clock` maps the store's real time to
-    the time it acts on: for tests that move time.
+    its own. `clock` maps the store's real time to the time it acts on; `jitter` gives numbers from 0 up to 1, by which
+    retries are spread. Both are for tests: they move time, and repeat what they did.
     """
     kind, place = split(url)
     policy = policy or Policy()
@@ -51,17 +53,19 @@ async def open_store(
         except BaseException:
             await engine.close()
             raise
-        return SqlStore(engine, policy)
+        return SqlStore(engine, policy, jitter)
     if kind == "http":
         from leasekeeper.stores.http import open_http
 
         return await open_http(place, token, policy, ca)
     if kind == "redis":
-        return await _open_redis(place, policy, clock)
-    return await _open_postgres(place, policy, clock)
+        return await _open_redis(place, policy, clock, jitter)
+    return await _open_postgres(place, policy, clock, jitter)
 
 
-async def _open_redis(url: str, policy: Policy, clock: Callable[[datetime], datetime]) -> Store:
+async def _open_redis(
+    url: str, policy: Policy, clock: Callable[[datetime], datetime], jitter: Callable[[], float]
+) -> Store:
     from leasekeeper.stores.redis.engine import RedisEngine
     from leasekeeper.stores.redis.urls import check_url
     from leasekeeper.stores.sql.store import SqlStore
@@ -73,10 +77,12 @@ async def _open_redis(url: str, policy: Policy, clock: Callable[[datetime], date
     except BaseException:
         await engine.close()
         raise
-    return SqlStore(engine, policy)
+    return SqlStore(engine, policy, jitter)
 
 
-async def _open_postgres(url: str, policy: Policy, clock: Callable[[datetime], datetime]) -> Store:
+async def _open_postgres(
+    url: str, policy: Policy, clock: Callable[[datetime], datetime], jitter: Callable[[], float]
+) -> Store:
     from leasekeeper.stores.postgres.engine import PostgresEngine
     from leasekeeper.stores.sql.store import SqlStore
 
@@ -86,7 +92,7 @@ async def _open_postgres(url: str, policy: Policy, clock: Callable[[datetime], d
     except BaseException:
         await engine.close()
         raise
-    return SqlStore(engine, policy)
+    return SqlStore(engine, policy, jitter)
 
 
 async def migrate(url: str) -> StoreInfo:

@@ -1,7 +1,6 @@
 """The Store port on top of any SQL engine: each method is one operation, one transaction, one thread hop."""
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -140,9 +139,9 @@ class _Changed(NamedTuple):
 class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOperations):
     """A store on SQL. See ports.Store for what each operation guarantees."""
 
-    def __init__(self, engine: Engine, policy: Policy) -> None:
+    def __init__(self, engine: Engine, policy: Policy, jitter: Callable[[], float]) -> None:
         self._engine = engine
-        self._ctx = Context(policy=policy, new_id=new_id, jitter=random.random)
+        self._ctx = Context(policy=policy, new_id=new_id, jitter=jitter)
         self._calls: Batcher[_Call, _Changed, _Answer] = Batcher(
             self._send, self._answers, MAX_TOGETHER, self._give_back
         )
