@@ -1,12 +1,13 @@
 """A soak: fresh random histories and long chaos rounds on every store, until the time is over.
 
 `python -m tests.soak --minutes 30` prints the seed that it runs with; the same seed is the same rounds in the same
-order. What fails is written to `.soak/`, one file each, and the exit code is 1. A history that failed is shortened by
-Hypothesis and belongs into `tests/model/regressions.py`.
+order. What fails is kept in `.soak/`, a folder each, with what the round left behind, and the exit code is 1. A history
+that failed is shortened by Hypothesis and belongs into `tests/model/regressions.py`.
 """
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -34,11 +35,12 @@ FLEETS = (
 )
 JOBS, FAULTS = 300, 40
 
-Round = tuple[str, Callable[[], object]]
+# A name, where it may leave files, and what is done.
+Round = tuple[str, Path, Callable[[], object]]
 
 
 def rounds(seed: int, server: PostgresServer, redis: DurableRedis, directory: Path) -> Iterator[Round]:
-    """Rounds without end, each with a name. Each has a store of its own."""
+    """Rounds without end. Each has a store and a folder of its own."""
     chance = random.Random(seed)
     number = 0
     while True:
@@ -51,10 +53,11 @@ def rounds(seed: int, server: PostgresServer, redis: DurableRedis, directory: Pa
                 url = new_store(store, place, server, redis)
                 name = f"{number:04}-{store}-{kind}-{own}"
                 if kind == "histories":
-                    yield name, partial(play, url, examples=HISTORIES, seed=own)
+                    yield name, place, partial(play, url, examples=HISTORIES, seed=own)
                 else:
                     everything = chance.choice(FLEETS)()
-                    yield name, partial(workers_die, url, place, own, everything=everything, count=JOBS, faults=FAULTS)
+                    chaos = partial(workers_die, url, place, own, everything=everything, count=JOBS, faults=FAULTS)
+                    yield name, place, chaos
 
 
 def new_store(kind: str, place: Path, server: PostgresServer, redis: DurableRedis) -> str:
@@ -73,6 +76,16 @@ def failure_of(play_round: Callable[[], object]) -> str | None:
     return None
 
 
+def keep(found: str, seed: int, name: str, place: Path, folder: Path) -> Path:
+    """Put what went wrong, and all that the round left in its place (logs of clients, an SQLite file), into the folder.
+    Returns where it is."""
+    kept = folder / f"{seed}-{name}"
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(place, kept)
+    (kept / "failure.txt").write_text(f"python -m tests.soak --seed {seed}\nround {name}\n\n{found}")
+    return kept
+
+
 def soak(minutes: float, seed: int) -> int:
     """Rounds until the time is over; a round that has begun is ended. Returns how many failed."""
     hypothesis.settings.load_profile("default")
@@ -84,7 +97,7 @@ def soak(minutes: float, seed: int) -> int:
         redis_server(Path(directory)) as redis,
     ):
         until = time.monotonic() + minutes * 60
-        for name, play_round in rounds(seed, server, redis, Path(directory)):
+        for name, place, play_round in rounds(seed, server, redis, Path(directory)):
             if time.monotonic() >= until:
                 break
             started = time.monotonic()
@@ -93,11 +106,9 @@ def soak(minutes: float, seed: int) -> int:
             print(f"{'FAILED' if found else 'passed'} {name} ({took:.0f} s)", flush=True)
             if found:
                 failed += 1
-                FOUND.mkdir(exist_ok=True)
-                (FOUND / f"{seed}-{name}.txt").write_text(
-                    f"python -m tests.soak --seed {seed}\nround {name}\n\n{found}"
-                )
-    print(f"{failed} rounds failed" + (f"; see {FOUND}/" if failed else ""), flush=True)
+                print(f"see {keep(found, seed, name, place, FOUND)}/", flush=True)
+            shutil.rmtree(place)
+    print(f"{failed} rounds failed", flush=True)
     return failed
 
 
