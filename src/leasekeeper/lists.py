@@ -94,6 +94,11 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
 
 
+def is_yes(text: str) -> bool:
+    """What the text of a bool filter asks for: whatever is not said to be off is on."""
+    return text not in ("", "0", "false")
+
+
 _SCHEDULE: Final = Filter("schedule_id", "the one with this id")
 _ACCOUNT: Final = Filter("account_id", "of this account")
 _PROFILE: Final = Filter("profile_id", "of this profile")

@@ -28,7 +28,7 @@ from leasekeeper.core.tokens import ApiToken
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, NotFound, Problem
-from leasekeeper.lists import LISTS, PREFIX, is_number
+from leasekeeper.lists import LISTS, PREFIX, is_number, is_yes
 from leasekeeper.ports import Page, Stats
 from leasekeeper.stores.sql.codec import Row, decoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
@@ -46,7 +46,7 @@ MAX_SHOWN = 3  # webhooks of one job, the newest of them, when somebody asks why
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
 # Every job has these, so they are found soon; all others have an index.
 _COMMON_EVENTS = {"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"}
-_FLAGS = {"paused", "dropped", "open", "live", "trouble", "saved", "discarded"}
+# Statements of bool filters that do not bind the value: another one finds the records of which it is not so.
 _OPPOSITES = {"live": "ended", "open": "decided", "trouble": "well", "saved": "unsaved", "discarded": "kept"}
 
 
@@ -140,8 +140,8 @@ def _piece(spec: _Table, kind: type, name: str, value: str, params: dict[str, An
         params["label_name"], _, params["label_value"] = value.partition("=")
     elif name == PREFIX:
         return _prefix_piece(spec, kind, value, params)
-    elif name in _FLAGS:
-        params[name] = value not in ("", "0", "false")
+    elif LISTS[kind].filter(name).kind is bool:
+        params[name] = is_yes(value)
         return f"{spec.prefix}__{name if params[name] else _OPPOSITES.get(name, name)}"
     else:
         params[name] = value
