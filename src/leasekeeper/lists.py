@@ -13,6 +13,7 @@ from leasekeeper.core.alerts import Endpoint, EndpointState
 from leasekeeper.core.decisions import Review, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.ids import is_number
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult
@@ -28,7 +29,6 @@ from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, Problem
 
 MAX_IN_PAGE: Final = 1_000
-MAX_DIGITS: Final = 18
 PREFIX: Final = "prefix"
 
 
@@ -87,11 +87,6 @@ class Listing:
             problems.append(Problem("limit", f"must be 1 to {MAX_IN_PAGE}"))
         if problems:
             raise InputError("the list cannot be made", problems)
-
-
-def is_number(text: str) -> bool:
-    """Whether the text is a number that a page may have given."""
-    return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
 
 
 def is_yes(text: str) -> bool:

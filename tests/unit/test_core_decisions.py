@@ -1,6 +1,7 @@
 """What people may decide, in which state, and where it leads."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -8,11 +9,16 @@ from leasekeeper.core.decisions import (
     ACTIONS,
     BAN_ACTIONS,
     JOB_ACTIONS,
+    LEAVES_PAUSE,
+    LEAVES_REVIEW,
+    MAX_OUTCOME,
     PROFILE_ACTIONS,
     Action,
     Decision,
     Target,
     check_job_action,
+    check_profile_of_job,
+    problems_of,
     profile_after,
     profile_decided,
 )
@@ -20,7 +26,7 @@ from leasekeeper.core.jobs import JOB_TRANSITIONS, JobState
 from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
 from leasekeeper.errors import IllegalTransition
-from tests.unit.records import NOW, a_lane, a_profile, an_account
+from tests.unit.records import NOW, a_job, a_lane, a_profile, an_account
 
 PROFILE_TABLE = """
 clear      review_required available
@@ -156,3 +162,84 @@ def test_every_action_is_about_one_kind_of_record() -> None:
     ]
     assert sorted(listed) == sorted([*Action, *twice])
     assert set(ACTIONS) == set(Target)
+
+
+def decision(action: Action, target: Target = Target.PROFILE, **fields: Any) -> Decision:
+    return Decision(**{"target": target, "id": "x1", "action": action, "note": "odd", "actor": "ann", **fields})
+
+
+COMPLETE = {Action.MOVE: "rack1", Action.PRIORITIZE: "-7"}
+
+
+@pytest.mark.parametrize(("target", "action"), list(product(Target, Action)))
+def test_a_record_has_the_actions_of_the_table_and_no_other(target: Target, action: Action) -> None:
+    problems = problems_of(decision(action, target, to=COMPLETE.get(action)))
+    assert [problem.where for problem in problems] == ([] if action in ACTIONS[target] else ["action"])
+
+
+@pytest.mark.parametrize(
+    ("action", "to", "fault"),
+    [
+        (Action.MOVE, None, "name of the machine"),
+        (Action.MOVE, "", "name of the machine"),
+        (Action.MOVE, "../rack", "name of the machine"),
+        (Action.MOVE, "rack1", None),
+        (Action.RESTORE, None, None),
+        (Action.RESTORE, "", None),
+        (Action.RESTORE, "17", None),
+        (Action.RESTORE, "-1", "token of a snapshot"),
+        (Action.RESTORE, "1" * 19, "token of a snapshot"),
+        (Action.PRIORITIZE, None, "new priority"),
+        (Action.PRIORITIZE, "1000", None),
+        (Action.PRIORITIZE, "-1000", None),
+        (Action.PRIORITIZE, "1001", "new priority"),
+        (Action.PRIORITIZE, "--1", "new priority"),
+        (Action.ANSWER, None, None),
+        (Action.ANSWER, "x" * MAX_OUTCOME, None),
+        (Action.ANSWER, "x" * (MAX_OUTCOME + 1), "the outcome"),
+        (Action.CLEAR, "anything", None),
+    ],
+)
+def test_what_an_action_leads_to_is_checked(action: Action, to: str | None, fault: str | None) -> None:
+    (target,) = (target for target, actions in ACTIONS.items() if action in actions)
+    found = [(problem.where, problem.message) for problem in problems_of(decision(action, target, to=to))]
+    assert (found == []) if fault is None else (len(found) == 1 and found[0][0] == "to" and fault in found[0][1])
+
+
+def test_a_decision_has_a_note_and_a_name() -> None:
+    problems = problems_of(decision(Action.CLEAR, note=" ", actor=""))
+    assert [problem.where for problem in problems] == ["note", "actor"]
+
+
+ANSWERS_REVIEW = """
+profile clear quarantine review disable enable restore
+job approve requeue cancel retry
+"""
+FORGETS_PAUSE = "account pause resume ban"
+
+
+@pytest.mark.parametrize(
+    ("table", "leaves", "targets"),
+    [
+        (ANSWERS_REVIEW, LEAVES_REVIEW, (Target.PROFILE, Target.JOB)),
+        (FORGETS_PAUSE, LEAVES_PAUSE, (Target.ACCOUNT,)),
+    ],
+)
+def test_what_a_decision_ends_besides(table: str, leaves: frozenset[Action], targets: tuple[Target, ...]) -> None:
+    ends = {target: set(actions) for target, *actions in map(str.split, table.strip().splitlines())}
+    for target in targets:
+        assert {action.value for action in ACTIONS[target] if action not in leaves} == ends[target]
+
+
+@pytest.mark.parametrize("action", JOB_ACTIONS)
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_job_whose_profile_was_removed_can_only_be_dropped(action: Action, declared: bool) -> None:
+    job = a_job(state=JobState.DEAD)
+    if declared or action is Action.DROP:
+        check_profile_of_job(job, action, declared=declared)
+        return
+    with pytest.raises(IllegalTransition, match=r"declare it again first, or drop the job$") as refused:
+        check_profile_of_job(job, action, declared=False)
+    error = refused.value
+    assert (error.job_id, error.profile_id) == (job.job_id, job.profile_id)
+    assert (error.state, error.allowed) == (JobState.DEAD, ("drop",))

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 from leasekeeper.core.accounts import Account, BanStatus, with_ban
 from leasekeeper.core.homes import reserved_for
-from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, ReviewId, RunId
+from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, ReviewId, RunId, is_id, is_number
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import NOTHING, NOWHERE, Changes, LaneFacts, moved
 from leasekeeper.core.profiles import Cause, Lane, ProfileState
 from leasekeeper.core.readiness import WAITS_FOR_PERSON
 from leasekeeper.core.records import evolve
-from leasekeeper.errors import IllegalTransition
+from leasekeeper.errors import IllegalTransition, Problem
 
 
 class Target(StrEnum):
@@ -127,6 +127,16 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.PAUSE: (Action.PAUSE, Action.RESUME),
 }
 
+# What is decided beside an open review of the record. Every other decision about a profile or a job answers the review.
+LEAVES_REVIEW: Final = frozenset({*BAN_ACTIONS, Action.MOVE, Action.NOTE, Action.DROP, Action.PRIORITIZE})
+
+# What is decided about an account without a word on its pause. Every other decision forgets the end that a pause had:
+# an account that was banned meanwhile must not resume by itself.
+LEAVES_PAUSE: Final = frozenset({Action.SUSPECT, Action.UNBAN, Action.NOTE})
+
+# What can be decided about a job whose profile was removed.
+NEEDS_NO_PROFILE: Final = frozenset({Action.DROP})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -170,6 +180,37 @@ class Review:
     actor: str = ""
 
 
+def problems_of(decision: Decision) -> list[Problem]:
+    """What a decision lacks: a note and a name, an action that its record has, and where that action leads to."""
+    problems = [
+        Problem(name, "must not be empty: a decision is kept with who made it and why")
+        for name, value in (("note", decision.note), ("actor", decision.actor))
+        if not value.strip()
+    ]
+    allowed = ACTIONS[decision.target]
+    if decision.action not in allowed:
+        has = ", ".join(action.value for action in allowed)
+        problems.append(Problem("action", f"a {decision.target} has no {decision.action}; it has: {has}"))
+    if (fault := _fault_of_to(decision.action, decision.to)) is not None:
+        problems.append(Problem("to", fault))
+    return problems
+
+
+def _fault_of_to(action: Action, to: str | None) -> str | None:
+    """What `to` must be for this action and is not."""
+    match action:
+        case Action.MOVE if not (to and is_id(to)):
+            return "must be the name of the machine that has the profile's directory now"
+        case Action.PRIORITIZE if not is_priority(to):
+            return f"must be the new priority, from -{MAX_PRIORITY} to {MAX_PRIORITY}"
+        case Action.RESTORE if to and not is_number(to):
+            return "must be the token of a snapshot"
+        case Action.ANSWER if len(to or "") > MAX_OUTCOME:
+            return f"must be the outcome, a word of at most {MAX_OUTCOME} characters"
+        case _:
+            return None
+
+
 def profile_after(profile_id: str, state: ProfileState, action: Action, *, clean: bool) -> ProfileState:
     """Where the decision takes the profile, or IllegalTransition with what is allowed instead."""
     after = PROFILE_ACTIONS.get(action, {}).get(state)
@@ -196,6 +237,21 @@ def check_job_action(job_id: str, state: JobState, action: Action) -> None:
         f"job {job_id} is {state}: cannot {action} it; allowed now: {', '.join(allowed) or hint}",
         job_id=job_id,
         state=state,
+        allowed=tuple(allowed),
+    )
+
+
+def check_profile_of_job(job: Job, action: Action, *, declared: bool) -> None:
+    """Raise IllegalTransition if the job's profile was removed and the decision would need it."""
+    if declared or action in NEEDS_NO_PROFILE:
+        return
+    allowed = [a.value for a, states in JOB_ACTIONS.items() if a in NEEDS_NO_PROFILE and job.state in states]
+    raise IllegalTransition(
+        f"profile {job.profile_id} of job {job.job_id} was removed: declare it again first"
+        f"{f', or {allowed[0]} the job' if allowed else ''}",
+        job_id=job.job_id,
+        profile_id=job.profile_id,
+        state=job.state,
         allowed=tuple(allowed),
     )
 

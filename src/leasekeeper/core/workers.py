@@ -1,8 +1,10 @@
-"""Workers as the store sees them: which tasks a process offers, and whether it still reports."""
+"""Workers as the store sees them: which tasks a process offers, whether it still reports, and what a report changes."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import WorkerId
 
 
@@ -51,3 +53,51 @@ class WorkerReport:
 def reports(worker: Worker, now: datetime, ttl: timedelta) -> bool:
     """Whether the worker counts as there."""
     return worker.stopped_at is None and worker.heartbeat_at > now - ttl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """What was known of a process before it reported again."""
+
+    unwell_reason: str | None = None
+    unwell_since: datetime | None = None
+    silent_since: datetime | None = None
+
+
+def reported(said: WorkerReport, before: Earlier | None, now: datetime) -> Worker:
+    """The worker after a report; `before` is None at its first one. It is unwell since it first said so."""
+    since = before.unwell_since if before is not None else None
+    return Worker(
+        worker_id=said.worker_id,
+        incarnation=said.incarnation,
+        pool=said.pool,
+        tasks=said.tasks,
+        concurrency=said.concurrency,
+        engine=said.engine,
+        version=said.version,
+        machine=said.machine,
+        started_at=now,
+        heartbeat_at=now,
+        stopped_at=now if said.stopping else None,
+        unwell_reason=said.unwell_reason,
+        unwell_since=(since or now) if said.unwell_reason is not None else None,
+    )
+
+
+def news_in(
+    said: WorkerReport, before: Earlier | None, now: datetime
+) -> Iterator[tuple[EventType, Mapping[str, object]]]:
+    """The events that a report is, with their data: the machine fell ill or is well again, the worker is back after a
+    silence, it has started, it stops. Most reports are none."""
+    place: Mapping[str, object] = {"incarnation": said.incarnation, "pool": said.pool}
+    earlier = before or Earlier()
+    if (said.unwell_reason is None) != (earlier.unwell_reason is None):
+        health = EventType.WORKER_WELL if said.unwell_reason is None else EventType.WORKER_UNWELL
+        yield health, {"incarnation": said.incarnation, "reason": said.unwell_reason}
+    if earlier.silent_since is not None:
+        silent = (now - earlier.silent_since).total_seconds()
+        yield EventType.WORKER_RETURNED, {**place, "silent_seconds": silent}
+    if said.stopping:
+        yield EventType.WORKER_STOPPED, place
+    elif before is None:
+        yield EventType.WORKER_STARTED, place

@@ -10,9 +10,9 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from leasekeeper.core.decisions import JOB_ACTIONS, Action, Decision, Review, Target
+from leasekeeper.core.ids import is_number
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.errors import AccessDenied, InputError, LeasekeeperError, Problem, VersionConflict
-from leasekeeper.lists import is_number
 from leasekeeper.service.pages.filter_language import read_filter
 from leasekeeper.service.pages.signing_in import safe_next
 from leasekeeper.service.pages.visit import FLASH, Flash, Visit

@@ -10,8 +10,8 @@ from typing import Final
 
 from starlette.responses import Response
 
+from leasekeeper.core.ids import is_number
 from leasekeeper.errors import EventsGone
-from leasekeeper.lists import is_number
 from leasekeeper.service.event_feed import EventFeed, Listener
 from leasekeeper.service.event_stream import EventStream
 from leasekeeper.service.pages.signing_in import COOKIE

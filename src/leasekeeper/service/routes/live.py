@@ -13,9 +13,9 @@ from typing import Final
 from starlette.responses import Response
 
 from leasekeeper.core.events import EventType
+from leasekeeper.core.ids import is_number
 from leasekeeper.core.tokens import Needs, Scope
 from leasekeeper.errors import EventsGone
-from leasekeeper.lists import is_number
 from leasekeeper.service.auth import bearer
 from leasekeeper.service.event_feed import EventFeed, FeedItem, Listener
 from leasekeeper.service.event_stream import MEDIA, EventStream

@@ -9,6 +9,7 @@ from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event, EventType
+from leasekeeper.core.ids import MAX_DIGITS
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, RunRecord
@@ -20,7 +21,7 @@ from leasekeeper.core.secrets import Secret
 from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.core.tokens import ApiToken, to_read
 from leasekeeper.core.workers import Worker
-from leasekeeper.lists import LISTS, MAX_DIGITS, MAX_IN_PAGE, Filter
+from leasekeeper.lists import LISTS, MAX_IN_PAGE, Filter
 from leasekeeper.ports import Page
 from leasekeeper.service.routing import Call, Parameter, Route, Subject
 from leasekeeper.wire.kinds import Choice, Kind, Scalar, Text, Wrong

@@ -4,33 +4,31 @@ from datetime import datetime
 
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import (
-    ACTIONS,
-    BAN_ACTIONS,
-    MAX_OUTCOME,
-    MAX_PRIORITY,
+    LEAVES_PAUSE,
+    LEAVES_REVIEW,
     Action,
     Decision,
     Target,
     account_decided,
     check_job_action,
-    is_priority,
+    check_profile_of_job,
     job_decided,
     placed_again,
+    problems_of,
     profile_decided,
 )
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.ids import Token, is_id
+from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import next_head
 from leasekeeper.core.pauses import Scope, pause_id_of
 from leasekeeper.core.records import evolve
-from leasekeeper.core.workers import Worker, WorkerReport
-from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem, VersionConflict
-from leasekeeper.lists import is_number
+from leasekeeper.core.workers import Earlier, Worker, WorkerReport, news_in, reported
+from leasekeeper.errors import InputError, NotFound, VersionConflict
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.banning import account_row
-from leasekeeper.stores.sql.codec import decoder, encoder, from_us, to_us
+from leasekeeper.stores.sql.codec import decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import (
     Work,
@@ -47,29 +45,14 @@ from leasekeeper.stores.sql.submitting import Placer, change_job
 
 _write_worker = encoder(Worker)
 _read_worker = decoder(Worker)
+_read_earlier = decoder(Earlier)
 _silent_row = encoder(Worker, ("incarnation", "silent_since"))
 _read_account = decoder(Account)
 
 
 def check(decision: Decision) -> None:
-    """A decision needs a note and a name, and an action that its record has."""
-    problems = [
-        Problem(name, "must not be empty: a decision is kept with who made it and why")
-        for name, value in (("note", decision.note), ("actor", decision.actor))
-        if not value.strip()
-    ]
-    allowed = ACTIONS[decision.target]
-    if decision.action not in allowed:
-        has = ", ".join(action.value for action in allowed)
-        problems.append(Problem("action", f"a {decision.target} has no {decision.action}; it has: {has}"))
-    if decision.action is Action.MOVE and not (decision.to and is_id(decision.to)):
-        problems.append(Problem("to", "must be the name of the machine that has the profile's directory now"))
-    if decision.action is Action.PRIORITIZE and not is_priority(decision.to):
-        problems.append(Problem("to", f"must be the new priority, from -{MAX_PRIORITY} to {MAX_PRIORITY}"))
-    if decision.action is Action.RESTORE and decision.to and not is_number(decision.to):
-        problems.append(Problem("to", "must be the token of a snapshot"))
-    if decision.action is Action.ANSWER and len(decision.to or "") > MAX_OUTCOME:
-        problems.append(Problem("to", f"must be the outcome, a word of at most {MAX_OUTCOME} characters"))
+    """Raise InputError for a decision that is not complete."""
+    problems = problems_of(decision)
     if problems:
         raise InputError("the decision is not complete", problems)
 
@@ -87,7 +70,7 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     work.change(decided.changes)
     if decision.action is Action.RESTORE:
         restore(tx, ctx, log, work, Token(int(decision.to)) if decision.to else None, decision.actor)
-    if decision.action not in (*BAN_ACTIONS, Action.MOVE):
+    if decision.action not in LEAVES_REVIEW:
         _close_review(tx, decision, now)
     if decided.review is not None:
         log.review_profile(work.lane, None, decision.action.value, decided.review)
@@ -132,7 +115,7 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     check_job_action(job.job_id, job.state, decision.action)
     placer = Placer(tx, ctx, now, works, known)
     decided = _decided_job(placer, works.get(job.profile_id), evolve(job, version=job.version + 1), decision, now)
-    if decision.action not in (Action.DROP, Action.PRIORITIZE):
+    if decision.action not in LEAVES_REVIEW:
         _close_review(tx, decision, now)
     tx.write("update_jobs", [change_job(decided)])
     work = works.get(job.profile_id)
@@ -175,14 +158,9 @@ def _find_head(tx: Tx, work: Work | None, now: datetime) -> None:
 
 
 def _decided_job(placer: Placer, work: Work | None, job: Job, decision: Decision, now: datetime) -> Job:
+    check_profile_of_job(job, decision.action, declared=work is not None)
     decided = job_decided(job, decision, now)
-    if decision.action is Action.DROP:
-        return decided
-    if work is None:
-        raise IllegalTransition(
-            f"profile {job.profile_id} of job {job.job_id} was removed: declare it again first, or drop the job"
-        )
-    if not placed_again(job, decision.action):
+    if work is None or not placed_again(job, decision.action):
         return decided
     return placer.enter(decided, work, EventType.JOB_UNBLOCKED, follow_conflict=False)[0]
 
@@ -197,8 +175,7 @@ def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     before = _read_account(rows[0])
     account = account_decided(before, decision)
     tx.write("count_change", [{"changes": 1}])
-    if decision.action not in (Action.SUSPECT, Action.UNBAN):
-        # A decision without an end forgets one that was set before: a banned account must not resume by itself.
+    if decision.action not in LEAVES_PAUSE:
         tx.write("delete_pauses", [{"pause_id": pause_id_of(Scope.ACCOUNT, decision.id)}])
     tx.write("pause_accounts", [account_row(account)])
     (profiles,) = tx.read(("profiles_among", {"profiles": [], "accounts": [decision.id]}))
@@ -243,37 +220,13 @@ def _close_review(tx: Tx, decision: Decision, now: datetime) -> None:
 def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
     """Keep what a worker said. The first word of a process, and its last, are events."""
     now, (rows,) = tx.clock(("worker", {"incarnation": said.incarnation}))
-    log = Log(ctx, now)
-    before = rows[0] if rows else {"unwell_reason": None, "unwell_since": None, "silent_since": None}
-    since = from_us(before["unwell_since"]) if before["unwell_since"] is not None else now
-    worker = Worker(
-        worker_id=said.worker_id,
-        incarnation=said.incarnation,
-        pool=said.pool,
-        tasks=said.tasks,
-        concurrency=said.concurrency,
-        engine=said.engine,
-        version=said.version,
-        machine=said.machine,
-        started_at=now,
-        heartbeat_at=now,
-        stopped_at=now if said.stopping else None,
-        unwell_reason=said.unwell_reason,
-        unwell_since=since if said.unwell_reason is not None else None,
-    )
-    tx.write("put_workers", [_write_worker(worker)])
+    before = _read_earlier(rows[0]) if rows else None
+    tx.write("put_workers", [_write_worker(reported(said, before, now))])
     if said.tasks and not said.stopping:
         tx.write("insert_tasks", [{"pool": said.pool, "task": t, "first_seen_at": to_us(now)} for t in said.tasks])
-    if (said.unwell_reason is None) != (before["unwell_reason"] is None):
-        kind = EventType.WORKER_WELL if said.unwell_reason is None else EventType.WORKER_UNWELL
-        log.event(kind, worker_id=said.worker_id, data={"incarnation": said.incarnation, "reason": said.unwell_reason})
-    if before["silent_since"] is not None:
-        silent = (now - from_us(before["silent_since"])).total_seconds()
-        data = {"incarnation": said.incarnation, "pool": said.pool, "silent_seconds": silent}
-        log.event(EventType.WORKER_RETURNED, worker_id=said.worker_id, data=data)
-    if said.stopping or not rows:
-        kind = EventType.WORKER_STOPPED if said.stopping else EventType.WORKER_STARTED
-        log.event(kind, worker_id=said.worker_id, data={"incarnation": said.incarnation, "pool": said.pool})
+    log = Log(ctx, now)
+    for kind, data in news_in(said, before, now):
+        log.event(kind, worker_id=said.worker_id, data=data)
     log.save(tx)
 
 

@@ -12,6 +12,7 @@ from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event
 from leasekeeper.core.homes import NO_HOME
+from leasekeeper.core.ids import is_number
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, RunRecord, lease_key
@@ -28,7 +29,7 @@ from leasekeeper.core.tokens import ApiToken
 from leasekeeper.core.why_facts import WhyFacts
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import InputError, NotFound, Problem
-from leasekeeper.lists import LISTS, PREFIX, is_number, is_yes
+from leasekeeper.lists import LISTS, PREFIX, is_yes
 from leasekeeper.ports import Page, Stats
 from leasekeeper.stores.sql.codec import Row, decoder, from_us, to_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
