@@ -1,12 +1,29 @@
 """Alerts: one table of names, and which endpoint gets which."""
 
+from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
 
-from leasekeeper.core.alerts import ALERTS, EVENT_ALERTS, NewEndpoint, matches, names_of, problems_of
+from leasekeeper.core.alerts import (
+    ALERTS,
+    ENDPOINT_EVENTS,
+    EVENT_ALERTS,
+    Endpoint,
+    EndpointState,
+    NewEndpoint,
+    endpoint_decided,
+    endpoint_gone,
+    matches,
+    names_of,
+    problems_of,
+)
+from leasekeeper.core.decisions import ACTIONS, Action, Decision, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.profiles import ProfileState
+from leasekeeper.errors import IllegalTransition
+from tests.unit.records import NOW
 
 NEW: dict[str, Any] = {"endpoint_id": "ops", "url": "https://x.test/", "events": ("job.dead",)}
 
@@ -46,3 +63,48 @@ def test_an_event_is_an_alert_by_its_type_and_by_the_state_of_its_profile() -> N
 def test_what_is_wrong_with_an_endpoint_is_named_by_its_field(field: str, value: object) -> None:
     assert problems_of(NewEndpoint(**NEW)) == []
     assert {problem.where for problem in problems_of(NewEndpoint(**{**NEW, field: value}))} == {field}
+
+
+LATER = NOW + timedelta(hours=1)
+# (state, action) -> the state and the reason after it; `removed`, or what is allowed instead.
+ENDPOINT_TABLE: dict[tuple[str, str], tuple[str, str] | str] = {
+    ("active", "enable"): "disable ping remove",
+    ("active", "disable"): ("disabled", "odd"),
+    ("active", "ping"): ("active", ""),
+    ("active", "remove"): ("removed", ""),
+    ("disabled", "enable"): ("active", ""),
+    ("disabled", "disable"): "enable remove",
+    ("disabled", "ping"): "enable remove",
+    ("disabled", "remove"): ("removed", ""),
+}
+
+
+def an_endpoint(state: EndpointState) -> Endpoint:
+    reason = "gone" if state is EndpointState.DISABLED else ""
+    return Endpoint(**NEW, state=state, reason=reason, created_at=NOW, created_by="ann", changed_at=NOW)
+
+
+@pytest.mark.parametrize(("state", "action"), list(product(EndpointState, ACTIONS[Target.ENDPOINT])))
+def test_what_is_decided_about_an_endpoint(state: EndpointState, action: Action) -> None:
+    endpoint, expected = an_endpoint(state), ENDPOINT_TABLE[state.value, action.value]
+    decision = Decision(target=Target.ENDPOINT, id="ops", action=action, note="odd", actor="ann")
+    if isinstance(expected, str):
+        with pytest.raises(IllegalTransition, match="endpoint ops is ") as refused:
+            endpoint_decided(endpoint, decision, LATER)
+        assert (refused.value.state, refused.value.allowed) == (state, tuple(expected.split()))
+        return
+    after = endpoint_decided(endpoint, decision, LATER)
+    assert expected == (("removed", "") if after is None else (after.state, after.reason))
+    if after is not None:
+        assert after.changed_at == (NOW if after is endpoint else LATER)
+
+
+def test_a_receiver_that_is_gone_is_disabled_once() -> None:
+    after = endpoint_gone(an_endpoint(EndpointState.ACTIVE), LATER)
+    assert after is not None
+    assert (after.state, after.reason, after.changed_at) == (EndpointState.DISABLED, "gone", LATER)
+    assert endpoint_gone(after, LATER) is None
+
+
+def test_every_decision_about_an_endpoint_is_an_event() -> None:
+    assert set(ENDPOINT_EVENTS) == set(ACTIONS[Target.ENDPOINT])

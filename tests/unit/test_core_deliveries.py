@@ -13,13 +13,18 @@ from leasekeeper.core.deliveries import (
     VANISHED,
     Attempt,
     Delivery,
+    DeliveryRequest,
     DeliveryState,
+    Due,
     after_attempt,
+    bridge_url,
+    chosen,
     host_of,
     replayed,
     taken,
 )
 from leasekeeper.core.ids import JobId
+from leasekeeper.errors import IllegalTransition
 
 NOW = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=9)
@@ -164,3 +169,42 @@ def test_an_attempt_from_before_the_replay_cannot_fail_it() -> None:
 )
 def test_the_host_is_what_stands_in_the_address(url: str, host: str) -> None:
     assert host_of(url) == host
+
+
+def due(*messages: str) -> list[Due]:
+    """Messages as `host/second`: the later the second, the shorter each has been due."""
+    return [Due(each, each.split("/")[0], NOW + timedelta(seconds=int(each.split("/")[1]))) for each in messages]
+
+
+@pytest.mark.parametrize(
+    ("messages", "request_", "expected"),
+    [
+        ("", {}, ""),
+        ("a/1 a/2 a/3 b/9", {}, "a/1 b/9 a/2 a/3"),
+        ("a/3 b/2 c/1", {}, "c/1 b/2 a/3"),
+        ("a/1 a/2 b/3", {"limit": 2}, "a/1 b/3"),
+        ("a/1 a/2 a/3", {"each": 2}, "a/1 a/2"),
+        ("a/1 a/2 b/3 b/4", {"room": {"a": 1}}, "a/1 b/3 b/4"),
+        ("a/1 b/2", {"room": {"a": 0}}, "b/2"),
+        ("a/1 b/2 c/3 c/4", {"slow": {"a", "c"}, "slow_places": 1}, "a/1 b/2"),
+        ("a/1 b/2 c/3 c/4", {"slow": {"a", "c"}, "slow_places": 2}, "a/1 b/2 c/3"),
+        ("a/1 b/2", {"slow": {"a"}}, "b/2"),
+    ],
+)
+def test_no_host_delays_the_others(messages: str, request_: dict[str, object], expected: str) -> None:
+    request = DeliveryRequest(**{"limit": 10, "each": 10, **request_})  # type: ignore[arg-type] # as above
+    assert chosen(due(*messages.split()), request) == expected.split()
+    assert chosen(reversed(due(*messages.split())), request) == expected.split()
+
+
+def test_results_for_a_bridge_are_left_to_the_bridge() -> None:
+    results = [Due("d1", bridge_url("jobs"), NOW), Due("d2", "a", LATER)]
+    assert chosen(results, DeliveryRequest(limit=10, each=10)) == ["d2"]
+
+
+def test_what_will_be_sent_anyway_is_not_replayed() -> None:
+    with pytest.raises(IllegalTransition, match="not tried yet") as refused:
+        replayed(owed(), now=NOW)
+    assert (refused.value.state, refused.value.allowed) == (DeliveryState.PENDING, ())
+    assert replayed(owed(due_at=LATER), now=NOW).due_at == NOW
+    assert replayed(owed(attempts=1), now=NOW).tries == 0

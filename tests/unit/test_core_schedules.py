@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from leasekeeper.core.decisions import Action, Decision, Target
+from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import ProfileId, ScheduleId
 from leasekeeper.core.jobs import FINAL, JobSpec, JobState
 from leasekeeper.core.schedules import (
@@ -13,6 +15,7 @@ from leasekeeper.core.schedules import (
     OnOverlap,
     Plan,
     Schedule,
+    ScheduleState,
     Selection,
     handled_until,
     jitter,
@@ -21,7 +24,9 @@ from leasekeeper.core.schedules import (
     keys_of,
     overlaps,
     plan,
+    schedule_decided,
 )
+from leasekeeper.errors import Conflict, ConflictReason
 
 NOW = datetime(2031, 5, 6, 12, tzinfo=UTC)
 GRACE = timedelta(minutes=5)
@@ -111,3 +116,47 @@ def test_a_selection_wants_all_of_its_labels() -> None:
     assert not select.has({"team": "a"}, "tin")
     assert not select.has({"tier": "gold"}, None)
     assert Selection().has({}, None)
+
+
+HOUR = timedelta(hours=1)
+STATE = ScheduleState(
+    schedule_id=ScheduleId("s"),
+    last_at=NOW - 2 * HOUR,
+    next_at=NOW + HOUR,
+    firing_at=NOW - HOUR,
+    firing_after="p7",
+    fired_at=NOW - 2 * HOUR,
+    version=4,
+)
+PAUSED = replace(STATE, paused=True, pause_note="night")
+BEGINS_ANEW = {"last_at": NOW, "next_at": None, "firing_at": None, "firing_after": ""}
+
+
+def about_schedule(action: Action) -> Decision:
+    return Decision(target=Target.SCHEDULE, id="s", action=action, note="odd", actor="ann")
+
+
+@pytest.mark.parametrize(
+    ("state", "action", "changes", "event"),
+    [
+        (STATE, Action.PAUSE, {"paused": True, "pause_note": "odd"}, EventType.SCHEDULE_PAUSED),
+        (PAUSED, Action.PAUSE, {"pause_note": "odd"}, EventType.SCHEDULE_PAUSED),
+        (STATE, Action.RESUME, {}, EventType.SCHEDULE_RESUMED),
+        (PAUSED, Action.RESUME, {"paused": False, "pause_note": "", **BEGINS_ANEW}, EventType.SCHEDULE_RESUMED),
+        (STATE, Action.RUN, {"run_at": NOW, "run_by": "ann"}, EventType.SCHEDULE_RUN),
+        (PAUSED, Action.RUN, {"run_at": NOW, "run_by": "ann"}, EventType.SCHEDULE_RUN),
+    ],
+)
+def test_what_is_decided_about_a_schedule(
+    state: ScheduleState, action: Action, changes: dict[str, object], event: EventType
+) -> None:
+    decided = schedule_decided(state, about_schedule(action), NOW)
+    assert decided.state == replace(state, version=5, **changes)  # type: ignore[arg-type] # the fields that change
+    assert (decided.event, decided.at) == (event, NOW if action is Action.RUN else None)
+
+
+def test_a_schedule_that_is_being_run_is_not_run_beside() -> None:
+    running = replace(STATE, run_at=NOW - HOUR, run_by="bob")
+    with pytest.raises(Conflict, match="asked for by bob") as refused:
+        schedule_decided(running, about_schedule(Action.RUN), NOW)
+    assert refused.value.cause is ConflictReason.SCHEDULE_RUNNING

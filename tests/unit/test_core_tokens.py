@@ -25,13 +25,14 @@ from leasekeeper.core.tokens import (
     holds,
     invalid,
     proves,
+    revoked,
     state_of,
     to_read,
     token_id_from,
     token_id_of,
     token_text,
 )
-from leasekeeper.errors import Forbidden, InputError, NotAuthenticated
+from leasekeeper.errors import Forbidden, IllegalTransition, InputError, NotAuthenticated
 from leasekeeper.ports import Store
 from leasekeeper.wire.operations import LOCAL
 
@@ -211,3 +212,12 @@ def test_a_token_that_makes_no_sense_is_refused(wrong: dict[str, Any], where: st
     with pytest.raises(InputError) as raised:
         check_new(NewToken(**{**fields, **wrong}))
     assert [problem.where for problem in raised.value.problems] == [where]
+
+
+def test_a_token_is_revoked_once_and_for_good() -> None:
+    before = token(Scope.READ)
+    after = revoked(before, NOW + timedelta(hours=1))
+    assert after == token(Scope.READ, revoked_at=NOW + timedelta(hours=1))
+    with pytest.raises(IllegalTransition, match="revoked already") as refused:
+        revoked(after, NOW + timedelta(hours=2))
+    assert (refused.value.state, refused.value.allowed) == ("revoked", ())

@@ -1,4 +1,4 @@
-"""Alerts: the events that registered webhook endpoints may subscribe to. Pure: names and tables.
+"""Alerts: the events that registered webhook endpoints may subscribe to, and what people decide about endpoints. Pure.
 
 `ALERTS` is the one table of names, each with where it comes from: an event of a type, an event that leaves a profile in
 a state, a job in a state, or a review. An endpoint filters by name, by `profile.*`, or takes all with `*`.
@@ -10,16 +10,19 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from leasekeeper.core.decisions import Action, Decision
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.core.jobs import FINAL, JobState
 from leasekeeper.core.profiles import ProfileState
-from leasekeeper.errors import Problem, nearest
+from leasekeeper.core.records import evolve
+from leasekeeper.errors import IllegalTransition, Problem, nearest
 
 ALL: Final = "*"
 MAX_FILTERS: Final = 64
 MAX_DESCRIPTION: Final = 256
 MAX_ENDPOINTS: Final = 100
+GONE_REASON: Final = "gone"
 
 PING: Final = "webhook.ping"
 REVIEW_OPENED: Final = "review.opened"
@@ -76,6 +79,14 @@ ALERTS: Final[tuple[str, ...]] = (
     *EVENT_ALERTS.values(),
 )
 
+# The event that each decision about an endpoint is.
+ENDPOINT_EVENTS: Final[Mapping[Action, EventType]] = {
+    Action.ENABLE: EventType.ENDPOINT_ENABLED,
+    Action.DISABLE: EventType.ENDPOINT_DISABLED,
+    Action.PING: EventType.ENDPOINT_PINGED,
+    Action.REMOVE: EventType.ENDPOINT_REMOVED,
+}
+
 _BY_TYPE: Final = {kind.value: name for kind, name in EVENT_ALERTS.items()}
 _BY_STATE: Final = {state.value: name for state, name in PROFILE_ALERTS.items()}
 
@@ -131,6 +142,41 @@ def names_of(kind: str, profile_state: str | None) -> Iterator[str]:
     state = _BY_STATE.get(profile_state or "")
     if state is not None:
         yield state
+
+
+def endpoint_decided(endpoint: Endpoint, decision: Decision, now: datetime) -> Endpoint | None:
+    """The endpoint as a decision leaves it; None: it is removed. Only an active one can be pinged."""
+    match decision.action:
+        case Action.REMOVE:
+            return None
+        case Action.ENABLE:
+            return _moved(endpoint, EndpointState.ACTIVE, "", now)
+        case Action.DISABLE:
+            return _moved(endpoint, EndpointState.DISABLED, decision.note, now)
+        case _:
+            if endpoint.state is not EndpointState.ACTIVE:
+                raise _refused(endpoint, "is disabled: enable it, then ping", Action.ENABLE, Action.REMOVE)
+            return endpoint
+
+
+def endpoint_gone(endpoint: Endpoint, now: datetime) -> Endpoint | None:
+    """The endpoint after its receiver said that it is gone for good; None if it is disabled already."""
+    if endpoint.state is EndpointState.DISABLED:
+        return None
+    return _moved(endpoint, EndpointState.DISABLED, GONE_REASON, now)
+
+
+def _moved(endpoint: Endpoint, state: EndpointState, reason: str, now: datetime) -> Endpoint:
+    if endpoint.state is state:
+        active = state is EndpointState.ACTIVE
+        allowed = (Action.DISABLE, Action.PING) if active else (Action.ENABLE,)
+        raise _refused(endpoint, f"is {state} already", *allowed, Action.REMOVE)
+    return evolve(endpoint, state=state, reason=reason, changed_at=now)
+
+
+def _refused(endpoint: Endpoint, why: str, *allowed: Action) -> IllegalTransition:
+    names = tuple(action.value for action in allowed)
+    return IllegalTransition(f"endpoint {endpoint.endpoint_id} {why}", state=endpoint.state.value, allowed=names)
 
 
 def problems_of(new: NewEndpoint) -> list[Problem]:

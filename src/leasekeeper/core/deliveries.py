@@ -4,14 +4,15 @@ Pure: what came of an attempt arrives as a value. A delivery is pending until it
 (delivered) or it was tried for the last time (exhausted). From there only a person sends it again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from leasekeeper.core.ids import JobId
+from leasekeeper.errors import IllegalTransition
 
 
 class DeliveryState(StrEnum):
@@ -133,7 +134,14 @@ def _over(delivery: Delivery, state: DeliveryState, answer: str, now: datetime) 
 
 
 def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
-    """The delivery as a person sends it once more: from the beginning, now."""
+    """The delivery as a person sends it once more: from the beginning, now. One that was never tried and is due will be
+    sent anyway."""
+    if delivery.state is DeliveryState.PENDING and not delivery.tries and delivery.due_at <= now:
+        raise IllegalTransition(
+            f"webhook {delivery.delivery_id} is pending and was not tried yet: there is nothing to replay",
+            state=delivery.state,
+            allowed=(),
+        )
     return replace(delivery, state=DeliveryState.PENDING, due_at=now, spent=delivery.attempts, answer="", ended_at=None)
 
 
@@ -155,3 +163,30 @@ class DeliveryRequest:
     callbacks: bool = True
     endpoints: bool = True
     bridge: str | None = None
+
+
+class Due(NamedTuple):
+    """A message that is due."""
+
+    delivery_id: str
+    host: str
+    due_at: datetime
+
+
+def chosen(due: Iterable[Due], request: DeliveryRequest) -> list[str]:
+    """Which of the messages a sender takes: the first of each host before any second one, and of each round those that
+    have been due longest. Hosts that are slow share their few places; results for a bridge are not for this sender."""
+    places: dict[str, int] = {}
+    ranked = []
+    for each in sorted((each for each in due if not each.host.startswith(BRIDGE)), key=lambda each: each.due_at):
+        places[each.host] = place = places.get(each.host, 0) + 1
+        if place <= request.room.get(each.host, request.each):
+            ranked.append((place, each.due_at, each.delivery_id, each.host))
+    found, slow = list[str](), request.slow_places
+    for _, _, delivery_id, host in sorted(ranked):
+        if host in request.slow:
+            if slow <= 0:
+                continue
+            slow -= 1
+        found.append(delivery_id)
+    return found[: request.limit]

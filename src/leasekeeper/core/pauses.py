@@ -9,6 +9,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from leasekeeper.core.decisions import Action, Decision
+from leasekeeper.errors import IllegalTransition, InputError, Problem
+
 ALL: Final = "all"
 
 
@@ -49,6 +52,38 @@ def scope_of(pause_id: str) -> tuple[Scope, str] | None:
     scope, _, name = pause_id.partition(":")
     known = scope in (Scope.POOL, Scope.ACCOUNT, Scope.WORKER)
     return (Scope(scope), name) if known and name else None
+
+
+def named_in(decision: Decision, now: datetime) -> tuple[Scope, str]:
+    """What a decision about a pause is about. Raises InputError for no such id, and for an end that is not to come."""
+    about = scope_of(decision.id)
+    if about is None:
+        raise InputError("nothing was paused", [Problem("id", "must be all, pool:NAME, account:ID or worker:NAME")])
+    if decision.until is not None and decision.until <= now:
+        raise InputError("nothing was paused", [Problem("until", "is not in the future, by the store's clock")])
+    return about
+
+
+def pause_decided(decision: Decision, scope: Scope, name: str, before: Pause | None, now: datetime) -> Pause | None:
+    """The pause that holds after a decision; None: none does. To pause what is paused changes its note and its end.
+
+    An account that is paused without an end needs no record of it, and one that is not paused may be resumed.
+    """
+    if decision.action is Action.RESUME:
+        if scope is not Scope.ACCOUNT and (before is None or not is_active(before, now)):
+            raise IllegalTransition(f"{decision.id} is not paused", state="active", allowed=(Action.PAUSE.value,))
+        return None
+    if scope is Scope.ACCOUNT and decision.until is None:
+        return None
+    return Pause(
+        pause_id=decision.id,
+        scope=scope,
+        name=name,
+        note=decision.note,
+        actor=decision.actor,
+        since=now,
+        until=decision.until,
+    )
 
 
 def is_active(pause: Pause, now: datetime) -> bool:

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from leasekeeper.core.decisions import Action, Decision
+from leasekeeper.core.events import EventType
 from leasekeeper.core.free_profiles import has_labels
 from leasekeeper.core.ids import AccountId, ProfileId, ScheduleId
 from leasekeeper.core.jobs import FINAL, JobSpec, JobState
+from leasekeeper.errors import Conflict, ConflictReason
 
 # How many missed times `catch_up: all` makes up for; older ones are left out.
 MAX_CAUGHT_UP: Final = 1_000
@@ -133,6 +136,39 @@ def handled_until(last_at: datetime | None, since: datetime, now: datetime) -> d
 def overlaps(on_overlap: OnOverlap, previous: JobState | None) -> bool:
     """Whether a time is skipped in a profile because of the job that the schedule made there last."""
     return on_overlap is OnOverlap.SKIP and previous is not None and previous not in FINAL
+
+
+class ScheduleDecided(NamedTuple):
+    """What a decision makes of a schedule, the event that it is, and the time that is run if a person asked for that."""
+
+    state: ScheduleState
+    event: EventType
+    at: datetime | None = None
+
+
+def schedule_decided(state: ScheduleState, decision: Decision, now: datetime) -> ScheduleDecided:
+    """Pause, resume, or run now.
+
+    Times that pass during a pause are not made up for: one that is resumed begins anew from now, also with a time whose
+    jobs were being made. To run it takes no time off the others.
+    """
+    state = replace(state, version=state.version + 1)
+    match decision.action:
+        case Action.PAUSE:
+            return ScheduleDecided(replace(state, paused=True, pause_note=decision.note), EventType.SCHEDULE_PAUSED)
+        case Action.RESUME:
+            if state.paused:
+                state = replace(state, last_at=now, firing_at=None, firing_after="", next_at=None)
+            return ScheduleDecided(replace(state, paused=False, pause_note=""), EventType.SCHEDULE_RESUMED)
+        case _:
+            if state.run_at is not None:
+                raise Conflict(
+                    f"schedule {state.schedule_id} is being run already, asked for by {state.run_by}: its jobs are "
+                    "still being made. Try again after the next sweep",
+                    cause=ConflictReason.SCHEDULE_RUNNING,
+                )
+            run = replace(state, run_at=now, run_after="", run_by=decision.actor)
+            return ScheduleDecided(run, EventType.SCHEDULE_RUN, now)
 
 
 def job_key(schedule_id: str, at: datetime, profile_id: str) -> str:

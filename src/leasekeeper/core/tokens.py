@@ -10,7 +10,7 @@ import hmac
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -22,6 +22,7 @@ from leasekeeper.core.secrets import Secret
 from leasekeeper.errors import (
     AccessDenied,
     AccountNotAllowed,
+    IllegalTransition,
     InputError,
     LeaseOfAnotherToken,
     NotAuthenticated,
@@ -251,6 +252,13 @@ def hash_of(text: str) -> str:
 def proves(text: str, kept: str) -> bool:
     """Whether this text is the one that was hashed. Takes as long wherever the two differ."""
     return hmac.compare_digest(hash_of(text), kept)
+
+
+def revoked(token: ApiToken, now: datetime) -> ApiToken:
+    """The token after a person revoked it, which they do once and for good."""
+    if token.revoked_at is not None:
+        raise IllegalTransition(f"token {token.token_id} is revoked already", state="revoked", allowed=())
+    return replace(token, revoked_at=now)
 
 
 def _base62(number: int, length: int) -> str:

@@ -1,14 +1,21 @@
 """Registered endpoints in the tables: added with their secret, decided about by people, disabled by a 410."""
 
 from collections.abc import Collection
-from datetime import datetime
 
-from leasekeeper.core.alerts import MAX_ENDPOINTS, PING, Endpoint, EndpointState, NewEndpoint, secret_of
+from leasekeeper.core.alerts import (
+    ENDPOINT_EVENTS,
+    MAX_ENDPOINTS,
+    PING,
+    Endpoint,
+    NewEndpoint,
+    endpoint_decided,
+    endpoint_gone,
+    secret_of,
+)
 from leasekeeper.core.decisions import Action, Decision
 from leasekeeper.core.events import EventType
-from leasekeeper.core.records import evolve
 from leasekeeper.core.secrets import SealedSecret, Secret
-from leasekeeper.errors import Conflict, ConflictReason, IllegalTransition, InputError, NotFound
+from leasekeeper.errors import Conflict, ConflictReason, InputError, NotFound
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.alerts import forget, read_endpoint
 from leasekeeper.stores.sql.codec import clean, encoder
@@ -17,15 +24,6 @@ from leasekeeper.stores.sql.log import Log
 
 _write_endpoint = encoder(Endpoint)
 _write_secret = encoder(Secret)
-
-GONE_REASON = "gone"
-
-_EVENTS = {
-    Action.ENABLE: EventType.ENDPOINT_ENABLED,
-    Action.DISABLE: EventType.ENDPOINT_DISABLED,
-    Action.PING: EventType.ENDPOINT_PINGED,
-    Action.REMOVE: EventType.ENDPOINT_REMOVED,
-}
 
 
 def add(tx: Tx, ctx: Context, new: NewEndpoint, sealed: SealedSecret, actor: str) -> Endpoint:
@@ -65,40 +63,29 @@ def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     if not rows:
         raise NotFound(f"there is no endpoint {decision.id}", what="endpoint", id=decision.id)
     endpoint = read_endpoint(rows[0])
+    after = endpoint_decided(endpoint, decision, now)
     log = Log(ctx, now)
-    state = endpoint.state.value
-    match decision.action:
-        case Action.PING:
-            if endpoint.state is not EndpointState.ACTIVE:
-                raise IllegalTransition(f"endpoint {decision.id} is disabled: enable it, then ping", state=state)
-            log.notify_endpoint(endpoint, PING, None, {"endpoint_id": endpoint.endpoint_id, "note": decision.note})
-        case Action.REMOVE:
-            tx.write("delete_endpoint", [{"id": decision.id}])
-            tx.write("delete_secret", [{"id": secret_of(decision.id)}])
-            _changes(tx)
-            state = "removed"
-        case _:
-            after = EndpointState.ACTIVE if decision.action is Action.ENABLE else EndpointState.DISABLED
-            if endpoint.state is after:
-                raise IllegalTransition(f"endpoint {decision.id} is {after} already", state=state)
-            _put(tx, _changed(endpoint, after, "" if after is EndpointState.ACTIVE else decision.note, now))
-            state = after.value
-    _log_event(log, _EVENTS[decision.action], endpoint, decision.actor, note=decision.note)
+    if decision.action is Action.PING:
+        log.notify_endpoint(endpoint, PING, None, {"endpoint_id": endpoint.endpoint_id, "note": decision.note})
+    if after is None:
+        tx.write("delete_endpoint", [{"id": decision.id}])
+        tx.write("delete_secret", [{"id": secret_of(decision.id)}])
+        _changes(tx)
+    elif after is not endpoint:
+        _put(tx, after)
+    _log_event(log, ENDPOINT_EVENTS[decision.action], endpoint, decision.actor, note=decision.note)
     log.save(tx)
-    return Decided(state=state, version=0)
+    return Decided(state="removed" if after is None else after.state.value, version=0)
 
 
 def disable_gone(tx: Tx, log: Log, ids: Collection[str]) -> None:
     """These receivers said that they are gone for good. The fleet is locked."""
     (rows,) = tx.read(("lock_endpoints", {"ids": sorted(ids)}))
     for endpoint in map(read_endpoint, rows):
-        if endpoint.state is EndpointState.ACTIVE:
-            _put(tx, _changed(endpoint, EndpointState.DISABLED, GONE_REASON, log.now))
-            _log_event(log, EventType.ENDPOINT_DISABLED, endpoint, "", note=GONE_REASON)
-
-
-def _changed(endpoint: Endpoint, state: EndpointState, reason: str, now: datetime) -> Endpoint:
-    return evolve(endpoint, state=state, reason=reason, changed_at=now)
+        after = endpoint_gone(endpoint, log.now)
+        if after is not None:
+            _put(tx, after)
+            _log_event(log, EventType.ENDPOINT_DISABLED, after, "", note=after.reason)
 
 
 def _put(tx: Tx, endpoint: Endpoint) -> None:

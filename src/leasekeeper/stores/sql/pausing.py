@@ -5,9 +5,9 @@ from datetime import datetime
 
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import EventType
-from leasekeeper.core.pauses import Pause, Scope, is_active, scope_of
+from leasekeeper.core.pauses import Pause, Scope, is_active, named_in, pause_decided
 from leasekeeper.core.records import evolve
-from leasekeeper.errors import IllegalTransition, InputError, NotFound, Problem
+from leasekeeper.errors import NotFound
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.codec import encoder
 from leasekeeper.stores.sql.deciding import decide_account
@@ -24,27 +24,21 @@ _BY_ITSELF = "it was paused until then"
 
 def decide_pause(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     """Pause or resume everything, a pool, an account or a worker."""
-    about = scope_of(decision.id)
-    if about is None:
-        raise InputError("nothing was paused", [Problem("id", "must be all, pool:NAME, account:ID or worker:NAME")])
-    scope, name = about
     now, (rows,) = tx.clock(("pauses_among", {"ids": [decision.id]}))
-    if decision.until is not None and decision.until <= now:
-        raise InputError("nothing was paused", [Problem("until", "is not in the future, by the store's clock")])
+    scope, name = named_in(decision, now)
+    after = pause_decided(decision, scope, name, read_pause(rows[0]) if rows else None, now)
     if scope is Scope.ACCOUNT:
         decided = decide_account(tx, ctx, evolve(decision, id=name))
-        if decision.until is not None and decision.action is Action.PAUSE:
-            _put(tx, decision, scope, name, now)
-        return decided
-    if decision.action is Action.PAUSE:
-        _check_known(tx, scope, name)
-        _put(tx, decision, scope, name, now)
-    elif not rows or not is_active(read_pause(rows[0]), now):
-        raise IllegalTransition(f"{decision.id} is not paused", state="active", allowed=(Action.PAUSE.value,))
     else:
-        tx.write("delete_pauses", [{"pause_id": decision.id}])
-    _log(tx, ctx, decision, scope, name, now)
-    return Decided(state="paused" if decision.action is Action.PAUSE else "active", version=0)
+        if after is None:
+            tx.write("delete_pauses", [{"pause_id": decision.id}])
+        else:
+            _check_known(tx, scope, name)
+        _log(tx, ctx, decision, scope, name, now)
+        decided = Decided(state="active" if after is None else "paused", version=0)
+    if after is not None:
+        tx.write("put_pauses", [_write_pause(after)])
+    return decided
 
 
 def any_over(tx: Tx) -> bool:
@@ -68,19 +62,6 @@ def end_pauses(tx: Tx, ctx: Context, limit: int) -> int:
             _log(tx, ctx, decision, pause.scope, pause.name, now)
         tx.write("delete_pauses", [{"pause_id": pause.pause_id}])
     return len(over)
-
-
-def _put(tx: Tx, decision: Decision, scope: Scope, name: str, now: datetime) -> None:
-    pause = Pause(
-        pause_id=decision.id,
-        scope=scope,
-        name=name,
-        note=decision.note,
-        actor=decision.actor,
-        since=now,
-        until=decision.until,
-    )
-    tx.write("put_pauses", [_write_pause(pause)])
 
 
 def _check_known(tx: Tx, scope: Scope, name: str) -> None:

@@ -4,13 +4,12 @@ How far a schedule has come is written in the commit that writes its jobs. One f
 a commit had no room for, the next one goes on with. Which times count and what overlaps is decided by core.schedules.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from leasekeeper import cron
-from leasekeeper.core.decisions import Action, Decision
+from leasekeeper.core.decisions import Decision
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import ProfileId
 from leasekeeper.core.jobs import JobState
@@ -26,9 +25,10 @@ from leasekeeper.core.schedules import (
     job_of,
     overlaps,
     plan,
+    schedule_decided,
     shown_time,
 )
-from leasekeeper.errors import Conflict, ConflictReason, InputError, NotFound
+from leasekeeper.errors import InputError, NotFound
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.codec import Row, load, to_us
 from leasekeeper.stores.sql.deciding import check_version
@@ -263,27 +263,12 @@ def decide_schedule(tx: Tx, ctx: Context, decision: Decision) -> Decided:
         raise NotFound(f"there is no schedule {decision.id}", what="schedule", id=decision.id)
     state = read_state(rows[0])
     check_version("schedule", decision, state.version)
+    decided = schedule_decided(state, decision, now)
+    tx.write("put_schedule_states", [write_state(decided.state)])
     data: dict[str, object] = {"schedule_id": decision.id, "note": decision.note}
-    changes: Mapping[str, object]
-    match decision.action:
-        case Action.PAUSE:
-            event, changes = EventType.SCHEDULE_PAUSED, {"paused": True, "pause_note": decision.note}
-        case Action.RESUME:
-            event, changes = EventType.SCHEDULE_RESUMED, {"paused": False, "pause_note": ""}
-            if state.paused:
-                changes = {**changes, "last_at": now, "firing_at": None, "firing_after": "", "next_at": None}
-        case _:
-            if state.run_at is not None:
-                raise Conflict(
-                    f"schedule {decision.id} is being run already, asked for by {state.run_by}: its jobs are still "
-                    "being made. Try again after the next sweep",
-                    cause=ConflictReason.SCHEDULE_RUNNING,
-                )
-            event, changes = EventType.SCHEDULE_RUN, {"run_at": now, "run_after": "", "run_by": decision.actor}
-            data["at"] = shown_time(now)
-    state = evolve(state, version=state.version + 1, **changes)
-    tx.write("put_schedule_states", [write_state(state)])
+    if decided.at is not None:
+        data["at"] = shown_time(decided.at)
     log = Log(ctx, now)
-    log.event(event, actor=decision.actor, data=data)
+    log.event(decided.event, actor=decision.actor, data=data)
     log.save(tx)
-    return Decided(state="paused" if state.paused else "active", version=state.version)
+    return Decided(state="paused" if decided.state.paused else "active", version=decided.state.version)

@@ -10,24 +10,25 @@ from datetime import timedelta
 from leasekeeper.core.alerts import EndpointState
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.deliveries import (
-    BRIDGE,
     GONE,
     Attempt,
     Delivery,
     DeliveryRequest,
     DeliveryState,
+    Due,
     after_attempt,
     bridge_url,
+    chosen,
     replayed,
     taken,
     unsendable,
 )
 from leasekeeper.core.events import EventType
 from leasekeeper.core.records import evolve
-from leasekeeper.errors import IllegalTransition, NotFound
+from leasekeeper.errors import NotFound
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.alerts import endpoints
-from leasekeeper.stores.sql.codec import clean, decoder, encoder, to_us
+from leasekeeper.stores.sql.codec import clean, decoder, encoder, from_us, to_us
 from leasekeeper.stores.sql.endpoints import disable_gone
 from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.log import Log
@@ -51,21 +52,8 @@ def due(tx: Tx, after: str, request: DeliveryRequest) -> tuple[list[str], str | 
     asked |= {"callbacks": int(request.callbacks), "endpoints": int(request.endpoints)}
     (rows,) = tx.read(("due_deliveries", asked))
     hosts = sorted({row["host"] for row in rows})
-    places: dict[str, int] = {}
-    ranked = []
-    found = (row for row in rows if row["due_at"] is not None and not row["host"].startswith(BRIDGE))
-    for row in sorted(found, key=lambda row: row["due_at"]):
-        places[row["host"]] = place = places.get(row["host"], 0) + 1
-        if place <= request.room.get(row["host"], request.each):
-            ranked.append((place, row["due_at"], row["delivery_id"], row["host"]))
-    chosen, slow = list[str](), request.slow_places
-    for _, _, delivery_id, host in sorted(ranked):
-        if host in request.slow:
-            if slow <= 0:
-                continue
-            slow -= 1
-        chosen.append(delivery_id)
-    return chosen[: request.limit], hosts[-1] if len(hosts) == MAX_HOSTS else None
+    found = [Due(row["delivery_id"], row["host"], from_us(row["due_at"])) for row in rows if row["due_at"] is not None]
+    return chosen(found, request), hosts[-1] if len(hosts) == MAX_HOSTS else None
 
 
 def take(tx: Tx, ctx: Context, ids: Sequence[str], reserve_for: timedelta) -> list[Delivery]:
@@ -123,8 +111,6 @@ def replay(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     if not rows:
         raise NotFound(f"there is no webhook {decision.id}", what="webhook", id=decision.id)
     delivery = read_delivery(rows[0])
-    if delivery.state is DeliveryState.PENDING and not delivery.tries and delivery.due_at <= now:
-        raise IllegalTransition(f"webhook {decision.id} is pending and was not tried yet: there is nothing to replay")
     again = replayed(delivery, now=now)
     tx.write("update_deliveries", [_changed(again)])
     log = Log(ctx, now)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.events import EventType
-from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken
-from leasekeeper.errors import Conflict, ConflictReason, IllegalTransition, NotFound
+from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, revoked
+from leasekeeper.errors import Conflict, ConflictReason, NotFound
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.codec import clean, decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
@@ -13,6 +13,7 @@ from leasekeeper.stores.sql.log import Log
 
 _read_token = decoder(ApiToken)
 _write_token = encoder(ApiToken)
+_revoked_row = encoder(ApiToken, ("token_id", "revoked_at"))
 
 
 def create(tx: Tx, ctx: Context, new: NewToken, actor: str) -> ApiToken:
@@ -58,10 +59,8 @@ def revoke(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     now, (rows,) = tx.clock(("lock_tokens", {"ids": [decision.id]}))
     if not rows:
         raise NotFound(f"there is no token {decision.id}", what="token", id=decision.id)
-    token = _read_token(rows[0])
-    if token.revoked_at is not None:
-        raise IllegalTransition(f"token {decision.id} is revoked already", state="revoked", allowed=())
-    tx.write("revoke_tokens", [{"token_id": token.token_id, "revoked_at": to_us(now)}])
+    token = revoked(_read_token(rows[0]), now)
+    tx.write("revoke_tokens", [_revoked_row(token)])
     log = Log(ctx, now)
     _log_token(log, EventType.TOKEN_REVOKED, token, decision.actor, note=decision.note)
     log.save(tx)
