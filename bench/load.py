@@ -32,6 +32,8 @@ from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest, Grant, LeaseRequest, S
 
 TASK = "sync_orders"
 HELD = "held"
+# A worker always says where it is: a claim passes over profiles whose directory is on another machine.
+MACHINE = "bench"
 PAYLOAD = {"shop_id": "acme_vn", "day": "2026-01-31"}
 CLOSED = EndFacts(browser=Browser.CLOSED, final_url="https://shop.example/orders")
 SUBMITTERS = 2
@@ -91,7 +93,9 @@ def _spec(profile: str) -> JobSpec:
 
 async def report(store: Store) -> None:
     """A worker says that it is there, and for which task."""
-    await store.report(WorkerReport(worker_id=WorkerId("bench"), incarnation="bench", pool="default", tasks=(TASK,)))
+    await store.report(
+        WorkerReport(worker_id=WorkerId("bench"), incarnation="bench", pool="default", tasks=(TASK,), machine=MACHINE)
+    )
 
 
 async def _submit(store: Store, specs: Sequence[JobSpec]) -> Rate:
@@ -161,7 +165,7 @@ async def _work(url: str, workers: int, batch: int, seconds: float) -> None:
 
 
 async def _loop(store: Store, batch: int, until: float) -> int:
-    request = ClaimRequest(worker_id=WorkerId("bench"), incarnation="bench", tasks=(TASK,))
+    request = ClaimRequest(worker_id=WorkerId("bench"), incarnation="bench", tasks=(TASK,), machine=MACHINE)
     running: set[asyncio.Task[int]] = set()
     done = 0
     while time.perf_counter() < until:

@@ -133,7 +133,9 @@ async def _idle(url: str) -> float:
     """The CPU seconds of one worker that finds nothing, and waits as the worker's loop does."""
     store = await leasekeeper.stores.open_store(url)
     try:
-        request = ClaimRequest(worker_id=WorkerId("bench"), incarnation="bench", tasks=(load.TASK,))
+        request = ClaimRequest(
+            worker_id=WorkerId("bench"), incarnation="bench", tasks=(load.TASK,), machine=load.MACHINE
+        )
         used, until = time.process_time(), time.monotonic() + IDLE_SECONDS
         while time.monotonic() < until:
             if await store.claim(replace(request, limit=1)):
