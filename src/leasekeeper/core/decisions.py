@@ -157,6 +157,15 @@ class Decision:
     to: str | None = None
 
 
+class ReviewReason(StrEnum):
+    """Why a review is open, where it is neither the reason of an ending (`failures.Reason`, or a project's own) nor a
+    person's decision."""
+
+    APPROVAL = "approval"
+    PROFILE_LOCK_CONFLICT = "profile_lock_conflict"
+    LEASE_FORGOTTEN = "lease_forgotten"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
     """An item in the human inbox: a profile, a job or a proxy that waits for a person.

@@ -6,7 +6,7 @@ Whoever holds one has worked in the profile, and nobody else can say what was do
 from collections.abc import Sequence
 from datetime import datetime
 
-from leasekeeper.core.decisions import Action, Decision, Target, profile_decided
+from leasekeeper.core.decisions import Action, Decision, ReviewReason, Target, profile_decided
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import Lease, LeaseRef, Refusal, forgotten
 from leasekeeper.core.profiles import ProfileState
@@ -50,7 +50,7 @@ def review(tx: Tx, log: Log, work: Work | None, ref: LeaseRef, now: datetime) ->
     decided = profile_decided(work, decision, now, about_empty_directory=False)
     before = work.lane.state
     work.change(decided.changes)
-    log.review_profile(work.lane, None, "lease_forgotten", note)
+    log.review_profile(work.lane, None, ReviewReason.LEASE_FORGOTTEN, note)
     refresh(work, now)
     log.event(
         EventType.PROFILE_DECIDED,

@@ -7,7 +7,7 @@ from typing import Any
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.alerts import JOB_ALERTS, REVIEW_OPENED, Endpoint, names_of
 from leasekeeper.core.conflicts import REFUSED, ConflictCause, ConflictDecision, seconds_left
-from leasekeeper.core.decisions import BAN_ACTIONS, Action, Review, Target
+from leasekeeper.core.decisions import BAN_ACTIONS, Action, Review, ReviewReason, Target
 from leasekeeper.core.deliveries import Delivery, host_of
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.core.failures import Reason
@@ -134,7 +134,7 @@ class Log:
             },
         )
         if job.state is JobState.REVIEW:
-            self.review_job(job, "profile_lock_conflict", f"its profile was taken ({decided.cause})")
+            self.review_job(job, ReviewReason.PROFILE_LOCK_CONFLICT, f"its profile was taken ({decided.cause})")
         self.notify(job)
 
     def lease_refused(self, lane: Lane, holder: Lease, request: LeaseRequest, cause: ConflictCause) -> None:
@@ -171,7 +171,7 @@ class Log:
         self._review(Target.PROXY, proxy_id, lane, None, None, reason, summary)
 
     def review_approval(self, job: Job) -> None:
-        self.review_job(job, "approval", f"task {job.task} waits for approval before it runs")
+        self.review_job(job, ReviewReason.APPROVAL, f"task {job.task} waits for approval before it runs")
 
     def _review(
         self,
