@@ -15,6 +15,7 @@ from leasekeeper.cli.exit_codes import EXIT_CODES, exit_code
 from leasekeeper.cli.hints import unblocking
 from leasekeeper.cli.reference import reference as command_line
 from leasekeeper.core.alerts import EVENT_ALERTS, JOB_ALERTS, PROFILE_ALERTS, REVIEW_OPENED
+from leasekeeper.core.control import NotResumed
 from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
 from leasekeeper.core.fleet import ChangeKind
@@ -343,7 +344,8 @@ def errors() -> str:
         "Why a write under a lease is refused: `refusal` of an error, `refused` of an answer, `why` of the event.",
         table(["refusal", "meaning"], [(f"`{refusal}`", REFUSALS[refusal]) for refusal in Refusal]),
         "## Conflicts",
-        f"`cause` of `CONFLICT` is one of {code(ConflictReason)}.",
+        f"`cause` of `CONFLICT` is one of {code(ConflictReason)}. Of `{ConflictReason.NOT_RESUMABLE}`, `why` may be "
+        f"one of {code(NotResumed)}.",
     )
 
 

@@ -83,8 +83,7 @@ class LeasekeeperError(Exception):
         super().__init__(message)
         self.message = message
         self.problems = tuple(problems)
-        unknown = data.keys() - self.declared().keys()
-        if unknown:
+        if unknown := data.keys() - self.declared().keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         for name, value in data.items():
             setattr(self, name, value)
@@ -343,10 +342,11 @@ class ConflictReason(StrEnum):
 
 
 class Conflict(LeasekeeperError):
-    """The request was sound, but the record is in another state than it expected. `cause` says in which."""
+    """The request was sound, but the record is in another state than it expected. `cause` says in which, `why` more."""
 
     code = "CONFLICT"
     cause: ConflictReason | None = None
+    why: str | None = None
     profile_id: str | None = None
     profile_ids: tuple[str, ...] | None = None
     job_id: str | None = None

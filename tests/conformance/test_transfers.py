@@ -111,14 +111,18 @@ async def test_a_job_that_was_decided_meanwhile_is_not_handed_back(new_world: Ne
         before = await world.events()
         with pytest.raises(Conflict) as refused:
             await hand_back(world, theirs, job.job_id)
-        assert refused.value.cause is ConflictReason.NOT_RESUMABLE
+        assert (refused.value.cause, refused.value.why) == (ConflictReason.NOT_RESUMABLE, "not_waiting")
+        assert "it does not wait to be handed back; nothing was handed back" in refused.value.message
         assert await world.events() == before
         assert (await world.lease(theirs)).status is LeaseStatus.RUNNING
         await world.finish(theirs)
 
 
-@pytest.mark.parametrize("what", ["account", "everything", "drain", "proxy"])
-async def test_no_job_goes_on_where_none_may_run(new_world: NewWorld, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [("account", "paused"), ("everything", "paused"), ("drain", "profile_leaves"), ("proxy", "profile_leaves")],
+)
+async def test_no_job_goes_on_where_none_may_run(new_world: NewWorld, what: str, why: str) -> None:
     async with new_world() as world:
         first = await world.run()
         theirs = await take(world, first, facts=replace(OPEN, proxy_changed=what == "proxy"))
@@ -129,8 +133,9 @@ async def test_no_job_goes_on_where_none_may_run(new_world: NewWorld, what: str)
             await world.pause()
         elif what == "drain":
             await world.decide_profile(Action.DISABLE)
-        with pytest.raises(Conflict):
+        with pytest.raises(Conflict) as refused:
             await hand_back(world, theirs, first.job.job_id)
+        assert (refused.value.cause, refused.value.why) == (ConflictReason.NOT_RESUMABLE, why)
         await world.finish(theirs)
 
 

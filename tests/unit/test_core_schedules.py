@@ -17,14 +17,15 @@ from leasekeeper.core.schedules import (
     Schedule,
     ScheduleState,
     Selection,
+    Skipped,
     handled_until,
     jitter,
     job_key,
     job_of,
     keys_of,
-    overlaps,
     plan,
     schedule_decided,
+    why_skipped,
 )
 from leasekeeper.errors import Conflict, ConflictReason
 
@@ -75,9 +76,9 @@ def test_times_count_from_when_they_came_into_force_and_never_from_the_future() 
 
 @pytest.mark.parametrize("state", JobState)
 def test_only_a_job_that_has_not_ended_overlaps(state: JobState) -> None:
-    assert overlaps(OnOverlap.SKIP, state) is (state not in FINAL)
-    assert overlaps(OnOverlap.QUEUE, state) is False
-    assert overlaps(OnOverlap.SKIP, None) is False
+    assert why_skipped(OnOverlap.SKIP, state) is (None if state in FINAL else Skipped.PREVIOUS_JOB_OPEN)
+    assert why_skipped(OnOverlap.QUEUE, state) is None
+    assert why_skipped(OnOverlap.SKIP, None) is None
 
 
 def test_a_key_is_one_schedule_time_and_profile() -> None:

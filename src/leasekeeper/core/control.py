@@ -8,6 +8,7 @@ ends without an explanation, it is still known where the browser was. And what a
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from leasekeeper.core.failures import Reason, failure
 from leasekeeper.core.granting import new_lease
@@ -117,15 +118,24 @@ def lane_passed(facts: LaneFacts, settlement: Settlement, lease: Lease) -> Chang
     return changes if worst is lane.verdict else {**changes, "verdict": worst, "verdict_reason": verdict.reason}
 
 
-def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool) -> str | None:
-    """Why a job that was taken over cannot go on in its browser now; None: it can."""
+class NotResumed(StrEnum):
+    """Why a job that was taken over cannot go on in its browser now."""
+
+    NOT_WAITING = "not_waiting"
+    PAUSED = "paused"
+    PROFILE_LEAVES = "profile_leaves"
+
+
+def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool) -> NotResumed | None:
+    """Why the job is not handed back: it does not wait for that, no job may run there, or its profile leaves rotation
+    when the lease ends. `paused`: its pool or everything is. None: it goes on."""
     lane = facts.lane
     if job.profile_id != lane.profile_id or job.state is not JobState.REVIEW or job.stop_reason != Reason.TAKEN_OVER:
-        return f"job {job.job_id} is {job.state}: it does not wait to be handed back"
+        return NotResumed.NOT_WAITING
     if facts.account.paused or paused:
-        return f"account {lane.account_id}, its pool or everything is paused: no job runs there now"
+        return NotResumed.PAUSED
     if lane.drain is not None or lane.verdict is not None:
-        return f"profile {lane.profile_id} will be {lane.verdict or lane.drain} when this lease ends"
+        return NotResumed.PROFILE_LEAVES
     return None
 
 

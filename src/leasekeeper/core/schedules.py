@@ -33,6 +33,12 @@ class OnOverlap(StrEnum):
     QUEUE = "queue"
 
 
+class Skipped(StrEnum):
+    """Why a time was left out in a profile."""
+
+    PREVIOUS_JOB_OPEN = "previous_job_open"
+
+
 class CatchUp(StrEnum):
     """What to do about times that passed while nobody swept."""
 
@@ -133,13 +139,14 @@ def handled_until(last_at: datetime | None, since: datetime, now: datetime) -> d
     return min(max(last_at or since, since), now)
 
 
-def overlaps(on_overlap: OnOverlap, previous: JobState | None) -> bool:
-    """Whether a time is skipped in a profile because of the job that the schedule made there last."""
-    return on_overlap is OnOverlap.SKIP and previous is not None and previous not in FINAL
+def why_skipped(on_overlap: OnOverlap, previous: JobState | None) -> Skipped | None:
+    """Why a time is skipped in a profile, by the job that the schedule made there last; None: it becomes a job."""
+    overlaps = previous is not None and previous not in FINAL
+    return Skipped.PREVIOUS_JOB_OPEN if overlaps and on_overlap is OnOverlap.SKIP else None
 
 
 class ScheduleDecided(NamedTuple):
-    """What a decision makes of a schedule, the event that it is, and the time that is run if a person asked for that."""
+    """What a decision makes of a schedule, the event that it is, and the time that is run if one was asked for."""
 
     state: ScheduleState
     event: EventType

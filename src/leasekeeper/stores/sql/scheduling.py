@@ -20,13 +20,14 @@ from leasekeeper.core.schedules import (
     Fired,
     Schedule,
     ScheduleState,
+    Skipped,
     handled_until,
     job_key,
     job_of,
-    overlaps,
     plan,
     schedule_decided,
     shown_time,
+    why_skipped,
 )
 from leasekeeper.errors import InputError, NotFound
 from leasekeeper.ports import Decided
@@ -230,9 +231,9 @@ def _make_jobs(tx: Tx, ctx: Context, firings: list[_Firing], log: Log) -> None:
         work = works.get(profile_id)
         if work is None or key in made_before:
             continue
-        if overlaps(firing.schedule.on_overlap, previous.get(place)):
+        if (why := why_skipped(firing.schedule.on_overlap, previous.get(place))) is not None:
             firing.skipped += 1
-            _say_skipped(log, firing, work)
+            _say_skipped(log, firing, work, why)
             continue
         spec = job_of(firing.schedule, firing.at, profile_id, by_hand=firing.by_hand)
         job, _ = placer.enter(new_job(spec, work, fresh_id=ctx.new_id(), now=now), work, EventType.JOB_SUBMITTED)
@@ -251,8 +252,8 @@ def _place(firing: _Firing, profile_id: str) -> str:
     return f"{firing.schedule_id}:{profile_id}"
 
 
-def _say_skipped(log: Log, firing: _Firing, work: Work) -> None:
-    data = {"schedule_id": firing.schedule_id, "at": shown_time(firing.at), "why": "the previous job has not ended"}
+def _say_skipped(log: Log, firing: _Firing, work: Work, why: Skipped) -> None:
+    data = {"schedule_id": firing.schedule_id, "at": shown_time(firing.at), "why": why.value}
     log.event(EventType.SCHEDULE_SKIPPED, lane=work.lane, data=data)
 
 

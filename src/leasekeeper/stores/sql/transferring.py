@@ -19,6 +19,7 @@ from leasekeeper.stores.sql.pause_rows import paused
 from leasekeeper.stores.sql.settling import Endings, end_lease, end_row, kept, released
 from leasekeeper.stores.sql.snapshots import newest_of
 from leasekeeper.stores.sql.submitting import change_job
+from leasekeeper.wording.control import not_resumed
 
 
 def transfer(tx: Tx, ctx: Context, ending: Ending, to: TransferRequest) -> HandedOver:
@@ -58,8 +59,9 @@ def _resumed(tx: Tx, ctx: Context, work: Work, to: TransferRequest, batch: Endin
     why = why_not_resumed(work, job, paused=bool(pauses))
     if why is not None:
         raise Conflict(
-            f"{why}; nothing was handed back",
+            f"{not_resumed(why, job, work.lane)}; nothing was handed back",
             cause=ConflictReason.NOT_RESUMABLE,
+            why=why.value,
             job_id=job.job_id,
             profile_id=job.profile_id,
         )
