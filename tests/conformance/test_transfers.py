@@ -9,6 +9,7 @@ import pytest
 from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.events import EventType
+from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import JobId, WorkerId
 from leasekeeper.core.leases import LeaseStatus, Purpose, Refusal
 from leasekeeper.core.settle import Browser, EndFacts, Ending
@@ -216,6 +217,20 @@ async def test_the_same_transfer_again_gives_the_same_lease(new_world: NewWorld)
         again = await hand_back(world, theirs, first.job.job_id)
         assert again.grant == back.grant
         await world.finish(back.grant)
+
+
+async def test_the_same_transfer_again_says_where_the_profiles_state_is(new_world: NewWorld) -> None:
+    """Who gets the browser after a lost answer has to know where to save the profile, and what is newer than that."""
+    async with new_world() as world:
+        await world.store.apply(Fleet(profile_store="s3://acme-profiles/leasekeeper"), actor="ann", prune=False)
+        await world.add()
+        await world.finish(await world.take(machine="rack1"), engine=150)
+        await world.add()
+        first = await world.take(machine="rack1")
+        theirs = await take(world, first)
+        assert (theirs.profile_store, theirs.unsaved_on) == ("s3://acme-profiles/leasekeeper", "rack1")
+        assert await take(world, first) == theirs
+        await world.finish(theirs)
 
 
 async def test_a_transfer_whose_answer_was_lost_is_answered_again(new_world: NewWorld) -> None:

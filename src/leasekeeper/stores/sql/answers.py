@@ -13,8 +13,8 @@ from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.calls import MAX_ANSWER_BYTES, CallAttempt, Request
 from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.fleet import STORE as PROFILE_STORE
-from leasekeeper.core.homes import unsaved_on
 from leasekeeper.core.jobs import Job
+from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.leases import Lease, is_live
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.workers import Worker
@@ -22,6 +22,7 @@ from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, NotFo
 from leasekeeper.ports import Grant, HandedOver, Page, Store, Submitted
 from leasekeeper.stores.sql.codec import Row, to_us
 from leasekeeper.stores.sql.engine import AnsweredBefore, Context, Engine, Params, Tx
+from leasekeeper.stores.sql.lanes import grant_of
 from leasekeeper.stores.sql.reading import get
 from leasekeeper.stores.sql.snapshots import newest_among
 from leasekeeper.wire.encoding import encode_in_full, wire_names
@@ -207,14 +208,13 @@ def _grant(tx: Tx, ctx: Context, lease_id: str) -> Grant:
     profile = get(tx, ctx, Profile, lease.profile_id)
     lane = get(tx, ctx, Lane, lease.profile_id)
     (settings,) = tx.read(("fleet_settings", {}))
-    return Grant(
-        lease=lease,
+    facts = LaneFacts(
+        lane=lane,
         profile=profile,
         account=get(tx, ctx, Account, profile.account_id),
         proxy=get(tx, ctx, Proxy, profile.proxy_id) if profile.proxy_id is not None else None,
-        job=get(tx, ctx, Job, lease.job_id) if lease.job_id is not None else None,
-        engine=lane.engine,
-        newest=newest_among(tx, [lane.profile_id]).get(lane.profile_id),
-        unsaved_on=unsaved_on(lane),
+        open=[lease],
         profile_store=next((row["value"] for row in settings if row["name"] == PROFILE_STORE), None),
     )
+    job = get(tx, ctx, Job, lease.job_id) if lease.job_id is not None else None
+    return grant_of(facts, lease, job, newest_among(tx, [lane.profile_id]).get(lane.profile_id))

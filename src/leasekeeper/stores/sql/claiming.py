@@ -27,7 +27,7 @@ from leasekeeper.core.granting import (
     new_lease,
     started,
 )
-from leasekeeper.core.homes import homes_of, unsaved_on
+from leasekeeper.core.homes import homes_of
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import Head, key_of, next_head, parked
@@ -44,6 +44,7 @@ from leasekeeper.stores.sql.codec import Row, dump, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.lanes import (
     Work,
+    grant_of,
     heads_by_profile,
     lock,
     read_job,
@@ -347,19 +348,7 @@ def record_grant(round_: Granting, work: Work, lease: Lease, job: Job | None, no
             "attempt": job.attempt if job else 1,
         },
     )
-    round_.grants.append(
-        Grant(
-            lease=lease,
-            profile=work.profile,
-            account=work.account,
-            proxy=work.proxy,
-            job=job,
-            engine=work.lane.engine,
-            newest=round_.newest.get(work.lane.profile_id),
-            unsaved_on=unsaved_on(work.lane),
-            profile_store=work.profile_store,
-        )
-    )
+    round_.grants.append(grant_of(work, lease, job, round_.newest.get(work.lane.profile_id)))
 
 
 def lock_account(tx: Tx, profile_id: ProfileId) -> bool:

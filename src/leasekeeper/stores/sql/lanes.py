@@ -10,11 +10,14 @@ from datetime import datetime
 from operator import itemgetter
 
 from leasekeeper.core.accounts import Account, Proxy
+from leasekeeper.core.homes import unsaved_on
 from leasekeeper.core.ids import LeaseId, ProfileId, RunId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import DECIDED_ON, Changes, Head, LaneFacts, next_head, refreshed
 from leasekeeper.core.leases import Lease, LeaseRef, Mode, Refusal, refusal
 from leasekeeper.core.profiles import Lane, Profile
+from leasekeeper.core.snapshots import Snapshot
+from leasekeeper.ports import Grant
 from leasekeeper.stores.sql.codec import Row, decoder, encoder, reviser
 from leasekeeper.stores.sql.engine import Params, Tx
 
@@ -187,6 +190,21 @@ def writer_of(tx: Tx, ref: LeaseRef) -> Lease | None:
     """The lease that was granted with the token of `ref`, whether it is open or not."""
     (rows,) = tx.read(("run_by_token", {"profile_id": ref.profile_id, "token": ref.token}))
     return read_lease(rows[0]) if rows else None
+
+
+def grant_of(facts: LaneFacts, lease: Lease, job: Job | None, newest: Snapshot | None) -> Grant:
+    """What the holder of a lease gets with it. `newest` is the newest snapshot of the profile."""
+    return Grant(
+        lease=lease,
+        profile=facts.profile,
+        account=facts.account,
+        proxy=facts.proxy,
+        job=job,
+        engine=facts.lane.engine,
+        newest=newest,
+        unsaved_on=unsaved_on(facts.lane),
+        profile_store=facts.profile_store,
+    )
 
 
 def save(tx: Tx, works: Iterable[Work]) -> None:

@@ -14,7 +14,7 @@ from leasekeeper.stores.sql.claiming import Granting, record_grant
 from leasekeeper.stores.sql.codec import to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.heartbeats import step_row
-from leasekeeper.stores.sql.lanes import Work, lock_runs, read_job, refresh, refused, save, writer_of
+from leasekeeper.stores.sql.lanes import Work, grant_of, lock_runs, read_job, refresh, refused, save, writer_of
 from leasekeeper.stores.sql.pause_rows import paused
 from leasekeeper.stores.sql.settling import Endings, end_lease, end_row, kept, released
 from leasekeeper.stores.sql.snapshots import newest_of
@@ -30,7 +30,9 @@ def transfer(tx: Tx, ctx: Context, ending: Ending, to: TransferRequest) -> Hande
     made = next((lease for lease in work.live if lease.incarnation == to.incarnation), None) if work else None
     if work is not None and made is not None:
         job = None if made.job_id is None else _job(tx, made.job_id)
-        return HandedOver(settled=Settled(lease_id=ref.lease_id, run_id=ref.run_id), grant=_grant(tx, work, made, job))
+        newest = newest_of(tx, [work]).get(work.lane.profile_id)
+        settled = Settled(lease_id=ref.lease_id, run_id=ref.run_id)
+        return HandedOver(settled=settled, grant=grant_of(work, made, job, newest))
     batch = Endings(tx, ctx, now, works, jobs)
     lease = next((each for each in work.open if each.token == ref.token), None) if work else None
     why = refused(tx, lease, ref, now)
@@ -156,15 +158,3 @@ def _close_review(batch: Endings, job: Job, to: TransferRequest) -> None:
         "decided_at": to_us(batch.now),
     }
     batch.tx.write("close_reviews", [row])
-
-
-def _grant(tx: Tx, work: Work, lease: Lease, job: Job | None) -> Grant:
-    return Grant(
-        lease=lease,
-        profile=work.profile,
-        account=work.account,
-        proxy=work.proxy,
-        job=job,
-        engine=work.lane.engine,
-        newest=newest_of(tx, [work]).get(work.lane.profile_id),
-    )
