@@ -11,10 +11,11 @@ from leasekeeper.core.homes import is_away
 from leasekeeper.core.ids import RunId, Token, WorkerId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import Changes, LaneFacts, gate, key_of, moved
-from leasekeeper.core.leases import BY_PERSON, Lease, Mode, Purpose, Timing, lease_id_of, lock_delay_over_at
+from leasekeeper.core.leases import BY_PERSON, Lease, Mode, Purpose, Timing, lease_id_of
 from leasekeeper.core.profiles import INSPECTABLE, Cause, Lane, ProfileState, ReleasePolicy, stricter
 from leasekeeper.core.readiness import BLOCKED_BY_STATE, Block, Blocked, can_share, job_gate
 from leasekeeper.core.records import changer, evolve
+from leasekeeper.core.resolving import waits_until
 from leasekeeper.core.routing import is_taken
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -138,13 +139,7 @@ def changes_at(facts: LaneFacts) -> datetime | None:
     if facts.live:
         return min(lease.expires_at for lease in facts.live)
     lost = [lease for lease in facts.open if lease.unresolved]
-    return min(map(_resolvable_at, lost), default=None)
-
-
-def _resolvable_at(lease: Lease) -> datetime:
-    """Only to give a profile back takes the lock-delay: a person may have it at once."""
-    waits = lease.release_policy is ReleasePolicy.RECOVER and lease.open_section is None
-    return lock_delay_over_at(lease) if waits else lease.ended_at or lease.expires_at
+    return min((waits_until(lease) or lease.ended_at or lease.expires_at for lease in lost), default=None)
 
 
 def blocked_job(job: Job, block: Block) -> Job:

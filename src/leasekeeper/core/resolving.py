@@ -4,6 +4,7 @@
 """
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from leasekeeper.core.failures import Reason, failure
 from leasekeeper.core.ids import Token
@@ -12,6 +13,16 @@ from leasekeeper.core.launchers import NOT_DEAD, must_answer_first
 from leasekeeper.core.leases import Lease, LeaseStatus, RunResult, lock_delay_over_at, silence
 from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
 from leasekeeper.core.settle import INCOMPLETE, LostFacts, ProfileVerdict, Settlement, job_verdict, section_sentence
+
+# Policies by which a lost profile may come back without a person.
+_GIVES_BACK: Final = frozenset({ReleasePolicy.RESTORE, ReleasePolicy.RECOVER})
+
+
+def waits_until(lease: Lease) -> datetime | None:
+    """Until when a lost lease is not resolved: only a profile that may come back by itself waits for the lock-delay.
+    None: it is resolved by the first sweep, as a person may have the profile at once."""
+    waits = lease.release_policy in _GIVES_BACK and lease.open_section is None
+    return lock_delay_over_at(lease) if waits else None
 
 
 def resolve(
@@ -104,8 +115,11 @@ def _resolution(
             cause=Cause.RESOLVED,
             reason=f"{lost}; the proxy changed during the run",
         )
-    if incomplete and lease.release_policy in (ReleasePolicy.RESTORE, ReleasePolicy.RECOVER):
+    until = waits_until(lease)
+    if incomplete and until is not None:
         return ProfileVerdict(state=ProfileState.REVIEW_REQUIRED, cause=Cause.RESOLVED, reason=f"{lost}; {INCOMPLETE}")
+    if until is not None and (lenient or now < until):
+        return None
     match lease.release_policy:
         case ReleasePolicy.QUARANTINE:
             return ProfileVerdict(
@@ -120,9 +134,9 @@ def _resolution(
                 reason=f"{lost}; release policy is review",
             )
         case ReleasePolicy.RESTORE:
-            return None if lenient or now < lock_delay_over_at(lease) else _restored(lease, facts, lost, good)
+            return _restored(lease, facts, lost, good)
         case ReleasePolicy.RECOVER:
-            return None if lenient else _recover(lease, facts, now, lost, proxy_id)
+            return _recovered(lease, facts, lost, proxy_id)
 
 
 def _restored(lease: Lease, facts: LostFacts, lost: str, good: Token | None) -> ProfileVerdict:
@@ -141,7 +155,7 @@ def _restored(lease: Lease, facts: LostFacts, lost: str, good: Token | None) -> 
     )
 
 
-def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id: str | None) -> ProfileVerdict | None:
+def _recovered(lease: Lease, facts: LostFacts, lost: str, proxy_id: str | None) -> ProfileVerdict:
     doubts = [
         sentence
         for proven, sentence in (
@@ -152,8 +166,6 @@ def _recover(lease: Lease, facts: LostFacts, now: datetime, lost: str, proxy_id:
         )
         if not proven
     ]
-    if now < lock_delay_over_at(lease):
-        return None
     if doubts:
         return ProfileVerdict(
             state=ProfileState.REVIEW_REQUIRED,

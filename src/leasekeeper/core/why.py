@@ -12,9 +12,10 @@ from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.ids import RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord, is_live, lock_delay_over_at, silent_for
+from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord, is_live, silent_for
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked
+from leasekeeper.core.resolving import waits_until
 from leasekeeper.core.why_answer import (
     Holder,
     JobView,
@@ -182,9 +183,9 @@ def resolution(lease: Lease) -> Step:
         case ReleasePolicy.REVIEW:
             return Step(code=Next.SWEEP_SENDS_TO_REVIEW, lease_id=lease.lease_id)
         case ReleasePolicy.RESTORE:
-            return Step(code=Next.SWEEP_RESTORES, lease_id=lease.lease_id, at=lock_delay_over_at(lease))
+            return Step(code=Next.SWEEP_RESTORES, lease_id=lease.lease_id, at=waits_until(lease))
         case ReleasePolicy.RECOVER:
-            return Step(code=Next.SWEEP_RECOVERS, lease_id=lease.lease_id, at=lock_delay_over_at(lease))
+            return Step(code=Next.SWEEP_RECOVERS, lease_id=lease.lease_id, at=waits_until(lease))
 
 
 def _revoked(holders: Sequence[Lease]) -> list[Step]:
