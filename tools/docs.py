@@ -59,7 +59,7 @@ BLOCKED: Final = {
     Blocked.PROFILE_STATE: "the profile is stale, quarantined or disabled",
     Blocked.CAPACITY: "the pool's limit is reached",
     Blocked.APPROVAL: "risk_level is review_required, and nobody approved the job yet",
-    Blocked.NO_WORKER: "no worker of the pool offers the task: none ever did, or none reports now",
+    Blocked.NO_WORKER: "no worker of the pool takes the task: none ever offered it, or all are gone, paused or unwell",
     Blocked.HOME: "the profile's directory is on a machine where no live worker offers the task",
     Blocked.DUPLICATE: "not a state: the answer to a job whose idempotency key was used before",
 }

@@ -14,6 +14,7 @@ from leasekeeper import App, Run
 from leasekeeper.browsers.finding import find_browser
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import RunRecord, RunResult
+from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.why import explain
 from leasekeeper.core.workers import Worker
 from leasekeeper.runtime import machine
@@ -140,7 +141,7 @@ async def test_a_browser_that_was_removed_costs_no_job_an_attempt(
         worker = await unwell(home)
         assert str(worker.unwell_reason).startswith(f"no browser at {browser}")
         found = await home.store.get(Job, job.job_id)
-        assert (found.state, found.attempt) == (JobState.QUEUED, 0)
+        assert (found.attempt, found.blocked_reason) == (0, Blocked.NO_WORKER)
         aside.rename(browser)
         (done,) = await home.settled(job)
         assert done.state is JobState.COMPLETED

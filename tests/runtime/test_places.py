@@ -20,6 +20,7 @@ from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.profiles import ManualUse, ProfileState
+from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import Fail
 from leasekeeper.runtime import machine
@@ -354,9 +355,10 @@ async def test_a_worker_that_finds_two_profiles_in_a_row_empty_takes_no_more_unt
             assert await waiting() == ["p1", "p2"]
             assert "2 profiles in a row (p1, p2) had a session and have an empty directory here" in caplog.text
             assert f"expected in {home.profiles}" in caplog.text
-            assert (await home.store.get(Job, jobs[2].job_id)).state == "queued"
             said = await until(partial(unwell_reason, home))
             assert said.startswith("profiles are not here: 2 profiles in a row (p1, p2)")
+            left = await home.store.get(Job, jobs[2].job_id)
+            assert (left.attempt, left.blocked_reason) == (0, Blocked.NO_WORKER)
             if by_person:
                 for name in ("p1", "p2"):
                     await clear(home, name)

@@ -33,7 +33,7 @@ class WhyFacts:
     pool_leases: int
     last_run: RunRecord | None
     reviews: tuple[Review, ...]
-    outdated: bool = False  # every live worker's browser is too old for it
+    outdated: bool = False  # every worker that takes its jobs has too old a browser
     pauses: tuple[Pause, ...] = ()  # those that keep jobs of its pool from being started, the longest first
     unwell: tuple[Worker, ...] = ()  # live workers of its pool whose machine cannot run jobs
     job_run: RunRecord | None = None  # the job's own last run; `last_run` is the profile's

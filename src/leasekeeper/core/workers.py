@@ -1,11 +1,13 @@
-"""Workers as the store sees them: which tasks a process offers, whether it still reports, and what a report changes."""
+"""Workers as the store sees them: which tasks a process offers, whether it still reports, what a report changes, and
+which workers take jobs now."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import WorkerId
+from leasekeeper.core.pauses import Pause, Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +103,18 @@ def news_in(
         yield EventType.WORKER_STOPPED, place
     elif before is None:
         yield EventType.WORKER_STARTED, place
+
+
+def serving(live: Iterable[Worker], pauses: Iterable[Pause]) -> list[Worker]:
+    """Of the workers that are there, those that take jobs now: a person has not paused them, and their machine can run
+    jobs. `pauses` are those in force."""
+    paused = {pause.name for pause in pauses if pause.scope is Scope.WORKER}
+    return [worker for worker in live if worker.unwell_reason is None and worker.worker_id not in paused]
+
+
+def homes_served(workers: Iterable[Worker]) -> list[str]:
+    """What these workers offer on which machine, each as `pool/task@machine`. One that does not say its machine serves
+    no home."""
+    return sorted(
+        {f"{each.pool}/{task}@{each.machine}" for each in workers if each.machine is not None for task in each.tasks}
+    )

@@ -1,6 +1,6 @@
 """Reads for people: one record, a page of them, counts, and the facts behind `why`. Never on the writers' path."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
@@ -11,7 +11,6 @@ from leasekeeper.core.alerts import Endpoint
 from leasekeeper.core.decisions import Review
 from leasekeeper.core.deliveries import Delivery, DeliveryState
 from leasekeeper.core.events import Event
-from leasekeeper.core.homes import NO_HOME
 from leasekeeper.core.ids import is_number
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.launchers import Launcher
@@ -27,15 +26,16 @@ from leasekeeper.core.secrets import Secret
 from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.core.tokens import ApiToken
 from leasekeeper.core.why_facts import WhyFacts
-from leasekeeper.core.workers import Worker
+from leasekeeper.core.workers import Worker, homes_served, serving
 from leasekeeper.errors import InputError, NotFound, Problem
 from leasekeeper.lists import LISTS, PREFIX, is_yes
 from leasekeeper.ports import Page, Stats
-from leasekeeper.stores.sql.codec import Row, decoder, from_us, to_us
+from leasekeeper.stores.sql.codec import Row, decoder, from_us
 from leasekeeper.stores.sql.engine import Context, Params, Tx
 from leasekeeper.stores.sql.lanes import read_account, read_job, read_lane, read_lease, read_profile, read_proxy
 from leasekeeper.stores.sql.pause_rows import active_pauses
 from leasekeeper.stores.sql.schedule_rows import read_schedule
+from leasekeeper.stores.sql.worker_rows import live_workers
 from leasekeeper.wording import at_home, too_old
 
 T = TypeVar("T")
@@ -195,14 +195,14 @@ def _number(text: str, name: str) -> int:
 
 
 def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
-    """What a queued job's shown state depends on besides its lane: full pools, tasks that no live worker offers, and
-    profiles that a newer browser opened last than any live worker has.
+    """What a queued job's shown state depends on besides its lane: full pools, tasks that no worker takes now, and
+    profiles that a newer browser opened last than any of those workers has.
 
     A task that nobody ever offered is not searched for: its jobs are not queued but blocked.
     """
     now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
     pauses = active_pauses(tx, now)
-    workers = _working(tx, ctx, now, {pause.name for pause in pauses if pause.scope is Scope.WORKER})
+    workers = serving(live_workers(tx, ctx, now), pauses)
     offered = _offered(workers)
     gone = {(row["pool"], row["task"]) for row in known} - offered.keys()
     newer = _newer(tx, offered)
@@ -213,14 +213,8 @@ def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
         "gone": sorted(f"{pool}/{task}" for pool, task in gone),
         "newer": newer,
         "unserved": 1 if gone or newer else 0,
-        "served": sorted({f"{each.pool}/{task}@{each.machine or NO_HOME}" for each in workers for task in each.tasks}),
+        "served": homes_served(workers),
     }
-
-
-def _working(tx: Tx, ctx: Context, now: datetime, paused: Collection[str]) -> list[Worker]:
-    """Live workers that are not `paused`."""
-    (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
-    return [worker for worker in map(decoder(Worker), rows) if worker.worker_id not in paused]
 
 
 def _offered(workers: Sequence[Worker]) -> dict[tuple[str, str], float]:
@@ -235,13 +229,12 @@ def _offered(workers: Sequence[Worker]) -> dict[tuple[str, str], float]:
 
 def _unwell(tx: Tx, ctx: Context, now: datetime, pool: str, task: str | None) -> tuple[Worker, ...]:
     """The live workers of a pool, of those that offer the task, whose machine cannot run jobs now."""
-    (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
-    found = (worker for worker in map(decoder(Worker), rows) if worker.unwell_reason is not None)
+    found = (worker for worker in live_workers(tx, ctx, now) if worker.unwell_reason is not None)
     return tuple(worker for worker in found if worker.pool == pool and (task is None or task in worker.tasks))
 
 
 def _newer(tx: Tx, offered: Mapping[tuple[str, str], float]) -> list[str]:
-    """Profiles whose next job every live worker that offers it has to leave: its browser is too old."""
+    """Profiles whose next job every worker that takes its task has to leave: its browser is too old."""
     oldest = min(offered.values(), default=inf)
     if oldest == inf:
         return []

@@ -13,15 +13,16 @@ from leasekeeper.core.leases import Lease
 from leasekeeper.core.records import evolve
 from leasekeeper.core.settle import Ending
 from leasekeeper.core.snapshots import Snapshot, known_good, repeated, split_by_place, to_restore, too_large, unwanted
-from leasekeeper.core.workers import Worker
+from leasekeeper.core.workers import homes_served, serving
 from leasekeeper.stores.sql.codec import clean, decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import Work, lock, save
 from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.pause_rows import active_pauses
+from leasekeeper.stores.sql.worker_rows import live_workers
 
 read_snapshot = decoder(Snapshot)
 _write_snapshot = encoder(Snapshot)
-_read_worker = decoder(Worker)
 MAX_PROBLEM: Final = 1_000
 _TEXTS: Final = ("place", "sha256", "contents_hash")
 
@@ -156,9 +157,7 @@ def forget(tx: Tx, ctx: Context, snapshot_ids: Sequence[str]) -> int:
 def reserved_too_long(tx: Tx, ctx: Context, limit: int) -> list[str]:
     """Profiles whose jobs waited long enough for a worker of the machine that they are kept for, or wait in vain."""
     now, _ = tx.clock()
-    (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
-    workers = [worker for worker in map(_read_worker, rows) if worker.unwell_reason is None]
-    served = sorted({f"{each.pool}/{task}@{each.machine}" for each in workers for task in each.tasks})
+    served = homes_served(serving(live_workers(tx, ctx, now), active_pauses(tx, now)))
     latest = to_us(now - ctx.policy.home_wait)
     (lanes,) = tx.read(("lanes_reserved_too_long", {"latest": latest, "served": served, "limit": limit}))
     return [row["profile_id"] for row in lanes]

@@ -1,0 +1,15 @@
+"""Which workers are there: for what lists show, and for whom a profile is kept. `deciding` writes their reports."""
+
+from datetime import datetime
+
+from leasekeeper.core.workers import Worker
+from leasekeeper.stores.sql.codec import decoder, to_us
+from leasekeeper.stores.sql.engine import Context, Tx
+
+read_worker = decoder(Worker)
+
+
+def live_workers(tx: Tx, ctx: Context, now: datetime) -> list[Worker]:
+    """Workers that report, and did not say that they stop."""
+    (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
+    return list(map(read_worker, rows))
