@@ -15,7 +15,7 @@ from leasekeeper.core.granting import new_lease
 from leasekeeper.core.ids import JobId, RunId, WorkerId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import Changes, LaneFacts
-from leasekeeper.core.leases import Lease, Purpose, RunResult, Timing, may_have_been_done
+from leasekeeper.core.leases import PROGRESS, Lease, Purpose, RunResult, Timing, may_have_been_done
 from leasekeeper.core.profiles import Cause, ProfileState, worse
 from leasekeeper.core.records import evolve
 from leasekeeper.core.settle import Ending, JobVerdict, ProfileVerdict, Settlement
@@ -172,13 +172,4 @@ def lease_after(
         timing=timing,
         now=now,
     )
-    return evolve(
-        lease,
-        last_safe_step=before.last_safe_step,
-        last_safe_at=before.last_safe_at,
-        last_url=before.last_url,
-        open_section=before.open_section,
-        section_at=before.section_at,
-        section_idempotent=before.section_idempotent,
-        left_section=before.left_section,
-    )
+    return evolve(lease, **{name: getattr(before, name) for name in PROGRESS})

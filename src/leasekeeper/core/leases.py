@@ -182,6 +182,22 @@ class LeaseRef:
     routing_key: str
 
 
+# What the holder writes of its run, and what goes on in the next lease if its browser does.
+PROGRESS: Final = (
+    "last_safe_step",
+    "last_safe_at",
+    "last_url",
+    "open_section",
+    "section_at",
+    "section_idempotent",
+    "left_section",
+)
+# The same, with what the run asks a person and what that one has said: it ends with the run.
+STEPS: Final = (*PROGRESS, "asks_person", "person_answer")
+# All that can change in a lease after it was granted.
+MOVING: Final = ("heartbeat_at", "expires_at", *STEPS, "status", "unresolved", "ended_at")
+
+
 def lease_id_of(profile_id: ProfileId, token: Token) -> LeaseId:
     """A lease is named by its profile and its token: 'store_us_018:42'. No two grants share one."""
     return LeaseId(f"{profile_id}:{token}")

@@ -8,7 +8,7 @@ from leasekeeper.core.decisions import Decision, Target
 from leasekeeper.core.deliveries import LONGEST_WAIT, SPREAD
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import LeaseId
-from leasekeeper.core.leases import Lease, LeaseRef, Refusal, renewed
+from leasekeeper.core.leases import STEPS, Lease, LeaseRef, Refusal, renewed
 from leasekeeper.core.records import evolve
 from leasekeeper.core.sections import section_entered, section_left, step_reached
 from leasekeeper.errors import LeaseExpired, LeaseLost
@@ -22,21 +22,7 @@ from leasekeeper.wording import REFUSALS
 
 _KEY = ("profile_id", "token")
 renewal_row = encoder(Lease, (*_KEY, "heartbeat_at", "expires_at", "status"))
-step_row = encoder(
-    Lease,
-    (
-        *_KEY,
-        "last_safe_step",
-        "last_safe_at",
-        "last_url",
-        "open_section",
-        "section_at",
-        "section_idempotent",
-        "left_section",
-        "asks_person",
-        "person_answer",
-    ),
-)
+step_row = encoder(Lease, (*_KEY, *STEPS))
 
 
 def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:

@@ -14,7 +14,7 @@ from leasekeeper.core.homes import unsaved_on
 from leasekeeper.core.ids import LeaseId, ProfileId, RunId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import DECIDED_ON, Changes, Head, LaneFacts, next_head, refreshed
-from leasekeeper.core.leases import Lease, LeaseRef, Mode, Refusal, refusal
+from leasekeeper.core.leases import MOVING, Lease, LeaseRef, Mode, Refusal, refusal
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.ports import Grant
@@ -30,24 +30,7 @@ read_account = decoder(Account, "a_")
 read_proxy = decoder(Proxy, "x_")
 _write_lane = encoder(Lane)
 
-# What can change in a lease after it was granted.
-_MOVING = (
-    "heartbeat_at",
-    "expires_at",
-    "last_safe_step",
-    "last_safe_at",
-    "last_url",
-    "open_section",
-    "section_at",
-    "section_idempotent",
-    "left_section",
-    "asks_person",
-    "person_answer",
-    "status",
-    "unresolved",
-    "ended_at",
-)
-_revise_lease = reviser(Lease, _MOVING)
+_revise_lease = reviser(Lease, MOVING)
 
 Configured = tuple[Profile, Account, Proxy | None, str | None]
 Jobs = dict[RunId, Job]
