@@ -1,17 +1,19 @@
-"""When a job that was taken over goes on in its browser, and what is said when it does not."""
+"""A browser that passes on, as tables: when its job goes on, what the next lease knows, what becomes of a request."""
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from leasekeeper.core.control import NotResumed, why_not_resumed
+from leasekeeper.core.control import NotResumed, TransferRequest, lease_after, request_is_over, why_not_resumed
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.ids import ProfileId
-from leasekeeper.core.jobs import JobState
+from leasekeeper.core.ids import ProfileId, RunId, WorkerId
+from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import LaneFacts
+from leasekeeper.core.leases import MOVING, PROGRESS, Lease, Timing
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.wording.control import not_resumed
-from tests.unit.records import a_job, a_lane, a_profile, an_account
+from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, an_account, before
 
 WAITS = {"state": JobState.REVIEW, "stop_reason": Reason.TAKEN_OVER}
 LEAVES = {"drain": ProfileState.DISABLED}
@@ -52,3 +54,46 @@ def test_a_job_goes_on_only_where_it_waits_and_may_run(
 def test_each_cause_is_a_sentence_of_its_own(why: NotResumed, words: str) -> None:
     lane = a_lane(drain=ProfileState.DISABLED, verdict=ProfileState.QUARANTINED)
     assert not_resumed(why, a_job(), lane).startswith(words)
+
+
+BEFORE = a_lease(
+    last_url="https://shop.example/cart",
+    open_section="pay",
+    section_at=before(3),
+    section_idempotent=True,
+    left_section="cart",
+    asks_person="solve the prompt",
+    person_answer={"by": "ann"},
+)
+
+
+def test_the_next_lease_knows_where_the_browser_is_and_asks_nobody() -> None:
+    facts = LaneFacts(
+        lane=a_lane(state=ProfileState.LEASED), profile=a_profile(), account=an_account(), proxy=None, open=[BEFORE]
+    )
+    ann = TransferRequest(worker_id=WorkerId("human:ann"), incarnation="take-1")
+    after = lease_after(facts, BEFORE, ann, None, run_id=RunId("r2"), timing=Timing(), now=NOW)
+    plain = {field.name: field.default for field in fields(Lease)}
+    for name in PROGRESS:
+        assert getattr(after, name) == getattr(BEFORE, name) != plain[name], name
+    assert (after.asks_person, after.person_answer) == (None, None)
+    # The rest is of the new grant.
+    assert (after.heartbeat_at, after.ended_at, after.status) == (NOW, None, "running")
+    assert set(PROGRESS) < set(MOVING)
+
+
+@pytest.mark.parametrize(
+    ("asks", "job", "over"),
+    [
+        (None, None, False),
+        (None, a_job(state=JobState.COMPLETED), False),
+        ("solve the prompt", None, True),
+        ("solve the prompt", a_job(state=JobState.COMPLETED), True),
+        ("solve the prompt", a_job(state=JobState.QUEUED), True),
+        ("solve the prompt", a_job(state=JobState.REVIEW), False),
+    ],
+)
+def test_a_request_is_over_with_its_run_unless_the_job_waits_for_a_person(
+    asks: str | None, job: Job | None, over: bool
+) -> None:
+    assert request_is_over(a_lease(asks_person=asks), job) is over

@@ -21,6 +21,7 @@ from leasekeeper.core.lanes import (
     new_lane,
     next_head,
     offered,
+    opened_by,
     parked,
     profile_ended,
     profile_expired,
@@ -331,6 +332,16 @@ def test_a_profile_is_stale_once_the_last_of_its_holders_is_lost() -> None:
     assert profile_expired(facts(LEASED, UNRESOLVED), "lost", NOW) == to(S.STALE, "lost", clean=False)
     assert profile_expired(facts(LEASED, UNRESOLVED, replace(SHARED, token=Token(2))), "lost", NOW) == {}
     assert profile_expired(facts(lane(state=S.DISABLED), UNRESOLVED), "lost", NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("newest", "engine", "after"),
+    [(None, None, {}), (150, None, {}), (None, 150, {"engine": 150}), (149, 150, {"engine": 150}), (151, 150, {})],
+)
+def test_a_profile_remembers_the_newest_browser_that_opened_it(
+    newest: int | None, engine: int | None, after: dict[str, int]
+) -> None:
+    assert opened_by(lane(engine=newest), engine) == after
 
 
 def test_a_profile_that_was_removed_goes_on_where_it_was() -> None:

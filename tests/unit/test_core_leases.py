@@ -16,6 +16,7 @@ from leasekeeper.core.leases import (
     Timing,
     browser_overdue,
     clock_jump,
+    expired,
     forgotten,
     is_live,
     lease_id_of,
@@ -38,6 +39,21 @@ from tests.unit.records import NOW, a_lease, before, seconds
 def test_a_heartbeat_gives_a_lease_its_ttl_again(before_it: LeaseStatus, said: LeaseStatus, after: LeaseStatus) -> None:
     lease = renewed(a_lease(status=before_it, ttl_ms=90_000, expires_at=before(-1)), said, NOW)
     assert (lease.heartbeat_at, lease.expires_at, lease.status) == (NOW, NOW + seconds(90), after)
+
+
+@pytest.mark.parametrize(
+    ("before_it", "after"),
+    [
+        (LeaseStatus.RUNNING, LeaseStatus.EXPIRED),
+        (LeaseStatus.RELEASING, LeaseStatus.EXPIRED),
+        (LeaseStatus.REVOKED, LeaseStatus.REVOKED),
+    ],
+)
+def test_a_lease_that_nobody_released_has_expired_unless_a_person_took_it(
+    before_it: LeaseStatus, after: LeaseStatus
+) -> None:
+    lease = expired(a_lease(status=before_it, expires_at=before(5)))
+    assert (lease.status, lease.ended_at, lease.unresolved) == (after, before(5), True)
 
 
 def test_the_defaults_are_those_of_the_product() -> None:

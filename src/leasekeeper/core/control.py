@@ -79,6 +79,12 @@ def answer_of(lease: Lease) -> PersonAnswer | None:
     return PersonAnswer(**texts, at=datetime.fromisoformat(str(kept["at"])))
 
 
+def request_is_over(lease: Lease, job: Job | None) -> bool:
+    """Whether the end of a run closes the review that it asked for a person with. `job`: as the end has left it; while
+    that waits for a person, the review stays."""
+    return lease.asks_person is not None and (job is None or job.state is not JobState.REVIEW)
+
+
 def transferred(lease: Lease, job: Job | None, ending: Ending) -> Settlement:
     """The end of a run whose browser passes on. Its job, if it has one, waits for a person from now on."""
     row = failure(ending.reason, ending.registered) if ending.reason is not None else None

@@ -216,6 +216,11 @@ def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> E
     return Ended(changes, reason if after in WAITS_FOR_PERSON else None)
 
 
+def opened_by(lane: Lane, engine: int | None) -> Changes:
+    """A browser of this version had the profile open (None: none had): no older one may open it any more."""
+    return NOTHING if engine is None or engine <= (lane.engine or 0) else {"engine": engine}
+
+
 def cause_of(before: ProfileState, after: ProfileState, cause: Cause, *, drained: bool = False) -> Cause:
     """The cause under which the table has this move; sharers can end in an order that blurs the verdict's own.
 

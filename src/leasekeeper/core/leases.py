@@ -224,6 +224,12 @@ def renewed(lease: Lease, status: LeaseStatus, now: datetime) -> Lease:
     )
 
 
+def expired(lease: Lease) -> Lease:
+    """The lease after its time was over and nobody had released it. One that a person took away stays revoked."""
+    status = lease.status if lease.status is LeaseStatus.REVOKED else LeaseStatus.EXPIRED
+    return evolve(lease, status=status, ended_at=lease.expires_at, unresolved=True)
+
+
 def silent_for(lease: Lease, now: datetime) -> timedelta | None:
     """How long the holder of a lease that is not over was not heard of, once that is longer than it should be."""
     quiet = now - lease.heartbeat_at

@@ -3,15 +3,17 @@
 `resolve` goes by the lease's release policy and by what was found out. It only decides: the store applies the answer.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 from leasekeeper.core.failures import Reason, failure
 from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import Backoff, Job, JobState
-from leasekeeper.core.launchers import NOT_DEAD, must_answer_first
-from leasekeeper.core.leases import Lease, LeaseStatus, RunResult, lock_delay_over_at, silence
+from leasekeeper.core.launchers import NOT_DEAD, LauncherSaid, must_answer_first
+from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult, lock_delay_over_at, silence
 from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
+from leasekeeper.core.records import evolve
 from leasekeeper.core.settle import INCOMPLETE, LostFacts, ProfileVerdict, Settlement, job_verdict, section_sentence
 
 # Policies by which a lost profile may come back without a person.
@@ -23,6 +25,23 @@ def waits_until(lease: Lease) -> datetime | None:
     None: it is resolved by the first sweep, as a person may have the profile at once."""
     waits = lease.release_policy in _GIVES_BACK and lease.open_section is None
     return lock_delay_over_at(lease) if waits else None
+
+
+def found_out(lease: Lease, run: RunRecord, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object]]:
+    """What is known of a lost run, and its evidence with that in it. `facts` are from now; an earlier report is kept
+    with the run, and counts if now nobody has one.
+
+    The evidence of a run that was released is its holder's own: no keeper's report is kept there, and its final URL
+    counts for what a launcher says now.
+    """
+    asked = facts.launcher is not LauncherSaid.NOT_ASKED
+    if lease.status is LeaseStatus.RELEASED:
+        facts = evolve(facts, final_url=facts.final_url or run.final_url) if asked else facts
+    elif not facts.reported_by and (asked or facts == LostFacts()):
+        said = LostFacts.recalled(run.final_url, run.evidence)
+        dead = said.browser_dead or facts.browser_dead
+        facts = evolve(said, browser_dead=dead, launcher=facts.launcher, problem=facts.problem)
+    return facts, facts.merged(run.evidence) if facts.reported_by else run.evidence
 
 
 def resolve(

@@ -3,17 +3,28 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from leasekeeper.core.control import request_is_over
 from leasekeeper.core.events import EventType
 from leasekeeper.core.homes import directory_lost
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import profile_ended, profile_expired, unparked
+from leasekeeper.core.lanes import opened_by, profile_ended, profile_expired, unparked
 from leasekeeper.core.launchers import LauncherSaid, ask_again_at, in_doubt
-from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, RunRecord, RunResult, lease_key, raised, silence
+from leasekeeper.core.leases import (
+    Lease,
+    LeaseStatus,
+    Refusal,
+    RunRecord,
+    RunResult,
+    expired,
+    lease_key,
+    raised,
+    silence,
+)
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.records import changer, evolve
+from leasekeeper.core.resolving import found_out, silent_reason
 from leasekeeper.core.resolving import resolve as decide_lost
-from leasekeeper.core.resolving import silent_reason
 from leasekeeper.core.routing import account_of, freed_keys, is_taken
 from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, used_proxy
 from leasekeeper.core.settle import settle as decide_ending
@@ -38,7 +49,7 @@ from leasekeeper.stores.sql.snapshots import good_for, keep_directory, restore
 from leasekeeper.stores.sql.submitting import change_job
 
 read_run = decoder(RunRecord)
-released = changer(Lease, "status", "ended_at", "unresolved")
+_released = changer(Lease, "status", "ended_at", "unresolved")
 
 
 class Endings:
@@ -85,8 +96,8 @@ class Endings:
         return ended
 
     def end_request(self, lease: Lease, job: Job | None) -> None:
-        """A run that asked for a person has ended: its review stays only if its job waits for a person now."""
-        if lease.asks_person is not None and (job is None or job.state is not JobState.REVIEW):
+        """Close the review that a run asked for a person with, if its end does."""
+        if request_is_over(lease, job):
             withdraw_request(self.tx, lease, self.now)
 
     def end_profile(self, work: Work, lease: Lease, settlement: Settlement) -> None:
@@ -97,6 +108,57 @@ class Endings:
             reason = settlement.stop_reason or work.lane.state.value
             self.log.review_profile(work.lane, lease.run_id, reason, end.review)
         refresh(work, self.now)
+
+    def end_run(self, work: Work, lease: Lease, settlement: Settlement, ending: Ending) -> None:
+        """The lease and the record of a run whose holder reported its end."""
+        unresolved = settlement.profile.unresolved
+        end_lease(work, _released(lease, status=LeaseStatus.RELEASED, ended_at=self.now, unresolved=unresolved))
+        self.tx.cached_leases.pop(lease.lease_id, None)
+        self.runs.append(
+            end_row(
+                lease,
+                LeaseStatus.RELEASED,
+                self.now,
+                unresolved=unresolved,
+                settlement=settlement,
+                message=ending.message,
+                final_url=ending.facts.final_url,
+                evidence=ending.evidence,
+                output=ending.output,
+                actual=ending.actual,
+                timings=ending.timings,
+                proxy_used=used_proxy(ending),
+            )
+        )
+
+    def settled(self, work: Work, lease: Lease, settlement: Settlement, job: Job | None, **data: object) -> Settled:
+        """What became of a run whose holder reported its end, for the log and for the holder. `job`: as it is now."""
+        self.log.event(
+            EventType.RUN_SETTLED,
+            lease=lease,
+            job=job,
+            job_state=job.state if job else None,
+            profile_state=work.lane.state,
+            data={
+                "result": settlement.result,
+                "stop_reason": settlement.stop_reason,
+                "belongs_to": settlement.belongs_to,
+                "profile_reason": settlement.profile.reason,
+                **data,
+            },
+        )
+        return answer(work, lease, settlement, job)
+
+
+def answer(work: Work, lease: Lease, settlement: Settlement, job: Job | None) -> Settled:
+    """What a settlement came to."""
+    return Settled(
+        lease_id=lease.lease_id,
+        run_id=lease.run_id,
+        settlement=settlement,
+        job_state=job.state if job else None,
+        profile_state=work.lane.state,
+    )
 
 
 def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settled], list[str]]:
@@ -131,29 +193,10 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
     now, jitter, backoff = batch.now, batch.ctx.jitter(), batch.ctx.policy.backoff
     incomplete = _incomplete(batch.tx, lease)
     settlement = decide_ending(lease, job, ending, now=now, jitter=jitter, backoff=backoff, incomplete=incomplete)
-    unresolved = settlement.profile.unresolved
-    end_lease(work, released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=unresolved))
-    batch.tx.cached_leases.pop(lease.lease_id, None)
-    batch.runs.append(
-        end_row(
-            lease,
-            LeaseStatus.RELEASED,
-            batch.now,
-            unresolved=unresolved,
-            settlement=settlement,
-            message=ending.message,
-            final_url=ending.facts.final_url,
-            evidence=ending.evidence,
-            output=ending.output,
-            actual=ending.actual,
-            timings=ending.timings,
-            proxy_used=used_proxy(ending),
-        )
-    )
+    batch.end_run(work, lease, settlement, ending)
     keep_directory(batch.tx, batch.ctx, batch.log, work, lease, ending)
-    if ending.engine is not None:
-        work.change({"engine": max(ending.engine, work.lane.engine or 0)})
-    raised_token = {}
+    work.change(opened_by(work.lane, ending.engine))
+    raised_token: dict[str, object] = {}
     if (token := raised(work.lane.token, ending.directory_token)) != work.lane.token:
         work.change({"token": token})
         raised_token["directory_token"] = token
@@ -163,28 +206,7 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
     ended = batch.end_job(job, settlement)
     batch.end_request(lease, ended)
     batch.end_profile(work, lease, settlement)
-    batch.log.event(
-        EventType.RUN_SETTLED,
-        lease=lease,
-        job=ended,
-        job_state=ended.state if ended else None,
-        profile_state=work.lane.state,
-        data={
-            "result": settlement.result,
-            "stop_reason": settlement.stop_reason,
-            "belongs_to": settlement.belongs_to,
-            "profile_reason": settlement.profile.reason,
-            **raised_token,
-            **size,
-        },
-    )
-    return Settled(
-        lease_id=lease.lease_id,
-        run_id=lease.run_id,
-        settlement=settlement,
-        job_state=ended.state if ended else None,
-        profile_state=work.lane.state,
-    )
+    return batch.settled(work, lease, settlement, ended, **raised_token, **size)
 
 
 def _incomplete(tx: Tx, lease: Lease) -> bool:
@@ -273,11 +295,10 @@ def _earlier(now: datetime, seen: datetime | None) -> datetime:
 
 def _end_unexplained(batch: Endings, work: Work, lease: Lease) -> Lease:
     """The lease ends, the profile goes stale once nobody shares it, the job waits for the resolution."""
-    status = lease.status if lease.status is LeaseStatus.REVOKED else LeaseStatus.EXPIRED
-    ended = evolve(lease, status=status, ended_at=lease.expires_at, unresolved=True)
+    ended = expired(lease)
     end_lease(work, ended)
-    batch.runs.append(end_row(lease, status, lease.expires_at, unresolved=True))
-    work.change(profile_expired(work, f"lease {status}: {silence(lease, batch.now)}", batch.now))
+    batch.runs.append(end_row(lease, ended.status, lease.expires_at, unresolved=True))
+    work.change(profile_expired(work, f"lease {ended.status}: {silence(lease, batch.now)}", batch.now))
     refresh(work, batch.now)
     batch.log.event(
         EventType.LEASE_EXPIRED,
@@ -285,7 +306,7 @@ def _end_unexplained(batch: Endings, work: Work, lease: Lease) -> Lease:
         profile_state=work.lane.state,
         data={
             "token": lease.token,
-            "status": status.value,
+            "status": ended.status.value,
             "last_safe_step": lease.last_safe_step,
             "open_section": lease.open_section,
             "release_policy": lease.release_policy.value,
@@ -346,16 +367,7 @@ def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[
     """What is known of a lost run, by this report or an earlier one, its evidence with that in it, and whether its
     launcher did not answer."""
     (rows,) = tx.read(("run_by_token", {"profile_id": lease.profile_id, "token": lease.token}))
-    run = read_run(rows[0])
-    facts, asked = _cleaned(facts), facts.launcher is not LauncherSaid.NOT_ASKED
-    # The evidence of a run that was released is its holder's own: a keeper's report is kept with lost ones only.
-    if lease.status is LeaseStatus.RELEASED:
-        facts = evolve(facts, final_url=facts.final_url or run.final_url) if asked else facts
-    elif not facts.reported_by and (asked or facts == LostFacts()):
-        said = LostFacts.recalled(run.final_url, run.evidence)
-        dead = said.browser_dead or facts.browser_dead
-        facts = evolve(said, browser_dead=dead, launcher=facts.launcher, problem=facts.problem)
-    evidence = facts.merged(run.evidence) if facts.reported_by else run.evidence
+    facts, evidence = found_out(lease, read_run(rows[0]), _cleaned(facts))
     return facts, evidence, rows[0]["ask_at"] is not None or in_doubt(evidence)
 
 
@@ -409,13 +421,7 @@ def _resolve_one(batch: Endings, work: Work, lease: Lease, facts: LostFacts) -> 
         profile_state=work.lane.state,
         data={"reason": settlement.profile.reason, "reported_by": facts.reported_by},
     )
-    return Settled(
-        lease_id=lease.lease_id,
-        run_id=lease.run_id,
-        settlement=settlement,
-        job_state=ended.state if ended else None,
-        profile_state=work.lane.state,
-    )
+    return answer(work, lease, settlement, ended)
 
 
 def _ask_again(batch: Endings, work: Work, lease: Lease, facts: LostFacts, *, doubt: bool) -> None:

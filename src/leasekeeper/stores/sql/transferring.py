@@ -5,7 +5,8 @@ from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import RunId
 from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Lease, LeaseStatus, Refusal
+from leasekeeper.core.lanes import opened_by
+from leasekeeper.core.leases import Lease, Refusal
 from leasekeeper.core.pauses import Scope
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import Conflict, ConflictReason, NotFound
@@ -16,7 +17,7 @@ from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.heartbeats import step_row
 from leasekeeper.stores.sql.lanes import Work, grant_of, lock_runs, read_job, refresh, refused, save, writer_of
 from leasekeeper.stores.sql.pause_rows import paused
-from leasekeeper.stores.sql.settling import Endings, end_lease, end_row, kept, released
+from leasekeeper.stores.sql.settling import Endings, kept
 from leasekeeper.stores.sql.snapshots import newest_of
 from leasekeeper.stores.sql.submitting import change_job
 from leasekeeper.wording.control import not_resumed
@@ -73,48 +74,11 @@ def _resumed(tx: Tx, ctx: Context, work: Work, to: TransferRequest, batch: Endin
 def _end(batch: Endings, work: Work, lease: Lease, ending: Ending) -> Settled:
     job = batch.jobs.get(lease.run_id)
     settlement = transferred(lease, job, ending)
-    end_lease(work, released(lease, status=LeaseStatus.RELEASED, ended_at=batch.now, unresolved=False))
-    batch.tx.cached_leases.pop(lease.lease_id, None)
-    batch.runs.append(
-        end_row(
-            lease,
-            LeaseStatus.RELEASED,
-            batch.now,
-            unresolved=False,
-            settlement=settlement,
-            message=ending.message,
-            final_url=ending.facts.final_url,
-            evidence=ending.evidence,
-            output=ending.output,
-            actual=ending.actual,
-            timings=ending.timings,
-            proxy_used=ending.proxy_used,
-        )
-    )
-    if ending.engine is not None:
-        work.change({"engine": max(ending.engine, work.lane.engine or 0)})
+    batch.end_run(work, lease, settlement, ending)
+    work.change(opened_by(work.lane, ending.engine))
     ended = batch.end_job(job, settlement)
     batch.end_request(lease, ended)
-    batch.log.event(
-        EventType.RUN_SETTLED,
-        lease=lease,
-        job=ended,
-        job_state=ended.state if ended else None,
-        profile_state=work.lane.state,
-        data={
-            "result": settlement.result,
-            "stop_reason": settlement.stop_reason,
-            "belongs_to": settlement.belongs_to,
-            "profile_reason": settlement.profile.reason,
-        },
-    )
-    return Settled(
-        lease_id=lease.lease_id,
-        run_id=lease.run_id,
-        settlement=settlement,
-        job_state=ended.state if ended else None,
-        profile_state=work.lane.state,
-    )
+    return batch.settled(work, lease, settlement, ended)
 
 
 def _begin(batch: Endings, work: Work, before: Lease, to: TransferRequest, job: Job | None, settled: Settled) -> Grant:
