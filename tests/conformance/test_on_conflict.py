@@ -11,6 +11,7 @@ from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event, EventType, replay_job
 from leasekeeper.core.jobs import Job, OnConflict, Risk
 from leasekeeper.core.leases import Purpose
+from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.settle import EndFacts
 from leasekeeper.errors import ProfileBusy
 from leasekeeper.ports import ClaimRequest
@@ -211,6 +212,16 @@ async def test_a_refusal_by_an_account_s_key_names_the_holder(new_world: NewWorl
         assert f"w1 has p1 (run {holder.lease.run_id})" in str(busy)
         (event,) = await conflicts(world)
         assert (event.profile_id, event.data["current_profile_id"]) == ("p2", "p1")
+
+
+async def test_a_profile_that_waits_for_a_person_is_not_said_to_wait_for_its_account(new_world: NewWorld) -> None:
+    async with new_world(account(routing=Routing.ACCOUNT), profile("p1"), profile("p2")) as world:
+        await world.decide_profile(Action.QUARANTINE, "p2")
+        await world.run("p1")
+        busy = await refused(world, "p2")
+        assert (busy.reason, busy.holder, busy.until_at) == (Blocked.PROFILE_STATE, None, None)
+        assert "p1" not in str(busy)
+        assert await conflicts(world) == []
 
 
 async def test_a_refusal_for_another_reason_is_no_conflict(new_world: NewWorld) -> None:

@@ -23,7 +23,7 @@ from leasekeeper.core.ids import AccountId, JobId, ProfileId, RunId, WorkerId
 from leasekeeper.core.jobs import JobSpec, JobState, OnConflict, Risk
 from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.leases import Lease, Mode, Purpose, Timing
-from leasekeeper.core.placing import check_policy, new_job, place, profile_for
+from leasekeeper.core.placing import check_policy, lease_in_the_way, new_job, place, profile_for
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy, stricter
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.routing import Holding, account_of, freed_keys, held_keys, is_taken
@@ -111,23 +111,33 @@ def test_a_browser_older_than_the_last_one_gets_no_profile(
 
 
 @pytest.mark.parametrize(
-    ("gate", "purpose", "paused", "engine", "why"),
+    ("gate", "purpose", "paused", "engine", "full", "why"),
     [
-        (None, Purpose.API, False, 140, None),
-        (None, Purpose.API, False, None, None),
-        (None, Purpose.API, False, 139, Blocked.ENVIRONMENT_MISMATCH),
-        (None, Purpose.API, True, 139, Blocked.PAUSE),
-        (None, Purpose.SESSION, True, 140, Blocked.PAUSE),
-        (None, Purpose.MANUAL, True, 140, None),
-        (None, Purpose.MANUAL, True, 139, Blocked.ENVIRONMENT_MISMATCH),
-        (None, Purpose.INSPECT, True, 140, None),
-        (Blocked.PROFILE_LEASE, Purpose.API, True, 139, Blocked.PROFILE_LEASE),
+        (None, Purpose.API, False, 140, False, None),
+        (None, Purpose.API, False, None, False, None),
+        (None, Purpose.API, False, 140, True, Blocked.CAPACITY),
+        (None, Purpose.API, False, 139, True, Blocked.ENVIRONMENT_MISMATCH),
+        (None, Purpose.API, True, 139, True, Blocked.PAUSE),
+        (None, Purpose.SESSION, True, 140, False, Blocked.PAUSE),
+        (None, Purpose.MANUAL, True, 140, False, None),
+        (None, Purpose.MANUAL, True, 140, True, Blocked.CAPACITY),
+        (None, Purpose.MANUAL, True, 139, False, Blocked.ENVIRONMENT_MISMATCH),
+        (None, Purpose.INSPECT, True, 140, False, None),
+        (Blocked.PROFILE_LEASE, Purpose.API, True, 139, True, Blocked.PROFILE_LEASE),
     ],
 )
 def test_who_is_refused_without_a_job_hears_the_first_reason(
-    gate: Blocked | None, purpose: Purpose, paused: bool, engine: int | None, why: Blocked | None
+    gate: Blocked | None, purpose: Purpose, paused: bool, engine: int | None, full: bool, why: Blocked | None
 ) -> None:
-    assert direct_refusal(gate, lane(engine=140), purpose=purpose, paused=paused, engine=engine) is why
+    asked: list[bool] = []
+
+    def is_full() -> bool:
+        asked.append(full)
+        return full
+
+    refused = direct_refusal(gate, lane(engine=140), purpose=purpose, paused=paused, engine=engine, full=is_full)
+    assert refused is why
+    assert asked == ([full] if why in (None, Blocked.CAPACITY) else []), "a pool is locked only to grant something"
 
 
 NEXT: dict[str, Any] = {"head_task": "visit", "head_pool": "default", "head_priority": 5}
@@ -323,3 +333,28 @@ def test_a_job_does_not_conflict_with_its_own_earlier_run() -> None:
     earlier = lease(job_id=job().job_id)
     assert placed(facts(LEASED, earlier), on_conflict=OnConflict.SKIP).holder is None
     assert placed(routed(facts(lane())), keys={KEY: earlier}, on_conflict=OnConflict.SKIP).holder is None
+
+
+OURS, LOST = lease(1), lease(2, unresolved=True, ended_at=NOW)
+KEYED, OTHER = replace(lease(3), routing_key=KEY), replace(lease(9), routing_key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("open_leases", "key", "here", "holder"),
+    [
+        ([OURS], KEY, True, OURS),
+        ([LOST], KEY, True, LOST),
+        # Whoever works there now comes before whoever was lost.
+        ([LOST, OURS], KEY, True, OURS),
+        ([], KEY, True, OTHER),
+        ([], "profile:p1", True, None),
+        # A profile that has room for another is kept by its account's key at most.
+        ([OURS], "profile:p1", False, None),
+        ([OURS], KEY, False, OTHER),
+        ([OURS, KEYED], KEY, False, KEYED),
+    ],
+)
+def test_a_run_is_kept_out_by_a_lease_of_the_profile_or_of_its_accounts_key(
+    open_leases: list[Lease], key: str, here: bool, holder: Lease | None
+) -> None:
+    assert lease_in_the_way(facts(LEASED, *open_leases), key, {KEY: OTHER}, here=here) is holder

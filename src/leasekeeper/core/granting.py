@@ -3,7 +3,7 @@
 Pure. What is locked and read first, and how grants are written, is the store's; what is granted is decided here.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -83,15 +83,24 @@ def engine_gate(lane: Lane, engine: int | None) -> Blocked | None:
 
 
 def direct_refusal(
-    gate: Blocked | None, lane: Lane, *, purpose: Purpose, paused: bool, engine: int | None
+    gate: Blocked | None,
+    lane: Lane,
+    *,
+    purpose: Purpose,
+    paused: bool,
+    engine: int | None,
+    full: Callable[[], bool],
 ) -> Blocked | None:
     """Why somebody without a job gets no lease, of all reasons the first: the profile (`gate`), a pause, a browser that
-    is too old. A pause stops programs, so that people can look. The pool's limit comes after these."""
+    is too old, the pool's limit. A pause stops programs, so that people can look. Whether the pool is `full` is asked
+    last, and only if nothing else is in the way: all who are granted something there wait for the answer."""
     if gate is not None:
         return gate
     if paused and purpose not in BY_PERSON:
         return Blocked.PAUSE
-    return engine_gate(lane, engine)
+    if (older := engine_gate(lane, engine)) is not None:
+        return older
+    return Blocked.CAPACITY if full() else None
 
 
 def may_follow(

@@ -161,7 +161,7 @@ def conflict_of(
 
 
 def holder_of(job: Job, facts: LaneFacts, key_holders: Mapping[str, Lease]) -> Lease | None:
-    """The lease that keeps this job from running now, if that is what keeps it. Its own earlier run never is one."""
+    """The lease that keeps this job from running now, if that is what does. Its own earlier run never is one."""
     others = LaneFacts(
         lane=facts.lane,
         profile=facts.profile,
@@ -169,13 +169,20 @@ def holder_of(job: Job, facts: LaneFacts, key_holders: Mapping[str, Lease]) -> L
         proxy=facts.proxy,
         open=[lease for lease in facts.open if lease.job_id != job.job_id],
     )
-    taken = facts.lane.state in (ProfileState.LEASED, ProfileState.STALE) and bool(others.open)
-    if taken and gate(others, shared=job.shared, even_paused=True) is not None:
-        return others.open[0]
+    taken = facts.lane.state in (ProfileState.LEASED, ProfileState.STALE)
+    here = taken and gate(others, shared=job.shared, even_paused=True) is not None
     key = key_of(facts, task=job.task, shared=job.shared)
+    holder = lease_in_the_way(others, key, key_holders, here=here)
+    return None if holder is None or holder.job_id == job.job_id else holder
+
+
+def lease_in_the_way(facts: LaneFacts, key: str, key_holders: Mapping[str, Lease], *, here: bool) -> Lease | None:
+    """The lease that keeps out a run that needs this key. `here`: the profile itself is taken, so it is one of its own,
+    a live one first. Otherwise it is whoever has the key of the account. None: no lease is in the way."""
+    if here and facts.open:
+        return (facts.live or facts.open)[0]
     if not is_account_key(key):
         return None
     # A profile that several may use at once can have the account's key itself.
-    here = next((lease for lease in others.open if lease.ended_at is None and lease.routing_key == key), None)
-    holder = here or key_holders.get(key)
-    return None if holder is None or holder.job_id == job.job_id else holder
+    own = next((lease for lease in facts.live if lease.routing_key == key), None)
+    return own or key_holders.get(key)

@@ -33,6 +33,7 @@ from leasekeeper.core.jobs import Job
 from leasekeeper.core.lanes import Head, key_of, next_head, parked
 from leasekeeper.core.leases import Lease, Mode
 from leasekeeper.core.pauses import Scope
+from leasekeeper.core.placing import lease_in_the_way
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Block, Blocked
 from leasekeeper.core.records import evolve
@@ -221,8 +222,7 @@ def claim_lane(
         elsewhere=elsewhere,
     ):
         return None
-    (limits,) = tx.read(("pool_limit", {"pool": request.pool}))
-    if limits and _pool_room(tx, request.pool) == 0:
+    if _is_full(tx, request.pool):
         return None
     _claim_head(round_, work, heads_by_profile(heads).get(profile_id), request, now)
     round_.save(tx)
@@ -251,6 +251,11 @@ def _pool_room(tx: Tx, pool: str) -> int:
     (limits,) = tx.read(("lock_pool", {"pool": pool}))
     (taken,) = tx.read(("pool_leases", {"pool": pool}))
     return max(0, limits[0]["max_leases"] - taken[0]["leases"]) if limits else len(taken)
+
+
+def _is_full(tx: Tx, pool: str) -> bool:
+    (limits,) = tx.read(("pool_limit", {"pool": pool}))
+    return bool(limits) and _pool_room(tx, pool) == 0
 
 
 def _lock_keys(tx: Tx, works: Sequence[Work], round_: Granting) -> set[str]:
@@ -428,27 +433,26 @@ def _refused(tx: Tx, work: Work, round_: Granting, key: str, request: LeaseReque
         machine=request.machine,
         resumed=resumed,
     )
-    pauses = paused(tx, now, Scope.ALL, pool=work.profile.pool)
-    why = direct_refusal(gate, lane, purpose=request.purpose, paused=bool(pauses), engine=engine)
-    if gate is None and why is Blocked.PAUSE:
+    pool = work.profile.pool
+    pauses = paused(tx, now, Scope.ALL, pool=pool)
+    why = direct_refusal(
+        gate, lane, purpose=request.purpose, paused=bool(pauses), engine=engine, full=lambda: _is_full(tx, pool)
+    )
+    if why is None:
+        return None
+    if why is Blocked.PAUSE:
         text = paused_text(lane.profile_id, pauses[0])
         return ProfileBusy(text, reason=why, until_at=pauses[0].until, **about)
-    if gate is None and why is not None:
+    if why is Blocked.ENVIRONMENT_MISMATCH:
         return ProfileBusy(older_browser_text(lane.profile_id, lane.engine, engine), reason=why, **about)
-    if gate is None:
-        (limits,) = tx.read(("pool_limit", {"pool": work.profile.pool}))
-        if limits and _pool_room(tx, work.profile.pool) == 0:
-            gate = Blocked.CAPACITY
-    if gate is None:
-        return None
-    holder = _holder(tx, work, key, gate)
+    holder = _holder(tx, work, key, why)
     if holder is not None and not request.again:
         cause = conflict_cause(None, holder, None, round_.log.now, round_.ctx.policy.long_run)
         round_.log.lease_refused(lane, holder, request, cause)
     until = changes_at(work) or (holder.expires_at if holder else None)
     return ProfileBusy(
-        busy_text(work, gate, until, holder),
-        reason=gate,
+        busy_text(work, why, until, holder),
+        reason=why,
         **about,
         holder=holder.worker_id if holder and holder.ended_at is None else None,
         run_id=holder.run_id if holder and holder.ended_at is None else None,
@@ -456,10 +460,9 @@ def _refused(tx: Tx, work: Work, round_: Granting, key: str, request: LeaseReque
     )
 
 
-def _holder(tx: Tx, work: Work, key: str, gate: Blocked) -> Lease | None:
-    """The lease that keeps others out: of the profile, or of another profile of an account that is one key."""
-    if gate not in (Blocked.PROFILE_LEASE, Blocked.PROFILE_STATE):
+def _holder(tx: Tx, work: Work, key: str, why: Blocked) -> Lease | None:
+    """The lease that keeps others out, of this profile or of another one of its account, if that is `why`."""
+    if why not in (Blocked.PROFILE_LEASE, Blocked.PROFILE_STATE):
         return None
-    if work.open:
-        return (work.live or work.open)[0]
-    return read_key_holders(tx, [work]).get(key)
+    elsewhere = read_key_holders(tx, [work]) if why is Blocked.PROFILE_LEASE and not work.open else {}
+    return lease_in_the_way(work, key, elsewhere, here=True)
