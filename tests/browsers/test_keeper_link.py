@@ -207,10 +207,10 @@ async def test_hand_over_waits_for_the_answer(tmp_path: Path) -> None:
     assert (link.orders.lease_id, link.orders.folder) == ("lease_2", str(folder))
     handing = asyncio.create_task(hand_over(1))
     await asyncio.to_thread(keeper.hear)
-    keeper.say(refused="STALE_TOKEN: token 1 is not above 2")
-    with pytest.raises(LaunchRefused, match="not above") as reported:
+    keeper.say(refused="STALE_TOKEN", message="token 1 is not above 2")
+    with pytest.raises(LaunchRefused) as reported:
         await handing
-    assert reported.value.reason == "STALE_TOKEN"
+    assert (reported.value.reason, reported.value.message) == ("STALE_TOKEN", "token 1 is not above 2")
     with pytest.raises(LaunchRefused, match="did not answer"):
         await hand_over(3, timeout=0.05)
     assert link.orders.token == 2

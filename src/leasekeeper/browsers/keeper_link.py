@@ -222,8 +222,7 @@ class KeeperLink:
         elif "leased" in message and self._leased is not None:
             _resolve(self._leased, None)
         elif "refused" in message and self._leased is not None:
-            reason, _, why = str(message["refused"]).partition(": ")
-            _fail(self._leased, LaunchRefused(reason, why))
+            _fail(self._leased, LaunchRefused(str(message["refused"]), str(message["message"])))
 
     def _on_cut(self, name: str, why: str) -> None:
         client = self._clients.pop(name, None)

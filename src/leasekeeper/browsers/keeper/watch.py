@@ -232,7 +232,7 @@ class Watch:
             before = self.orders.folder
             self.orders.take_lease(lease)
         except Refused as refused:
-            self.control.send({"refused": f"{refused.reason}: {refused.message}"})
+            self.control.send({"refused": refused.reason, "message": refused.message})
             return
         self.cut_clients("the browser went on under another lease")
         write_status(self.orders)
