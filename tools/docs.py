@@ -14,6 +14,7 @@ from typing import Any, Final
 from leasekeeper.cli.exit_codes import EXIT_CODES, exit_code
 from leasekeeper.cli.hints import unblocking
 from leasekeeper.cli.reference import reference as command_line
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.alerts import EVENT_ALERTS, JOB_ALERTS, PROFILE_ALERTS, REVIEW_OPENED
 from leasekeeper.core.control import NotResumed
 from leasekeeper.core.events import EventType
@@ -21,7 +22,7 @@ from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
 from leasekeeper.core.fleet import ChangeKind
 from leasekeeper.core.leases import Refusal
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.errors import ConflictReason, error_tree
+from leasekeeper.errors import error_tree
 from leasekeeper.service.metric_table import CALL_SECONDS, METRICS, SECONDS
 from leasekeeper.settings_table import PREFIX, SETTINGS, Setting
 from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table, port_schema

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leasekeeper import config as settings
 from leasekeeper.browsers.machine_name import known_machine_name
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.events import manual_use
 from leasekeeper.core.failures import Reason, handed_in, unknown
 from leasekeeper.core.free_profiles import ProfileChoice
@@ -30,7 +31,7 @@ from leasekeeper.core.profiles import ManualUse, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Why
-from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeaseLost
+from leasekeeper.errors import Conflict, Fail, InputError, LeaseLost
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasekeeper.runtime import tracing

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from leasekeeper.app import HUMAN_TIMEOUT, HumanAnswer
 from leasekeeper.client import connect
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from leasekeeper.ports import Grant
 from leasekeeper.threads import LoopThread
 

@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from leasekeeper.client import HeldLease, connect
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease, Mode, Purpose
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.profiles import ReleasePolicy
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from leasekeeper.ports import Grant, Settled
 from leasekeeper.threads import LoopThread
 

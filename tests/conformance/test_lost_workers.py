@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.decisions import Action, Review
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import Lease, LeaseStatus, RunResult
 from leasekeeper.core.profiles import ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, LostFacts
-from leasekeeper.errors import Conflict, ConflictReason, NotFound
+from leasekeeper.errors import Conflict, NotFound
 from leasekeeper.ports import Grant, Renewal, Resolution
 from tests.conformance.world import URL, NewWorld, World, end, profile, proxy, seconds
 

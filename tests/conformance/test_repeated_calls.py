@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.calls import ANSWERS_KEPT, CallAttempt, Request
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import Event, EventType
@@ -19,7 +20,7 @@ from leasekeeper.core.notes import Note
 from leasekeeper.core.policy import Retention
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.tokens import ApiToken, NewToken, Scope
-from leasekeeper.errors import Conflict, ConflictReason, NotFound, ProfileBusy
+from leasekeeper.errors import Conflict, NotFound, ProfileBusy
 from leasekeeper.ports import ClaimRequest, Grant, LeaseRequest, Store
 from tests.conformance.world import URL, NewWorld, World, end, fleet, profile, spec
 

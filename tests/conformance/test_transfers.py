@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.events import EventType
@@ -13,7 +14,7 @@ from leasekeeper.core.fleet import Fleet
 from leasekeeper.core.ids import JobId, WorkerId
 from leasekeeper.core.leases import LeaseStatus, Purpose, Refusal
 from leasekeeper.core.settle import Browser, EndFacts, Ending
-from leasekeeper.errors import Conflict, ConflictReason, InputError, LeaseLost, NotFound
+from leasekeeper.errors import Conflict, InputError, LeaseLost, NotFound
 from leasekeeper.ports import Grant, HandedOver, Renewal
 from tests.conformance.test_repeated_calls import twice
 from tests.conformance.world import URL, NewWorld, World, account, limit, profile

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from leasekeeper.app import App, HumanAnswer, Run, SyncRun
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.decisions import Action, Decision, Review, Target
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.driver_port import DevToolsClient
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from leasekeeper.runtime.live_runs import LiveRun, live_run_of
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.person import Person

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import ProfileId, ScheduleId
@@ -27,7 +28,7 @@ from leasekeeper.core.schedules import (
     schedule_decided,
     why_skipped,
 )
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 
 NOW = datetime(2031, 5, 6, 12, tzinfo=UTC)
 GRACE = timedelta(minutes=5)

@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease, Mode, may_have_been_done
 from leasekeeper.core.sections import section_entered, section_left, step_reached
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from tests.unit.test_core_lanes import NOW, lease
 
 LATER = NOW + timedelta(seconds=1)

@@ -69,7 +69,8 @@ def check_display(profile: str) -> None:
     """Raise Conflict where nobody could see the browser."""
     import os
 
-    from leasekeeper.errors import Conflict, ConflictReason
+    from leasekeeper.conflict_reasons import ConflictReason
+    from leasekeeper.errors import Conflict
     from leasekeeper.runtime.machine_facts import display_of
 
     if not display_of(os.environ):

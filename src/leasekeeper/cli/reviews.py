@@ -17,10 +17,11 @@ from leasekeeper.cli.output import View, answer_page, answer_records
 from leasekeeper.cli.record_ids import whole_id
 from leasekeeper.cli.selection import REVIEWS, Selection, chosen_ids, selecting
 from leasekeeper.cli.table import SHORT_IDS, Column, Screen
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.decisions import ACTIONS, JOB_ACTIONS, PROFILE_ACTIONS, Action, Decision, Review, Target
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.profiles import Lane
-from leasekeeper.errors import Conflict, ConflictReason, InputError
+from leasekeeper.errors import Conflict, InputError
 
 if TYPE_CHECKING:
     from leasekeeper.ports import Decided, Store

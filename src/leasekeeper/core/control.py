@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.failures import Reason, failure
 from leasekeeper.core.granting import new_lease
 from leasekeeper.core.ids import JobId, RunId, WorkerId
@@ -19,7 +20,7 @@ from leasekeeper.core.leases import PROGRESS, Lease, Purpose, RunResult, Timing,
 from leasekeeper.core.profiles import Cause, ProfileState, worse
 from leasekeeper.core.records import evolve
 from leasekeeper.core.settle import Ending, JobVerdict, ProfileVerdict, Settlement
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.decisions import Action, Decision
 from leasekeeper.core.events import EventType
 from leasekeeper.core.free_profiles import has_labels
 from leasekeeper.core.ids import AccountId, ProfileId, ScheduleId
 from leasekeeper.core.jobs import FINAL, JobSpec, JobState
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 
 # How many missed times `catch_up: all` makes up for; older ones are left out.
 MAX_CAUGHT_UP: Final = 1_000

@@ -5,9 +5,10 @@ What follows if the holder vanishes in one, or after one, is `leases.may_have_be
 
 from datetime import datetime
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.records import evolve
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 
 
 def step_reached(lease: Lease, step: str, url: str | None, now: datetime) -> Lease:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Self
 
 from leasekeeper.app import HUMAN_TIMEOUT, HumanAnswer
 from leasekeeper.config import Config
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.classify import Facts, classify, kind_of, summary
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
-from leasekeeper.errors import Conflict, ConflictReason, Fail, LeaseLost, safe_str
+from leasekeeper.errors import Conflict, Fail, LeaseLost, safe_str
 from leasekeeper.ports import Grant, LeaseRequest, Store
 from leasekeeper.runtime.direct_input import span_of
 from leasekeeper.runtime.heartbeat import Heartbeat

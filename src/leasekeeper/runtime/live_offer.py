@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from leasekeeper.app import HumanAnswer
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.driver_port import ClientRefused
-from leasekeeper.errors import Conflict, ConflictReason, InputError
+from leasekeeper.errors import Conflict, InputError
 from leasekeeper.runtime.live_runs import LiveRun, live_runs, watching
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.remote_live import LiveNews

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from leasekeeper.app import HumanAnswer
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.control import PersonAnswer, TransferRequest
 from leasekeeper.core.ids import JobId, WorkerId
 from leasekeeper.core.leases import Lease
 from leasekeeper.driver_port import DevToolsClient, RunningBrowser
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from leasekeeper.runtime.person import Closed, Person, incarnation_of
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.config import Config
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
@@ -15,7 +16,7 @@ from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.settle import Ending
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, LeaseLost
+from leasekeeper.errors import Conflict, LeasekeeperError, LeaseLost
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.any_profile import acquire_any
 from leasekeeper.runtime.canary import verdict_at_end

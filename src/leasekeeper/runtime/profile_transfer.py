@@ -23,6 +23,7 @@ from leasekeeper.browsers.keeper.seal import fingerprint, keep_seal
 from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.browsers.profile_directory import claim_directory, directory_of, last_engine, refuse_foreign
 from leasekeeper.config import Config
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.browsers import LOCAL
 from leasekeeper.core.events import exported, imported
@@ -33,7 +34,7 @@ from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.core.snapshots import DirectoryReport
 from leasekeeper.encryption import Keyring, read_keyring
-from leasekeeper.errors import Conflict, ConflictReason, Fail, InputError, LeasekeeperError, LeaseLost
+from leasekeeper.errors import Conflict, Fail, InputError, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.acquiring import acquire_waiting

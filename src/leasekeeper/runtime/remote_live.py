@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasekeeper.app import HumanAnswer
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from leasekeeper.runtime.person import Closed, Person
 from leasekeeper.runtime.session_link import Link
 from leasekeeper.wire.encoding import encode_in_full

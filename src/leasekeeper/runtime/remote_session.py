@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.app import HumanAnswer
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
+from leasekeeper.errors import Conflict, LeasekeeperError
 from leasekeeper.runtime.human_requests import AskEnd
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.session_link import Link, lost_link

@@ -19,13 +19,14 @@ from typing import Final
 from leasekeeper.app import HumanAnswer
 from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.config import Config
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.tokens import hash_of, proves
-from leasekeeper.errors import Conflict, ConflictReason, InputError, LeasekeeperError, Problem, SessionEnded
+from leasekeeper.errors import Conflict, InputError, LeasekeeperError, Problem, SessionEnded
 from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.heartbeat import Heartbeat

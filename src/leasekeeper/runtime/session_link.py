@@ -15,8 +15,9 @@ from enum import IntEnum
 from typing import Any, Final
 
 from leasekeeper.browsers.keeper.orders import MAX_MESSAGE_BYTES
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.driver_port import DevToolsClient
-from leasekeeper.errors import Conflict, ConflictReason, InputError, LeasekeeperError, StoreError, safe_str
+from leasekeeper.errors import Conflict, InputError, LeasekeeperError, StoreError, safe_str
 from leasekeeper.wire import error_from_json, error_to_json
 
 VERSION: Final = 1

@@ -18,11 +18,12 @@ from typing import Any, Final, TypeVar
 from leasekeeper.app import HumanAnswer
 from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.config import Config
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.driver_port import ClientRefused
-from leasekeeper.errors import Conflict, ConflictReason, InputError, NotAuthenticated, StoreUnavailable
+from leasekeeper.errors import Conflict, InputError, NotAuthenticated, StoreUnavailable
 from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.live_offer import CALLS, LiveOffer

@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
+from leasekeeper.errors import Conflict, LeasekeeperError
 from leasekeeper.ports import Grant, LeaseRequest, Store
 from leasekeeper.runtime.acquiring import acquire_waiting
 from leasekeeper.runtime.evidence import RunEvidence

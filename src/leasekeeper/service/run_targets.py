@@ -4,12 +4,13 @@ what can be done all the same: answering it through the store."""
 from typing import Final, TypeVar, assert_never
 
 from leasekeeper.app import HumanAnswer
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.accounts import Account
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease, Purpose, RunRecord
 from leasekeeper.core.profiles import Profile
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, NotFound, SessionEnded
+from leasekeeper.errors import Conflict, LeasekeeperError, NotFound, SessionEnded
 from leasekeeper.ports import Store
 
 T = TypeVar("T")

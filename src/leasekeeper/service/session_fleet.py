@@ -14,11 +14,12 @@ from typing import Final, Protocol
 from leasekeeper.app import HumanAnswer
 from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.config import Config
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.homes import is_away
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.tokens import hash_of
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, NotFound, ProfileBusy
+from leasekeeper.errors import Conflict, LeasekeeperError, NotFound, ProfileBusy
 from leasekeeper.ports import Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.human_requests import SessionAsk

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.driver_port import ClientRefused, DevToolsClient
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError
+from leasekeeper.errors import Conflict, LeasekeeperError
 from leasekeeper.runtime.remote_session import RemoteRun
 from leasekeeper.runtime.session_endpoint import ENDED, close_reason
 from leasekeeper.runtime.session_host import HostedSession

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.accounts import Account, Proxy
 from leasekeeper.core.calls import MAX_ANSWER_BYTES, CallAttempt, Request
 from leasekeeper.core.deliveries import Delivery
@@ -18,7 +19,7 @@ from leasekeeper.core.lanes import LaneFacts
 from leasekeeper.core.leases import Lease, is_live
 from leasekeeper.core.profiles import Lane, Profile
 from leasekeeper.core.workers import Worker
-from leasekeeper.errors import Conflict, ConflictReason, LeasekeeperError, NotFound
+from leasekeeper.errors import Conflict, LeasekeeperError, NotFound
 from leasekeeper.ports import Grant, HandedOver, Page, Store, Submitted
 from leasekeeper.stores.sql.codec import Row, to_us
 from leasekeeper.stores.sql.engine import AnsweredBefore, Context, Engine, Params, Tx

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core import homes
 from leasekeeper.core.accounts import Account, Limit, Proxy, RetiredAccount, declared_again
 from leasekeeper.core.events import EventType
@@ -23,7 +24,7 @@ from leasekeeper.core.profiles import Lane, Profile, ProfileState
 from leasekeeper.core.proxies import well
 from leasekeeper.core.readiness import job_gate
 from leasekeeper.core.records import evolve
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from leasekeeper.stores.sql.codec import decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import lock, read_job, read_profile, refresh, save

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.alerts import (
     ENDPOINT_EVENTS,
     MAX_ENDPOINTS,
@@ -15,7 +16,7 @@ from leasekeeper.core.alerts import (
 from leasekeeper.core.decisions import Action, Decision
 from leasekeeper.core.events import EventType
 from leasekeeper.core.secrets import SealedSecret, Secret
-from leasekeeper.errors import Conflict, ConflictReason, InputError, NotFound
+from leasekeeper.errors import Conflict, InputError, NotFound
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.alerts import forget, read_endpoint
 from leasekeeper.stores.sql.codec import clean, encoder

@@ -1,9 +1,10 @@
 """Revoking: a person takes a lease away, and its holder can write nothing any more."""
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import Lease, LeaseStatus, lease_key
 from leasekeeper.core.records import evolve
-from leasekeeper.errors import Conflict, ConflictReason
+from leasekeeper.errors import Conflict
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.heartbeats import renewal_row
 from leasekeeper.stores.sql.lanes import lock

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.alerts import SECRET_PREFIX
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import LeaseRef, Refusal
 from leasekeeper.core.records import evolve
 from leasekeeper.core.secrets import REFERENCE, LeaseSecret, SealedSecret, Secret, payload_secrets
-from leasekeeper.errors import Conflict, ConflictReason, NotFound, VersionConflict
+from leasekeeper.errors import Conflict, NotFound, VersionConflict
 from leasekeeper.stores.sql.codec import decoder, encoder
 from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import read_job, refused

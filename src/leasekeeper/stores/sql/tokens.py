@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.decisions import Decision
 from leasekeeper.core.events import EventType
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, revoked
-from leasekeeper.errors import Conflict, ConflictReason, NotFound
+from leasekeeper.errors import Conflict, NotFound
 from leasekeeper.ports import Decided
 from leasekeeper.stores.sql.codec import clean, decoder, encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx

@@ -1,5 +1,6 @@
 """Control passes: one run ends and another begins in the browser that is open, in one commit."""
 
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.control import TransferRequest, lane_passed, lease_after, resumed, transferred, why_not_resumed
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.events import EventType
@@ -9,7 +10,7 @@ from leasekeeper.core.lanes import opened_by
 from leasekeeper.core.leases import Lease, Refusal
 from leasekeeper.core.pauses import Scope
 from leasekeeper.core.settle import Ending
-from leasekeeper.errors import Conflict, ConflictReason, NotFound
+from leasekeeper.errors import Conflict, NotFound
 from leasekeeper.ports import Grant, HandedOver, Settled
 from leasekeeper.stores.sql.claiming import Granting, record_grant
 from leasekeeper.stores.sql.codec import to_us
