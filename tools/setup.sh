@@ -43,7 +43,8 @@ have_postgres() {
 have_browser() {
     "$venv/bin/python" -c '
 import os
-from leasekeeper.browsers.finding import BrowserNotFound, find_browser
+from leasekeeper.browsers.finding import find_browser
+from leasekeeper.errors import BrowserNotFound
 try:
     find_browser(os.environ.get("LEASEKEEPER_BROWSER"))
 except BrowserNotFound as error:

@@ -7,6 +7,7 @@ How to do it is not said here: a command line and a page have different answers,
     ├── InputError              INVALID_INPUT: something in a request is wrong; nothing was written
     │   ├── UnknownAccount UNKNOWN_ACCOUNT · UnknownProfile UNKNOWN_PROFILE · UnknownTask UNKNOWN_TASK
     │   ├── AmbiguousProfile AMBIGUOUS_PROFILE · AmbiguousId AMBIGUOUS_ID · NoWebhookSecret WEBHOOK_SECRET_NEEDED
+    │   ├── NoPlaywright NO_PLAYWRIGHT · BrowserNotFound BROWSER_NOT_FOUND
     │   └── SecretUnusable      SECRET_UNUSABLE: a stored secret cannot be used here
     │       └── SecretKeyMissing SECRET_KEY_MISSING · SecretKeyWrong SECRET_KEY_WRONG · SecretNotFound SECRET_NOT_FOUND
     ├── AccessDenied            ACCESS_DENIED: the caller's token does not allow it; nothing was done
@@ -17,13 +18,12 @@ How to do it is not said here: a command line and a page have different answers,
     ├── RequestRefused          REQUEST_REFUSED: the server did not take the HTTP request; nothing was done
     │   ├── MethodNotAllowed METHOD_NOT_ALLOWED · BodyTooLarge BODY_TOO_LARGE · HostNotAllowed HOST_NOT_ALLOWED
     │   └── CrossSiteRequest CROSS_SITE_REQUEST · TooManyRequests TOO_MANY_REQUESTS
-    ├── NotFound                NOT_FOUND
+    ├── NotFound NOT_FOUND · Fail RUN_FAILED · DemoFailed DEMO_FAILED · BrokerUnavailable BROKER_UNAVAILABLE
     ├── Conflict                CONFLICT: the request met another state than it expected
     │   ├── IdempotencyConflict IDEMPOTENCY_KEY_REUSED · VersionConflict VERSION_CHANGED
     │   └── IllegalTransition ILLEGAL_TRANSITION · ProfileBusy PROFILE_NOT_AVAILABLE · EventsGone EVENTS_GONE
     ├── LeaseLost           STALE_WORKER_WRITE_REJECTED, of that LeaseExpired LEASE_EXPIRED · SessionEnded SESSION_ENDED
-    ├── PartlyDone PARTLY_DONE: some of it happened, something stopped it · BrokerUnavailable BROKER_UNAVAILABLE
-    ├── Fail RUN_FAILED · EvidenceUnavailable EVIDENCE_UNAVAILABLE, of that EvidenceRefused EVIDENCE_REFUSED
+    ├── PartlyDone PARTLY_DONE · EvidenceUnavailable EVIDENCE_UNAVAILABLE, of that EvidenceRefused EVIDENCE_REFUSED
     └── StoreError              STORE_ERROR
         ├── StoreUnavailable STORE_UNAVAILABLE, of that StoreMissing STORE_NOT_MADE
         ├── StoreNotWritable STORE_NOT_WRITABLE · NetworkFileSystem STORE_ON_NETWORK_FILE_SYSTEM
@@ -209,6 +209,18 @@ class SecretNotFound(SecretUnusable):
     code = "SECRET_NOT_FOUND"
 
 
+class NoPlaywright(InputError):
+    """Playwright is not installed. Install the extra `browser` of Leasekeeper."""
+
+    code = "NO_PLAYWRIGHT"
+
+
+class BrowserNotFound(InputError):
+    """There is no browser to use. The message says which places were searched and what to do."""
+
+    code = "BROWSER_NOT_FOUND"
+
+
 class AccessDenied(LeasekeeperError):
     """The caller's token does not allow the call. Nothing was done."""
 
@@ -392,6 +404,12 @@ class SessionEnded(LeaseLost):
     code = "SESSION_ENDED"
     session_id: str | None = None
     reason: str | None = None
+
+
+class DemoFailed(LeasekeeperError):
+    """The demo failed. The message says why, and where the logs are."""
+
+    code = "DEMO_FAILED"
 
 
 class Fail(LeasekeeperError):

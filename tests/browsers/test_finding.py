@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leasekeeper.browsers.finding import BrowserNotFound, find_browser, playwright_chromium, version_of
+from leasekeeper.browsers.finding import find_browser, playwright_chromium, version_of
+from leasekeeper.errors import BrowserNotFound
 
 
 def program(path: Path, version: str = "Chromium 140.0.1.2 built on Debian", counter: Path | None = None) -> Path:

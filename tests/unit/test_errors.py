@@ -1,14 +1,17 @@
 """Every class of the tree of errors: a code of its own, and the same error after a trip through JSON."""
 
+import ast
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+import leasekeeper
 from leasekeeper.browsers.profile_directory import StrangeDirectory
+from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.errors import (
-    ConflictReason,
     Fail,
     InputError,
     LeaseExpired,
@@ -55,6 +58,26 @@ def test_the_tree_is_the_one_that_the_header_draws() -> None:
 def test_no_two_classes_share_a_code() -> None:
     assert len({kind.code for kind in TREE}) == len(TREE)
     assert LeaseExpired.code != LeaseLost.code
+
+
+def codes_of(path: Path) -> list[str]:
+    """The texts that classes of a module have as `code`."""
+    classes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    found = []
+    for each in (statement for node in classes for statement in node.body):
+        targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
+        value = getattr(each, "value", None)
+        if any(isinstance(target, ast.Name) and target.id == "code" for target in targets):
+            found += [value.value] if isinstance(value, ast.Constant) and isinstance(value.value, str) else []
+    return found
+
+
+def test_no_class_elsewhere_has_a_code_of_its_own() -> None:
+    """JSON has the code of the class in the tree: a code that a module gives its own class would be lost."""
+    package = Path(leasekeeper.__file__).parent
+    found = {str(path.relative_to(package)): codes for path in package.rglob("*.py") if (codes := codes_of(path))}
+    assert set(found.pop("errors.py")) == {kind.code for kind in TREE}
+    assert found == {}
 
 
 @pytest.mark.parametrize("kind", TREE)

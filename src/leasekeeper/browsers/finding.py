@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
-from leasekeeper.errors import InputError
+from leasekeeper.errors import BrowserNotFound
 
 VERSION_SECONDS: Final = 20.0
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -25,12 +25,6 @@ ADVICE: Final = (
     "or set LEASEKEEPER_BROWSER to the path of Chromium or Chrome"
 )
 _VERSION = re.compile(r"\b(\d{1,5})(?:\.\d+){1,3}\b")
-
-
-class BrowserNotFound(InputError):
-    """There is no browser to use. The message says which places were searched and what to do."""
-
-    code: ClassVar[str] = "BROWSER_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from leasekeeper.core.profiles import ProfileState
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.demo.jobs import BUSY, KILLED, PAUSED
 from leasekeeper.demo.narration import what_became_of
-from leasekeeper.demo.scenario import NotPlayed
+from leasekeeper.errors import DemoFailed
 
 if TYPE_CHECKING:
     from leasekeeper.core.leases import RunRecord
@@ -48,7 +48,7 @@ def print_summary(result: "Result", place: "Place", screen: Screen) -> None:
             click.echo(line)
         click.echo()
     if result.left or result.late:
-        raise NotPlayed(
+        raise DemoFailed(
             f"this should not be: {len(result.late)} requests came too late, processes left behind: "
             f"{', '.join(map(str, result.left)) or 'none'}; please report it"
         )

@@ -12,8 +12,9 @@ def installed_browser(setting: str | None = None) -> "Found":
     from importlib.util import find_spec
 
     from leasekeeper.browsers.finding import find_browser
-    from leasekeeper.runtime.playwright_process import NoPlaywright
+    from leasekeeper.errors import NoPlaywright
+    from leasekeeper.runtime.playwright_process import NO_PLAYWRIGHT
 
     if find_spec("playwright") is None:
-        raise NoPlaywright
+        raise NoPlaywright(NO_PLAYWRIGHT)
     return find_browser(setting or os.environ.get("LEASEKEEPER_BROWSER"))

@@ -35,7 +35,7 @@ from leasekeeper.demo.jobs import (
 from leasekeeper.demo.narration import Line, line_of
 from leasekeeper.demo.shop import Arrival, Shop, late
 from leasekeeper.demo.workers import Troupe, none_left
-from leasekeeper.errors import LeasekeeperError
+from leasekeeper.errors import DemoFailed
 from leasekeeper.ports import Stats, Store
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.sweeper import Sweeper
@@ -49,12 +49,6 @@ EVENT_SECONDS: Final = 0.1
 ALL: Final = 1_000
 # A job that waits for one of these goes on by itself, so the show goes on too.
 _MOVING: Final = ("blocked_by_profile_lease", "blocked_by_capacity", "blocked_by_no_worker")
-
-
-class NotPlayed(LeasekeeperError):
-    """The demo failed. The message says why, and where the logs are."""
-
-    code = "DEMO_NOT_PLAYED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +178,7 @@ class _Stage:
             async with asyncio.timeout(MAX_SECONDS):
                 await self._play()
         except TimeoutError:
-            raise NotPlayed(f"the demo did not come to its end in {MAX_SECONDS:g} s") from None
+            raise DemoFailed(f"the demo did not come to its end in {MAX_SECONDS:g} s") from None
 
     async def _play(self) -> None:
         with resources.as_file(resources.files("leasekeeper.demo").joinpath("fleet.yaml")) as path:
@@ -290,7 +284,7 @@ class _Stage:
         """A worker that ends without being asked is no part of the play: say where it has said why."""
         while not over.is_set():
             for name in self.troupe.missing():
-                raise NotPlayed(f"{name} ended by itself; what it said is in {place.folder / name}.log")
+                raise DemoFailed(f"{name} ended by itself; what it said is in {place.folder / name}.log")
             await _pause(over, POLL_SECONDS)
 
     async def _scene(self) -> Scene:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasekeeper import config as settings
-from leasekeeper.browsers.finding import ADVICE, BrowserNotFound, Found, find_browser
+from leasekeeper.browsers.finding import ADVICE, Found, find_browser
 from leasekeeper.config import Config
 from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Step, Verdict, count, fail, ok, skip, warn
 from leasekeeper.core.doctor.launcher_checks import judge_launchers
@@ -43,7 +43,7 @@ from leasekeeper.core.doctor.store_checks import (
 )
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.snapshots import Snapshot
-from leasekeeper.errors import EvidenceUnavailable, InputError, LeasekeeperError, StoreError
+from leasekeeper.errors import BrowserNotFound, EvidenceUnavailable, InputError, LeasekeeperError, StoreError
 from leasekeeper.evidence.places import SERVER, open_place
 from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import Store, StoreInfo

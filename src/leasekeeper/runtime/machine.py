@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from leasekeeper.browsers.empty_directories import ProfilesMissing
-from leasekeeper.browsers.finding import BrowserNotFound, version_of
+from leasekeeper.browsers.finding import version_of
 from leasekeeper.core.machine import Trouble, trouble_of
-from leasekeeper.errors import safe_str
+from leasekeeper.errors import BrowserNotFound, safe_str
 from leasekeeper.evidence.delivery import EvidenceNotDelivered
 from leasekeeper.evidence.redact import MAX_URL, cut
 from leasekeeper.evidence_port import Evidence

@@ -16,23 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from leasekeeper.browsers.data_directory import check_data_dir, place_program
-from leasekeeper.errors import InputError
+from leasekeeper.errors import InputError, NoPlaywright
 
 _LOG = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
+NO_PLAYWRIGHT = "Playwright is not installed; install the extra leasekeeper[browser]"
 _NODE = "PLAYWRIGHT_NODEJS_PATH"
 _STARTER = "playwright"
-
-
-class NoPlaywright(InputError):
-    """Playwright is not installed."""
-
-    code = "NO_PLAYWRIGHT"
-
-    def __init__(self) -> None:
-        super().__init__("Playwright is not installed; install the extra leasekeeper[browser]")
 
 
 def write_starter(data_dir: Path) -> Path | None:
@@ -40,7 +32,7 @@ def write_starter(data_dir: Path) -> Path | None:
     try:
         import playwright
     except ImportError:
-        raise NoPlaywright from None
+        raise NoPlaywright(NO_PLAYWRIGHT) from None
     node = starting.chosen_node()
     if node is None or Path(node) == data_dir.absolute() / "bin" / _STARTER:  # inherited: it would start itself
         node = str(Path(playwright.__file__).parent / "driver" / "node")
@@ -112,7 +104,7 @@ class PlaywrightProcess:
                 try:
                     from playwright.async_api import async_playwright
                 except ImportError:
-                    raise NoPlaywright from None
+                    raise NoPlaywright(NO_PLAYWRIGHT) from None
                 with starting.by(write_starter(self._data_dir)):
                     manager = async_playwright()
                     self._playwright = await manager.start()
@@ -203,7 +195,7 @@ class SyncPlaywrightProcess:
             try:
                 from playwright.sync_api import sync_playwright
             except ImportError:
-                raise NoPlaywright from None
+                raise NoPlaywright(NO_PLAYWRIGHT) from None
             with starting.by(write_starter(self._data_dir)):
                 self._playwright = sync_playwright().start()
         return self._playwright
