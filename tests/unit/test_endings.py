@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.app import App, Run, Signal, Task
-from leasekeeper.core.browsers import BrowserReport, LaunchRefusal, Proof
+from leasekeeper.core.browsers import BrowserReport, EndCause, LaunchRefusal, Proof
 from leasekeeper.core.classify import Facts
 from leasekeeper.core.failures import ProfileRule, RetryRule, failure
 from leasekeeper.core.settle import Browser
@@ -43,7 +43,7 @@ def report(proof: Proof = CLEAN, **changes: Any) -> BrowserReport:
         "lease_id": "p:1",
         "token": 1,
         "refused": None,
-        "cause": "closed",
+        "cause": EndCause.CLOSED,
         "stopped_by": "Browser.close",
         "exit_code": 0,
         "signal": None,

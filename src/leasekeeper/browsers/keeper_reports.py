@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from leasekeeper.core.browsers import BrowserReport, Command, LaunchRefusal, Proof
+from leasekeeper.core.browsers import BrowserReport, Command, EndCause, LaunchRefusal, Proof
 
 REPORT_VERSION: Final = 1
 REPORT_NAME: Final = "report.json"
@@ -72,7 +72,7 @@ def _report(found: Mapping[str, Any]) -> BrowserReport:
             message=str(refused["message"]),
             retry_after=timedelta(seconds=float(refused.get("retry_after_seconds", 0.0))),
         ),
-        cause=str(found["cause"]),
+        cause=_optional(found["cause"], EndCause),
         stopped_by=str(found["stopped_by"]),
         exit_code=_optional(found["exit_code"], int),
         signal=_optional(found["signal"], int),

@@ -17,6 +17,7 @@ from leasekeeper.core.browsers import (
     Capacity,
     Checked,
     DriverInfo,
+    EndCause,
     Endpoint,
     LaunchRefusal,
     LeaseTerms,
@@ -107,7 +108,7 @@ class NullBrowser:
         """Nothing: there is nothing to end at the deadline."""
 
     def revoke(self, why: str) -> None:
-        self._end("revoked", why)
+        self._end(EndCause.REVOKED, why)
 
     async def hand_over(self, terms: LeaseTerms) -> None:
         if self.over:
@@ -136,13 +137,13 @@ class NullBrowser:
         """Nothing: nobody uses it."""
 
     async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:  # noqa: ARG002 - there is nothing to see
-        self._end("closed" if revoke is None else "revoked", revoke or "")
+        self._end(EndCause.CLOSED if revoke is None else EndCause.REVOKED, revoke or "")
         return self._report
 
     def refusal(self) -> LaunchRefusal | None:
         return None
 
-    def _end(self, cause: str, why: str) -> None:
+    def _end(self, cause: EndCause, why: str) -> None:
         """In any thread; the first cause counts."""
         with self._lock:
             if self._report is None:

@@ -22,6 +22,7 @@ from leasekeeper.browsers.keeper.proof import prove
 from leasekeeper.browsers.keeper.report import write_report
 from leasekeeper.browsers.keeper.status_file import Status, remove_status
 from leasekeeper.browsers.keeper_reports import ReportUnreadable, read_report
+from leasekeeper.core.browsers import EndCause
 from leasekeeper.core.leases import Lease
 
 # Chromium saves its session on SIGINT and ends in a fraction of a second. The page acts until then.
@@ -219,7 +220,7 @@ def _report(lease: Lease, status: Status, folder: Path, stopped_by: str, *, all_
         run_id=lease.run_id,
         lease_id=lease.lease_id,
         token=lease.token,
-        cause="overdue",
+        cause=EndCause.OVERDUE,
         stopped_by=stopped_by,
         proof={**proof, "failing_clause": f"its keeper did not end it in time, another program did ({stopped_by})"},
         untouched=False,

@@ -6,19 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from leasekeeper.cli.table import Screen, printable
+from leasekeeper.wording.browsers import end_text
 
 MAX_ENTRIES = 8
-
-_CAUSES = {
-    "closed": "closed by the worker",
-    "revoked": "revoked: the lease was over",
-    "deadline": "revoked: the holder's deadline had passed",
-    "worker_gone": "closed by the keeper, because the worker was gone",
-    "driver_gone": "closed by the keeper, because the Playwright process was gone",
-    "browser_gone": "the browser ended by itself",
-    "overdue": "ended by another program, because its keeper had not done it in time",
-    "terminated": "the keeper got a signal to stop",
-}
 
 
 def evidence_lines(evidence: Mapping[str, Any], data_dir: Path, screen: Screen) -> Iterator[str]:
@@ -73,7 +63,7 @@ def _keeper(keeper: Mapping[str, Any] | None) -> Iterator[str]:
     if not keeper:
         return
     proof = "proven clean" if keeper.get("clean_close") else f"not proven clean: {keeper.get('failing_clause', '')}"
-    cause = _CAUSES.get(str(keeper.get("cause")), str(keeper.get("cause")))
+    cause = end_text(str(keeper.get("cause") or "not started"))
     yield printable(f"  browser: {cause} ({keeper.get('stopped_by')}), {proof}")
     if keeper.get("revoke_reason"):
         yield printable(f"    {keeper['revoke_reason']}")

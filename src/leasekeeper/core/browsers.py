@@ -7,6 +7,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, Final
 
 from leasekeeper.errors import nearest
@@ -139,6 +140,20 @@ class Proof:
         return self.clauses.get("processes_gone", False)
 
 
+class EndCause(StrEnum):
+    """Why a browser's use ended."""
+
+    CLOSED = "closed"  # the worker asked for it, or whoever used the browser closed it
+    REVOKED = "revoked"
+    DEADLINE = "deadline"
+    WORKER_GONE = "worker_gone"
+    DRIVER_GONE = "driver_gone"  # the Playwright process
+    BROWSER_GONE = "browser_gone"
+    MESSAGE_TOO_LARGE = "message_too_large"
+    TERMINATED = "terminated"  # the keeper got a signal
+    OVERDUE = "overdue"  # its keeper had not ended it in time, so another program did
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """One command that the worker sent: when (wall clock, seconds), which, and on what page. Never its payload."""
@@ -150,14 +165,17 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserReport:
-    """How one run's browser ended, as its keeper saw it. `retry_after`: for so long its launcher wants no calls."""
+    """How one run's browser ended, as its keeper saw it. `retry_after`: for so long its launcher wants no calls.
+
+    `cause` is None where there was no browser.
+    """
 
     profile_id: str
     run_id: str
     lease_id: str
     token: int
     refused: LaunchRefusal | None
-    cause: str
+    cause: EndCause | None
     stopped_by: str
     exit_code: int | None
     signal: int | None
@@ -175,9 +193,3 @@ class BrowserReport:
     def no_browser(self) -> bool:
         """True if no browser was in the profile: none was started, or it ended at once, before it began to write."""
         return self.refused is not None and (self.started_at is None or self.untouched)
-
-
-ENDED_BY_KEEPER: Final[Mapping[str, str]] = {
-    "message_too_large": "the page made the browser send one DevTools message above the limit "
-    "(LEASEKEEPER_MAX_MESSAGE_MB), so the keeper closed it",
-}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from leasekeeper.app import Content
-from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.core.browsers import BrowserReport, EndCause
 from leasekeeper.core.leases import LeaseRef
 from leasekeeper.errors import InputError
 from leasekeeper.evidence.delivery import EvidenceNotDelivered, deliver
@@ -169,7 +169,7 @@ def report_summary(report: BrowserReport, *, completed: bool) -> dict[str, objec
         {"at": round(command.at, 3), "method": command.method, "url": command.url}
         for command in report.commands[-MAX_COMMANDS:]
     ]
-    if report.proof.holds and report.cause == "closed":
+    if report.proof.holds and report.cause is EndCause.CLOSED:
         return ended if completed else {**ended, "commands": commands}
     return {
         **ended,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from leasekeeper.browsers.keeper_reports import ReportUnreadable, read_report, report_version
-from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.core.browsers import BrowserReport, EndCause
 from leasekeeper.core.ids import LeaseId, Token, is_id
 from leasekeeper.core.leases import Lease, LeaseRef, RunRecord
 from leasekeeper.core.settle import LostFacts
@@ -34,8 +34,6 @@ _LOG = logging.getLogger(__name__)
 
 # The entry of a run whose record is gone, or whose keeper never reported, is deleted after this long.
 FORGET_SECONDS: Final = 24 * 3600.0
-# The cause in a report that the keeper did not write itself: see `browsers.overdue`.
-OVERDUE: Final = "overdue"
 # The maximum number of reports in memory: reading one again costs the hash of its screenshot.
 MAX_READ: Final = 1_000
 # How long a lost run waits for the place of evidence, and for how long then nobody asks that place again.
@@ -243,6 +241,6 @@ def lost_facts(report: BrowserReport, evidence: RunEvidence) -> LostFacts:
     return LostFacts(
         final_url=report.final_url,
         browser_dead=report.proof.processes_gone,
-        reported_by="watchman" if report.cause == OVERDUE else "keeper",
+        reported_by="watchman" if report.cause is EndCause.OVERDUE else "keeper",
         evidence={**evidence.as_json(), "keeper": report_summary(report, completed=False)},
     )

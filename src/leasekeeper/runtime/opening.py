@@ -19,7 +19,7 @@ from leasekeeper.browsers.drivers import create_driver
 from leasekeeper.browsers.keeper.orders import BAD_ORDERS, STALE_TOKEN
 from leasekeeper.browsers.probe import Probe
 from leasekeeper.config import BrowserConfig
-from leasekeeper.core.browsers import BrowserReport, Credentials, DriverInfo, LaunchRefusal, LeaseTerms
+from leasekeeper.core.browsers import BrowserReport, Credentials, DriverInfo, EndCause, LaunchRefusal, LeaseTerms
 from leasekeeper.core.classify import classify, kind_of, summary
 from leasekeeper.core.environment import browser_version
 from leasekeeper.core.events import manual_use
@@ -296,7 +296,7 @@ class BrowserOpener:
         failed = self.sessions.leave(opened.session, opened.browser, self.config.close_after.total_seconds())
         try:
             report = await self._redacted(opened.browser.stop(revoke=revoke, with_evidence=with_evidence))
-            failed.set_result(report is None or report.cause == "driver_gone")
+            failed.set_result(report is None or report.cause is EndCause.DRIVER_GONE)
         finally:
             failed.cancel()
         if report is None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
 
-from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.core.browsers import BrowserReport, EndCause
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.live_runs import LiveRun
 from leasekeeper.runtime.memory import Budget
@@ -77,7 +77,7 @@ class RunWatch:
             if seen != {"gone"} or work in done:
                 return seen - {"asks"}
             ended = await report(self._opened)
-            if ended is None or ended.cause != "closed":
+            if ended is None or ended.cause is not EndCause.CLOSED:
                 await asyncio.wait({work}, timeout=1.0)
                 return seen
             pending -= done

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from leasekeeper.app import App, Run, Signal, SyncRun
 from leasekeeper.browsers.probe import ProbeResult
-from leasekeeper.core.browsers import ENDED_BY_KEEPER, BrowserReport
+from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.classify import Facts, kind_of, says_closed
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Mode
@@ -45,6 +45,7 @@ from leasekeeper.runtime.run_watch import RunWatch
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.runtime.warm import WarmHandOver
 from leasekeeper.threads import run_in_thread
+from leasekeeper.wording.browsers import gone_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -301,10 +302,10 @@ class Runner:
         seconds = limit.total_seconds() if limit else 0.0
         return Outcome(reason=Reason.TIMEOUT, message=f"the task took longer than {seconds:g} s")
 
-    async def _why_gone(self, opened: Opened | None, otherwise: str = "the browser ended by itself") -> str:
+    async def _why_gone(self, opened: Opened | None, otherwise: str | None = None) -> str:
         """What to say of a browser that is gone: the keeper may have ended it for a reason of its own."""
         report = None if opened is None else await self._opener.report_of(opened.browser, 0.0)
-        return otherwise if report is None else ENDED_BY_KEEPER.get(report.cause, otherwise)
+        return gone_text(None if report is None else report.cause, otherwise)
 
     async def _is_alive(self, opened: Opened, error: BaseException) -> bool:
         """Whether the browser is still there. An error can arrive before the report of the browser's end."""

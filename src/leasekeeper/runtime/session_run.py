@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from leasekeeper.browsers.probe import ProbeResult
-from leasekeeper.core.browsers import ENDED_BY_KEEPER, BrowserReport
+from leasekeeper.core.browsers import BrowserReport, EndCause
 from leasekeeper.core.control import PersonAnswer, TransferRequest
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Lease
@@ -46,6 +46,7 @@ from leasekeeper.runtime.recording import NAME, Recording
 from leasekeeper.runtime.session_terms import OnDisconnect, SessionEnd, SessionTerms
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
+from leasekeeper.wording.browsers import gone_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -357,13 +358,10 @@ class SessionRun:
             return Outcome(reason=Reason.MEMORY_EXCEEDED, message=budget.message)
         if "gone" in seen or self._opened.browser.over:
             report = await self._opener.report_of(self._opened.browser, 0.0)
-            if report is not None and report.cause == "closed":
+            if report is not None and report.cause is EndCause.CLOSED:
                 return Outcome()
-            ended = "the browser ended by itself"
-            return Outcome(
-                reason=Reason.BROWSER_CRASHED,
-                message=ended if report is None else ENDED_BY_KEEPER.get(report.cause, ended),
-            )
+            why = gone_text(None if report is None else report.cause)
+            return Outcome(reason=Reason.BROWSER_CRASHED, message=why)
         if "closed" in seen:
             return Outcome(message="a client closed the browser")
         limit = self.terms.idle_timeout if "idle" in seen else self.terms.max_duration

@@ -2,6 +2,7 @@
 
 import os
 
+from leasekeeper.browsers.keeper import causes
 from leasekeeper.browsers.keeper.capture import Cdp, capture
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.control import Control, wait_readable
@@ -25,17 +26,18 @@ def end(watch: Watch, cause: str) -> int:
     url, picture = watch.pages.last_url, None
     now = boot_time()
     late = browser.outlives_lease and now >= orders.kill_at
-    if not late and cause != "browser_gone" and (cause != "closed" or watch.evidence_wanted):
+    if not late and cause != causes.BROWSER_GONE and (cause != causes.CLOSED or watch.evidence_wanted):
         budget = min(CAPTURE_SECONDS, (orders.kill_at - now) * 0.4)
         seen, picture = capture(cdp, watch.pages.last_used, now + budget)
         url = seen or url
-        if cause in ("closed", "driver_gone") and _worker_gone_too(control):
-            cause = "worker_gone"
-    stopped_by = stop(browser, cdp, orders, by_itself=cause == "browser_gone", visited=watch.pages.visited)
+        if cause in (causes.CLOSED, causes.DRIVER_GONE) and _worker_gone_too(control):
+            cause = causes.WORKER_GONE
+    by_itself = cause == causes.BROWSER_GONE
+    stopped_by = stop(browser, cdp, orders, by_itself=by_itself, visited=watch.pages.visited)
     now = boot_time()
     all_gone = browser.all_gone(min(now + LINGER_SECONDS, max(now, orders.kill_at)))
     proof = browser.prove(stopped_by, all_gone)
-    failed_start = cause == "browser_gone" and not watch.spoke
+    failed_start = by_itself and not watch.spoke
     untouched = all_gone and browser.clean_up(proof, spoke=not failed_start)
     reason, message = browser.failed_start() if failed_start else ("", "")
     _report(

@@ -22,7 +22,7 @@ def write_report(folder: str, **found: object) -> None:
         "lease_id": "",
         "token": 0,
         "refused": None,
-        "cause": "",
+        "cause": None,
         "stopped_by": "",
         "exit_code": None,
         "signal": None,

@@ -9,6 +9,7 @@ import select
 import signal
 import time
 
+from leasekeeper.browsers.keeper import causes
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.control import Control
 from leasekeeper.browsers.keeper.orders import FROM_PLAYWRIGHT, STALE_TOKEN, TO_PLAYWRIGHT, Orders, Refused
@@ -114,7 +115,7 @@ class Watch:
             self.spoke = self.spoke or bool(self._outward.waiting)
             if self._too_large():
                 self._outward.drop()  # the end of it never reaches Playwright, which has to hold a message whole
-                return "message_too_large"
+                return causes.MESSAGE_TOO_LARGE
         if self._inward.source.descriptor in ready:
             self._inward.take()
         if self._sharing is not None:
@@ -122,7 +123,7 @@ class Watch:
         if self.pages.asked_to_close:
             # The task closes its browser, or Playwright does since its worker has just died: evidence comes first.
             self._inward.drop()
-            return "closed"
+            return causes.CLOSED
         self._outward.give()
         if boot_time() >= self.orders.deadline:
             return self._turn({})
@@ -167,19 +168,19 @@ class Watch:
         for message in messages or ():
             self._obey(message)
         if self.revoke_reason:
-            return "revoked"
+            return causes.REVOKED
         if messages is None or self.control.worker in ready:
-            return "worker_gone"
+            return causes.WORKER_GONE
         if self.orders.expired(boot_time()):
-            return "deadline"
+            return causes.DEADLINE
         if self._signals in ready:
-            return "terminated"
+            return causes.TERMINATED
         if self.browser.watch in ready or self._outward.ended:
             self._flush_to_playwright()
-            return "browser_gone"
+            return causes.BROWSER_GONE
         if self._inward.ended or (ready.get(FROM_PLAYWRIGHT, 0) | ready.get(TO_PLAYWRIGHT, 0)) & _GONE:
-            return "driver_gone"
-        return "closed" if self.close_requested else ""
+            return causes.DRIVER_GONE
+        return causes.CLOSED if self.close_requested else ""
 
     def _obey(self, message: dict[str, object]) -> None:
         """Do what one message of the worker says."""
