@@ -27,7 +27,7 @@ How to do it is not said here: a command line and a page have different answers,
     └── StoreError              STORE_ERROR
         ├── StoreUnavailable STORE_UNAVAILABLE, of that StoreMissing STORE_NOT_MADE
         ├── StoreNotWritable STORE_NOT_WRITABLE · NetworkFileSystem STORE_ON_NETWORK_FILE_SYSTEM
-        └── SchemaTooOld SCHEMA_TOO_OLD · SchemaTooNew SCHEMA_TOO_NEW
+        └── StoreNotDurable STORE_NOT_DURABLE · SchemaTooOld SCHEMA_TOO_OLD · SchemaTooNew SCHEMA_TOO_NEW
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -467,6 +467,13 @@ class StoreNotWritable(StoreError):
     """The store's file cannot be written: permissions, a read-only disk, or a full one."""
 
     code = "STORE_NOT_WRITABLE"
+
+
+class StoreNotDurable(StoreError):
+    """The server could lose what it acknowledged. `wanted` are the settings that it needs, as name and value."""
+
+    code = "STORE_NOT_DURABLE"
+    wanted: tuple[str, ...] | None = None
 
 
 class NetworkFileSystem(StoreError):

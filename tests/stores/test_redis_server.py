@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import redis
 
+from leasekeeper.cli.hints import hint_of
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.jobs import Job, JobState
@@ -24,7 +25,15 @@ from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.core.profiles import Lane, ProfileState, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts, Ending, LostFacts
 from leasekeeper.core.workers import WorkerReport
-from leasekeeper.errors import InputError, SchemaTooNew, SchemaTooOld, StoreError, StoreNotWritable, StoreUnavailable
+from leasekeeper.errors import (
+    InputError,
+    SchemaTooNew,
+    SchemaTooOld,
+    StoreError,
+    StoreNotDurable,
+    StoreNotWritable,
+    StoreUnavailable,
+)
 from leasekeeper.ports import ClaimRequest, Grant, Renewal, Resolution, Store
 from leasekeeper.stores import inspect, migrate, open_store
 from leasekeeper.stores.redis import scripts
@@ -91,22 +100,29 @@ async def looked_after(store: Store, forgotten: Grant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "found"),
+    ("setting", "value", "found", "wanted"),
     [
-        ("appendonly", "no", "appendonly no"),
-        ("appendfsync", "no", "appendfsync no"),
-        ("no-appendfsync-on-rewrite", "yes", "no-appendfsync-on-rewrite yes"),
-        ("maxmemory-policy", "allkeys-lru", "allkeys-lru"),
+        ("appendonly", "no", "appendonly no", ("appendonly yes", "appendfsync always")),
+        ("appendfsync", "no", "appendfsync no", ("appendfsync always",)),
+        ("no-appendfsync-on-rewrite", "yes", "no-appendfsync-on-rewrite yes", ("no-appendfsync-on-rewrite no",)),
+        ("maxmemory-policy", "allkeys-lru", "allkeys-lru", ("maxmemory-policy noeviction",)),
     ],
 )
 async def test_a_server_that_loses_writes_is_refused_unless_told(
-    own_server: DurableRedis, setting: str, value: str, found: str, caplog: pytest.LogCaptureFixture
+    own_server: DurableRedis,
+    setting: str,
+    value: str,
+    found: str,
+    wanted: tuple[str, ...],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     await migrate(own_server.url)
     own_server.call("CONFIG", "SET", setting, value)
-    with pytest.raises(StoreError, match=found) as refused:
+    with pytest.raises(StoreNotDurable, match=found) as refused:
         await open_store(own_server.url)
-    assert "durability=none" in str(refused.value)
+    assert refused.value.wanted == wanted
+    assert "CONFIG" not in str(refused.value)
+    assert "durability=none" in str(hint_of(refused.value))
     with caplog.at_level(logging.WARNING):
         store = await open_store(f"{own_server.url}?durability=none")
         await store.close()

@@ -48,10 +48,11 @@ MARKDOWN_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 KNOW_COMMANDS = ("cli", "demo")
 COMMANDS = [name for section in SECTIONS.values() for name in section]
 COMMAND = re.compile(rf"\bleasekeeper (?:{'|'.join(COMMANDS)})\b")
-# Nor does a layer that other programs call know a shell.
+# Nor does a layer that other programs call know a shell, or that of a server.
 NO_SHELL = ("core", "stores", "wire", "wording", "errors.py")
 SHELL_COMMAND = re.compile(
-    r"\b(?:pip|apt|apt-get|playwright|npm) install|\bch(?:mod|own) |\bsudo |\bsystemctl |(?<!\w)--[a-z][a-z-]+"
+    r"\b(?:pip|apt|apt-get|playwright|npm) install|\bch(?:mod|own) |\bsudo |\bsystemctl |\bCONFIG SET\b"
+    r"|(?<!\w)--[a-z][a-z-]+"
 )
 # A project's first tasks, and the demo's, are copied by people: they spell reasons as their own code would.
 SPELL_REASONS = ("core/failures.py", "browsers/keeper/reasons.py", "cli/project", "demo/tasks.py")

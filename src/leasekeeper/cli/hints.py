@@ -30,6 +30,8 @@ HINTS: Final = {
     "SECRET_NOT_FOUND": "store it: leasekeeper secrets set NAME",
     "UNAUTHENTICATED": "set LEASEKEEPER_TOKEN; an admin makes one: leasekeeper tokens create NAME --scope SCOPE",
     "TOKEN_EXPIRED": "make another: leasekeeper tokens create NAME --scope SCOPE",
+    "STORE_NOT_DURABLE": "set them in redis.conf, or at once by CONFIG SET and CONFIG REWRITE; or accept the loss with "
+    "?durability=none in the store's URL",
     "NO_PLAYWRIGHT": "pip install 'leasekeeper[browser]'",
     "SCHEMA_TOO_OLD": "bring it up to date: leasekeeper db migrate",
 }

@@ -20,6 +20,7 @@ from leasekeeper.errors import (
     SchemaTooNew,
     SchemaTooOld,
     StoreError,
+    StoreNotDurable,
     StoreNotWritable,
     StoreUnavailable,
 )
@@ -44,10 +45,6 @@ _SCRIPTS: Final = (
     scripts.GROUPS,
     scripts.MEET,
     scripts.VALID,
-)
-_UNSAFE: Final = (
-    "this server can lose what it acknowledged: {found}. Set {wanted} in redis.conf (or by CONFIG SET and CONFIG "
-    "REWRITE), or accept the loss with ?durability=none in the store's URL"
 )
 
 
@@ -190,21 +187,25 @@ def check_durable(link: Link, url: str) -> str:
     found, wanted = [], []
     if synced == "off":
         found.append("it keeps no append-only file (appendonly no)")
-        wanted.append("`appendonly yes` and `appendfsync always`")
+        wanted += ["appendonly yes", "appendfsync always"]
     elif synced == "no":
         found.append("it never waits for the disk (appendfsync no)")
-        wanted.append("`appendfsync always`")
+        wanted.append("appendfsync always")
     elif rewrites_unsynced(link):
         found.append("it does not wait for the disk while it rewrites its file (no-appendfsync-on-rewrite yes)")
-        wanted.append("`no-appendfsync-on-rewrite no`")
+        wanted.append("no-appendfsync-on-rewrite no")
     if policy != "noeviction":
         found.append(f"it evicts records when memory is full (maxmemory-policy {policy})")
-        wanted.append("`maxmemory-policy noeviction`")
+        wanted.append("maxmemory-policy noeviction")
     if sentinels(url) is not None and (problem := _outlives_its_replicas(link, version)):
         found.append(problem[0])
         wanted.append(problem[1])
     if found and durability != "none":
-        raise StoreError(_UNSAFE.format(found=", and ".join(found), wanted=" and ".join(wanted)))
+        raise StoreNotDurable(
+            f"Redis at {location(url)} can lose what it acknowledged: {', and '.join(found)}; it needs the settings "
+            f"{', '.join(wanted)}",
+            wanted=tuple(wanted),
+        )
     detail = (
         f"Redis {server['redis_version']}, appendfsync {synced}"
         if synced != "off"
@@ -235,11 +236,11 @@ def _outlives_its_replicas(link: Link, version: tuple[int, ...]) -> tuple[str, s
             "goes on to run scripts"
         )
     if "min_slaves_good_slaves" not in fields(text):
-        return "it goes on when Sentinel replaces it (min-replicas-to-write 0)", "`min-replicas-to-write 1`"
+        return "it goes on when Sentinel replaces it (min-replicas-to-write 0)", "min-replicas-to-write 1"
     if int(configured(link, "min-replicas-max-lag", "10")) > longest:
         return (
             f"it goes on for too long when Sentinel replaces it (min-replicas-max-lag over {longest})",
-            f"`min-replicas-max-lag {min(10, longest)}`",
+            f"min-replicas-max-lag {min(10, longest)}",
         )
     return None
 
