@@ -15,8 +15,8 @@ from leasekeeper.wire import fleet_schema, fleet_table, job_schema, job_table
 from leasekeeper.wire.fleet import ACCOUNT, FLEET, PROFILE, PROXY
 from leasekeeper.wire.jobs import BACKOFF, JOB, RETRY
 from leasekeeper.wire.records import Record
+from tests.unit.job_manifests import FULL
 from tests.unit.test_wire_fleet import EXAMPLE
-from tests.unit.test_wire_jobs import FULL
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference"
 SCHEMAS = {"job": job_schema(), "fleet": fleet_schema()}
