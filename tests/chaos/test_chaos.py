@@ -110,7 +110,8 @@ def in_turn(*steps: Callable[[], None]) -> None:
         step()
 
 
-# Daily, `tests/stores/test_redis_server.py` kills a Redis under load and loses the answers of its commits.
+# Daily, `tests/stores/test_redis_load.py` kills a Redis under load, and `test_redis_server.py` loses the answers of its
+# commits.
 with_server = pytest.mark.parametrize("kind", ["postgres", pytest.param("redis", marks=pytest.mark.release)])
 
 

@@ -16,7 +16,7 @@ from leasekeeper.stores.redis.tables import PREFIX
 from leasekeeper.stores.redis.urls import clean_url
 from leasekeeper.stores.sql.engine import Tx
 from tests.conformance.world import spec
-from tests.stores.test_redis_server import CLAIM, DONE, ready
+from tests.stores.redis_steps import CLAIM, DONE, ready
 
 
 async def sent_by(url: str, read: Callable[[], Awaitable[object]]) -> int:

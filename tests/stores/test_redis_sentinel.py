@@ -13,8 +13,8 @@ from leasekeeper.ports import ClaimRequest, Renewal, Store
 from leasekeeper.stores import inspect, open_store
 from leasekeeper.stores.redis.tables import PREFIX
 from leasekeeper.stores.redis.urls import location, redact
+from tests.stores.redis_steps import CLAIM, looked_after, ready
 from tests.stores.sentinel_set import WAIT_SECONDS, SentinelSet, sentinel_set, until
-from tests.stores.test_redis_server import CLAIM, looked_after, ready
 
 IMPATIENT = Policy(store_timeout=timedelta(seconds=2))
 OTHER = ClaimRequest(worker_id=WorkerId("other"), incarnation="other", tasks=("visit",), limit=5)
