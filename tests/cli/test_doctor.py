@@ -10,7 +10,7 @@ import pytest
 from leasekeeper.cli.doctor import lay_out
 from leasekeeper.cli.hints import steps_of
 from leasekeeper.cli.table import Screen
-from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Group, Status, Step, Verdict, skip
+from leasekeeper.core.doctor.findings import CHECKS, Advice, Check, Finding, Group, Status, Step, Verdict, skip
 from leasekeeper.core.doctor.scale_questions import QUESTIONS
 from leasekeeper.version import __version__
 from tests.cli.workplace import Workplace, in_terminal
@@ -31,7 +31,7 @@ def test_the_document_has_every_check_with_its_facts(place: Workplace) -> None:
     answer = json.loads(place.cli("doctor", "--no-browser", "--json").stdout)
     assert answer["version"] == __version__
     assert [finding["id"] for finding in answer["findings"]] == NAMES
-    keys = {"id", "group", "question", "status", "answer", "found", "todo", "steps", "facts", "commands"}
+    keys = {"id", "group", "question", "status", "answer", "found", "advice", "todo", "steps", "facts", "commands"}
     assert all(finding.keys() == keys for finding in answer["findings"])
     assert sum(answer["counts"].values()) == len(NAMES)
     worst = "fail" if answer["counts"]["fail"] else "warn"
@@ -95,7 +95,7 @@ def test_without_colours_words_carry_the_status(place: Workplace) -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 200, None])
 def test_a_finding_fits_every_screen(width: int | None) -> None:
     path = "/srv/" + "very-long-name/" * 12
-    verdict = Verdict(status=Status.WARN, found=f"{path} is full", todo=f"Make room at {path}.")
+    verdict = Verdict(status=Status.WARN, found=f"{path} is full", advice=(Advice.MAKE_ROOM,))
     findings = [
         Finding(check=Check("disk_space", group, "Is there room?"), verdict=verdict)
         for group in (Group.INSTALLATION, Group.QUEUE)
@@ -125,7 +125,7 @@ def test_the_guides_list_every_check_and_every_question() -> None:
 
 
 def test_what_to_type_stands_under_what_to_do() -> None:
-    verdict = Verdict(status=Status.FAIL, found="schema 2", todo="Migrate the store.", steps=(Step.MIGRATE_STORE,))
+    verdict = Verdict(status=Status.FAIL, found="schema 2", advice=(Advice.MIGRATE_STORE,), steps=(Step.MIGRATE_STORE,))
     finding = Finding(check=Check("schema", Group.INSTALLATION, "Is it new?"), verdict=verdict)
     lines = [line.strip() for line in lay_out([finding], Screen(width=80, colours=False))]
     assert lines[lines.index("→ Migrate the store.") + 1] == "leasekeeper db migrate"
@@ -133,7 +133,7 @@ def test_what_to_type_stands_under_what_to_do() -> None:
 
 @pytest.mark.parametrize("step", Step)
 def test_every_step_has_a_command(step: Step) -> None:
-    verdict = Verdict(status=Status.WARN, found="x", todo="y", steps=(step,), facts={"path": "/srv/our data"})
+    verdict = Verdict(status=Status.WARN, found="x", steps=(step,), facts={"path": "/srv/our data"})
     (command,) = steps_of(verdict)
     assert "{" not in command
     if step is Step.RESTRICT_DATA_DIR:

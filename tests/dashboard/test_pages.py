@@ -313,6 +313,8 @@ def test_doctor_answers_in_the_settings(eyes: Eyes) -> None:
     row = page.get_by_role("region", name="Installation").locator("tr", has_text="Can the store be reached?")
     row.get_by_text("ok", exact=True).wait_for()
     assert page.get_by_role("region", name="Before you scale: the queue").locator("tbody tr").count() == 9
+    no_probe = page.locator("tr", has_text="Is an account checked before its browser starts?")
+    assert "Set LEASEKEEPER_PROBE_URL." in no_probe.inner_text()
 
 
 def test_empty_pages_teach_the_first_step(browser: Browser, empty: Stage) -> None:

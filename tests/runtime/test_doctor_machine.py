@@ -17,6 +17,7 @@ from leasekeeper.core.doctor.machine_checks import Place, judge_space
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.runtime import machine_facts
 from leasekeeper.runtime.doctor import ALL, Installation, examine_site
+from leasekeeper.wording.doctor import todo_text
 from tests.conformance.audit import audit
 from tests.conformance.world import new_world
 from tests.runtime.browsing import processes_about
@@ -141,7 +142,7 @@ async def test_no_browser_fails_and_is_not_started(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     found = await verdicts(site(tmp_path, nowhere, with_browser=True), "browser", "launch", "fonts")
     assert {name: v.status for name, v in found.items()} == {"browser": FAIL, "launch": SKIP, "fonts": SKIP}
-    assert found["browser"].todo.startswith("Install one")
+    assert todo_text(found["browser"]).startswith("Install one")
 
 
 async def test_a_browser_that_is_not_there_fails(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ async def test_without_fonts_pages_show_no_text(tmp_path: Path, monkeypatch: pyt
     made = site(tmp_path, os.environ, with_browser=True, browser=CHROMIUM)
     found = await verdicts(made, "fonts")
     assert found["fonts"].status is FAIL
-    assert "Install fonts" in found["fonts"].todo
+    assert "Install fonts" in todo_text(found["fonts"])
     assert (await verdict(site(tmp_path, os.environ), "fonts")).facts == {"fonts": 0}
 
 

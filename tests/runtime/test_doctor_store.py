@@ -19,6 +19,7 @@ from leasekeeper.ports import Renewal, Store
 from leasekeeper.runtime.doctor import ALL, EXAMINERS, Installation, examine, examine_site
 from leasekeeper.stores import inspect, migrate, open_store
 from leasekeeper.version import __version__
+from leasekeeper.wording.doctor import todo_text
 from tests.conformance.audit import audit
 from tests.conformance.world import World, answered, new_world, profile
 from tests.servers import closed_port
@@ -101,7 +102,7 @@ async def test_a_schema_of_another_version_fails_and_is_left_alone(
     connection.close()
     found = await verdicts(site(sqlite_url, tmp_path))
     assert (found["store"].status, found["schema"].status) == (OK, FAIL)
-    assert todo in found["schema"].todo
+    assert todo in todo_text(found["schema"])
     assert {found[name].status for name in NEEDS_STORE} == {SKIP}
     assert (await inspect(sqlite_url)).schema == version
 

@@ -10,6 +10,7 @@ from leasekeeper.core.doctor.findings import (
     CHECKS,
     GB,
     MB,
+    Advice,
     Check,
     Finding,
     Group,
@@ -56,6 +57,7 @@ from leasekeeper.core.doctor.store_checks import (
 )
 from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.workers import Worker
+from leasekeeper.wording.doctor import ADVICE, todo_text
 from tests.unit.records import NOW, before, seconds
 
 OK, WARN, FAIL, SKIP = Status.OK, Status.WARN, Status.FAIL, Status.SKIP
@@ -244,8 +246,8 @@ def test_a_check_judges_its_facts(name: str) -> None:
     judge, status, words = ROWS[name]
     verdict = judge()
     assert verdict.status is status, verdict
-    assert words in f"{verdict.found} {verdict.todo}"
-    assert bool(verdict.todo) == (status in (WARN, FAIL)), "what is not ok says what to do"
+    assert words in f"{verdict.found} {todo_text(verdict)}"
+    assert bool(verdict.advice) == (status in (WARN, FAIL)), "what is not ok says what to do"
     assert verdict.answer is None
 
 
@@ -258,8 +260,8 @@ def finding(verdict: Verdict) -> Finding:
     [
         ([], 0, 0),
         ([ok("a"), skip("b")], 0, 0),
-        ([ok("a"), warn("b", "c")], 0, 1),
-        ([warn("a", "b"), fail("c", "d")], 2, 2),
+        ([ok("a"), warn("b", Advice.MAKE_ROOM)], 0, 1),
+        ([warn("a", Advice.MAKE_ROOM), fail("c", Advice.USE_DISK)], 2, 2),
     ],
 )
 def test_the_exit_code_follows_the_worst_finding(verdicts: list[Verdict], code: int, strict_code: int) -> None:
@@ -268,7 +270,7 @@ def test_the_exit_code_follows_the_worst_finding(verdicts: list[Verdict], code: 
 
 
 def test_findings_are_counted_by_status() -> None:
-    verdicts = [ok("a"), ok("b"), warn("c", "d"), skip("e")]
+    verdicts = [ok("a"), ok("b"), warn("c", Advice.MAKE_ROOM), skip("e")]
     assert counts([finding(verdict) for verdict in verdicts]) == {"ok": 2, "warn": 1, "fail": 0, "skip": 1}
 
 
@@ -304,3 +306,7 @@ def test_a_key_that_snapshots_still_need_is_named(needed: dict[str, int], status
     verdict = judge_profile_store("s3://b", None, keys=("new", "old"), needed=needed)
     assert (verdict.status, says in verdict.found) == (status, True)
     assert judge_profile_store("s3://b", None, needed=needed).status is Status.OK  # a server has no keys
+
+
+def test_every_advice_has_a_sentence() -> None:
+    assert set(ADVICE) == set(Advice)

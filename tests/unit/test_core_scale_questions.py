@@ -16,6 +16,7 @@ from leasekeeper.core.jobs import Retry
 from leasekeeper.core.leases import LeaseStatus, Mode, Purpose, RunRecord, RunResult, Timing
 from leasekeeper.core.policy import Policy, Retention
 from leasekeeper.core.profiles import ManualUse
+from leasekeeper.wording.doctor import todo_text
 from tests.unit.records import NOW, a_job, a_lease, a_profile, an_account, before, seconds
 
 YES, BUT, NO = Answer.YES, Answer.YES_BUT, Answer.NO
@@ -245,8 +246,8 @@ def test_a_question_is_answered_from_the_facts(name: str) -> None:
     question, given, answer, words = ROWS[name]
     verdict = JUDGES[question](given())
     assert (verdict.answer, verdict.status) == (answer, STATUS[answer]), verdict
-    assert words in f"{verdict.found} {verdict.todo}"
-    assert bool(verdict.todo) == (answer in (BUT, NO)), "what is not a plain yes says what to do"
+    assert words in f"{verdict.found} {todo_text(verdict)}"
+    assert bool(verdict.advice) == (answer in (BUT, NO)), "what is not a plain yes says what to do"
 
 
 @pytest.mark.parametrize("question", JUDGES)
@@ -263,7 +264,7 @@ def test_an_empty_store_is_no_failure(question: str) -> None:
 def test_two_objections_are_both_reported() -> None:
     both = JUDGES["lease_renewed"](facts(policy=TIGHT, leases=[a_lease(heartbeat_at=before(55))]))
     assert "before it could try twice; the holder of 1 live lease is silent" in both.found
-    assert "LEASEKEEPER_RENEW_EVERY. Find out why" in both.todo
+    assert "LEASEKEEPER_RENEW_EVERY. Find out why" in todo_text(both)
     assert both.steps == (Step.EXPLAIN_PROFILE,)
 
 

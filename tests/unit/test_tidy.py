@@ -264,6 +264,12 @@ def test_what_every_program_calls_knows_no_shell() -> None:
     assert [f"{place}: {text!r}" for place, text in found if SHELL_COMMAND.search(text)] == []
 
 
+def test_the_core_names_no_setting() -> None:
+    """What a person can change is advice, and that has words above the core."""
+    found = (each for path in source() if is_below(path, ("core",)) for each in texts(path))
+    assert [f"{place}: {text!r}" for place, text in found if "LEASEKEEPER_" in text] == []
+
+
 def test_a_built_in_reason_is_spelt_once() -> None:
     """TIMEOUT is also an ordinary word; a task's own reasons are its own."""
     found = (each for path in source() if not is_below(path, SPELL_REASONS) for each in texts(path))

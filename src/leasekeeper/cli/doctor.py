@@ -19,6 +19,7 @@ from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Group, Stat
 from leasekeeper.core.doctor.scale_questions import QUESTIONS
 from leasekeeper.errors import nearest
 from leasekeeper.version import __version__
+from leasekeeper.wording.doctor import todo_text
 
 _NAMES: Final = (*Group, *(check.id for check in CHECKS), *(question.check.id for question in QUESTIONS))
 _TITLES: Final = {
@@ -112,6 +113,7 @@ def document(findings: Sequence[Finding]) -> dict[str, object]:
                 "group": finding.check.group.value,
                 "question": finding.check.question,
                 **_object(encoded(finding.verdict)),
+                "todo": todo_text(finding.verdict),
                 "commands": steps_of(finding.verdict),
             }
             for finding in findings
@@ -156,7 +158,7 @@ def _finding(finding: Finding, screen: Screen) -> list[str]:
         first, *rest = _paragraph(check.question, indent, screen)
         lines = [f"  {label}  {first}", *(" " * indent + line for line in rest)]
         lines += [" " * indent + screen.dim(line) for line in _paragraph(verdict.found, indent, screen)]
-    todo = _paragraph(verdict.todo, indent + 2, screen) if verdict.todo else []
+    todo = _paragraph(todo_text(verdict), indent + 2, screen) if verdict.advice else []
     todo += [line for command in steps_of(verdict) for line in _paragraph(command, indent + 2, screen)]
     return lines + [" " * indent + ("→ " if number == 0 else "  ") + line for number, line in enumerate(todo)]
 

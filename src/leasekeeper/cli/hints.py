@@ -50,6 +50,7 @@ _STEPS: Final = {
     Step.EXPLAIN_PROFILE: "leasekeeper why profile ID",
     Step.OPEN_PROFILE: "leasekeeper open PROFILE",
     Step.RESTRICT_DATA_DIR: "chmod 700 {path}",
+    Step.INSTALL_BROWSER: "playwright install chromium  # or your system's package chromium",
     Step.INSTALL_BROWSER_LIBRARIES: "playwright install-deps chromium",
     Step.INSTALL_FONTS: "apt install fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji  # on Debian and Ubuntu",
     Step.START_FEWER_AT_ONCE: "leasekeeper worker TASKS --concurrency 1",

@@ -16,7 +16,7 @@ from typing import Any, Final
 from leasekeeper import config as settings
 from leasekeeper.browsers.finding import ADVICE, Found, find_browser
 from leasekeeper.config import Config
-from leasekeeper.core.doctor.findings import CHECKS, Check, Finding, Step, Verdict, count, fail, ok, skip, warn
+from leasekeeper.core.doctor.findings import CHECKS, Advice, Check, Finding, Step, Verdict, count, fail, ok, skip, warn
 from leasekeeper.core.doctor.launcher_checks import judge_launchers
 from leasekeeper.core.doctor.machine_checks import (
     DisplayFacts,
@@ -59,7 +59,6 @@ from leasekeeper.threads import run_in_thread
 ALL: Final[tuple[Check, ...]] = (*CHECKS, *(question.check for question in QUESTIONS))
 MAX_PAGES: Final = 20  # of snapshots, for the keys that they need
 _GIVEN: Final = (settings.Source.FILE, settings.Source.ENVIRONMENT)
-_STORE_ADVICE: Final = "Check the URL (LEASEKEEPER_STORE, --store), and that the server or the disk is there."
 
 
 class _Unknown(Exception):
@@ -93,14 +92,14 @@ class Installation:
         try:
             kind, place = split(self.config.store)
             if kind == "sqlite" and not exists(Path(place)):
-                found, todo = f"there is no store at {place} yet", "Make it by applying a fleet."
-                return warn(found, todo, Step.APPLY_FLEET, kind=kind, location=place)
+                found = f"there is no store at {place} yet"
+                return warn(found, Advice.APPLY_FLEET, Step.APPLY_FLEET, kind=kind, location=place)
             self._info = info = await inspect(self.config.store, token=self.config.token, ca=self.config.store_ca)
             if info.schema == info.newest_schema:
                 token = {"token": self.config.token} if kind == "http" else {}
                 self._store = await self.opening(self.config.store, policy=self.config.policy, **token)
         except LeasekeeperError as error:
-            return fail(error.message, _STORE_ADVICE, code=error.code)
+            return fail(error.message, Advice.CHECK_STORE, code=error.code)
         return ok(f"{info.detail}, at {info.location}", kind=info.kind, location=info.location, detail=info.detail)
 
     async def info(self) -> StoreInfo:
@@ -254,8 +253,8 @@ async def _browser(site: Installation) -> Verdict:
     try:
         found = await site.browser()
     except BrowserNotFound as error:
-        todo = f"{ADVICE[0].upper()}{ADVICE[1:]}."
-        return fail(error.message.removesuffix(f"; {ADVICE}"), todo)
+        missing = error.message.removesuffix(f"; {ADVICE}")
+        return fail(missing, Advice.INSTALL_BROWSER, Step.INSTALL_BROWSER)
     facts: dict[str, Any] = {"path": str(found.path), "version": found.version, "source": found.source}
     return ok(f"version {found.version} at {found.path}", **facts)
 
@@ -333,7 +332,7 @@ async def examine(
     try:
         site = Installation(load(), with_browser=with_browser)
     except InputError as error:
-        wrong = fail(error.message, "Correct it.", Step.LIST_SETTINGS)
+        wrong = fail(error.message, Advice.CORRECT_SETTING, Step.LIST_SETTINGS)
         unread = skip("the settings cannot be read")
         return [Finding(check=check, verdict=wrong if check.id == "settings" else unread) for check in wanted]
     return await examine_site(site, wanted, progress)
@@ -361,7 +360,7 @@ async def _verdict(check: Check, site: Installation) -> Verdict:
     except _Unknown as missing:
         return skip(str(missing))
     except StoreError as error:
-        return fail(error.message, _STORE_ADVICE, code=error.code)
+        return fail(error.message, Advice.CHECK_STORE, code=error.code)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return fail(f"{where}{error.strerror or error}", "Check its owner, mode and file system.")
+        return fail(f"{where}{error.strerror or error}", Advice.CHECK_FOLDER)

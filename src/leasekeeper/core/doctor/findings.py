@@ -1,4 +1,4 @@
-"""What a check of `leasekeeper doctor` answers: a status, what was found, what to do, and the facts as data.
+"""What a check of `leasekeeper doctor` answers: a status, what was found, what to do as codes, and the facts as data.
 
 Beside the types, the text of verdicts: counts, durations, sizes, the first few of a list.
 """
@@ -25,8 +25,74 @@ class Answer(StrEnum):
     NO = "no"
 
 
+class Advice(StrEnum):
+    """What has to be done, as a code. Its sentence is in `leasekeeper.wording.doctor`."""
+
+    APPLY_FLEET = "apply_fleet"
+    CHECK_STORE = "check_store"
+    CORRECT_SETTING = "correct_setting"
+    MIGRATE_STORE = "migrate_store"
+    UPGRADE_PROGRAM = "upgrade_program"
+    SET_CLOCKS = "set_clocks"
+    RUN_SWEEPER = "run_sweeper"
+    START_WORKER = "start_worker"
+    BRING_WORKERS_TO_ONE_VERSION = "bring_workers_to_one_version"
+    BRING_BOTH_TO_ONE_VERSION = "bring_both_to_one_version"
+    BRING_BROWSERS_TO_ONE_VERSION = "bring_browsers_to_one_version"
+    READ_LOGS = "read_logs"
+    CORRECT_WEBHOOK_SETTINGS = "correct_webhook_settings"
+    RUN_SENDING_SWEEPER = "run_sending_sweeper"
+    SET_WEBHOOK_SECRET = "set_webhook_secret"  # noqa: S105 - the name of an advice
+    SET_SWEEPERS_WEBHOOK_SECRET = "set_sweepers_webhook_secret"  # noqa: S105 - the name of an advice
+    REPLAY_WEBHOOKS = "replay_webhooks"
+    START_LAUNCHER = "start_launcher"
+    FIT_LIMITS_TO_PLAN = "fit_limits_to_plan"
+    CHOOSE_DATA_DIR = "choose_data_dir"
+    RUN_AS_OWNER = "run_as_owner"
+    RESTRICT_DATA_DIR = "restrict_data_dir"
+    CHECK_FOLDER = "check_folder"
+    MOVE_STORE = "move_store"
+    USE_LOCAL_DISK = "use_local_disk"
+    USE_DISK = "use_disk"
+    MAKE_ROOM = "make_room"
+    CHECK_DISK = "check_disk"
+    USE_FASTER_DISK = "use_faster_disk"
+    CHECK_EVIDENCE = "check_evidence"
+    CHECK_PROFILE_STORE = "check_profile_store"
+    SET_SECRET_KEY = "set_secret_key"  # noqa: S105 - the name of an advice
+    SET_EARLIER_KEY = "set_earlier_key"
+    INSTALL_BROWSER = "install_browser"
+    START_BROWSER_BY_HAND = "start_browser_by_hand"
+    MAKE_CLOSE_CLEAN = "make_close_clean"
+    START_FEWER_AT_ONCE = "start_fewer_at_once"
+    RUN_AS_ORDINARY_USER = "run_as_ordinary_user"
+    INSTALL_FONTS = "install_fonts"
+    INSTALL_FONTS_FOR_SCRIPTS = "install_fonts_for_scripts"
+    SITES_NOTICE_FONTS = "sites_notice_fonts"
+    START_DISPLAY = "start_display"
+    SET_DISPLAY = "set_display"
+    DECLARE_PROFILES = "declare_profiles"
+    NAME_WORKERS = "name_workers"
+    GIVE_RENEWAL_TIME = "give_renewal_time"
+    FIND_SILENT_HOLDERS = "find_silent_holders"
+    DECIDE_REVIEWS = "decide_reviews"
+    MAKE_ROOM_FOR_EVIDENCE = "make_room_for_evidence"
+    KEEP_EVENTS_LONGER = "keep_events_longer"
+    USE_SHARING = "use_sharing"
+    REVIEW_MANUAL_USE = "review_manual_use"
+    GIVE_REASONS = "give_reasons"
+    ROUTE_BY_ACCOUNT = "route_by_account"
+    FIND_OTHER_PROGRAM = "find_other_program"
+    FIND_LOSING_MACHINES = "find_losing_machines"
+    SET_PROBE = "set_probe"
+    EXPECT_ENVIRONMENT = "expect_environment"
+    RETRY_FEWER_REASONS = "retry_fewer_reasons"
+    REPORT_BUG = "report_bug"
+    KEEP_JOBS_LONGER = "keep_jobs_longer"
+
+
 class Step(StrEnum):
-    """What a person can do next, as a code. Whoever shows it says how: the command line, what to type."""
+    """A way to do it, as a code. Whoever shows it says how: the command line, what to type."""
 
     APPLY_FLEET = "apply_fleet"
     MIGRATE_STORE = "migrate_store"
@@ -40,6 +106,7 @@ class Step(StrEnum):
     EXPLAIN_PROFILE = "explain_profile"
     OPEN_PROFILE = "open_profile"
     RESTRICT_DATA_DIR = "restrict_data_dir"
+    INSTALL_BROWSER = "install_browser"
     INSTALL_BROWSER_LIBRARIES = "install_browser_libraries"
     INSTALL_FONTS = "install_fonts"
     START_FEWER_AT_ONCE = "start_fewer_at_once"
@@ -63,11 +130,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one check. `todo` is empty iff nothing has to be done; `steps` are ways to do it."""
+    """What came of one check. `advice` is empty iff nothing has to be done; `steps` are ways to do it."""
 
     status: Status
     found: str
-    todo: str = ""
+    advice: tuple[Advice, ...] = ()
     steps: tuple[Step, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     answer: Answer | None = None
@@ -112,12 +179,22 @@ def ok(found: str, **facts: object) -> Verdict:
     return Verdict(status=Status.OK, found=found, facts=facts)
 
 
-def warn(found: str, todo: str, *steps: Step, **facts: object) -> Verdict:
-    return Verdict(status=Status.WARN, found=found, todo=todo, steps=steps, facts=facts)
+def warn(found: str, *todo: Advice | Step, **facts: object) -> Verdict:
+    return _trouble(Status.WARN, found, todo, facts)
 
 
-def fail(found: str, todo: str, *steps: Step, **facts: object) -> Verdict:
-    return Verdict(status=Status.FAIL, found=found, todo=todo, steps=steps, facts=facts)
+def fail(found: str, *todo: Advice | Step, **facts: object) -> Verdict:
+    return _trouble(Status.FAIL, found, todo, facts)
+
+
+def _trouble(status: Status, found: str, todo: Sequence[Advice | Step], facts: Mapping[str, object]) -> Verdict:
+    return Verdict(
+        status=status,
+        found=found,
+        advice=tuple(each for each in todo if isinstance(each, Advice)),
+        steps=tuple(each for each in todo if isinstance(each, Step)),
+        facts=facts,
+    )
 
 
 def skip(found: str, *steps: Step, **facts: object) -> Verdict:

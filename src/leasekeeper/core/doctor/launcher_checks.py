@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from leasekeeper.core.doctor.findings import Verdict, count, fail, names, ok, skip, warn
+from leasekeeper.core.doctor.findings import Advice, Verdict, count, fail, names, ok, skip, warn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def judge_launchers(launchers: Sequence[LauncherFacts]) -> Verdict:
     if away:
         return fail(
             f"{count(len(away), 'launcher')} did not answer: {names(away)}",
-            "Start it on this machine, or run doctor where it runs. Check url and token.",
+            Advice.START_LAUNCHER,
             launchers=data,
         )
     above = [f"{each.launcher_id} allows {each.plan} at once, declared: {found}" for each in launchers
@@ -60,7 +60,7 @@ def judge_launchers(launchers: Sequence[LauncherFacts]) -> Verdict:
     if above:
         return warn(
             f"the plan is smaller than the fleet's limits: {names(above)}",
-            "Set max_running of the launcher, and the limit of its pool, to what the plan allows.",
+            Advice.FIT_LIMITS_TO_PLAN,
             launchers=data,
         )
     known = sum(each.plan is not None for each in launchers)

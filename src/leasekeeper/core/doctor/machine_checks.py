@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from leasekeeper.core.doctor.findings import GB, MB, Step, Verdict, count, fail, names, ok, size, skip, warn
+from leasekeeper.core.doctor.findings import GB, MB, Advice, Step, Verdict, count, fail, names, ok, size, skip, warn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,23 +22,22 @@ class FolderFacts:
 
 def judge_data_dir(facts: FolderFacts) -> Verdict:
     data = {"path": facts.path, "owner": facts.owner, "user": facts.user, "mode": f"{facts.mode:04o}"}
-    advice = "Set LEASEKEEPER_DATA_DIR to a folder that you may write to."
     if not facts.folder:
-        return fail(f"{facts.path} is not a folder", advice, **data)
+        return fail(f"{facts.path} is not a folder", Advice.CHOOSE_DATA_DIR, **data)
     if facts.owner is not None and facts.owner != facts.user:
         return fail(
             f"{facts.path} belongs to user {facts.owner}, this is user {facts.user}",
-            "Run workers as its owner, or set LEASEKEEPER_DATA_DIR to a folder of this user.",
+            Advice.RUN_AS_OWNER,
             **data,
         )
     if not facts.writable:
-        return fail(f"{facts.path} cannot be written to", advice, **data)
+        return fail(f"{facts.path} cannot be written to", Advice.CHOOSE_DATA_DIR, **data)
     if facts.owner is None:
         return ok(f"{facts.path} does not exist yet and will be made", **data)
     if facts.mode & 0o077:
         return warn(
             f"others have access to {facts.path} (mode {facts.mode:04o}): who can read it can read cookies",
-            "Let only its owner read and write it.",
+            Advice.RESTRICT_DATA_DIR,
             Step.RESTRICT_DATA_DIR,
             **data,
         )
@@ -66,8 +65,7 @@ class FileSystem:
 def judge_evidence(location: str | None, problem: str | None) -> Verdict:
     """`location` None: evidence stays on the machine of its run. `problem`: why nothing can be delivered."""
     if problem is not None:
-        todo = "Check the setting evidence, its credentials and the network: a worker claims nothing meanwhile."
-        return fail(problem, todo, location=location)
+        return fail(problem, Advice.CHECK_EVIDENCE, location=location)
     if location is None:
         return ok("it stays in the data directory of the machine of its run")
     return ok(f"a file could be put into {location}", location=location)
@@ -84,18 +82,17 @@ def judge_profile_store(
     """`location` None: profiles stay on their machines. `problem`: why no snapshot can be stored. `keys`: those that
     are set here, by id, the current one first; `needed`: how many snapshots are encrypted with each key."""
     if problem is not None:
-        todo = "Check the place, its credentials and the key: profiles stay on their machines, unsaved, meanwhile."
-        return fail(problem, todo, location=location)
+        return fail(problem, Advice.CHECK_PROFILE_STORE, location=location)
     if location is None:
         return ok("none: profiles stay on their machines")
     if not encrypted:
-        todo = "Set LEASEKEEPER_SECRET_KEY on every machine with workers: whoever reads the place is logged in."
-        return warn(f"snapshots are stored in {location}, and are not encrypted", todo, location=location)
+        found = f"snapshots are stored in {location}, and are not encrypted"
+        return warn(found, Advice.SET_SECRET_KEY, location=location)
     counts = {key: number for key, number in sorted((needed or {}).items()) if keys and key != keys[0]}
     missing = {key: number for key, number in counts.items() if key not in keys}
     if missing:
-        todo = "Set it on every machine, behind the current key, until no snapshot needs it."
-        return warn(f"{_needed(missing)}, which is not set here", todo, location=location, needed=missing)
+        found = f"{_needed(missing)}, which is not set here"
+        return warn(found, Advice.SET_EARLIER_KEY, location=location, needed=missing)
     if counts:
         said = f"a snapshot can be stored in {location}; {_needed(counts)}, which is not the first any more: keep it"
         return ok(said, location=location, needed=counts)
@@ -115,7 +112,7 @@ def judge_file_systems(systems: Sequence[FileSystem]) -> Verdict:
         if system.network and system.is_store:
             return fail(
                 f"the SQLite store is on a network file system ({system.kind})",
-                "Move it to a local disk, or use PostgreSQL.",
+                Advice.MOVE_STORE,
                 **data,
             )
     for system in systems:
@@ -123,12 +120,12 @@ def judge_file_systems(systems: Sequence[FileSystem]) -> Verdict:
         if system.network:
             return warn(
                 f"{where} is on a network file system ({system.kind})",
-                "Use a local disk. If workers share profiles there, its file locks have to work between machines.",
+                Advice.USE_LOCAL_DISK,
                 **data,
             )
         if system.kind in MEMORY:
             return warn(
-                f"{where} is in memory ({system.kind}): a restart of the machine deletes it", "Use a disk.", **data
+                f"{where} is in memory ({system.kind}): a restart of the machine deletes it", Advice.USE_DISK, **data
             )
     return ok(", ".join(f"{s.place.name}: {s.kind or 'kind not known'}" for s in systems), **data)
 
@@ -156,10 +153,7 @@ def judge_space(spaces: Sequence[Space]) -> Verdict:
     }
     tightest = min(spaces, key=lambda s: s.free)
     found = f"{size(tightest.free)} of {size(tightest.total)} free at the {tightest.place.name} {tightest.place.path}"
-    todo = (
-        "Make room, or keep less evidence (LEASEKEEPER_KEEP_EVIDENCE, LEASEKEEPER_KEEP_EVIDENCE_MB). A browser profile "
-        "needs up to 100 MB, and a run whose evidence cannot be saved sends its profile to review."
-    )
+    todo = Advice.MAKE_ROOM
     out_of_files = [s for s in spaces if s.files_total and s.files_free < INODES_FAIL]
     if out_of_files:
         where = out_of_files[0]
@@ -197,7 +191,7 @@ def judge_sync(syncs: Sequence[Sync]) -> Verdict:
         if sync.problem:
             return fail(
                 f"nothing can be written at the {sync.place.name} {sync.place.path}: {sync.problem}",
-                "Check its owner, mode, free space and quota.",
+                Advice.CHECK_DISK,
                 **data,
             )
     slowest = max(syncs, key=lambda s: median(s.seconds))
@@ -206,7 +200,7 @@ def judge_sync(syncs: Sequence[Sync]) -> Verdict:
     if each > SYNC_WARNS:
         return warn(
             f"{found}: about {1 / each:.0f} commits per second",
-            "Use a faster disk: every claim, renewal and settlement waits for one.",
+            Advice.USE_FASTER_DISK,
             **data,
         )
     return ok(found, **data)
@@ -235,28 +229,27 @@ def judge_launch(facts: LaunchFacts) -> Verdict:
     if facts.problem:
         return fail(
             facts.problem,
-            "Start the browser by hand as the same user. Common causes: missing libraries, a data directory mounted "
-            "noexec, no user namespaces for the sandbox.",
+            Advice.START_BROWSER_BY_HAND,
             Step.INSTALL_BROWSER_LIBRARIES,
             **data,
         )
     if facts.unclean:
         return fail(
             f"the browser did not close cleanly: {facts.unclean}",
-            "Every run would leave its profile stale. Raise LEASEKEEPER_CLOSE_AFTER, or see what ends the browser.",
+            Advice.MAKE_CLOSE_CLEAN,
             **data,
         )
     if facts.seconds > LAUNCH_WARNS:
         return warn(
             f"the browser took {facts.seconds:.0f} s to start",
-            "The machine is overloaded: lower the worker's concurrency or LEASEKEEPER_LAUNCH_TOGETHER.",
+            Advice.START_FEWER_AT_ONCE,
             Step.START_FEWER_AT_ONCE,
             **data,
         )
     if facts.root:
         return warn(
             "the browser starts and closes cleanly, but without its sandbox: this is root",
-            "Run workers as an ordinary user.",
+            Advice.RUN_AS_ORDINARY_USER,
             **data,
         )
     return ok(f"started in {facts.seconds:.1f} s, closed cleanly in {facts.close_seconds:.1f} s", **data)
@@ -271,17 +264,20 @@ SCRIPTS: Final[Mapping[str, str]] = {
     "Korean": "한글",
     "emoji": "😀🚗",
 }
-_FONT_ADVICE: Final = "Install fonts for these scripts."
 
 
 def judge_fonts(drawn: Mapping[str, bool]) -> Verdict:
     """`drawn`: for each script, whether a page shows its characters and not boxes."""
     missing = [script for script, shown in drawn.items() if not shown]
     if not drawn.get("Latin", False):
-        return fail("pages show no text at all", _FONT_ADVICE, Step.INSTALL_FONTS, drawn=dict(drawn))
+        return fail(
+            "pages show no text at all", Advice.INSTALL_FONTS_FOR_SCRIPTS, Step.INSTALL_FONTS, drawn=dict(drawn)
+        )
     if missing:
         found = f"pages show boxes in place of {names(missing)}, in screenshots too"
-        return warn(found, f"{_FONT_ADVICE} Sites may also notice.", Step.INSTALL_FONTS, drawn=dict(drawn))
+        return warn(
+            found, Advice.INSTALL_FONTS_FOR_SCRIPTS, Advice.SITES_NOTICE_FONTS, Step.INSTALL_FONTS, drawn=dict(drawn)
+        )
     return ok("pages show every script that was tried", drawn=dict(drawn))
 
 
@@ -290,7 +286,7 @@ def judge_font_list(files: int | None) -> Verdict:
     if files is None:
         return skip("no browser was started, and there is no 'fc-list' to ask", fonts=None)
     if files == 0:
-        return warn("fontconfig knows no fonts", "Install fonts.", Step.INSTALL_FONTS, fonts=0)
+        return warn("fontconfig knows no fonts", Advice.INSTALL_FONTS, Step.INSTALL_FONTS, fonts=0)
     return ok(f"fontconfig knows {count(files, 'font')}", fonts=files)
 
 
@@ -310,10 +306,10 @@ def judge_display(facts: DisplayFacts) -> Verdict:
         return ok(f"display {facts.display} answers", **data)
     if facts.display:
         found = f"display {facts.display} does not answer"
-        todo = "Start it (Xvfb, a desktop), or unset DISPLAY and WAYLAND_DISPLAY: then visible jobs wait for a worker."
+        todo = Advice.START_DISPLAY
         return (
             fail(f"{found}: {wanted} cannot start", todo, **data) if facts.visible_jobs else warn(found, todo, **data)
         )
     if facts.visible_jobs:
-        return warn(f"there is no display: {wanted} cannot run here", "Set DISPLAY, for instance to an Xvfb.", **data)
+        return warn(f"there is no display: {wanted} cannot run here", Advice.SET_DISPLAY, **data)
     return skip("there is no display, and no recent job wants one", **data)

@@ -11,7 +11,19 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from leasekeeper.core.accounts import Account, Routing
-from leasekeeper.core.doctor.findings import Answer, Check, Group, Status, Step, Verdict, count, names, skip, span
+from leasekeeper.core.doctor.findings import (
+    Advice,
+    Answer,
+    Check,
+    Group,
+    Status,
+    Step,
+    Verdict,
+    count,
+    names,
+    skip,
+    span,
+)
 from leasekeeper.core.doctor.store_checks import SweepFacts
 from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, LOST, Reason, RetryRule
@@ -54,7 +66,7 @@ class But:
     """What is wrong, and what to do about it."""
 
     found: str
-    todo: str
+    advice: Advice
     step: Step | None = None
 
 
@@ -66,14 +78,14 @@ def _yes(found: str, *buts: But | None, **facts: object) -> Verdict:
         status=Status.WARN,
         answer=Answer.YES_BUT,
         found="; ".join(but.found for but in against),
-        todo=" ".join(but.todo for but in against),
+        advice=tuple(but.advice for but in against),
         steps=tuple(but.step for but in against if but.step is not None),
         facts=facts,
     )
 
 
-def _no(found: str, todo: str, *steps: Step, **facts: object) -> Verdict:
-    return Verdict(status=Status.FAIL, answer=Answer.NO, found=found, todo=todo, steps=steps, facts=facts)
+def _no(found: str, advice: Advice, *steps: Step, **facts: object) -> Verdict:
+    return Verdict(status=Status.FAIL, answer=Answer.NO, found=found, advice=(advice,), steps=steps, facts=facts)
 
 
 def _profiles_of(facts: ScaleFacts) -> dict[str, list[Profile]]:
@@ -94,7 +106,7 @@ def one_profile(facts: ScaleFacts) -> Verdict:
     several = [account for account, profiles in owned.items() if len(profiles) > 1]
     but = But(
         f"{count(len(bare), 'account')} without a profile: {names(bare)}",
-        "Declare a profile for each in fleet.yaml: jobs for them are refused.",
+        Advice.DECLARE_PROFILES,
     )
     named = f"; jobs of {count(len(several), 'account')} have to name it" if several else ""
     return _yes(
@@ -121,7 +133,7 @@ def owner_named(facts: ScaleFacts) -> Verdict:
     without_job = sum(lease.job_id is None for lease in facts.leases)
     but = But(
         f"several processes hold leases under one name: {names(doubled)}",
-        "Give every worker a name of its own, so that people can tell them apart.",
+        Advice.NAME_WORKERS,
         Step.NAME_WORKERS,
     )
     manual = f", {without_job:,} of them for no job (by hand or by a program)" if without_job else ""
@@ -142,13 +154,13 @@ def lease_renewed(facts: ScaleFacts) -> Verdict:
         f"a lease ends {span(timing.ttl)} after its last renewal and is renewed every {span(timing.renew_every)}",
         But(
             f"a holder gives up {span(timing.holder_stops_after)} after its last renewal, before it could try twice",
-            "Raise LEASEKEEPER_HOLDER_STOPS_AFTER and LEASEKEEPER_LEASE_TTL, or lower LEASEKEEPER_RENEW_EVERY.",
+            Advice.GIVE_RENEWAL_TIME,
         )
         if tight
         else None,
         But(
             f"the holder of {count(len(silent), 'live lease')} is silent: {names(silent)}",
-            "Find out why: its worker is stuck, or cannot reach the store.",
+            Advice.FIND_SILENT_HOLDERS,
             Step.EXPLAIN_PROFILE,
         )
         if silent
@@ -166,7 +178,7 @@ def lost_resolved(facts: ScaleFacts) -> Verdict:
     if facts.sweep.nobody:
         return _no(
             f"nobody sweeps: what is lost waits since {span(facts.sweep.late)}",
-            "Let a sweeper run somewhere.",
+            Advice.RUN_SWEEPER,
             Step.START_SWEEPER,
             **data,
         )
@@ -176,7 +188,7 @@ def lost_resolved(facts: ScaleFacts) -> Verdict:
         f"by each profile's release policy ({chosen})",
         But(
             f"{count(facts.reviews, 'review')} open, the oldest for {span(age)}",
-            "Decide them: until then these profiles and jobs wait.",
+            Advice.DECIDE_REVIEWS,
             Step.LIST_REVIEWS,
         )
         if age > REVIEW_OLD
@@ -193,7 +205,7 @@ def evidence_first(facts: ScaleFacts) -> Verdict:
         "a run is settled after its evidence is on disk; without it the profile goes to review",
         But(
             f"the evidence of {count(len(unsaved), 'recent run')} could not be saved",
-            "Make room in the data directory; see the checks disk_space and disk_sync.",
+            Advice.MAKE_ROOM_FOR_EVIDENCE,
         )
         if unsaved
         else None,
@@ -210,7 +222,7 @@ def conflicts_logged(facts: ScaleFacts) -> Verdict:
         f"each is an event with its cause; {conflicts:,} in {span(HISTORY)}",
         But(
             "events are deleted before the jobs that they are about",
-            "Set LEASEKEEPER_KEEP_EVENTS to at least LEASEKEEPER_KEEP_JOBS.",
+            Advice.KEEP_EVENTS_LONGER,
         )
         if short
         else None,
@@ -231,7 +243,7 @@ def sharing_chosen(facts: ScaleFacts) -> Verdict:
         f"{exclusive:,} exclusive, {len(shared):,} shared by read-only jobs, {disposable:,} disposable",
         But(
             f"{names(idle)}: max_active_runs is above 1, but no recent job has mode 'shared'",
-            "Submit read-only jobs with mode 'shared', or set max_active_runs to 1.",
+            Advice.USE_SHARING,
         )
         if idle
         else None,
@@ -249,7 +261,7 @@ def manual_use(facts: ScaleFacts) -> Verdict:
         f"a directory that changed outside a lease goes to a person; {seen:,} found in {span(HISTORY)}",
         But(
             f"{count(len(accepting), 'profile')} with manual_use 'accept': {names(accepting)}",
-            "It is recorded, and the next job goes on. Set 'review' where a person should look first.",
+            Advice.REVIEW_MANUAL_USE,
         )
         if accepting
         else None,
@@ -267,7 +279,7 @@ def failure_owner(facts: ScaleFacts) -> Verdict:
         f"every failure has a reason and what it belongs to; in {span(HISTORY)}: {shown}",
         But(
             f"{vague:,} of {len(failed):,} recent failures are TASK_ERROR",
-            "Let tasks say why they stop (raise Fail) and register detectors for login pages and security prompts.",
+            Advice.GIVE_REASONS,
         )
         if len(failed) >= FEW_RUNS and vague > len(failed) / 2
         else None,
@@ -295,7 +307,7 @@ def routing_key(facts: ScaleFacts) -> Verdict:
         f"by each account's routing ({chosen})",
         But(
             f"{count(len(loose), 'account')} with several profiles may run two at once: {names(loose)}",
-            "Set 'routing: account' where the site would notice that.",
+            Advice.ROUTE_BY_ACCOUNT,
         )
         if loose
         else None,
@@ -310,7 +322,7 @@ def one_worker(facts: ScaleFacts) -> Verdict:
         "by leases in the store, and by a lock and a fencing token in the directory itself",
         But(
             f"another program had these profiles open: {names(foreign)}",
-            "Find that program. A profile opened by hand under a lease conflicts with nobody.",
+            Advice.FIND_OTHER_PROGRAM,
             Step.OPEN_PROFILE,
         )
         if foreign
@@ -323,7 +335,7 @@ def long_runs(facts: ScaleFacts) -> Verdict:
     lost = facts.stopped_for(*LOST)
     data = {"runs": len(facts.runs), "lost": len(lost)}
     found = f"{len(lost):,} of {count(len(facts.runs), 'recent run')} lost the lease or the worker"
-    todo = "Find out which machines sleep, are killed or cannot reach the store."
+    todo = Advice.FIND_LOSING_MACHINES
     if len(facts.runs) >= FEW_RUNS and len(lost) > MANY_LOST * len(facts.runs):
         return _no(found, todo, Step.LIST_FAILED_RUNS, **data)
     but = But(found, todo, Step.LIST_FAILED_RUNS) if lost else None
@@ -344,7 +356,7 @@ def readiness(facts: ScaleFacts) -> Verdict:
         "pause, profile state, environment and approval are checked before a lease is granted",
         But(
             f"{count(proxied, 'profile')} with a proxy, and no probe asks whether it works and where it is",
-            "Set LEASEKEEPER_PROBE_URL.",
+            Advice.SET_PROBE,
         )
         if proxied and not facts.probes
         else None,
@@ -364,7 +376,7 @@ def environment(facts: ScaleFacts) -> Verdict:
         "a job may say which proxy, region, language and time zone it expects; it waits until they are so",
         But(
             f"{silent:,} of {count(len(asked), 'recent job')} expect nothing, though their profile has an environment",
-            "Submit them with expected_proxy_region, expected_language or expected_timezone.",
+            Advice.EXPECT_ENVIRONMENT,
         )
         if silent
         else None,
@@ -385,7 +397,7 @@ def retries(facts: ScaleFacts) -> Verdict:
         "one table says for each reason whether a retry may help; the number of attempts only bounds it",
         But(
             f"recent jobs ask for retries after {names(sorted(forced))}",
-            "Take these out of 'retry.reasons': a retry makes such a state worse.",
+            Advice.RETRY_FEWER_REASONS,
         )
         if forced
         else None,
@@ -402,13 +414,11 @@ def run_record(facts: ScaleFacts) -> Verdict:
     ]
     data = {"runs": len(facts.runs), "incomplete": incomplete}
     if incomplete:
-        return _no(f"incomplete records: {names(incomplete)}", "Report this: it is a bug in Leasekeeper.", **data)
+        return _no(f"incomplete records: {names(incomplete)}", Advice.REPORT_BUG, **data)
     kept = facts.retention.jobs
     return _yes(
         f"worker, profile, routing key, lease, token and stop reason; {count(len(facts.runs), 'recent run')} read",
-        But(
-            f"runs are deleted after {span(kept)}", "Raise LEASEKEEPER_KEEP_JOBS: problems are noticed later than that."
-        )
+        But(f"runs are deleted after {span(kept)}", Advice.KEEP_JOBS_LONGER)
         if kept is not None and kept < HISTORY
         else None,
         **data,

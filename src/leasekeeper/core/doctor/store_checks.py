@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from leasekeeper.core.doctor.findings import Step, Verdict, count, fail, names, ok, skip, span, warn
+from leasekeeper.core.doctor.findings import Advice, Step, Verdict, count, fail, names, ok, skip, span, warn
 from leasekeeper.core.workers import Worker, reports
 
 
@@ -16,11 +16,11 @@ def judge_schema(schema: int, newest: int) -> Verdict:
     if schema > newest:
         return fail(
             f"schema {schema}; this program knows {newest}",
-            "Upgrade Leasekeeper on this machine.",
+            Advice.UPGRADE_PROGRAM,
             **facts,
         )
     found = f"schema {schema}; this program needs {newest}" if schema else "the store has no tables yet"
-    return fail(found, "Migrate the store.", Step.MIGRATE_STORE, **facts)
+    return fail(found, Advice.MIGRATE_STORE, Step.MIGRATE_STORE, **facts)
 
 
 # From here on receivers of webhooks refuse a message for its timestamp.
@@ -35,11 +35,7 @@ def judge_clock(offset: timedelta, round_trip: timedelta, tolerance: timedelta) 
         return ok(f"they agree within {span(tolerance)}", **facts)
     side = "ahead of" if offset > timedelta(0) else "behind"
     found = f"the store's clock is {span(abs(offset))} {side} this machine's"
-    todo = (
-        "Set both by NTP (chrony, systemd-timesyncd). Leases use the store's clock alone; times in logs, in the "
-        "signatures of webhooks and in 'run_at' are wrong."
-    )
-    return (fail if sure > CLOCK_FAILS else warn)(found, todo, **facts)
+    return (fail if sure > CLOCK_FAILS else warn)(found, Advice.SET_CLOCKS, **facts)
 
 
 SWEEP_WARNS: Final = timedelta(minutes=1)
@@ -90,8 +86,7 @@ def judge_sweeper(facts: SweepFacts) -> Verdict:
         if since is not None
     ]
     found = f"{' and '.join(waiting)} wait to be swept, the oldest for {span(facts.late)}"
-    todo = "Let a sweeper run somewhere: workers alone do not sweep."
-    return (fail if facts.late > SWEEP_FAILS else warn)(found, todo, Step.START_SWEEPER, **data)
+    return (fail if facts.late > SWEEP_FAILS else warn)(found, Advice.RUN_SWEEPER, Step.START_SWEEPER, **data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +115,7 @@ def judge_workers(facts: WorkerFacts) -> Verdict:
     }
     if not live and facts.waiting_jobs:
         found = f"no worker reports, and {count(facts.waiting_jobs, 'job')} could run"
-        return fail(found, "Start a worker.", Step.START_WORKER, **data)
+        return fail(found, Advice.START_WORKER, Step.START_WORKER, **data)
     if not live and not silent:
         return skip("no worker reports, and no job waits for one", **data)
     trouble = _worker_trouble(live, silent, versions, engines, facts.version)
@@ -133,20 +128,20 @@ def judge_workers(facts: WorkerFacts) -> Verdict:
 
 def _worker_trouble(
     live: Sequence[Worker], silent: Sequence[str], versions: Sequence[str], engines: Sequence[int], own: str
-) -> tuple[str, str] | None:
+) -> tuple[str, Advice] | None:
     if len(versions) > 1:
-        return f"live workers run Leasekeeper {names(versions)}", "Bring all of them to one version."
+        return f"live workers run Leasekeeper {names(versions)}", Advice.BRING_WORKERS_TO_ONE_VERSION
     if live and versions[0] != own:
-        return f"workers run Leasekeeper {versions[0]}, this program is {own}", "Bring both to one version."
+        return f"workers run Leasekeeper {versions[0]}, this program is {own}", Advice.BRING_BOTH_TO_ONE_VERSION
     if len(engines) > 1:
         return (
             f"live workers have browser versions {names([str(engine) for engine in engines])}",
-            "Bring them to one version: a profile that a newer browser has opened is refused by an older one.",
+            Advice.BRING_BROWSERS_TO_ONE_VERSION,
         )
     if silent:
         return (
             f"{count(len(silent), 'worker')} stopped reporting without a goodbye: {names(silent)}",
-            "Read the log of each: it was killed, or it cannot reach the store.",
+            Advice.READ_LOGS,
         )
     return None
 
@@ -178,25 +173,24 @@ def judge_webhooks(facts: WebhookFacts) -> Verdict:
     }
     tried = facts.tried_at is not None and facts.tried_at > facts.now - WEBHOOKS_LATE
     if facts.problem:
-        return fail(facts.problem, "Correct LEASEKEEPER_WEBHOOK_SECRET or LEASEKEEPER_WEBHOOK_NETWORKS.", **data)
+        return fail(facts.problem, Advice.CORRECT_WEBHOOK_SETTINGS, **data)
     if late > WEBHOOKS_LATE and not tried:
         found = f"{count(facts.pending, 'message')} wait, the oldest is due for {span(late)}, and nobody sends"
-        todo = "Let a sweeper run: it sends webhooks."
         if facts.secret:
-            return fail(found, todo, Step.START_SWEEPER, **data)
-        todo = f"Set LEASEKEEPER_WEBHOOK_SECRET. {todo}"
-        return fail(found, todo, Step.MAKE_WEBHOOK_SECRET, Step.START_SWEEPER, **data)
+            return fail(found, Advice.RUN_SENDING_SWEEPER, Step.START_SWEEPER, **data)
+        todo = (Advice.SET_WEBHOOK_SECRET, Advice.RUN_SENDING_SWEEPER)
+        return fail(found, *todo, Step.MAKE_WEBHOOK_SECRET, Step.START_SWEEPER, **data)
     if facts.exhausted:
         return warn(
             f"gave up on {count(facts.exhausted, 'message')} that no receiver took",
-            "Repair the receivers, then replay these messages.",
+            Advice.REPLAY_WEBHOOKS,
             Step.LIST_EXHAUSTED_WEBHOOKS,
             **data,
         )
     if facts.callbacks and not facts.secret and not tried:
         return warn(
             "jobs have a callback_url, and no secret is set here",
-            "Set LEASEKEEPER_WEBHOOK_SECRET where the sweeper runs.",
+            Advice.SET_SWEEPERS_WEBHOOK_SECRET,
             Step.MAKE_WEBHOOK_SECRET,
             **data,
         )

@@ -23,6 +23,7 @@ from leasekeeper.service.pages.actions import refused_text
 from leasekeeper.service.pages.rendering import page
 from leasekeeper.service.pages.visit import Visit
 from leasekeeper.webhooks.message import new_secret
+from leasekeeper.wording.doctor import todo_text
 
 MAX_SHOWN: Final = 200
 DELIVERIES: Final = 50
@@ -57,6 +58,7 @@ async def _page(
         visit,
         "settings.html",
         title="Settings",
+        todo=todo_text,
         status=400 if said else 200,
         workers=sorted(
             ((each, _worker_state(each, stats.now, ttl)) for each in workers),
