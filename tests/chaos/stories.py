@@ -16,7 +16,8 @@ from leasekeeper.errors import LeasekeeperError
 from leasekeeper.stores import migrate, open_store
 from tests.chaos.stage import FOUND, Stage, a_fleet, a_held_call, a_job, a_lost_commit, a_stage
 from tests.model import histories
-from tests.model.machine import Clock, Machine
+from tests.model.calls import Clock
+from tests.model.machine import Machine
 
 Story = Callable[[str], list[str]]
 

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import get_state_machine_test
 
 from leasekeeper.stores import migrate, open_store
-from tests.model.machine import Clock, Machine
+from tests.model.calls import Clock
+from tests.model.machine import Machine
 from tests.postgres_store import KEPT, EmptiedPostgres
 from tests.redis_store import empty_redis
 
