@@ -60,13 +60,9 @@ async def prepare(world: World) -> dict[str, Case]:
     """Each profile was opened once, by its browser and on its machine. Returns the cases by the job that waits."""
     await stored(world)
     for pool in POOLS:
-        stays, leaves = (
-            {"worker_id": name, "incarnation": f"{name}-{pool}", "pool": pool, "engine": OLD, "machine": "rack1"}
-            for name in ("stays", "leaves")
-        )
-        await world.offer("visit", **stays)
-        await world.offer("quit", **leaves)
-        await world.offer("quit", stopping=True, **leaves)
+        for name, task, stopping in (("stays", "visit", False), ("leaves", "quit", False), ("leaves", "quit", True)):
+            who = {"worker_id": name, "incarnation": f"{name}-{pool}"}
+            await world.offer(task, pool=pool, machine="rack1", engine=OLD, stopping=stopping, **who)
         for machine in (None, "rack2"):
             here = {case.profile_id: case for case in CASES if (case.pool, case.machine) == (pool, machine)}
             await world.submit(*map(spec, here))
