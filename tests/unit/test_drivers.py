@@ -7,7 +7,7 @@ import pytest
 from leasekeeper import config
 from leasekeeper.browsers import drivers
 from leasekeeper.browsers.drivers import create_driver
-from leasekeeper.core.browsers import DRIVERS, driver_fault
+from leasekeeper.core.browsers import DRIVERS, driver_fault, has_directory
 from leasekeeper.errors import InputError
 
 
@@ -17,6 +17,11 @@ def test_every_driver_that_a_fleet_may_name_can_be_made(tmp_path: Path) -> None:
     assert {create_driver(name, settings).capacity.launches for name in DRIVERS} == {3}
     with pytest.raises(InputError, match="no driver nul; there are: local, launcher, null; did you mean null"):
         create_driver("nul", settings)
+
+
+def test_only_local_browsers_have_their_profiles_in_directories_of_a_machine() -> None:
+    assert [name for name in DRIVERS if has_directory(name)] == ["local"]
+    assert not has_directory("of a later version")
 
 
 def test_a_name_that_is_near_nothing_gets_no_suggestion() -> None:

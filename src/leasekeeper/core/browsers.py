@@ -15,10 +15,23 @@ from leasekeeper.errors import nearest
 LOCAL: Final = "local"
 NULL: Final = "null"
 LAUNCHER: Final = "launcher"
-DRIVERS: Final[Mapping[str, str]] = {
-    LOCAL: "Chromium or Chrome on the worker's machine, in the profile's own directory",
-    LAUNCHER: "a browser of the profile's launcher, reached over DevTools",
-    NULL: "no browser at all, for tests and benchmarks of tasks that need no page",
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverKind:
+    """What is known of a driver without opening anything. `has_directory`: it keeps a profile's session in a directory
+    of the machine that opens it."""
+
+    description: str
+    has_directory: bool = False
+
+
+DRIVERS: Final[Mapping[str, DriverKind]] = {
+    LOCAL: DriverKind(
+        description="Chromium or Chrome on the worker's machine, in the profile's own directory", has_directory=True
+    ),
+    LAUNCHER: DriverKind(description="a browser of the profile's launcher, reached over DevTools"),
+    NULL: DriverKind(description="no browser at all, for tests and benchmarks of tasks that need no page"),
 }
 
 
@@ -28,6 +41,12 @@ def driver_fault(name: str) -> str | None:
         return None
     near = nearest(name, DRIVERS)
     return f"no driver {name}; there are: {', '.join(DRIVERS)}" + (f"; did you mean {near}?" if near else "")
+
+
+def has_directory(driver: str) -> bool:
+    """Whether profiles of this driver have a directory on the machine that opens them."""
+    kind = DRIVERS.get(driver)
+    return kind is not None and kind.has_directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ behind: neither has, or changes, a home.
 from datetime import datetime
 from typing import Final
 
-from leasekeeper.core.browsers import LOCAL
+from leasekeeper.core.browsers import has_directory
 from leasekeeper.core.ids import SnapshotId, Token
 from leasekeeper.core.leases import Lease, Purpose
 from leasekeeper.core.profiles import Lane, Profile
@@ -21,6 +21,11 @@ NO_HOME: Final = ""
 ANYONE: Final = "*"  # no machine has this name
 
 Changes = dict[str, object]
+
+
+def keeps_directory(profile: Profile) -> bool:
+    """Whether the profile's state is in a directory of a machine, and is worth saving."""
+    return has_directory(profile.driver) and not profile.disposable
 
 
 def is_away(home: str, machine: str | None, *, saved: bool) -> bool:
@@ -138,7 +143,7 @@ def unsaved_on(lane: Lane) -> str | None:
 
 
 def _has_directory(profile: Profile, lease: Lease) -> bool:
-    return lease.machine is not None and profile.driver == LOCAL and not profile.disposable
+    return lease.machine is not None and keeps_directory(profile)
 
 
 def _restored_since(lane: Lane, lease: Lease) -> bool:

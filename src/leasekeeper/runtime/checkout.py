@@ -28,10 +28,10 @@ from leasekeeper.browsers.profile_directory import (
     refuse_foreign,
 )
 from leasekeeper.config import BrowserConfig
-from leasekeeper.core.browsers import LOCAL
 from leasekeeper.core.events import manual_use
 from leasekeeper.core.failures import Reason
-from leasekeeper.core.profiles import ManualUse, Profile
+from leasekeeper.core.homes import keeps_directory
+from leasekeeper.core.profiles import ManualUse
 from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.driver_port import CannotOpen, works_in_copy
 from leasekeeper.errors import EvidenceUnavailable, InputError, NotFound, SecretUnusable
@@ -63,7 +63,7 @@ class ProfileStores:
         """The store for this profile's snapshots: as the settings here say, else as the fleet does; None: there is
         none. Raises InputError, SecretKeyMissing."""
         text = self.config.profile_store or grant.profile_store
-        if not text or not travels(grant.profile):
+        if not text or not keeps_directory(grant.profile):
             return None
         if text not in self._opened:
             self._opened[text] = open_profile_store(text, self.config, self.redactor)
@@ -73,11 +73,6 @@ class ProfileStores:
 def own_directory(grant: Grant, config: BrowserConfig) -> Path:
     """Where the profile's directory is on this machine."""
     return directory_of(grant.profile, Path(config.data_dir).absolute())
-
-
-def travels(profile: Profile) -> bool:
-    """Whether the profile's state is a directory that is worth saving. A launcher keeps its profiles itself."""
-    return profile.driver == LOCAL and not profile.disposable
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +90,7 @@ class Checkout:
 
         Raises CannotOpen if that is not possible here, LeaseLost. Nothing has changed then.
         """
-        if not travels(grant.profile):
+        if not keeps_directory(grant.profile):
             return False
         try:
             place = self.stores.of(grant)

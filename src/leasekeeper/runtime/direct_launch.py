@@ -13,7 +13,7 @@ from typing import Any, Final
 from leasekeeper.browsers.finding import Found, find_browser
 from leasekeeper.browsers.launching import launch_options
 from leasekeeper.config import BrowserConfig
-from leasekeeper.core.browsers import LOCAL, Credentials
+from leasekeeper.core.browsers import Credentials, has_directory
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.errors import Fail
@@ -67,10 +67,10 @@ async def prepare_launch(
     Raises Fail if the profile must not be opened now, InputError if this machine cannot open it, LeaseLost.
     """
     profile = grant.profile
-    if profile.driver != LOCAL:
+    if not has_directory(profile.driver):
         raise Fail(
             Reason.ACTION_NOT_ALLOWED,
-            f"profile {profile.profile_id} is opened by driver {profile.driver}: only profiles of driver {LOCAL} have "
+            f"profile {profile.profile_id} is opened by driver {profile.driver}, not in a directory here: it has no "
             "launch options",
         )
     browser = await run_in_thread(find_browser, config.browser)

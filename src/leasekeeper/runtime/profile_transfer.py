@@ -25,7 +25,7 @@ from leasekeeper.browsers.profile_directory import claim_directory, directory_of
 from leasekeeper.config import Config
 from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.accounts import Account
-from leasekeeper.core.browsers import LOCAL
+from leasekeeper.core.browsers import has_directory
 from leasekeeper.core.events import exported, imported
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.granting import purpose_of_visit
@@ -195,7 +195,7 @@ class Transfer:
 
     async def _request(self, profile_id: str) -> LeaseRequest:
         profile, lane = await self.store.get(Profile, profile_id), await self.store.get(Lane, profile_id)
-        if profile.driver != LOCAL:
+        if not has_directory(profile.driver):
             raise InputError(
                 f"profile {profile_id} is opened by {profile.driver}: its session is not in a directory here"
             )

@@ -13,13 +13,14 @@ from leasekeeper.browsers.keeper.basis import read_basis, write_basis
 from leasekeeper.browsers.keeper.fence_file import lock_directory, unlock_directory
 from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.config import BrowserConfig
+from leasekeeper.core.homes import keeps_directory
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.settle import Browser, Ending
 from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot, Snapshot, Verdict
 from leasekeeper.errors import LeasekeeperError, LeaseLost
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, Store
-from leasekeeper.runtime.checkout import Checkout, ProfileStores, basis_of, own_directory, travels
+from leasekeeper.runtime.checkout import Checkout, ProfileStores, basis_of, own_directory
 from leasekeeper.runtime.copying import OnBytes, copy_under
 from leasekeeper.runtime.heartbeat import KeptLease
 from leasekeeper.snapshots.contents import Contents, read_contents
@@ -124,7 +125,7 @@ class Snapshots:
 def _was_open(ending: Ending, grant: Grant) -> bool:
     """Whether the profile's own directory may have changed, and nobody writes to it any more."""
     closed = ending.facts.browser in (Browser.CLOSED, Browser.NONE)
-    return ending.engine is not None and closed and travels(grant.profile)
+    return ending.engine is not None and closed and keeps_directory(grant.profile)
 
 
 def _is_saved(contents: Contents, newest: Snapshot, place: ProfileStore) -> bool:
