@@ -232,5 +232,5 @@ class RunningBrowser(Protocol):
         ...
 
     def refusal(self) -> LaunchRefusal | None:
-        """Why there was no browser, if it was refused after `start`."""
+        """Why there was no browser, if it was refused after `start`: with a reason of the failure table."""
         ...

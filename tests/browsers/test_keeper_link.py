@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from leasekeeper.browsers.keeper.orders import Orders
+from leasekeeper.browsers.keeper_browser import KeeperBrowser
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_program import write_wrapper
 from leasekeeper.browsers.keeper_reports import LaunchRefused, ReportUnreadable, read_report
-from leasekeeper.core.browsers import LeaseTerms
+from leasekeeper.core.browsers import DriverInfo, Launch, LaunchRefusal, LeaseTerms
 
 CLAUSES = {"graceful": True, "processes_gone": True, "lock_gone": True, "exit_type_normal": True}
 PROOF = {"clauses": CLAUSES, "failing_clause": ""}
@@ -165,6 +166,27 @@ async def test_a_refusal_reaches_those_who_wait(tmp_path: Path) -> None:
         await waiting
     assert reported.value.reason == "STALE_TOKEN"
     keeper.close()
+    link.close()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        ("STALE_TOKEN", "PROFILE_IN_USE_ELSEWHERE"),
+        ("BAD_ORDERS", "BROWSER_LAUNCH_FAILED"),
+        ("LEASE_LOST", "LEASE_LOST"),
+    ],
+)
+async def test_a_driver_gives_refusals_as_reasons_of_the_failure_table(
+    tmp_path: Path, refusal: str, reason: str
+) -> None:
+    link = KeeperLink(orders(tmp_path))
+    nothing = Launch(options={}), DriverInfo(program="/usr/bin/chromium"), None, 1.0
+    browser = KeeperBrowser(link, *nothing, lambda _orders: None)
+    assert browser.refusal() is None
+    refused = {"reason": refusal, "message": "no"}
+    (tmp_path / "report.json").write_text(json.dumps({**REPORT, "refused": refused}))
+    assert browser.refusal() == LaunchRefusal(reason=reason, message="no")
     link.close()
 
 

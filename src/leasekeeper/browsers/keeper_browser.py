@@ -13,7 +13,7 @@ from pathlib import Path
 from leasekeeper.browsers.keeper.orders import Orders
 from leasekeeper.browsers.keeper_clients import KeeperClient
 from leasekeeper.browsers.keeper_link import KeeperLink
-from leasekeeper.browsers.keeper_reports import ReportUnreadable
+from leasekeeper.browsers.keeper_reports import ReportUnreadable, failure_reason
 from leasekeeper.core.browsers import BrowserReport, DriverInfo, Endpoint, Launch, LaunchRefusal, LeaseTerms
 from leasekeeper.threads import run_in_thread
 
@@ -124,7 +124,8 @@ class KeeperBrowser:
             refused = self._link.refusal()
             if refused is None:
                 return None
-            return LaunchRefusal(reason=refused.reason, message=refused.message, retry_after=refused.retry_after)
+            reason = failure_reason(refused.reason)
+            return LaunchRefusal(reason=reason, message=refused.message, retry_after=refused.retry_after)
         return None
 
 

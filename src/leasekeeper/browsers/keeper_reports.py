@@ -6,11 +6,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from leasekeeper.browsers.keeper.orders import BAD_ORDERS, STALE_TOKEN
 from leasekeeper.core.browsers import BrowserReport, Command, EndCause, LaunchRefusal, Proof
+from leasekeeper.core.failures import Reason
 
 REPORT_VERSION: Final = 1
 REPORT_NAME: Final = "report.json"
 MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
+_REASONS: Final[Mapping[str, str]] = {
+    STALE_TOKEN: Reason.PROFILE_IN_USE_ELSEWHERE,
+    BAD_ORDERS: Reason.BROWSER_LAUNCH_FAILED,
+}
 
 T = TypeVar("T")
 
@@ -27,6 +33,11 @@ class LaunchRefused(Exception):
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+
+
+def failure_reason(refusal: str) -> str:
+    """The reason of the failure table for what a keeper calls its refusal."""
+    return _REASONS.get(refusal, refusal)
 
 
 def read_report(folder: Path | str) -> BrowserReport | None:

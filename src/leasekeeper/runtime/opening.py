@@ -16,7 +16,6 @@ from pathlib import Path
 
 from leasekeeper.browsers.data_directory import claim_data_dir
 from leasekeeper.browsers.drivers import create_driver
-from leasekeeper.browsers.keeper.orders import BAD_ORDERS, STALE_TOKEN
 from leasekeeper.browsers.probe import Probe
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.browsers import BrowserReport, Credentials, DriverInfo, EndCause, LaunchRefusal, LeaseTerms
@@ -47,9 +46,6 @@ from leasekeeper.runtime.task_browsers import Session
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
-
-# What a keeper calls its own refusals, as reasons of the failure table.
-_REASONS = {STALE_TOKEN: Reason.PROFILE_IN_USE_ELSEWHERE, BAD_ORDERS: Reason.BROWSER_LAUNCH_FAILED}
 
 
 class NotOpened(Exception):
@@ -278,8 +274,7 @@ class BrowserOpener:
         if refusal.reason != Reason.LEASE_LOST:
             # What is wrong with a launcher is not the job's failure.
             away = refusal.reason == Reason.LAUNCHER_UNAVAILABLE
-            found = _REASONS.get(refusal.reason, refusal.reason)
-            return NotOpened(found, refusal.message, give_back=away, retry_after=refusal.retry_after)
+            return NotOpened(refusal.reason, refusal.message, give_back=away, retry_after=refusal.retry_after)
         # A lease that was lost before there was a browser: nothing happened to the profile, and the job keeps its
         # place. But if only the keeper thinks so, the launch has failed, and counts: else it is tried without end.
         reason = Reason.LEASE_LOST if lost else Reason.BROWSER_LAUNCH_FAILED
