@@ -35,7 +35,7 @@ from leasekeeper.threads import run_in_thread
 _LOG = logging.getLogger(__name__)
 
 # The engine is the launcher's own: this machine has none to compare with the profile's.
-_INFO: Final = DriverInfo(program=sys.executable, version="0")
+_INFO: Final = DriverInfo(program=sys.executable)
 # On top of the start itself: the question before it, the connection after it, and stopping again if that fails.
 _MORE_SECONDS: Final = 90.0
 # How long a launcher may take to stop a profile and to say so.

@@ -51,13 +51,14 @@ def has_directory(driver: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverInfo:
-    """What a driver found on this machine. `engine` is the browser's major version; None: it has none.
+    """What a driver found on this machine. `version`: None if only the browser's pages can tell. `engine` is its major
+    version; None: it has none.
 
     `playwright`: its endpoints are reached by Playwright, which must be installed.
     """
 
     program: str
-    version: str
+    version: str | None = None
     engine: int | None = None
     playwright: bool = True
 

@@ -91,9 +91,9 @@ class Opened:
 
     @property
     def version(self) -> str:
-        """The browser's version: as its driver knows it, of a launcher's browser as its pages say."""
-        seen = next(iter(self._environments.values()), {}) if self.profile.launcher_id is not None else {}
-        return browser_version(seen) or self.browser.info.version
+        """The browser's version: as its driver knows it, else as its pages say."""
+        seen = next(iter(self._environments.values()), {})
+        return self.browser.info.version or browser_version(seen) or "unknown"
 
     async def environment(self, timezone: str | None, *, untouched: bool) -> dict[str, str]:
         """Language, time zone and so on as a page sees them, read once in each browser.

@@ -154,7 +154,13 @@ class Worker:
             watchman.run(self._store, self._config.sweep_every, self.trouble),
         )
         background = [asyncio.create_task(duty) for duty in duties]
-        _LOG.info("worker %s: %s %s, pool %s", self.worker_id, browser.program, browser.version, self._options.pool)
+        _LOG.info(
+            "worker %s: %s %s, pool %s",
+            self.worker_id,
+            browser.program,
+            browser.version or "(version unknown)",
+            self._options.pool,
+        )
         try:
             await self._check_evidence()
             await self._claim_until_stopped()
