@@ -311,7 +311,7 @@ class HeldLease:
         """The lease is over: nothing is renewed any more, and the directory is for others."""
         self._heartbeat.drop(self._held())
         if self._directory is not None:
-            self._directory.release()
+            self._directory.taken.release()
 
     def check(self) -> None:
         """Raise LeaseLost if the profile must not be touched any more. Cheap: call it before every step."""
@@ -366,7 +366,7 @@ class HeldLease:
         launch = await prepare_launch(self._store, self.grant, self._browsers, self._redactor, args)
         directory = await self._use_directory(launch.browser.engine)
         options = launch.options(directory.path, headless=headless)
-        await run_in_thread(directory.forget_tabs)
+        await run_in_thread(directory.taken.forget_tabs)
         self._used, self._actual = True, launch.actual(headless=headless)
         return options
 
@@ -400,7 +400,7 @@ class HeldLease:
             try:
                 await self._refuse_manual_use(directory)
             except BaseException:
-                directory.release()
+                directory.taken.release()
                 raise
             self._directory = directory
         return self._directory
@@ -417,7 +417,7 @@ class HeldLease:
         if not found:
             return
         await self._store.record(manual_use(self.lease, found, policy, datetime.now(UTC)))
-        await run_in_thread(directory.accept)  # it is in the log: the next run must not report it again
+        await run_in_thread(directory.taken.accept)  # it is in the log: the next run must not report it again
         if policy is not ManualUse.ACCEPT and self._request.purpose not in BY_PERSON:
             self._refused = Fail(Reason.MANUAL_USE_DETECTED, found)
             raise self._refused

@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from leasekeeper.browsers.keeper.directory import other_user_of
-from leasekeeper.browsers.keeper.fence_file import (
-    OWN_FOLDER,
-    FenceUnreadable,
-    lock_directory,
-    read_fence,
-    unlock_directory,
-)
-from leasekeeper.browsers.keeper.orders import Refused
+from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, FenceUnreadable, read_fence
 from leasekeeper.browsers.keeper.seal import fingerprint, read_seal, seal_directory
+from leasekeeper.browsers.locked_directory import lock
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import Fail
@@ -198,17 +192,11 @@ def accept_changes(directory: Path, *, token: int, run_id: str) -> None:
 
     Under the directory's lock, and only if no higher token was here. Raises Fail if somebody has the directory.
     """
-    try:
-        lock = lock_directory(str(directory))
-    except Refused as refused:
-        raise Fail(refused.reason, refused.message) from refused
-    try:
+    with lock(directory):
         refuse_foreign(directory, token=token, run_id=run_id)
         with suppress(FenceUnreadable):
             fence = read_fence(str(directory))
             seal_directory(str(directory), None if fence is None else fence.token)
-    finally:
-        unlock_directory(lock)
 
 
 def last_engine(directory: Path) -> int | None:

@@ -7,17 +7,22 @@ anywhere on the way, this leaves the old directory or the new one, whole, and fi
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from leasekeeper.browsers.keeper.basis import Basis, held_snapshot, write_basis
-from leasekeeper.browsers.keeper.directory import other_user_of, take_directory
-from leasekeeper.browsers.keeper.fence_file import lock_directory, unlock_directory, write_fence
-from leasekeeper.browsers.keeper.orders import STALE_TOKEN, Refused
-from leasekeeper.browsers.keeper.seal import keep_seal
+from leasekeeper.browsers.locked_directory import (
+    TakenDirectory,
+    held_snapshot,
+    lock,
+    lock_unused,
+    record_snapshot,
+    record_token,
+    take,
+)
 from leasekeeper.browsers.machine_name import known_machine_name
 from leasekeeper.browsers.profile_directory import (
     StrangeDirectory,
@@ -34,7 +39,7 @@ from leasekeeper.core.homes import keeps_directory
 from leasekeeper.core.profiles import ManualUse
 from leasekeeper.core.snapshots import Snapshot
 from leasekeeper.driver_port import CannotOpen, works_in_copy
-from leasekeeper.errors import EvidenceUnavailable, InputError, NotFound, SecretUnusable
+from leasekeeper.errors import EvidenceUnavailable, Fail, InputError, NotFound, SecretUnusable
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
@@ -104,7 +109,7 @@ class Checkout:
         newest = grant.newest
         if newest is None or grant.unsaved_on is not None:
             return False
-        if await run_in_thread(held_snapshot, str(directory)) == newest.token:
+        if await run_in_thread(held_snapshot, directory) == newest.token:
             return False
         if place is None:
             raise _unavailable(
@@ -112,13 +117,11 @@ class Checkout:
                 "LEASEKEEPER_PROFILE_STORE, or profile_store in the fleet file"
             )
         await self._refuse_manual_use(directory, grant, by_person=by_person)
-        lock = await self._lock(directory, grant, kept, newest)
-        if lock is None:
+        taken = await self._take(directory, grant, kept, newest)
+        if taken is None:
             return False
-        try:
-            await self._replace(directory, grant, kept, newest, place, lock.before, on_bytes)
-        finally:
-            lock.release()
+        with taken:
+            await self._replace(taken, grant, kept, newest, place, on_bytes)
         return True
 
     async def _refuse_elsewhere(self, grant: Grant) -> None:
@@ -129,10 +132,10 @@ class Checkout:
         if here != grant.unsaved_on:
             raise _unavailable(f"its newest state is in the directory on machine {grant.unsaved_on}, and not saved")
 
-    async def _lock(self, directory: Path, grant: Grant, kept: KeptLease, newest: Snapshot) -> "_Lock | None":
-        """The directory's lock, once it is free; None if the directory holds the newest snapshot already."""
+    async def _take(self, directory: Path, grant: Grant, kept: KeptLease, newest: Snapshot) -> TakenDirectory | None:
+        """The directory, once it is free; None if it holds the newest snapshot already."""
         until = boot_time() + SHARED_SECONDS
-        while await run_in_thread(held_snapshot, str(directory)) != newest.token:
+        while await run_in_thread(held_snapshot, directory) != newest.token:
             kept.check()
             try:
                 return await run_in_thread(_take, directory, grant)
@@ -140,10 +143,10 @@ class Checkout:
                 raise CannotOpen(
                     strange.reason, strange.detail, give_back=True, directory_token=strange.directory_token
                 ) from strange
-            except Refused as refused:
+            except Fail as refused:
                 # Runs that share the profile come here together: one of them brings it.
                 if not works_in_copy(grant) or boot_time() > until:
-                    raise CannotOpen(_reason_of(refused), refused.message) from refused
+                    raise CannotOpen(refused.reason, refused.detail) from refused
             await asyncio.sleep(LOCK_SECONDS)
         return None
 
@@ -160,15 +163,14 @@ class Checkout:
 
     async def _replace(
         self,
-        directory: Path,
+        taken: TakenDirectory,
         grant: Grant,
         kept: KeptLease,
         newest: Snapshot,
         place: ProfileStore,
-        before: int | None,
         on_bytes: OnBytes,
     ) -> None:
-        beside, lease = Beside(directory), grant.lease
+        beside, lease = Beside(taken.path), grant.lease
 
         def count(size: int) -> None:
             kept.check()
@@ -186,9 +188,9 @@ class Checkout:
             )
             await copy_under(kept, partial(_unpack, beside, grant, newest, place))
             kept.check()
-            await to_the_end(partial(swap, directory, token=lease.token, keep=True))
+            await to_the_end(partial(swap, taken.path, token=lease.token, keep=True))
         except BaseException as error:
-            await run_in_thread(_undo, directory, lease.token, before)
+            await run_in_thread(undo_swap, taken)
             if isinstance(error, SnapshotDamaged | NotFound):
                 raise CannotOpen(
                     Reason.PROFILE_CORRUPT,
@@ -201,21 +203,11 @@ class Checkout:
         await run_in_thread(beside.clear)
 
 
-@dataclass(slots=True)
-class _Lock:
-    descriptor: int
-    before: int | None
-
-    def release(self) -> None:
-        unlock_directory(self.descriptor)
-
-
-def _take(directory: Path, grant: Grant) -> _Lock:
+def _take(directory: Path, grant: Grant) -> TakenDirectory:
     lease = grant.lease
     if not works_in_copy(grant):
         refuse_foreign(directory, token=lease.token, run_id=lease.run_id)
-    descriptor, before = take_directory(str(directory), lease.token, lease.lease_id, lease.run_id)
-    return _Lock(descriptor, before)
+    return take(directory, lease)
 
 
 def _tidy(directory: Path) -> None:
@@ -223,29 +215,16 @@ def _tidy(directory: Path) -> None:
     beside = Beside(directory)
     if not (beside.incoming.exists() or beside.packed.exists()):
         return
-    try:
-        lock = lock_directory(str(directory))
-    except Refused:
-        return
-    try:
+    with suppress(Fail), lock(directory):
         beside.clear()
-    finally:
-        unlock_directory(lock)
 
 
 def _trim(directory: Path, max_bytes: int) -> None:
     """Remove the caches of a directory that is too large, unless somebody is in it."""
     if size_of(directory) <= max_bytes:
         return
-    try:
-        lock = lock_directory(str(directory))
-    except Refused:
-        return
-    try:
-        if other_user_of(str(directory)) is None:
-            trim(directory)
-    finally:
-        unlock_directory(lock)
+    with suppress(Fail), lock_unused(directory):
+        trim(directory)
 
 
 def _unpack(beside: Beside, grant: Grant, newest: Snapshot, place: ProfileStore, on_bytes: OnBytes) -> None:
@@ -257,19 +236,19 @@ def _unpack(beside: Beside, grant: Grant, newest: Snapshot, place: ProfileStore,
         raise SnapshotDamaged(f"what was in it is not what was packed: snapshot {newest.token} of {profile_id}")
     # One below the lease's own token: a browser that is opened in it now records that one, and so makes it another.
     lease, before = grant.lease, grant.lease.token - 1
-    write_basis(str(beside.incoming), basis_of(contents, snapshot=newest.token, token=before))
-    write_fence(str(beside.incoming), before, lease.lease_id, lease.run_id)
+    record_contents(beside.incoming, contents, snapshot=newest.token, token=before)
+    record_token(beside.incoming, before, lease)
 
 
-def basis_of(contents: Contents, *, snapshot: int, token: int) -> Basis:
-    """What a directory with these contents says of itself."""
-    return Basis(snapshot, token, contents.digest, dict(contents.hashes))
+def record_contents(directory: Path, contents: Contents, *, snapshot: int, token: int) -> None:
+    """Record that the directory holds this snapshot, with these contents."""
+    record_snapshot(directory, snapshot, token=token, digest=contents.digest, hashes=contents.hashes)
 
 
-def _undo(directory: Path, token: int, before: int | None) -> None:
+def undo_swap(taken: TakenDirectory) -> None:
     """Nothing came of it: what was not finished goes, and what was true of the directory still is."""
-    Beside(directory).clear()
-    keep_seal(str(directory), token, before)
+    Beside(taken.path).clear()
+    taken.give_back()
 
 
 async def to_the_end(work: Callable[[], None]) -> None:
@@ -284,7 +263,3 @@ async def to_the_end(work: Callable[[], None]) -> None:
 
 def _unavailable(message: str) -> CannotOpen:
     return CannotOpen(Reason.SNAPSHOT_UNAVAILABLE, message, give_back=True)
-
-
-def _reason_of(refused: Refused) -> str:
-    return Reason.PROFILE_IN_USE_ELSEWHERE if refused.reason == STALE_TOKEN else refused.reason

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from leasekeeper.browsers.finding import find_browser
-from leasekeeper.browsers.keeper.basis import held_snapshot
-from leasekeeper.browsers.keeper.directory import other_user_of, take_directory
-from leasekeeper.browsers.keeper.fence_file import lock_directory
-from leasekeeper.browsers.keeper.orders import Refused
-from leasekeeper.browsers.keeper.seal import fingerprint, keep_seal
+from leasekeeper.browsers.locked_directory import (
+    LockedDirectory,
+    TakenDirectory,
+    has_session,
+    held_snapshot,
+    lock_unused,
+    take,
+)
 from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.browsers.profile_directory import claim_directory, directory_of, last_engine, refuse_foreign
 from leasekeeper.config import Config
@@ -38,6 +41,7 @@ from leasekeeper.errors import Conflict, Fail, InputError, LeasekeeperError, Lea
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.acquiring import acquire_waiting
+from leasekeeper.runtime.checkout import undo_swap
 from leasekeeper.runtime.copying import OnBytes, copy_under
 from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
@@ -93,7 +97,7 @@ class Transfer:
         """
         async with self._leased(profile_id) as under:
             lease, directory = under.grant.lease, under.directory
-            before = await run_in_thread(_take, directory, under.grant, replace)
+            taken = await run_in_thread(_take, directory, under.grant, replace)
             try:
                 await run_in_thread(Beside(directory).clear)
                 await self._stage(source, under, profile_id, counting(source.size))
@@ -106,10 +110,10 @@ class Transfer:
                 await self.store.record(event)
                 await _to_the_end(_put_in_place(under, engine))
             except BaseException:
-                await run_in_thread(_undo, directory, lease.token, before.token)
+                await run_in_thread(undo_swap, taken)
                 raise
             finally:
-                os.close(before.lock)
+                taken.release()
         return Transferred(
             profile_id=profile_id,
             directory=str(directory),
@@ -159,14 +163,11 @@ class Transfer:
         async with self._leased(profile_id) as under:
             directory = under.directory
             await self.snapshots.bring(under.grant, under.guard.kept, by_person=True)
-            lock = await run_in_thread(_lock_to_read, directory)
-            try:
+            with await run_in_thread(_lock_to_read, directory):
                 files = await run_in_thread(find_files, directory)
                 total = sum(file.size for file in files)
                 write = partial(_write_export, directory, files, target, profile_id, keyring)
                 await copy_under(under.guard.kept, write, counting(total))
-            finally:
-                os.close(lock)
             await self.store.record(exported(under.grant.lease, str(target), self.actor, datetime.now(UTC)))
         return Transferred(
             profile_id=profile_id,
@@ -180,14 +181,11 @@ class Transfer:
     async def trim(self, profile_id: str, *, counting: Counting) -> int:
         """Remove the caches from the profile's directory here. Returns how many bytes that freed."""
         async with self._leased(profile_id) as under:
-            lock = await run_in_thread(_lock_to_trim, under.directory)
-            try:
+            with await run_in_thread(lock_unused, under.directory):
                 caches = await run_in_thread(size_of_caches, under.directory)
                 freed = await copy_under(under.guard.kept, partial(trim, under.directory), counting(caches))
                 if await run_in_thread(_is_newest, under):
                     under.report = DirectoryReport(size_bytes=await run_in_thread(size_of, under.directory))
-            finally:
-                os.close(lock)
         return freed
 
     def _directory_of(self, profile: Profile) -> Path:
@@ -272,20 +270,14 @@ def _is_newest(under: _Under) -> bool:
     grant = under.grant
     if grant.newest is None or grant.unsaved_on is not None:
         return True
-    return held_snapshot(str(under.directory)) == grant.newest.token
+    return held_snapshot(under.directory) == grant.newest.token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Before:
-    lock: int
-    token: int | None
-
-
-def _take(directory: Path, grant: Grant, replace: bool) -> _Before:
+def _take(directory: Path, grant: Grant, replace: bool) -> TakenDirectory:
     """Take the directory for the lease. Raises Fail if it is in use or foreign, Conflict if it has a session."""
     lease = grant.lease
     refuse_foreign(directory, token=lease.token, run_id=lease.run_id)
-    if (fingerprint(str(directory)) or grant.newest is not None) and not replace:
+    if (has_session(directory) or grant.newest is not None) and not replace:
         where = f"in {directory}" if grant.newest is None else f"in snapshot {grant.newest.token}"
         raise Conflict(
             f"profile {lease.profile_id} has a session already, {where}: it would be lost. Export it first if "
@@ -293,11 +285,7 @@ def _take(directory: Path, grant: Grant, replace: bool) -> _Before:
             cause=ConflictReason.PROFILE_NOT_EMPTY,
             profile_id=lease.profile_id,
         )
-    try:
-        lock, before = take_directory(str(directory), lease.token, lease.lease_id, lease.run_id)
-    except Refused as refused:
-        raise Fail(refused.reason, refused.message) from refused
-    return _Before(lock=lock, token=before)
+    return take(directory, lease)
 
 
 async def _put_in_place(under: _Under, engine: int | None) -> None:
@@ -320,32 +308,10 @@ def _write_export(
         pack(directory, files, part, profile_id=profile_id, keyring=keyring, on_bytes=on_bytes)
 
 
-def _undo(directory: Path, token: int, before: int | None) -> None:
-    """Nothing came of it: what was not finished goes, and the seal counts as before."""
-    Beside(directory).clear()
-    keep_seal(str(directory), token, before)
-
-
-def _lock_to_trim(directory: Path) -> int:
-    user = other_user_of(str(directory))
-    if user is not None:
-        raise Fail(Reason.PROFILE_IN_USE_ELSEWHERE, user)
-    try:
-        return lock_directory(str(directory))
-    except Refused as refused:
-        raise Fail(refused.reason, refused.message) from refused
-
-
-def _lock_to_read(directory: Path) -> int:
-    if not fingerprint(str(directory)):
+def _lock_to_read(directory: Path) -> LockedDirectory:
+    if not has_session(directory):
         raise InputError(f"there is nothing to export: {directory} has no session in it")
-    user = other_user_of(str(directory))
-    if user is not None:
-        raise Fail(Reason.PROFILE_IN_USE_ELSEWHERE, user)
-    try:
-        return lock_directory(str(directory), shared=True)
-    except Refused as refused:
-        raise Fail(refused.reason, refused.message) from refused
+    return lock_unused(directory, shared=True)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

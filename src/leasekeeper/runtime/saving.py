@@ -5,22 +5,21 @@ fails does not fail the run: the profile stays at home, and the ending says why.
 """
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from leasekeeper.browsers.keeper.basis import read_basis, write_basis
-from leasekeeper.browsers.keeper.fence_file import lock_directory, unlock_directory
-from leasekeeper.browsers.keeper.orders import Refused
+from leasekeeper.browsers.locked_directory import known_hashes, lock
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.homes import keeps_directory
 from leasekeeper.core.leases import LeaseStatus
 from leasekeeper.core.settle import Browser, Ending
 from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot, Snapshot, Verdict
-from leasekeeper.errors import LeasekeeperError, LeaseLost
+from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, Store
-from leasekeeper.runtime.checkout import Checkout, ProfileStores, basis_of, own_directory
+from leasekeeper.runtime.checkout import Checkout, ProfileStores, own_directory, record_contents
 from leasekeeper.runtime.copying import OnBytes, copy_under
 from leasekeeper.runtime.heartbeat import KeptLease
 from leasekeeper.snapshots.contents import Contents, read_contents
@@ -59,14 +58,11 @@ class Saving:
         directory = await run_in_thread(lambda: own_directory(grant, self.config).resolve())
         report = DirectoryReport(size_bytes=await run_in_thread(size_of, directory), verdict=verdict)
         try:
-            lock = None if locked else await run_in_thread(lock_directory, str(directory))
-        except Refused as refused:
-            return replace(ending, directory=replace(report, problem=refused.message))
-        try:
+            own = nullcontext() if locked else await run_in_thread(lock, directory)
+        except Fail as refused:
+            return replace(ending, directory=replace(report, problem=refused.detail))
+        with own:
             return await self._saved(ending, grant, kept, directory, report)
-        finally:
-            if lock is not None:
-                unlock_directory(lock)
 
     async def _saved(
         self, ending: Ending, grant: Grant, kept: KeptLease, directory: Path, report: DirectoryReport
@@ -76,7 +72,7 @@ class Saving:
             place = self.stores.of(grant)
             if place is None:
                 return replace(ending, directory=report)
-            contents = await copy_under(kept, lambda _tick: read_contents(directory, _known(directory)))
+            contents = await copy_under(kept, lambda _tick: read_contents(directory, known_hashes(directory)))
             if grant.newest is not None and _is_saved(contents, grant.newest, place):
                 held = grant.newest.token
                 report = replace(report, same_as=held)
@@ -134,11 +130,6 @@ def _is_saved(contents: Contents, newest: Snapshot, place: ProfileStore) -> bool
     return contents.digest == newest.contents_hash and newest.key_id == current
 
 
-def _known(directory: Path) -> dict[str, tuple[int, int, str]]:
-    basis = read_basis(str(directory))
-    return {} if basis is None else basis.hashes
-
-
 def _pack(
     directory: Path, contents: Contents, target: Path, profile_id: str, place: ProfileStore, on_bytes: OnBytes
 ) -> Packed:
@@ -148,5 +139,5 @@ def _pack(
 
 def _remember(directory: Path, contents: Contents, held: int, token: int) -> None:
     """What the directory holds, once the ending is settled; and the one that it replaced is not needed any more."""
-    write_basis(str(directory), basis_of(contents, snapshot=held, token=token))
+    record_contents(directory, contents, snapshot=held, token=token)
     Beside(directory).delete_replaced()
