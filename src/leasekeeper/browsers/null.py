@@ -8,9 +8,11 @@ import asyncio
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.config import BrowserConfig
 from leasekeeper.core.browsers import (
     BrowserReport,
@@ -74,11 +76,14 @@ class NullBrowser:
     def __init__(self, profile_id: str, terms: LeaseTerms) -> None:
         self._profile_id = profile_id
         self._terms = terms
+        self._ends_at = min(terms.deadline, terms.kill_at)
         self._started_at = time.time()
         self._lock = threading.Lock()
         self._report: BrowserReport | None = None
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._end_at_deadline()
 
     @property
     def endpoint(self) -> Endpoint:
@@ -102,10 +107,13 @@ class NullBrowser:
 
     @property
     def over(self) -> bool:
+        self._end_if_late()
         return self._report is not None
 
     def extend(self, deadline: float, kill_at: float) -> None:
-        """Nothing: there is nothing to end at the deadline."""
+        self._end_if_late()
+        self._ends_at = min(deadline, kill_at)
+        self._in_loop(self._end_at_deadline)
 
     def revoke(self, why: str) -> None:
         self._end(EndCause.REVOKED, why)
@@ -114,6 +122,7 @@ class NullBrowser:
         if self.over:
             raise Fail(Reason.LEASE_LOST, "it has ended, there is nothing to hand over")
         self._terms = terms
+        self.extend(terms.deadline, terms.kill_at)
 
     async def pause(self, why: str) -> None:
         """Nothing: nobody acts."""
@@ -137,11 +146,24 @@ class NullBrowser:
         """Nothing: nobody uses it."""
 
     async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:  # noqa: ARG002 - there is nothing to see
+        self._end_if_late()
         self._end(EndCause.CLOSED if revoke is None else EndCause.REVOKED, revoke or "")
         return self._report
 
     def refusal(self) -> LaunchRefusal | None:
         return None
+
+    def _end_at_deadline(self) -> None:
+        """End at the deadline, which may be extended until then. In the event loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.over:
+            self._timer = self._loop.call_later(self._ends_at - boot_time(), self._end_at_deadline)
+
+    def _end_if_late(self) -> None:
+        """The timer does not count suspend, and does not run while the loop is blocked: the deadline holds anyway."""
+        if boot_time() >= self._ends_at:
+            self._end(EndCause.DEADLINE, "")
 
     def _end(self, cause: EndCause, why: str) -> None:
         """In any thread; the first cause counts."""
@@ -166,5 +188,13 @@ class NullBrowser:
                     ended_at=time.time(),
                     revoke_reason=why,
                 )
+        self._in_loop(self._set_ended)
+
+    def _set_ended(self) -> None:
+        self._ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there any more
-            self._loop.call_soon_threadsafe(self._ended.set)
+            self._loop.call_soon_threadsafe(call)
