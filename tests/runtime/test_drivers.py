@@ -4,6 +4,7 @@ import asyncio
 import errno
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -120,43 +121,191 @@ async def test_a_shared_task_runs_alone_too_and_an_exclusive_one_never_beside_ot
         assert [job.state for job in shared] == ["completed"] * 2
 
 
-ENDINGS = {
+@pytest.mark.parametrize("off", ["task", "profile", "runs"])
+async def test_the_next_job_does_not_take_over_where_that_is_off(
+    sqlite_url: str, tmp_path: Path, driver: str, off: str
+) -> None:
+    app = App()
+
+    @app.task("alone", warm=off != "task")
+    async def alone(run: Run) -> None: ...
+
+    own = record(driver, warm=off != "profile")
+    async with house(app, sqlite_url, tmp_path, own, warm_runs=1 if off == "runs" else 20, **settings(driver)) as home:
+        jobs = [await home.submit("alone") for _ in range(2)]
+        await home.do(*jobs)
+        assert ["close" in (await home.run_of(job)).timings for job in jobs] == [True, True]
+
+
+async def leave_running(what: str, over: threading.Event) -> object:
+    """Start something that would act after the run."""
+    loop = asyncio.get_running_loop()
+
+    def act() -> None:
+        loop.call_soon_threadsafe(print)
+
+    def act_later() -> None:
+        over.wait()
+        act()
+
+    match what:
+        case "timer":
+            return loop.call_later(600, act)
+        case "call in a thread":
+            return loop.run_in_executor(None, act_later)
+        case "thread":
+            thread = threading.Thread(target=act_later, name="of the task")
+            thread.start()
+            return thread
+        case "server":
+            return await asyncio.start_server(lambda _reader, _writer: act(), "127.0.0.1", 0)
+    return asyncio.create_task(asyncio.Event().wait())
+
+
+@pytest.mark.parametrize("what", ["background", "timer", "call in a thread", "thread", "server"])
+async def test_the_next_job_does_not_take_over_while_something_of_the_task_goes_on(
+    sqlite_url: str, tmp_path: Path, driver: str, what: str
+) -> None:
+    app = new_app()
+    left: list[Any] = []
+    over = threading.Event()
+
+    @app.task("leave")
+    async def leave(run: Run) -> None:
+        left.append(await leave_running(what, over))
+
+    async with house(app, sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
+        first, second = await home.submit("leave"), await home.submit("count")
+        try:
+            done = await home.do(first, second)
+        finally:
+            over.set()
+        assert [job.state for job in done] == ["completed"] * 2
+        assert "close" in (await home.run_of(first)).timings
+    for each in left:
+        if hasattr(each, "close"):
+            each.close()
+        elif hasattr(each, "cancel"):
+            each.cancel()
+
+
+async def test_what_a_task_has_finished_keeps_no_job_from_taking_over(
+    sqlite_url: str, tmp_path: Path, driver: str
+) -> None:
+    app = App()
+
+    @app.task("tidy")
+    async def tidy(run: Run) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(600, print).cancel()
+        await asyncio.to_thread(time.monotonic)
+        await asyncio.gather(asyncio.create_task(asyncio.sleep(0)), run.note("tidied"))
+        thread = threading.Thread(target=time.monotonic)
+        thread.start()
+        thread.join()
+
+    async with house(app, sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
+        jobs = [await home.submit("tidy") for _ in range(2)]
+        await home.do(*jobs)
+        assert "close" not in (await home.run_of(jobs[0])).timings
+
+
+def stand_still() -> None:
+    time.sleep(8.5)  # waits: the loop stands still for longer than a lease lasts
+
+
+async def test_a_task_that_blocks_the_loop_keeps_its_lease(sqlite_url: str, tmp_path: Path, driver: str) -> None:
+    app = App(lease_ttl=8.0, renew_every=0.2, holder_stops_after=6.5)
+
+    @app.task("block")
+    async def block(run: Run) -> None:
+        stand_still()
+        await run.safe("awake", flush=True)
+        if driver != NULL:
+            await run.page.title()
+
+    async with house(app, sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
+        job = await home.submit("block")
+        (done,) = await home.do(job)
+        assert (done.state, (await home.run_of(job)).last_safe_step) == ("completed", "awake")
+
+
+ENDINGS: dict[str, tuple[str, str, str]] = {
     "login": ("LOGIN_REQUIRED", "review", "review_required"),
     "prompt": ("SECURITY_PROMPT", "review", "quarantined"),
+    "signal": ("LOGIN_REQUIRED", "review", "review_required"),
+    "forbidden": ("ACTION_NOT_ALLOWED", "review", "available"),
+    "swallowed": ("ACTION_NOT_ALLOWED", "review", "available"),
     "bug": ("TASK_ERROR", "review", "available"),
     "bug_retried": ("TASK_ERROR", "scheduled", "available"),
+    "no_mapping": ("TASK_ERROR", "review", "available"),
     "in_section": ("TASK_ERROR", "review", "quarantined"),
+    "own_reason": ("OUT_OF_STOCK", "scheduled", "available"),
+    "misspelt": ("LOGIN_REQUIERD", "review", "review_required"),
+    "misspelt_signal": ("SECURITY_PROMT", "review", "review_required"),
     "too_long": ("TIMEOUT", "scheduled", "available"),
 }
 
 
-async def test_every_ending_does_what_the_table_says(sqlite_url: str, tmp_path: Path, driver: str) -> None:
+def app_of_endings() -> App:  # noqa: C901 - one branch for each ending
     app = App()
+    app.reason("OUT_OF_STOCK", retry=True)
 
-    @app.task("end", timeout=1.5, retry=(KeyError,))
-    async def end(run: Run) -> None:
+    @app.task("end", actions=["look"], timeout=120, retry=(KeyError,))
+    async def end(run: Run) -> Any:  # noqa: C901 - one branch for each ending
         match run.payload["how"]:
             case "login":
                 raise Fail("LOGIN_REQUIRED", "the shop shows its form")
             case "prompt":
                 run.signal("SECURITY_PROMPT", "a captcha")
+            case "signal":
+                run.signal("LOGIN_REQUIRED", "a banner said so: password=hunter2hunter2")
+            case "forbidden":
+                run.action("buy")
+            case "swallowed":
+                try:
+                    run.action("buy")
+                except Fail:
+                    return {"went": "on"}
             case "bug":
-                raise ValueError("wrong")
+                raise ValueError("password=hunter2hunter2")
             case "bug_retried":
                 raise KeyError("may be tried again")
+            case "no_mapping":
+                return 7
             case "in_section":
-                async with run.mutating("buy"):
+                async with run.mutating("look"):
                     raise ValueError("nobody knows what was submitted")
-            case "too_long":
-                await asyncio.Event().wait()
+            case "own_reason":
+                raise Fail("OUT_OF_STOCK")
+            case "misspelt":
+                raise Fail("LOGIN_REQUIERD", "the shop shows its form")
+            case "misspelt_signal":
+                run.signal("SECURITY_PROMT")
+        return {}
 
-    async with house(app, sqlite_url, tmp_path, *(record(driver, how) for how in ENDINGS), **settings(driver)) as home:
-        jobs = {how: await home.submit("end", how, payload={"how": how}) for how in ENDINGS}
-        await home.do(*jobs.values(), concurrency=2)
+    @app.task("endless", timeout=1.5)
+    async def endless(run: Run) -> None:
+        await asyncio.Event().wait()
+
+    return app
+
+
+async def test_every_ending_does_what_the_table_says(sqlite_url: str, tmp_path: Path, driver: str) -> None:
+    records = [record(driver, how) for how in ENDINGS]
+    async with house(app_of_endings(), sqlite_url, tmp_path, *records, **settings(driver)) as home:
+        jobs = {
+            how: await home.submit("endless" if how == "too_long" else "end", how, payload={"how": how})
+            for how in ENDINGS
+        }
+        await home.do(*jobs.values(), concurrency=4)
         seen = {}
         for how, job in jobs.items():
-            after = await home.store.get(type(job), job.job_id)
-            seen[how] = ((await home.run_of(job)).stop_reason, after.state.value, (await home.lane(how)).state.value)
+            run, after = await home.run_of(job), await home.store.get(type(job), job.job_id)
+            seen[how] = (run.stop_reason, after.state.value, (await home.lane(how)).state.value)
+            assert run.final_url is not None, how
+            assert "hunter2" not in f"{run} {after}"
+            assert ("did you mean" in run.message) is how.startswith("misspelt"), how
         assert seen == ENDINGS
 
 
@@ -185,6 +334,7 @@ async def test_a_stop_lets_tasks_come_to_a_safe_step_and_a_second_one_ends_them(
         assert (after.state, run.stop_reason) == ("scheduled", "WORKER_STOPPED")
         assert ("ended at safe step" in run.message) is (how_often == 1)
         assert (await home.lane()).state == "available"
+        assert (home.evidence(run) / "final.png").exists() is (driver != NULL)
 
 
 async def test_a_plain_task_that_hangs_is_ended_and_the_worker_goes_on(
@@ -204,21 +354,31 @@ async def test_a_plain_task_that_hangs_is_ended_and_the_worker_goes_on(
         finally:
             over.set()
         assert (first.stop_reason, first.state, second.state) == ("TIMEOUT", "scheduled", "completed")
+        assert (await home.lane("p1")).state == "available"
 
 
+@pytest.mark.parametrize("state", ["review_required", "quarantined"])
 async def test_a_run_whose_evidence_cannot_be_saved_is_not_completed(
-    sqlite_url: str, tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, tmp_path: Path, driver: str, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(folder: EvidenceFolder, name: str, content: bytes) -> Artifact:
         raise EvidenceNotSaved(errno.ENOSPC, f"{folder.path / name}: no space left on device")
 
+    app = new_app()
+
+    @app.task("attach")
+    async def attach(run: Run) -> None:
+        await run.attach("orders.csv", b"a,b\n")
+
     monkeypatch.setattr(EvidenceFolder, "write", full)
-    async with house(new_app(), sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
-        job = await home.submit("count")
-        await home.do(job)
-        run, lane = await home.run_of(job), await home.lane()
+    async with house(app, sqlite_url, tmp_path, record(driver), **settings(driver)) as home:
+        job = await home.submit("attach" if state == "review_required" else "count")  # `count` is inside a section
+        (done,) = await home.do(job)
+        run = await home.run_of(job)
         assert (run.result, run.stop_reason) == ("failed", "EVIDENCE_NOT_SAVED")
-        assert lane.state in ("review_required", "quarantined")  # quarantined: it was inside a section
+        assert done.state != "completed"
+        assert "no space left" in run.message
+        assert (await home.lane()).state == state
 
 
 async def test_a_task_cannot_take_its_worker_along(sqlite_url: str, tmp_path: Path, driver: str) -> None:
