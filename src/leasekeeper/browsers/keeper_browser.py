@@ -14,10 +14,38 @@ from leasekeeper.browsers.keeper.orders import Orders
 from leasekeeper.browsers.keeper_clients import KeeperClient
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_reports import ReportUnreadable, failure_reason
+from leasekeeper.config import BrowserConfig
 from leasekeeper.core.browsers import BrowserReport, DriverInfo, Endpoint, Launch, LaunchRefusal, LeaseTerms
+from leasekeeper.driver_port import OpenRequest
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
+
+
+def orders_of(
+    request: OpenRequest,
+    terms: LeaseTerms,
+    config: BrowserConfig,
+    *,
+    browser: str,
+    directory: Path,
+    launcher: dict[str, object] | None = None,
+) -> Orders:
+    """What a keeper needs to know: the browser, and the lease that it lives by."""
+    return Orders(
+        browser=browser,
+        user_data_dir=str(directory),
+        profile_id=request.grant.lease.profile_id,
+        lease_id=terms.lease_id,
+        token=terms.token,
+        run_id=terms.run_id,
+        folder=terms.folder,
+        deadline=terms.deadline,
+        kill_at=terms.kill_at,
+        close_seconds=config.close_after.total_seconds(),
+        max_message_bytes=config.max_message_bytes,
+        launcher=launcher,
+    )
 
 
 class KeeperBrowser:

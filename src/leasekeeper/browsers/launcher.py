@@ -16,7 +16,7 @@ from leasekeeper.browsers.data_directory import check_data_dir, claim_data_dir
 from leasekeeper.browsers.keeper.clock import boot_time
 from leasekeeper.browsers.keeper.launcher_calls import CallFailed
 from leasekeeper.browsers.keeper.orders import Orders
-from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later
+from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later, orders_of
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_program import write_wrapper
 from leasekeeper.browsers.launcher_status import NotOurs, ask
@@ -94,18 +94,12 @@ class LauncherDriver:
         headless = request.run_mode is RunMode.HEADLESS
         name = request.grant.profile.launcher_profile or ""
         described = describe(launcher, name, headless=headless, token=request.launcher_token)
-        return Orders(
+        return orders_of(
+            request,
+            terms,
+            self._config,
             browser=launcher.driver,
-            user_data_dir=str(directory),
-            profile_id=request.grant.lease.profile_id,
-            lease_id=terms.lease_id,
-            token=terms.token,
-            run_id=terms.run_id,
-            folder=terms.folder,
-            deadline=terms.deadline,
-            kill_at=terms.kill_at,
-            close_seconds=self._config.close_after.total_seconds(),
-            max_message_bytes=self._config.max_message_bytes,
+            directory=directory,
             launcher={**described, "packages": packages_folder()},
         )
 

@@ -20,7 +20,7 @@ from leasekeeper.browsers.keeper.directory import other_user_of
 from leasekeeper.browsers.keeper.fence_file import FenceUnreadable, read_fence
 from leasekeeper.browsers.keeper.orders import Orders
 from leasekeeper.browsers.keeper.processes import users_of
-from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later
+from leasekeeper.browsers.keeper_browser import KeeperBrowser, discard_later, orders_of
 from leasekeeper.browsers.keeper_link import KeeperLink
 from leasekeeper.browsers.keeper_program import write_wrapper
 from leasekeeper.browsers.launching import launch_options
@@ -139,7 +139,7 @@ class LocalDriver:
             if copy is not None:
                 copy_profile(directory, copy)
                 directory = copy
-            link = KeeperLink(self._orders(request, terms, directory, info))
+            link = KeeperLink(orders_of(request, terms, self._config, browser=info.program, directory=directory))
             launch = launch_options(
                 request.grant.profile,
                 proxy=request.grant.proxy,
@@ -160,21 +160,6 @@ class LocalDriver:
             raise
         patience = self._config.close_after.total_seconds()
         return KeeperBrowser(link, Launch(options=launch), info, copy, patience, _kill_browser_of)
-
-    def _orders(self, request: OpenRequest, terms: LeaseTerms, directory: Path, info: DriverInfo) -> Orders:
-        return Orders(
-            browser=info.program,
-            user_data_dir=str(directory),
-            profile_id=request.grant.lease.profile_id,
-            lease_id=terms.lease_id,
-            token=terms.token,
-            run_id=terms.run_id,
-            folder=terms.folder,
-            deadline=terms.deadline,
-            kill_at=terms.kill_at,
-            close_seconds=self._config.close_after.total_seconds(),
-            max_message_bytes=self._config.max_message_bytes,
-        )
 
     async def close(self) -> None:
         """Nothing: every browser has a keeper of its own."""
