@@ -4,17 +4,16 @@ Used in the place of a `LiveRun`. The worker decides; who may ask is for the ser
 store's, so that nothing about accounts and pools is believed of the worker.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from leasekeeper.app import HumanAnswer
-from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease
-from leasekeeper.driver_port import ClientRefused, DevToolsClient
-from leasekeeper.errors import Conflict
+from leasekeeper.driver_port import DevToolsClient
 from leasekeeper.runtime.person import Closed, Person
+from leasekeeper.runtime.remote_client import remote_client
 from leasekeeper.runtime.session_link import Link
 from leasekeeper.wire.encoding import encode_in_full
 from leasekeeper.wire.shapes import decode
@@ -76,19 +75,9 @@ class RemoteLive:
     def may_hand_back(self) -> bool:
         return self._news.may_hand_back
 
-    @asynccontextmanager
-    async def viewer(self) -> AsyncIterator[DevToolsClient]:
+    def viewer(self) -> AbstractAsyncContextManager[DevToolsClient]:
         """A client that shows the browser to a person. Raises ClientRefused."""
-        try:
-            stream = await self._link.open("live_view", {"key": self._news.key})
-        except Conflict as refused:
-            if refused.cause == ConflictReason.CLIENT_REFUSED:
-                raise ClientRefused(refused.message) from None
-            raise
-        try:
-            yield stream
-        finally:
-            await stream.close()
+        return remote_client(self._link, "live_view", {"key": self._news.key})
 
     async def take(self, person: Person) -> None:
         """Give a person control. Raises what `LiveRun.take` does."""

@@ -4,20 +4,20 @@ Used in the place of a `SessionRun`. The worker decides; whatever is asked here 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.app import HumanAnswer
-from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.leases import Lease
 from leasekeeper.core.notes import NoteAbout
-from leasekeeper.driver_port import ClientRefused, DevToolsClient
-from leasekeeper.errors import Conflict, LeasekeeperError
+from leasekeeper.driver_port import DevToolsClient
+from leasekeeper.errors import LeasekeeperError
 from leasekeeper.runtime.human_requests import AskEnd
 from leasekeeper.runtime.person import Person
+from leasekeeper.runtime.remote_client import remote_client
 from leasekeeper.runtime.session_link import Link, lost_link
 from leasekeeper.runtime.session_terms import SessionTerms
 from leasekeeper.wire.encoding import encode_in_full
@@ -157,30 +157,13 @@ class RemoteRun:
     def passed_to(self) -> str | None:
         return self._news.passed_to
 
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[DevToolsClient]:
+    def client(self) -> AbstractAsyncContextManager[DevToolsClient]:
         """One DevTools client of the browser on the worker. Raises ClientRefused."""
-        async with self._stream(viewer=False) as stream:
-            yield stream
+        return remote_client(self._link, "client", self._named(viewer=False))
 
-    @asynccontextmanager
-    async def viewer(self, *, acts: bool = False) -> AsyncIterator[DevToolsClient]:
-        """A client that shows the browser to a person."""
-        async with self._stream(viewer=True, acts=acts) as stream:
-            yield stream
-
-    @asynccontextmanager
-    async def _stream(self, **how: bool) -> AsyncIterator[DevToolsClient]:
-        try:
-            stream = await self._link.open("client", self._named(**how))
-        except Conflict as refused:
-            if refused.cause == ConflictReason.CLIENT_REFUSED:
-                raise ClientRefused(refused.message) from None
-            raise
-        try:
-            yield stream
-        finally:
-            await stream.close()
+    def viewer(self, *, acts: bool = False) -> AbstractAsyncContextManager[DevToolsClient]:
+        """A client that shows the browser to a person. Raises ClientRefused."""
+        return remote_client(self._link, "client", self._named(viewer=True, acts=acts))
 
     async def checkpoint(self, step: str, *, flush: bool = True, url: str | None = None) -> None:
         await self._link.call("checkpoint", self._named(step=step, flush=flush, url=url))

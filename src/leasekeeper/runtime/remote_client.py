@@ -1,0 +1,26 @@
+"""A DevTools client of a browser that a worker has, opened by its server over the worker's connection."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from leasekeeper.driver_port import ClientRefused, DevToolsClient
+from leasekeeper.conflict_reasons import ConflictReason
+from leasekeeper.errors import Conflict, 
+from leasekeeper.runtime.session_link import Link
+
+
+@asynccontextmanager
+async def remote_client(link: Link, name: str, arguments: Mapping[str, Any]) -> AsyncIterator[DevToolsClient]:
+    """A stream of the connection that is such a client, as long as the block runs. Raises ClientRefused, and Conflict
+    (WORKER_AWAY) while the worker is not connected."""
+    try:
+        stream = await link.open(name, arguments)
+    except Conflict as refused:
+        if refused.cause == ConflictReason.CLIENT_REFUSED:
+            raise ClientRefused(refused.message) from None
+        raise
+    try:
+        yield stream
+    finally:
+        await stream.close()
