@@ -3,16 +3,13 @@
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Lease
 from leasekeeper.stores.postgres import schema
 from leasekeeper.stores.postgres.combined_writes import KEYS, can_be_merged, combine, text_of
 from leasekeeper.stores.postgres.pipeline import Call, Link, Statement
 from leasekeeper.stores.postgres.values import encode
 from leasekeeper.stores.sql.codec import Row, dump, from_us, to_us
-from leasekeeper.stores.sql.engine import Memory, Params
+from leasekeeper.stores.sql.engine import Memory, Params, TxState
 from leasekeeper.stores.sql.statements import for_one, for_postgres, for_setting, lists, load
 
 _CLOCK = Statement(
@@ -76,62 +73,40 @@ _COMMIT = Statement("commit", "COMMIT")
 _ROLLBACK = Statement("rollback", "ROLLBACK")
 
 
-class PostgresTx:
+class PostgresTx(TxState):
     """One transaction. Pending writes are sent with the next read or the commit, an expected read with the clock."""
 
     __slots__ = (
-        "_clock",
         "_expected",
         "_found",
         "_in_advance",
         "_link",
         "_locked",
         "_memory",
-        "_now",
         "_pending",
         "_touched",
         "begun",
-        "cached",
-        "cached_leases",
         "committing",
-        "fresh",
-        "granted",
-        "lenient",
         "nonce",
-        "revision",
         "writes",
         "wrote",
     )
 
     def __init__(self, link: Link, clock: Callable[[datetime], datetime], memory: Memory, *, writes: bool) -> None:
+        super().__init__(clock, memory)
         self._link = link
-        self._clock = clock
         self._memory = memory
-        self._now: datetime | None = None
         self._pending: list[tuple[str, list[Params]]] = []
         self._touched: set[str | None] = set()  # the profiles of pending writes; None: unknown
         self._expected: tuple[str, Params] | None = None
         self._in_advance: tuple[tuple[str, Params], list[Row]] | None = None
         self._locked: set[str] = set()
         self._found: dict[str, dict[str, Row]] = {}
-        self.cached, self.cached_leases = memory.cached, memory.cached_leases
-        self.fresh: dict[str, tuple[int, Any]] = {}
-        self.granted: dict[str, tuple[Lease, Job | None]] = {}
-        self.revision = 0
-        self.lenient = False
         self.writes = writes
         self.wrote = False
         self.begun = False
         self.committing = False
         self.nonce = ""
-
-    @property
-    def doubtful_up_to(self) -> int:
-        return 0
-
-    @property
-    def incomplete_up_to(self) -> int:
-        return 0
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         if len(queries) == 1 and queries[0][0] in _READY:

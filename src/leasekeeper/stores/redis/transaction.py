@@ -8,15 +8,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Lease
 from leasekeeper.stores.redis.connections import Link
 from leasekeeper.stores.redis.loads import loader_of
 from leasekeeper.stores.redis.records import Load, Records, Rows
 from leasekeeper.stores.redis.tables import PREFIX, TABLES
 from leasekeeper.stores.redis.writes import WRITES
 from leasekeeper.stores.sql.codec import Row, clean, from_us, to_us
-from leasekeeper.stores.sql.engine import Memory, Params
+from leasekeeper.stores.sql.engine import Memory, Params, TxState
 from leasekeeper.stores.sqlite.scratch import Scratch
 
 # Rows whose numbers the store gives out, by the write that makes them.
@@ -24,7 +22,7 @@ _NUMBERED: Final = {"insert_jobs": "jobs", "insert_deliveries": "deliveries"}
 _FLEET: Final = "1"
 
 
-class RedisTx(Records):
+class RedisTx(Records, TxState):
     """One transaction, or one read of several parts."""
 
     def __init__(
@@ -37,14 +35,8 @@ class RedisTx(Records):
         writes: bool,
         busy: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
-        super().__init__(link, scratch, writes=writes, busy=busy)
-        self._clock = clock
-        self._now: datetime | None = None
-        self.cached, self.cached_leases = memory.cached, memory.cached_leases
-        self.fresh: dict[str, tuple[int, Any]] = {}
-        self.granted: dict[str, tuple[Lease, Job | None]] = {}
-        self.revision = 0
-        self.lenient = False
+        Records.__init__(self, link, scratch, writes=writes, busy=busy)
+        TxState.__init__(self, clock, memory)
 
     @property
     def doubtful_up_to(self) -> int:

@@ -101,6 +101,29 @@ class Tx(Protocol):
         ...
 
 
+class TxState:
+    """What a transaction of every dialect keeps of a `Tx`. A server that may lose writes says so by its own tokens."""
+
+    __slots__ = ("_clock", "_now", "cached", "cached_leases", "fresh", "granted", "lenient", "revision")
+
+    def __init__(self, clock: Callable[[datetime], datetime], memory: Memory) -> None:
+        self._clock = clock
+        self._now: datetime | None = None
+        self.cached, self.cached_leases = memory.cached, memory.cached_leases
+        self.fresh: dict[str, tuple[int, Any]] = {}
+        self.granted: dict[str, tuple[Lease, Job | None]] = {}
+        self.revision = 0
+        self.lenient = False
+
+    @property
+    def doubtful_up_to(self) -> int:
+        return 0
+
+    @property
+    def incomplete_up_to(self) -> int:
+        return 0
+
+
 class Engine(Protocol):
     """Connections and threads of one dialect."""
 

@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Lease
 from leasekeeper.errors import StoreError, StoreNotWritable, StoreUnavailable
 from leasekeeper.ports import StoreInfo
 from leasekeeper.stores.sql.batching import Threads
 from leasekeeper.stores.sql.codec import Row, from_us, to_us
-from leasekeeper.stores.sql.engine import ANSWERS_IN_ORDER, AnsweredBefore, Memory, Params, Tx
+from leasekeeper.stores.sql.engine import ANSWERS_IN_ORDER, AnsweredBefore, Memory, Params, Tx, TxState
 from leasekeeper.stores.sqlite import schema
 from leasekeeper.stores.sqlite.checkpoints import Checkpoints
 from leasekeeper.stores.sqlite.file_watch import FileWatch
@@ -55,28 +53,14 @@ _FLEET = "SELECT revision, expiry_resumes_at FROM fleet_lock"
 _READ_BY_CLOCK = frozenset({"count_change", "pause_expiry"})
 
 
-class _SqliteTx:
+class _SqliteTx(TxState):
     """One open transaction on one connection. Nobody else can write meanwhile, so it reads the time once."""
 
-    __slots__ = ("_clock", "_cursor", "_now", "cached", "cached_leases", "fresh", "granted", "lenient", "revision")
+    __slots__ = ("_cursor",)
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[datetime], datetime], memory: Memory) -> None:
+        super().__init__(clock, memory)
         self._cursor = connection.cursor()
-        self._clock = clock
-        self._now: datetime | None = None
-        self.cached, self.cached_leases = memory.cached, memory.cached_leases
-        self.fresh: dict[str, tuple[int, Any]] = {}
-        self.granted: dict[str, tuple[Lease, Job | None]] = {}
-        self.revision = 0
-        self.lenient = False
-
-    @property
-    def doubtful_up_to(self) -> int:
-        return 0
-
-    @property
-    def incomplete_up_to(self) -> int:
-        return 0
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
         return [self._rows(name, params) for name, params in queries]
