@@ -7,20 +7,17 @@ Knows no rules: every guarantee is the async client's. The lease is renewed what
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from leasekeeper.client import HeldLease, connect
-from leasekeeper.conflict_reasons import ConflictReason
+from leasekeeper.client import Client, HeldLease
 from leasekeeper.core.leases import Lease, Mode, Purpose
 from leasekeeper.core.notes import NoteAbout
 from leasekeeper.core.profiles import ReleasePolicy
-from leasekeeper.errors import Conflict
 from leasekeeper.ports import Grant, Settled
-from leasekeeper.threads import LoopThread
+from leasekeeper.sync_block import SyncBlock
 
 if TYPE_CHECKING:
     from leasekeeper.core.browsers import Credentials
@@ -55,74 +52,13 @@ def lease(
     return SyncLease(profile, options, store, settings)
 
 
-class SyncLease:
+class SyncLease(SyncBlock[HeldLease]):
     """A lease while it is held, as `HeldLease`, without `await`."""
 
-    def __init__(
-        self, profile: str | None, options: Mapping[str, Any], store: str | None, settings: Mapping[str, str | float]
-    ) -> None:
-        self._profile = profile
-        self._options = options
-        self._store = store
-        self._settings = settings
-        self._thread: LoopThread | None = None
-        self._client = AsyncExitStack()
-        self._lease: HeldLease | None = None
-        self._over = False
+    _function = "lease"
 
-    def __enter__(self) -> Self:
-        if self._thread is not None:
-            raise self._not_held("this lease was used already: call leasekeeper.lease again")
-        self._thread = LoopThread()
-        try:
-            self._thread.call(self._open())
-        except BaseException as error:
-            if self._lease is not None:  # interrupted with the lease in hand
-                self.__exit__(type(error), error, error.__traceback__)
-            else:
-                self._thread.close()
-                self._thread = None
-            raise
-        return self
-
-    async def _open(self) -> None:
-        async with AsyncExitStack() as opening:
-            client = await opening.enter_async_context(connect(self._store, **self._settings))
-            held = client.lease(self._profile, **self._options)
-            await held.__aenter__()
-            self._lease, self._client = held, opening.pop_all()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        thread = self._loop_thread()
-        try:
-            thread.call(self._close(kind, error, trace), to_the_end=True)
-        finally:
-            self._over = True
-            thread.close()
-
-    async def _close(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self._held.__aexit__(kind, error, trace)
-        finally:
-            await self._client.aclose()
-
-    @property
-    def _held(self) -> HeldLease:
-        if self._lease is None:
-            raise self._not_held(f"profile {self._profile} is not leased yet: use 'with'")
-        return self._lease
-
-    def _loop_thread(self) -> LoopThread:
-        if self._thread is None or self._over:
-            raise self._not_held(f"profile {self._profile} is leased inside the 'with' block only")
-        return self._thread
-
-    def _not_held(self, message: str) -> Conflict:
-        return Conflict(message, cause=ConflictReason.LEASE_NOT_HELD, profile_id=self._profile)
+    def _lease_by(self, client: Client) -> HeldLease:
+        return client.lease(self._profile, **self._options)
 
     @property
     def grant(self) -> Grant:
@@ -149,31 +85,31 @@ class SyncLease:
 
     def checkpoint(self, step: str, *, url: str | None = None) -> None:
         """Record the last safe step: where another run could start over without harm."""
-        self._loop_thread().call(self._held.checkpoint(step, url=url))
+        self._loop_thread.call(self._held.checkpoint(step, url=url))
 
     def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
         """Write a note on the profile, or with `about="account"` on its account."""
-        self._loop_thread().call(self._held.note(text, about=about))
+        self._loop_thread.call(self._held.note(text, about=about))
 
     @contextmanager
     def mutating(self, name: str, *, idempotent: bool = False) -> Iterator[None]:
         """A section that changes something for good. Vanishing inside it quarantines the profile."""
-        thread, section = self._loop_thread(), self._held.mutating(name, idempotent=idempotent)
+        thread, section = self._loop_thread, self._held.mutating(name, idempotent=idempotent)
         thread.call(section.__aenter__())
         yield  # after an exception the section stays open: nobody knows what was submitted
         thread.call(section.__aexit__(None, None, None))
 
     def launch_options(self, *, headless: bool = True, args: Sequence[str] = ()) -> dict[str, Any]:
         """All that the profile declares, for `launch_persistent_context(**options)`. See `HeldLease.launch_options`."""
-        return self._loop_thread().call(self._held.launch_options(headless=headless, args=args))
+        return self._loop_thread.call(self._held.launch_options(headless=headless, args=args))
 
     def user_data_dir(self) -> Path:
         """The profile's directory alone, without its proxy and language. See `HeldLease.user_data_dir`."""
-        return self._loop_thread().call(self._held.user_data_dir())
+        return self._loop_thread.call(self._held.user_data_dir())
 
     def proxy_credentials(self) -> "Credentials | None":
         """User and password for the profile's proxy, if it has any. `launch_options` has them too."""
-        return self._loop_thread().call(self._held.proxy_credentials())
+        return self._loop_thread.call(self._held.proxy_credentials())
 
     def closed(self, *, final_url: str | None = None) -> None:
         """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
@@ -183,4 +119,4 @@ class SyncLease:
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
     ) -> Settled:
         """End the run: completed, or stopped for a reason. Raises LeaseLost if the lease is not ours any more."""
-        return self._loop_thread().call(self._held.release(reason, message, output=output), to_the_end=True)
+        return self._loop_thread.call(self._held.release(reason, message, output=output), to_the_end=True)

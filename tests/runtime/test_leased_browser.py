@@ -18,7 +18,7 @@ from leasekeeper.client import Client
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.leases import RunRecord
 from leasekeeper.core.notes import Note
-from leasekeeper.errors import Fail, LeaseLost, ProfileBusy
+from leasekeeper.errors import Conflict, Fail, LeaseLost, ProfileBusy
 from leasekeeper.runtime.session_terms import OnDisconnect, SessionTerms
 from leasekeeper.stores import open_store
 from tests.runtime.browsing import House, house
@@ -207,7 +207,12 @@ async def test_a_plain_script_gets_a_browser_too(sqlite_url: str, tmp_path: Path
             browser.checkpoint("open")
             with browser.mutating("order"):
                 browser.check()
-            return browser.page.title()
+            title = browser.page.title()
+        with pytest.raises(Conflict, match="inside the 'with' block only"):
+            browser.checkpoint("too_late")
+        with pytest.raises(Conflict, match="was used already"):
+            browser.__enter__()
+        return title
 
     with Shop() as shop:
         async with house(new_app(), sqlite_url, tmp_path) as home:

@@ -133,6 +133,11 @@ def test_a_taken_profile_is_refused_and_leaves_no_thread(url: str) -> None:
         lease = leasekeeper.lease("p1", store=url, wait=0.05, **CALM)
         with pytest.raises(ProfileBusy, match="night-shift"):
             lease.__enter__()
+        browser = leasekeeper.browser("p1", store=url, wait=0.05, **CALM)
+        with pytest.raises(ProfileBusy, match="night-shift"):
+            browser.__enter__()
+        with pytest.raises(ProfileBusy, match="night-shift"):  # it may be tried again
+            browser.__enter__()
         assert len([thread for thread in threading.enumerate() if thread.name == "leasekeeper-lease"]) == 1
     with lease:
         assert state_of(url) == "leased"

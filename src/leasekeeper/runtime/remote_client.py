@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from leasekeeper.driver_port import ClientRefused, DevToolsClient
 from leasekeeper.conflict_reasons import ConflictReason
-from leasekeeper.errors import Conflict, 
+from leasekeeper.driver_port import ClientRefused, DevToolsClient
+from leasekeeper.errors import Conflict
 from leasekeeper.runtime.session_link import Link
 
 
