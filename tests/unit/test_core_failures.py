@@ -12,6 +12,7 @@ from leasekeeper.core.failures import (
     RetryRule,
     failure,
     handed_in,
+    strictness,
     unknown,
 )
 
@@ -120,3 +121,9 @@ def test_every_built_in_reason_has_a_row() -> None:
 
 def test_only_one_built_in_reason_bans_the_account() -> None:
     assert [reason for reason, row in FAILURES.items() if row.bans] == ["ACCOUNT_BANNED"]
+
+
+def test_reasons_are_compared_by_how_hard_they_are_on_the_profile() -> None:
+    rising = [None, *(FAILURES[name] for name in ("TIMEOUT", "LOGIN_REQUIRED", "LEASE_LOST", "SECURITY_PROMPT"))]
+    assert sorted({*rising}, key=strictness) == rising
+    assert [row.needs_person for row in rising if row] == [False, True, False, True]

@@ -65,12 +65,16 @@ class RetryRule(StrEnum):
 
 
 class ProfileRule(StrEnum):
-    """What the reason by itself does to the profile; the facts of the ending may make it stricter."""
+    """What the reason by itself does to the profile; the facts of the ending may make it stricter. From lenient to
+    strict."""
 
     AVAILABLE = "available"
     REVIEW_REQUIRED = "review_required"
-    QUARANTINED = "quarantined"
     STALE = "stale"
+    QUARANTINED = "quarantined"
+
+
+_STRICTNESS: Final = {rule: place for place, rule in enumerate(ProfileRule)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,11 @@ class Failure:
     retry: RetryRule
     profile: ProfileRule
     bans: bool = False
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether a person has to look at the profile before the next run."""
+        return self.profile in (ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)
 
 
 _ROWS: Final = (
@@ -146,6 +155,11 @@ def handed_in(reason: str, own: Mapping[str, Failure]) -> Failure:
     if reason in FAILURES or reason in own:
         return failure(reason, own.get(reason))
     return Failure(reason, BelongsTo.CODE, RetryRule.NO, ProfileRule.REVIEW_REQUIRED)
+
+
+def strictness(row: Failure | None) -> int:
+    """How hard an ending is on the profile, to compare it with another; lowest without any reason."""
+    return -1 if row is None else _STRICTNESS[row.profile]
 
 
 def unknown(reason: str, own: Mapping[str, Failure]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from leasekeeper.core.decisions import Action, Decision, Target
-from leasekeeper.core.failures import ProfileRule, handed_in
+from leasekeeper.core.failures import handed_in
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.errors import InputError, Problem
 
@@ -31,8 +31,7 @@ def choice_of(profile: str | None, pool: str | None, labels: Mapping[str, str] |
 
 def frees_profile(reason: str | None) -> bool:
     """Whether a run that ends for this reason may leave its profile to the next one."""
-    rule = ProfileRule.AVAILABLE if reason is None else handed_in(reason, {}).profile
-    return rule not in (ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)
+    return reason is None or not handed_in(reason, {}).needs_person
 
 
 def note_of(text: str, profile: str | None, account: str | None, actor: str) -> Decision:

@@ -9,14 +9,13 @@ from leasekeeper.app import Signal, Task
 from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.classify import Facts, classify, kind_of, summary
 from leasekeeper.core.depth import MAX_DEPTH, too_deep
-from leasekeeper.core.failures import Failure, ProfileRule, Reason, handed_in, unknown
+from leasekeeper.core.failures import Failure, Reason, handed_in, strictness, unknown
 from leasekeeper.core.settle import Browser, EndFacts
 from leasekeeper.errors import Fail, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 
 MAX_RESULT = 1_000_000
 MAX_TRACEBACK = 8_000
-_STRICTNESS = {ProfileRule.REVIEW_REQUIRED: 1, ProfileRule.STALE: 2, ProfileRule.QUARANTINED: 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +92,8 @@ def outcome_of_result(result: object) -> Outcome:
 
 def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str, Failure]) -> Outcome:
     """The outcome with what the task or a detector noticed: the reason that is hardest on the profile counts."""
-
-    def strictness(reason: str | None) -> int:
-        return -1 if reason is None else _STRICTNESS.get(handed_in(reason, reasons).profile, 0)
-
     for signal in signals:
-        before, after = strictness(outcome.reason), strictness(signal.reason)
+        before, after = strictness(outcome.row(reasons)), strictness(handed_in(signal.reason, reasons))
         if after > before or (after == before and not outcome.said):
             outcome = Outcome(reason=signal.reason, message=signal.message, output=outcome.output, said=True)
     return outcome
