@@ -11,6 +11,7 @@ class ConflictReason(StrEnum):
     PROFILE_SHARED = "profile_shared"
     PROFILE_IN_USE = "profile_in_use"
     PROFILE_NOT_OPENED = "profile_not_opened"
+    MACHINE_UNWELL = "machine_unwell"
     PROFILE_NOT_EMPTY = "profile_not_empty"
     NO_DISPLAY = "no_display"
     LEASE_REVOKED = "lease_revoked"

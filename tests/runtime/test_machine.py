@@ -12,12 +12,17 @@ import pytest
 
 from leasekeeper import App, Run
 from leasekeeper.browsers.finding import find_browser
+from leasekeeper.client import Client
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import RunRecord, RunResult
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.why import explain
 from leasekeeper.core.workers import Worker
+from leasekeeper.errors import Conflict
 from leasekeeper.runtime import machine
+from leasekeeper.runtime.heartbeat import Heartbeat
+from leasekeeper.runtime.manual_run import run_manually
+from leasekeeper.runtime.shutdown import Shutdown
 from tests.conformance.world import profile
 from tests.runtime.browsing import House, house
 from tests.runtime.stage import until
@@ -145,3 +150,52 @@ async def test_a_browser_that_was_removed_costs_no_job_an_attempt(
         aside.rename(browser)
         (done,) = await home.settled(job)
         assert done.state is JobState.COMPLETED
+
+
+@pytest.mark.parametrize("nearly", [True, False])
+@pytest.mark.parametrize("how", ["client.browser", "open"])
+async def test_a_full_disk_costs_nobody_a_profile(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, nearly: bool
+) -> None:
+    """Nearly full: no profile is leased. Full once it is leased: it is given back as it was."""
+    if not nearly:
+        monkeypatch.setattr(machine.Machine, "check_room", lambda _machine: None)
+    open_one = open_with_client if how == "client.browser" else open_by_hand
+    with disk(tmp_path / "disk") as place:
+        async with house(new_app(), sqlite_url, place) as home:
+            await open_one(home)
+            with full(place, 400_000 if nearly else 0, monkeypatch), pytest.raises(Conflict, match="disk full") as seen:
+                await open_one(home)
+            assert seen.value.cause == "machine_unwell"
+            assert (await home.lane()).state == "available"
+            await open_one(home)
+            runs = [(run.result, run.stop_reason) for run in (await home.store.find(RunRecord)).items]
+            given_back = [] if nearly else [(RunResult.BLOCKED, "MACHINE_UNWELL")]
+            assert runs == [(RunResult.COMPLETED, None), *given_back, (RunResult.COMPLETED, None)]
+
+
+async def open_with_client(home: House) -> None:
+    client = Client(await home.open_store(), home.config)
+    try:
+        async with client.browser("p1"):
+            pass
+    finally:
+        await client.close()
+
+
+async def open_by_hand(home: House) -> None:
+    """Whoever opens the profile closes it at once."""
+    heartbeat, stop = Heartbeat(home.open_store, home.config.policy.timing), Shutdown(home.config.browsers.stop_grace)
+    try:
+        await run_manually(
+            home.store,
+            home.config,
+            "p1",
+            who="ann",
+            heartbeat=heartbeat,
+            stop=stop,
+            opened_as=lambda _grant, _mode: stop.ask(),
+        )
+    finally:
+        stop.done()
+        heartbeat.close()

@@ -17,7 +17,9 @@ from websockets.asyncio.client import connect
 
 from leasekeeper import config as settings
 from leasekeeper.app import App
+from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.leases import RunRecord
+from leasekeeper.runtime import machine
 from leasekeeper.runtime.session_link import PIECE_BYTES, WINDOW_BYTES, Kind, Link
 from leasekeeper.runtime.session_offer import browsers_offered
 from leasekeeper.stores import open_store
@@ -25,6 +27,7 @@ from tests.conformance.world import profile
 from tests.runtime.browsing import house
 from tests.runtime.shop import Shop
 from tests.runtime.stage import PATIENCE, until
+from tests.runtime.test_machine import disk, full
 from tests.serving import ServerThread
 from tests.sessions.clients import Driver
 from tests.sessions.stage import Stage
@@ -39,7 +42,9 @@ class Fleet(Stage):
     folder: Path
 
     @asynccontextmanager
-    async def worker(self, name: str = "w1", *, sessions: int = 2, pool: str = "default") -> AsyncIterator[None]:
+    async def worker(
+        self, name: str = "w1", *, worker_id: str | None = None, sessions: int = 2, pool: str = "default"
+    ) -> AsyncIterator[None]:
         """A worker's sessions, offered to the server while the block lasts."""
         data = self.folder / name
         token = await asyncio.to_thread(self.served.new_token, "read", "work", name=name)
@@ -52,7 +57,8 @@ class Fleet(Stage):
         )
         store = await open_store(loaded.store, policy=loaded.policy, token=token)
         try:
-            async with browsers_offered(store, loaded, sessions=sessions, pool=pool):
+            known = WorkerId(worker_id) if worker_id else None
+            async with browsers_offered(store, loaded, sessions=sessions, pool=pool, worker_id=known):
                 yield
         finally:
             await store.close()
@@ -145,6 +151,35 @@ async def test_an_order_goes_where_it_can_be_opened(server: ServerThread, sqlite
             waiting = asyncio.create_task(at.open(wait_s=60))
             await at.release(one)
             assert (await waiting)["session"]["profile_id"] == "p1"
+
+
+@pytest.mark.parametrize("nearly", [True, False])
+async def test_an_order_passes_over_a_machine_whose_disk_is_full(
+    server: ServerThread, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nearly: bool
+) -> None:
+    """The worker with most places free is asked first. Nearly full: it leases none. Full: it gives one back."""
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(machine, "MAX_CHECK_SECONDS", 1.0)
+    if not nearly:
+        monkeypatch.setattr(machine.Machine, "check_room", lambda _machine: None)
+    people = [profile("p1", driver="null"), profile("p2", account_id="a2", driver="null")]
+    with disk(tmp_path / "disk") as place:
+        async with fleet(server, sqlite_url, tmp_path, *people, drivers="null") as at, AsyncExitStack() as workers:
+            await workers.enter_async_context(at.worker("disk/big", worker_id="big", sessions=9))
+            with full(place, 400_000 if nearly else 0, monkeypatch):
+                await at.offered(1)
+                refused = await at.api.post("/v1/sessions", json={"profile_id": "p1"})
+                assert (refused.status_code, refused.json()["data"]["cause"]) == (409, "machine_unwell")
+                assert "disk full" in refused.json()["detail"]
+                assert (await at.home.lane()).state == "available"
+                await workers.enter_async_context(at.worker("small", worker_id="small", sessions=1))
+                await at.offered(2)
+                opened = await at.open()
+                assert opened["session"]["worker_id"] == "small"
+                refused = await at.api.post("/v1/sessions", json={"profile_id": "p2"})
+                assert refused.json()["data"]["cause"] == "sessions_full"
+                waiting = asyncio.create_task(at.open(profile_id="p2", wait_s=60))
+            assert (await waiting)["session"]["worker_id"] == "big"
 
 
 async def test_a_caller_that_leaves_while_a_worker_waits_gets_no_session(

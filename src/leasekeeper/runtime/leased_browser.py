@@ -65,7 +65,7 @@ class LeasedBrowser:
         self._terms = terms
         self._config = config
         self._opener = BrowserOpener(config.browsers, store)
-        self._host = SessionHost(store, config, 0, worker_id=request.worker_id)
+        self._host = SessionHost(store, config, 0, worker_id=request.worker_id, machine=self._opener.machine)
         self._connection = AsyncExitStack()
         self._hosted: HostedSession | None = None
         self._endpoint: SessionEndpoint | None = None

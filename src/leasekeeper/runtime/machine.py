@@ -2,6 +2,7 @@
 back uncounted and claims none; it checks again with backoff. Which errors are the machine's is a table in `core`.
 """
 
+import asyncio
 import errno
 import logging
 import os
@@ -46,19 +47,16 @@ class Unwell:
 
 
 class Machine:
-    """The health of this machine, as the runs of one worker see it."""
+    """The health of this machine, as whoever opens browsers on it sees it: jobs and sessions of a worker share one.
 
-    def __init__(
-        self,
-        data_dir: Path,
-        browser: Callable[[], Path],
-        on_change: Callable[[], None],
-        place: Evidence | None = None,
-    ) -> None:
+    `browser`: the program that is started; None until that is known.
+    """
+
+    def __init__(self, data_dir: Path, browser: Callable[[], Path | None], place: Evidence | None = None) -> None:
         self._data_dir = data_dir
         self._place = place
         self._browser = browser
-        self._on_change = on_change
+        self._listeners: list[Callable[[], None]] = []
         self._delay = 0.0
         self._check_at = 0.0
         self.unwell: Unwell | None = None
@@ -72,6 +70,13 @@ class Machine:
     def seconds_to_check(self) -> float:
         return max(0.0, self._check_at - boot_time())
 
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call this whenever it becomes unwell or well."""
+        self._listeners.append(on_change)
+
+    def unwatch(self, on_change: Callable[[], None]) -> None:
+        self._listeners.remove(on_change)
+
     def blame(self, error: BaseException | str) -> Unwell | None:
         """What the machine has to do with this error; None if nothing. From then on it is unwell."""
         found = self._found(error)
@@ -81,10 +86,8 @@ class Machine:
             self._delay = min(self._delay * 2, MAX_CHECK_SECONDS) or FIRST_CHECK_SECONDS
             self._check_at = boot_time() + self._delay
             self.unwell = found
-            _LOG.warning(
-                "this machine is unwell: %s; no jobs are claimed, checking in %g s", found.message, self._delay
-            )
-            self._on_change()
+            _LOG.warning("this machine is unwell: %s; no browser is opened for %g s", found.message, self._delay)
+            self._changed()
         return found
 
     def works(self) -> None:
@@ -93,7 +96,7 @@ class Machine:
             self._delay = 0.0
 
     def check_room(self) -> None:
-        """Before a claim: on a disk that is nearly full a task would run, and its evidence be lost."""
+        """Before a claim or a lease: on a disk that is nearly full a task would run, and its evidence be lost."""
         with suppress(OSError):
             found = os.statvfs(self._data_dir)
             if found.f_bavail * found.f_frsize < MIN_FREE_BYTES:
@@ -117,8 +120,18 @@ class Machine:
             return
         self.unwell = None
         seconds = boot_time() - unwell.since
-        _LOG.info("this machine is well again after %.0f s (%s): jobs are claimed", seconds, unwell.trouble)
-        self._on_change()
+        _LOG.info("this machine is well again after %.0f s (%s): browsers are opened", seconds, unwell.trouble)
+        self._changed()
+
+    async def check_until_well(self) -> None:
+        """For whoever has no loop of its own that checks."""
+        while self.unwell is not None:
+            await asyncio.sleep(self.seconds_to_check)
+            await self.check()
+
+    def _changed(self) -> None:
+        for listener in list(self._listeners):
+            listener()
 
     def _found(self, error: BaseException | str) -> Unwell | None:
         """The first of the errors that it was raised from that is the machine's."""
@@ -148,23 +161,26 @@ class Machine:
         if trouble in (Trouble.DISK_FULL, Trouble.DISK_READ_ONLY):
             message += f" at {path}{_room(path)}"
         elif trouble is Trouble.NO_BROWSER:
-            path = self._browser()
-            message += f" at {path}"
+            program = self._browser()
+            if program is not None:
+                path, message = program, f"{message} at {program}"
         return Unwell(trouble=trouble, path=path, message=cut(f"{message}: {text}", MAX_URL), since=boot_time())
 
     def _probe(self, unwell: Unwell) -> None:
         """Do in small what a run needs. Raises if it cannot be done."""
+        program = self._browser()
         match unwell.trouble:
             case Trouble.DISK_FULL | Trouble.DISK_READ_ONLY:
                 for folder in {_folder(unwell.path), self._data_dir}:
                     _write(folder)
             case Trouble.NO_BROWSER:
-                version_of(self._browser())
+                if program is not None:  # else the next start looks for one
+                    version_of(program)
             case Trouble.TOO_MANY_FILES:
                 _open_files()
             case Trouble.NO_MEMORY | Trouble.TOO_MANY_PROCESSES:
                 subprocess.run(  # noqa: S603 - the browser that the person chose
-                    [str(self._browser()), "--version"], check=True, capture_output=True, timeout=SPAWN_SECONDS
+                    [str(program or "true"), "--version"], check=True, capture_output=True, timeout=SPAWN_SECONDS
                 )
             case Trouble.NO_PROFILES:
                 if unwell.missing is not None:

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.config import Config
-from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.browsers import BrowserReport
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
@@ -16,7 +15,7 @@ from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.leases import Purpose
 from leasekeeper.core.settle import Ending
-from leasekeeper.errors import Conflict, LeasekeeperError, LeaseLost
+from leasekeeper.errors import LeaseLost
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
 from leasekeeper.runtime.any_profile import acquire_any
 from leasekeeper.runtime.canary import verdict_at_end
@@ -25,9 +24,10 @@ from leasekeeper.runtime.endings import end_facts
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.lease_opening import check_machine, open_leased
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode, unopened
+from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
@@ -60,6 +60,7 @@ async def run_manually(
     opener = BrowserOpener(config.browsers, store)
     try:
         browser = await opener.prepare()
+        check_machine(opener.machine)
         sent_at = boot_time()
         request = LeaseRequest(
             profile_id=ProfileId(profile_id if isinstance(profile_id, str) else ""),
@@ -93,21 +94,7 @@ async def _run(
     url: str | None,
     opened_as: Callable[[Grant, RunMode], None],
 ) -> ManualRun:
-    ledger = Ledger(opener.data_dir)
-    evidence = RunEvidence(ledger.runs_dir, grant.lease.run_id, place=opener.place, under=grant.lease.ref)
-    try:
-        await evidence.create()
-        await run_in_thread(ledger.note, grant.lease.run_id, grant.lease.lease_id)
-        opened = await opener.open(grant, guard, evidence, sync=False, by_person=True)
-    except (NotOpened, LeasekeeperError, OSError) as error:
-        refused = as_not_opened(error)
-        await settle_with_retries(store, unopened(opener, grant, refused), guard.kept)
-        ledger.strike(grant.lease.run_id)
-        raise Conflict(
-            f"profile {grant.lease.profile_id} was not opened: {refused.message}",
-            cause=ConflictReason.PROFILE_NOT_OPENED,
-            profile_id=grant.lease.profile_id,
-        ) from error
+    evidence, opened = await open_leased(store, opener, guard, grant, by_person=True)
     try:
         opened_as(grant, run_mode(grant))
         if url is not None:
@@ -126,7 +113,7 @@ async def _run(
                 lease_id=settled.lease_id,
                 profile_id=grant.lease.profile_id,
             )
-        ledger.strike(grant.lease.run_id)
+        Ledger(opener.data_dir).strike(grant.lease.run_id)
         await run_in_thread(evidence.discard)
     return ManualRun(grant=grant, settled=settled, report=report)
 

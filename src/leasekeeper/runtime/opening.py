@@ -26,7 +26,6 @@ from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import ManualUse, Profile
-from leasekeeper.core.settle import Ending
 from leasekeeper.driver_port import CannotOpen, Driver, OpenRequest, RunningBrowser
 from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.files import EvidenceNotSaved
@@ -34,10 +33,10 @@ from leasekeeper.evidence.places import open_place
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.clocks import boot_time
-from leasekeeper.runtime.endings import unopened_facts
-from leasekeeper.runtime.evidence import RunEvidence, redacted, report_summary
+from leasekeeper.runtime.evidence import RunEvidence, redacted
 from leasekeeper.runtime.launchers import Launchers
 from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import MemoryWatch
 from leasekeeper.runtime.proxy_check import ProxyCheck, ProxyNotReady
 from leasekeeper.runtime.saving import Snapshots
@@ -107,13 +106,23 @@ class Opened:
 
 
 class BrowserOpener:
-    """Opens and closes the browsers of one worker. What it needs is prepared once and shared by all runs."""
+    """Opens and closes the browsers of one worker. What it needs is prepared once and shared by all runs.
 
-    def __init__(self, config: BrowserConfig, store: Store, on_launch: Callable[[], None] = lambda: None) -> None:
+    `machine`: the health of this machine, where another opener of this process has it already.
+    """
+
+    def __init__(
+        self,
+        config: BrowserConfig,
+        store: Store,
+        on_launch: Callable[[], None] = lambda: None,
+        machine: Machine | None = None,
+    ) -> None:
         self.config = config
         self.data_dir = Path(config.data_dir).absolute()
         self.redactor = Redactor()
         self.place = open_place(config, self.redactor)
+        self.machine = machine or Machine(self.data_dir, self._program, self.place)
         self.proxies = ProxyCheck(store, config.probe_url, config.secrets, self.redactor)
         self.sessions = Sessions(self.data_dir, self.redactor)
         self.memory = MemoryWatch(
@@ -136,6 +145,9 @@ class BrowserOpener:
             await self.sessions.prepare()
         self._info = found[0]
         return self._info
+
+    def _program(self) -> Path | None:
+        return None if self._info is None else Path(self._info.program)
 
     @property
     def info(self) -> DriverInfo:
@@ -280,6 +292,12 @@ class BrowserOpener:
         reason = Reason.LEASE_LOST if lost else Reason.BROWSER_LAUNCH_FAILED
         return NotOpened(reason, refusal.message, give_back=lost)
 
+    def refusal(self, error: Exception) -> NotOpened:
+        """Why no browser was opened, whatever came in the way. If that is this machine, the run is given back."""
+        refused = as_not_opened(error)
+        unwell = None if refused.reason == Reason.LEASE_LOST else self.machine.blame(error)
+        return refused if unwell is None else _given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
+
     async def report_of(self, browser: RunningBrowser, seconds: float) -> BrowserReport | None:
         """Wait so long for the browser's end, and return its report if there is one."""
         return await self._redacted(browser.ended(seconds))
@@ -317,25 +335,11 @@ class BrowserOpener:
             await driver.close()
 
 
-def given_back(refused: NotOpened, reason: str, message: str) -> NotOpened:
+def _given_back(refused: NotOpened, reason: str, message: str) -> NotOpened:
     """The same, for another reason: the job was not touched and keeps its place and its attempts."""
     answer = NotOpened(reason, message, give_back=True, engine=refused.engine, directory_token=refused.directory_token)
     answer.begun, answer.report = refused.begun, refused.report
     return answer
-
-
-def unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
-    """The ending of a direct run without a browser. If one was started all the same, its report says how it ended."""
-    report = refused.report
-    facts = unopened_facts(report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
-    return Ending(
-        evidence={} if report is None or report.no_browser else {"keeper": report_summary(report, completed=False)},
-        ref=grant.lease.ref,
-        reason=refused.reason,
-        message=opener.redactor.text(refused.message),
-        facts=facts,
-        directory_token=refused.directory_token,
-    )
 
 
 def terms_of(guard: LeaseGuard, folder: Path) -> LeaseTerms:

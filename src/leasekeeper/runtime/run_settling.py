@@ -15,8 +15,7 @@ from leasekeeper.runtime.endings import Outcome, end_facts, unopened_facts
 from leasekeeper.runtime.evidence import report_summary
 from leasekeeper.runtime.heartbeat import settle_with_retries
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.machine import Machine
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, given_back
+from leasekeeper.runtime.opening import BrowserOpener, NotOpened
 from leasekeeper.runtime.run_state import RunState
 from leasekeeper.threads import run_in_thread
 
@@ -26,12 +25,11 @@ _LOG = logging.getLogger("leasekeeper.runtime.runner")
 class RunSettling:
     """Ends the runs of one worker."""
 
-    def __init__(self, app: App, store: Store, opener: BrowserOpener, ledger: Ledger, machine: Machine) -> None:
+    def __init__(self, app: App, store: Store, opener: BrowserOpener, ledger: Ledger) -> None:
         self._app = app
         self._store = store
         self._opener = opener
         self._ledger = ledger
-        self._machine = machine
 
     async def close(self, current: RunState, outcome: Outcome) -> None:
         """Close the browser and keep the report on how it ended."""
@@ -52,7 +50,7 @@ class RunSettling:
             await evidence.adopt(report, reason=outcome.reason)
         await evidence.saved()
         if evidence.unsaved is not None:
-            self._machine.blame(evidence.failure or evidence.unsaved)
+            self._opener.machine.blame(evidence.failure or evidence.unsaved)
         if outcome.reason is None and evidence.unsaved is not None:
             outcome = Outcome(reason=Reason.EVIDENCE_NOT_SAVED, message=evidence.unsaved)
         facts = end_facts(
@@ -73,9 +71,6 @@ class RunSettling:
 
     async def settle_unopened(self, current: RunState, refused: NotOpened) -> None:
         """The task did not start. If a browser did, the keeper says how it ended; if none did, nothing is to prove."""
-        unwell = None if refused.reason == Reason.LEASE_LOST else self._machine.blame(refused)
-        if unwell is not None:
-            refused = given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
         saved = refused.reason != Reason.EVIDENCE_NOT_SAVED
         report = current.report or refused.report
         if report is not None and not report.no_browser:

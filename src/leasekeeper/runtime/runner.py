@@ -34,9 +34,8 @@ from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.live_runs import LiveRun, shown
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.memory import Budget
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, as_not_opened, run_mode
+from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, run_mode
 from leasekeeper.runtime.person_control import GoesOn, PersonControl
 from leasekeeper.runtime.run_api import RunApi
 from leasekeeper.runtime.run_settling import RunSettling
@@ -66,14 +65,12 @@ class Runner:
         heartbeat: Heartbeat,
         stop: Shutdown,
         request: ClaimRequest,
-        machine: Machine,
     ) -> None:
         self._app = app
-        self._machine = machine
         self._store = store
         self._opener = opener
         self._ledger = Ledger(opener.data_dir)
-        self._settling = RunSettling(app, store, opener, self._ledger, machine)
+        self._settling = RunSettling(app, store, opener, self._ledger)
         self._human = PersonControl(store, opener, self._settling, stop)
         self._heartbeat = heartbeat
         self._stop = stop
@@ -169,8 +166,8 @@ class Runner:
                 seen = current.opened.session.url()
                 current.final_url = None if seen is None else self._opener.redactor.url(seen)
                 await self._settling.close(current, Outcome(reason=Reason.BROWSER_LAUNCH_FAILED))
-            raise as_not_opened(error) from error
-        self._machine.works()
+            raise self._opener.refusal(error) from error
+        self._opener.machine.works()
         current.record_time("open", since)
 
     async def _check_environment(self, current: RunState) -> None:

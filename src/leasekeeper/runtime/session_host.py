@@ -31,8 +31,10 @@ from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.human_requests import AskEnd, AskState, SessionAsk
+from leasekeeper.runtime.lease_opening import machine_unwell
 from leasekeeper.runtime.live_runs import taken_already
 from leasekeeper.runtime.lost_leases import LostLeases
+from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.person import IDLE, Person, incarnation_of
 from leasekeeper.runtime.remote_session import RemoteRun
@@ -142,9 +144,21 @@ def _abandon(opening: "asyncio.Task[tuple[HostedSession, str]]") -> None:
 
 
 class SessionHost:
-    """Up to `limit` open sessions at once. One for a process and a store; whoever opened the store closes it."""
+    """Up to `limit` open sessions at once. One for a process and a store; whoever opened the store closes it.
 
-    def __init__(self, store: Store, config: Config, limit: int, *, worker_id: WorkerId | None = None) -> None:
+    None is opened while the machine is unwell. `machine` is that of a worker of this process, which checks it; a host
+    without one checks by itself.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        limit: int,
+        *,
+        worker_id: WorkerId | None = None,
+        machine: Machine | None = None,
+    ) -> None:
         self.limit = limit
         self.worker_id = worker_id or WorkerId(f"{socket.gethostname()}-{os.getpid()}"[:128])
         self._store = store
@@ -153,8 +167,13 @@ class SessionHost:
         opening = partial(open_store, config.store, policy=config.policy, token=config.token, ca=config.store_ca)
         self._heartbeat = Heartbeat(opening, config.policy.timing)
         self._lost_leases = LostLeases(store, config)
-        self._opener: BrowserOpener | None = None
+        self._opener = BrowserOpener(config.browsers, store, machine=machine)
+        self._prepared = False
         self._preparing = asyncio.Lock()
+        self._checks_machine = machine is None
+        self._machine_changed = asyncio.Event()
+        self._checking: asyncio.Task[None] | None = None
+        self.machine.watch(self._on_machine)
         self._places = asyncio.Semaphore(limit)
         self._open: dict[str, HostedSession] = {}
         self._ended: OrderedDict[str, HostedSession] = OrderedDict()
@@ -164,6 +183,16 @@ class SessionHost:
         self._closing = False
 
     @property
+    def machine(self) -> Machine:
+        """The health of the machine that the browsers run on."""
+        return self._opener.machine
+
+    @property
+    def unwell(self) -> str | None:
+        """Why no session can be opened on this machine now."""
+        return None if self.machine.unwell is None else self.machine.unwell.message
+
+    @property
     def open_sessions(self) -> Sequence[HostedSession]:
         """Those that are not closed and settled yet."""
         return list(self._open.values())
@@ -171,7 +200,9 @@ class SessionHost:
     @property
     def free(self) -> int:
         """How many more it would open now."""
-        return 0 if self._closing else max(0, self.limit - len(self._open) - len(self._opening))
+        if self._closing or self.machine.unwell is not None:
+            return 0
+        return max(0, self.limit - len(self._open) - len(self._opening))
 
     @property
     def sessions(self) -> Sequence[HostedSession]:
@@ -210,7 +241,7 @@ class SessionHost:
         until = boot_time() + order.wait.total_seconds()
         await self._take_place(until)
         try:
-            opener = await self._prepared()
+            opener = await self._prepare()
             left = timedelta(seconds=max(0.0, until - boot_time()))
             run = await open_session(
                 self._store,
@@ -345,8 +376,10 @@ class SessionHost:
             self._stop(session)
         while under_way := {*self._opening, *self._watching}:
             await asyncio.wait(under_way)
-        if self._opener is not None:
-            await self._opener.close()
+        self.machine.unwatch(self._on_machine)
+        if self._checking is not None:
+            self._checking.cancel()
+        await self._opener.close()
         await run_in_thread(self._heartbeat.close)
 
     def _stop(self, session: HostedSession) -> None:
@@ -370,6 +403,7 @@ class SessionHost:
             raise not_offered(STOPPING)
         if self.limit == 0:
             raise not_offered("this server runs no browsers for sessions: start it with --sessions 4")
+        await self._until_well(until)
         try:
             async with asyncio.timeout(max(0.0, until - boot_time()) if self._places.locked() else None):
                 await self._places.acquire()
@@ -379,13 +413,34 @@ class SessionHost:
                 cause=ConflictReason.SESSIONS_FULL,
             ) from None
 
-    async def _prepared(self) -> BrowserOpener:
+    async def _until_well(self, until: float) -> None:
+        """Wait so long for the machine. Raises Conflict, which says what is wrong with it."""
+        self.machine.check_room()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - boot_time())):
+                while self.machine.unwell is not None:
+                    self._machine_changed.clear()
+                    await self._machine_changed.wait()
+        if self.machine.unwell is not None:
+            raise machine_unwell(self.machine.unwell)
+
+    def _on_machine(self) -> None:
+        self._machine_changed.set()
+        if self._checks_machine and self.machine.unwell is not None:
+            self._checking = asyncio.create_task(self.machine.check_until_well())
+
+    async def _prepare(self) -> BrowserOpener:
         """The opener. Prepared when the first session is opened: a server without one needs no browser."""
         async with self._preparing:
-            if self._opener is None:
-                opener = BrowserOpener(self._config.browsers, self._store)
-                await opener.prepare()
-                self._opener = opener
+            if not self._prepared:
+                try:
+                    await self._opener.prepare()
+                except (LeasekeeperError, OSError) as error:
+                    unwell = self.machine.blame(error)
+                    if unwell is None:
+                        raise
+                    raise machine_unwell(unwell) from error
+                self._prepared = True
             return self._opener
 
     async def _watch(self, session: HostedSession) -> None:

@@ -27,6 +27,7 @@ from leasekeeper.errors import Conflict, InputError, NotAuthenticated, StoreUnav
 from leasekeeper.ports import Store
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.live_offer import CALLS, LiveOffer
+from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.remote_session import RemoteEnd, SessionNews
 from leasekeeper.runtime.session_host import HostedSession, SessionHost, SessionOrder, ended
@@ -122,6 +123,9 @@ class SessionOffer:
                 receive = partial(_next_frame, socket)
                 await socket.send(await self._hello())
                 self._link, self._told = link, {}
+                self._host.machine.watch(self._on_machine)
+                if self._host.unwell is not None:
+                    self._on_machine()
                 for session in self._host.open_sessions:
                     self._watch(session)
                 for session in self._host.sessions:
@@ -133,6 +137,7 @@ class SessionOffer:
                         why = await link.run(receive, beat=True)
                 finally:
                     self._link = None
+                    self._host.machine.unwatch(self._on_machine)
                 return socket.close_reason or why, True
         except InvalidStatus as refused:
             raise _refusal(refused) from None
@@ -160,6 +165,11 @@ class SessionOffer:
         """Wait until the server was told what there is to tell, or the connection is lost."""
         if self._link is not None:
             await self._link.flush()
+
+    def _on_machine(self) -> None:
+        """A server asks an unwell worker for no sessions."""
+        if self._link is not None:
+            self._link.notify({"unwell": self._host.unwell})
 
     def _watch(self, session: HostedSession) -> None:
         """Say how the session is, now and whenever that changes."""
@@ -300,10 +310,16 @@ def _refusal(refused: Any) -> Exception:
 
 @asynccontextmanager
 async def browsers_offered(
-    store: Store, config: Config, *, sessions: int, pool: str, worker_id: WorkerId | None = None
+    store: Store,
+    config: Config,
+    *,
+    sessions: int,
+    pool: str,
+    worker_id: WorkerId | None = None,
+    machine: Machine | None = None,
 ) -> AsyncIterator[None]:
     """Connect to the server that the store is, while the block lasts: it shows the browsers of this process's jobs, and
-    opens up to that many sessions here, which are ended with the block.
+    opens up to that many sessions here, which are ended with the block. `machine`: see `SessionHost`.
 
     Without sessions, and where there is no server or no library to connect with, this does nothing.
     """
@@ -320,7 +336,8 @@ async def browsers_offered(
         )
     if not can_connect:
         raise InputError("sessions need the package websockets: pip install 'leasekeeper[sessions]'")
-    async with offered(SessionHost(store, config, sessions, worker_id=worker_id), config, pool):
+    host = SessionHost(store, config, sessions, worker_id=worker_id, machine=machine)
+    async with offered(host, config, pool):
         yield
 
 

@@ -413,6 +413,8 @@ class SessionRun:
         if report is not None:
             await evidence.adopt(report, reason=outcome.reason)
         await evidence.saved()
+        if evidence.unsaved is not None:
+            self._opener.machine.blame(evidence.failure or evidence.unsaved)
         if outcome.reason is None and evidence.unsaved is not None:
             outcome = Outcome(reason=Reason.EVIDENCE_NOT_SAVED, message=evidence.unsaved)
         if "proxy_changed" in evidence.notes and outcome.reason is None:

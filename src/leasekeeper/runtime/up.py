@@ -69,13 +69,19 @@ async def work(
     around = AsyncExitStack()
     try:
         watched = await around.enter_async_context((beside or nothing_beside)(opened, config))
-        if config.browsers.server is not None or not sweep:  # for `up` its own server does that
-            name = WorkerId(options.worker_id) if options.worker_id else None
-            connection = browsers_offered(opened, config, sessions=sessions, pool=options.pool, worker_id=name)
-            await around.enter_async_context(connection)
-        sender = await sender_of(opened, config) if sweep else None
         another = partial(_open_another, config, watched)
         worker = Worker(app, watched(opened), config, options, open_store=another, stop=stop)
+        if config.browsers.server is not None or not sweep:  # for `up` its own server does that
+            connection = browsers_offered(
+                opened,
+                config,
+                sessions=sessions,
+                pool=options.pool,
+                worker_id=WorkerId(options.worker_id) if options.worker_id else None,
+                machine=worker.machine,
+            )
+            await around.enter_async_context(connection)
+        sender = await sender_of(opened, config) if sweep else None
         stop.listen()
         if stopping is not None:
             stop.on_asked = lambda: stopping(config, worker.running)

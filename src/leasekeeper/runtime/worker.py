@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 
 from leasekeeper.app import App
 from leasekeeper.browsers.machine_name import machine_name
@@ -32,7 +31,6 @@ from leasekeeper.runtime.endings import unknown_here
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.launcher_asking import LauncherAsker
 from leasekeeper.runtime.lost_runs import Ledger, LostRunReports
-from leasekeeper.runtime.machine import Machine
 from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.proxy_asking import ProxyAsker
 from leasekeeper.runtime.runner import Runner
@@ -114,9 +112,8 @@ class Worker:
         self._opener = BrowserOpener(config.browsers, store, on_launch=self._freed.set)
         self._report_now = asyncio.Event()
         self._machine_name: str | None = None
-        self._machine = Machine(
-            self._opener.data_dir, lambda: Path(self._opener.info.program), self._report_now.set, self._opener.place
-        )
+        self.machine = self._opener.machine
+        self.machine.watch(self._report_now.set)
 
     @property
     def running(self) -> int:
@@ -143,7 +140,6 @@ class Worker:
             self._heartbeat,
             self._stop,
             self._request,
-            self._machine,
         )
         watchman = Watchman(Ledger(self._opener.data_dir), self._config.policy.timing)
         duties = (
@@ -176,8 +172,8 @@ class Worker:
 
     async def _claim_until_stopped(self) -> None:
         while not self._stop.asked.is_set():
-            self._machine.check_room()
-            if self._machine.unwell is not None:
+            self.machine.check_room()
+            if self.machine.unwell is not None:
                 await self._until_well()
                 continue
             free = self._options.concurrency - len(self._running)
@@ -187,10 +183,10 @@ class Worker:
             sent_at = boot_time()
             try:
                 engine = (await self._opener.ready()).engine
-                limit = 1 if self._machine.on_trial else min(free, self._config.browsers.launch_together)
+                limit = 1 if self.machine.on_trial else min(free, self._config.browsers.launch_together)
                 grants = await self._store.claim(replace(self._request, limit=limit, engine=engine))
             except Exception as error:  # noqa: BLE001 - what runs must not end because nothing more can be claimed
-                if not isinstance(error, StoreError) and self._machine.blame(error) is not None:
+                if not isinstance(error, StoreError) and self.machine.blame(error) is not None:
                     continue
                 self.trouble.again("no claim", error)
                 await self._pause(timedelta(seconds=TROUBLE_SECONDS))
@@ -211,19 +207,19 @@ class Worker:
             if self._opener.place is not None:
                 await self._opener.place.check()
         except EvidenceUnavailable as error:
-            self._machine.blame(EvidenceNotDelivered(errno.EREMOTEIO, error.message))
+            self.machine.blame(EvidenceNotDelivered(errno.EREMOTEIO, error.message))
 
     async def _until_well(self) -> None:
         """Wait for the next check of the machine, and make it. A run that ends meanwhile is no reason to hurry."""
-        while not self._stop.asked.is_set() and (left := self._machine.seconds_to_check) > 0:
+        while not self._stop.asked.is_set() and (left := self.machine.seconds_to_check) > 0:
             await self._pause(timedelta(seconds=left))
         if not self._stop.asked.is_set():
             await self._forget_cleared()
-            await self._machine.check()
+            await self.machine.check()
 
     async def _forget_cleared(self) -> None:
         """Profiles that a person has cleared may begin with an empty directory: they are not missing any more."""
-        missing = self._machine.unwell.missing if self._machine.unwell is not None else None
+        missing = self.machine.unwell.missing if self.machine.unwell is not None else None
         for profile_id in missing.profile_ids if missing is not None else ():
             with suppress(LeasekeeperError):
                 lane = await self._store.get(Lane, profile_id)
@@ -341,6 +337,6 @@ class Worker:
                 version=__version__,
                 machine=self._machine_name,
                 stopping=stopping,
-                unwell_reason=self._machine.unwell.message if self._machine.unwell is not None else None,
+                unwell_reason=self.machine.unwell.message if self.machine.unwell is not None else None,
             )
         )

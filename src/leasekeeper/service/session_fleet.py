@@ -1,7 +1,8 @@
 """Every session that this server gives out: those that it runs itself, and those of workers that are connected to it.
 
 Chooses where a session is opened: a worker of the profile's pool, on the machine that the profile is at home on, the
-one with most places free. The worker has the last word: one that is full or has no such profile free is passed over.
+one with most places free. The worker has the last word: one that is full, whose machine is unwell, or that has no such
+profile free is passed over.
 """
 
 import asyncio
@@ -39,7 +40,12 @@ from leasekeeper.runtime.session_link import lost_link
 
 # So long one worker is asked to wait for a profile before the next one is asked.
 TURN: Final = timedelta(seconds=5)
-_PASSED_OVER: Final = (ConflictReason.SESSIONS_FULL, ConflictReason.SESSIONS_NOT_OFFERED, ConflictReason.WORKER_AWAY)
+_PASSED_OVER: Final = (
+    ConflictReason.SESSIONS_FULL,
+    ConflictReason.SESSIONS_NOT_OFFERED,
+    ConflictReason.WORKER_AWAY,
+    ConflictReason.MACHINE_UNWELL,
+)
 
 
 class Offering(Protocol):
@@ -48,6 +54,11 @@ class Offering(Protocol):
     @property
     def free(self) -> int:
         """How many more it would open now."""
+        ...
+
+    @property
+    def unwell(self) -> str | None:
+        """What is wrong with its machine: then none is free."""
         ...
 
     async def open(self, order: SessionOrder) -> tuple[HostedSession, str]:
@@ -226,9 +237,7 @@ class SessionFleet:
                 if conflict.cause not in _PASSED_OVER:
                     raise
                 refused = refused or conflict
-        limit = sum(place.limit for place in places)
-        full = f"all {limit} sessions are in use: wait with wait_s, release one, or allow more with --sessions"
-        return refused or Conflict(full, cause=ConflictReason.SESSIONS_FULL)
+        return refused or _no_place(places)
 
     def _candidates(self, wanted: Wanted) -> list[Place]:
         """Those that may open it: on the machine that has its directory, then the one with most room first."""
@@ -261,7 +270,7 @@ class SessionFleet:
     def join(self, place: Place) -> None:
         """A worker is connected."""
         self.places.append(place)
-        self._changed.set()
+        self.changed()
 
     def leave(self, place: Place) -> None:
         """Its connection is lost: its sessions are not known here until it dials again."""
@@ -273,7 +282,7 @@ class SessionFleet:
             self._left.popitem(last=False)
         place.known.clear()
         place.lives.clear()
-        self._changed.set()
+        self.changed()
 
     def knows(self, place: Place, session: HostedSession) -> None:
         """A session of a worker, for the first time."""
@@ -289,6 +298,10 @@ class SessionFleet:
             while len(self._ended) > MAX_ENDED:
                 _, forgotten = self._ended.popitem(last=False)
                 self._by_hash.pop(forgotten.hash, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """There may be a place now for those who wait for one."""
         self._changed.set()
 
     async def close(self) -> None:
@@ -305,6 +318,20 @@ class SessionFleet:
                 yield place.known[session_id]
         if session_id in self._ended:
             yield self._ended[session_id]
+
+
+def _no_place(places: list[Place]) -> Conflict:
+    """Why none of them has a place free."""
+    unwell = [place for place in places if place.offering.unwell]
+    if len(unwell) == len(places):
+        first = unwell[0]
+        return Conflict(
+            f"no session can be opened: the machine of worker {first.worker_id} is unwell: {first.offering.unwell}",
+            cause=ConflictReason.MACHINE_UNWELL,
+        )
+    limit = sum(place.limit for place in places if not place.offering.unwell)
+    full = f"all {limit} sessions are in use: wait with wait_s, release one, or allow more with --sessions"
+    return Conflict(full, cause=ConflictReason.SESSIONS_FULL)
 
 
 def _nobody(wanted: Wanted) -> str:

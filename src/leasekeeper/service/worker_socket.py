@@ -19,6 +19,7 @@ from leasekeeper.core.failures import Reason
 from leasekeeper.core.ids import is_id
 from leasekeeper.core.tokens import ApiToken, Needs, Reach, Scope, bound_incarnation, denial
 from leasekeeper.errors import InputError, LeasekeeperError, LeaseOfAnotherToken
+from leasekeeper.evidence.redact import MAX_URL
 from leasekeeper.runtime.remote_session import RemoteRun, SessionNews
 from leasekeeper.runtime.session_endpoint import close_reason
 from leasekeeper.runtime.session_host import HostedSession, SessionOrder
@@ -110,6 +111,7 @@ class _Worker:
             limit=said["limit"],
         )
         self._opening = 0
+        self.unwell: str | None = None
         self._adopting: set[asyncio.Task[None]] = set()
         self._link = Link(socket.send_bytes, on_news=self._hear, on_orphan=self._orphan)
         self._lives = WorkerLives(service.store, token, self._place, self._link)
@@ -117,7 +119,7 @@ class _Worker:
     @property
     def free(self) -> int:
         """How many more sessions it would open now."""
-        return max(0, self._place.limit - len(self._place.known) - self._opening)
+        return 0 if self.unwell else max(0, self._place.limit - len(self._place.known) - self._opening)
 
     async def run(self) -> None:
         """Until the connection is lost."""
@@ -168,6 +170,10 @@ class _Worker:
     def _hear(self, said: Mapping[str, Any]) -> None:
         if "live" in said:
             self._lives.hear(said["live"])
+            return
+        if "unwell" in said:
+            self.unwell = None if said["unwell"] is None else str(said["unwell"])[:MAX_URL]
+            self._service.sessions.changed()
             return
         news = decode(SessionNews, said)
         known = self._found(news)

@@ -1,0 +1,77 @@
+"""The browser of a lease that no job has: it is open, or its run is settled and says why not. For sessions and people.
+
+What is wrong with this machine is not the profile's failure: no profile is leased while that is known, and one that was
+leased just before is given back as it was.
+"""
+
+from leasekeeper.conflict_reasons import ConflictReason
+from leasekeeper.core.failures import Reason
+from leasekeeper.core.jobs import RunMode
+from leasekeeper.core.settle import Ending
+from leasekeeper.errors import Conflict, LeasekeeperError
+from leasekeeper.ports import Grant, Store
+from leasekeeper.runtime.endings import unopened_facts
+from leasekeeper.runtime.evidence import RunEvidence, report_summary
+from leasekeeper.runtime.heartbeat import settle_with_retries
+from leasekeeper.runtime.lease_guard import LeaseGuard
+from leasekeeper.runtime.lost_runs import Ledger
+from leasekeeper.runtime.machine import Machine, Unwell
+from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened
+from leasekeeper.threads import run_in_thread
+
+
+def check_machine(machine: Machine) -> None:
+    """Before a profile is leased. Raises Conflict if this machine cannot open its browser."""
+    machine.check_room()
+    if machine.unwell is not None:
+        raise machine_unwell(machine.unwell)
+
+
+def machine_unwell(unwell: Unwell) -> Conflict:
+    """No browser is opened here now; the text says why."""
+    return Conflict(f"no browser can be opened on this machine: {unwell.message}", cause=ConflictReason.MACHINE_UNWELL)
+
+
+async def open_leased(
+    store: Store,
+    opener: BrowserOpener,
+    guard: LeaseGuard,
+    grant: Grant,
+    *,
+    by_person: bool = False,
+    mode: RunMode | None = None,
+) -> tuple[RunEvidence, Opened]:
+    """Open the browser of a lease, with its evidence. Raises Conflict if there is none; then its run is settled."""
+    lease, ledger = grant.lease, Ledger(opener.data_dir)
+    evidence = RunEvidence(ledger.runs_dir, lease.run_id, place=opener.place, under=lease.ref)
+    try:
+        await evidence.create()
+        await run_in_thread(ledger.note, lease.run_id, lease.lease_id)
+        opened = await opener.open(grant, guard, evidence, sync=False, by_person=by_person, mode=mode)
+    except (NotOpened, LeasekeeperError, OSError) as error:
+        refused = opener.refusal(error)
+        await settle_with_retries(store, _unopened(opener, grant, refused), guard.kept)
+        ledger.strike(lease.run_id)
+        unwell = refused.reason == Reason.MACHINE_UNWELL
+        raise Conflict(
+            f"profile {lease.profile_id} was not opened: {refused.message}",
+            cause=ConflictReason.MACHINE_UNWELL if unwell else ConflictReason.PROFILE_NOT_OPENED,
+            profile_id=lease.profile_id,
+        ) from error
+    opener.machine.works()
+    return evidence, opened
+
+
+def _unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
+    """The ending of its run. If a browser was started all the same, its report says how it ended."""
+    report = refused.report
+    facts = unopened_facts(report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
+    return Ending(
+        evidence={} if report is None or report.no_browser else {"keeper": report_summary(report, completed=False)},
+        ref=grant.lease.ref,
+        reason=refused.reason,
+        message=opener.redactor.text(refused.message),
+        not_started=refused.reason == Reason.MACHINE_UNWELL,
+        facts=facts,
+        directory_token=refused.directory_token,
+    )
