@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,6 +151,48 @@ async def test_a_browser_that_was_removed_costs_no_job_an_attempt(
         aside.rename(browser)
         (done,) = await home.settled(job)
         assert done.state is JobState.COMPLETED
+
+
+def refuse_keeper_threads(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """So many times no thread can be started for the socket of a keeper."""
+    start, refused = threading.Thread.start, []
+
+    def start_or_refuse(thread: threading.Thread) -> None:
+        if thread.name == "leasekeeper-keeper-socket" and len(refused) < times:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_refuse)
+
+
+async def test_too_many_processes_cost_no_job_an_attempt(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
+    refuse_keeper_threads(monkeypatch, 1)
+    async with house(new_app(), sqlite_url, tmp_path) as home, home.worker():
+        (done,) = await home.settled(await home.submit("visit"))
+        assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+        runs = (await home.store.find(RunRecord)).items
+        assert [run.stop_reason for run in runs] == [None, "MACHINE_UNWELL"]
+        assert (await home.lane()).state == "available"
+        assert "worker_unwell" in [event.type.value for event in await home.events()]
+    assert any("is unwell: too many processes" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("how", ["client.browser", "open"])
+async def test_too_many_processes_cost_nobody_a_profile(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    refuse_keeper_threads(monkeypatch, 1)
+    open_one = open_with_client if how == "client.browser" else open_by_hand
+    async with house(new_app(), sqlite_url, tmp_path) as home:
+        with pytest.raises(Conflict, match="too many processes") as seen:
+            await open_one(home)
+        assert seen.value.cause == "machine_unwell"
+        assert (await home.lane()).state == "available"
+        await open_one(home)
 
 
 @pytest.mark.parametrize("nearly", [True, False])

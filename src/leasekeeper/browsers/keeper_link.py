@@ -56,10 +56,10 @@ class KeeperLink:
         self._connection.listen(orders.control)
         try:
             self._write_orders()
+            self._connection.start()
         except BaseException:
             self._connection.close()
             raise
-        self._connection.start()
 
     @property
     def env(self) -> dict[str, str]:

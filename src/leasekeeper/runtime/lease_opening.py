@@ -8,7 +8,7 @@ from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.settle import Ending
-from leasekeeper.errors import Conflict, LeasekeeperError
+from leasekeeper.errors import Conflict
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.endings import unopened_facts
 from leasekeeper.runtime.evidence import RunEvidence, report_summary
@@ -48,13 +48,13 @@ async def open_leased(
         await evidence.create()
         await run_in_thread(ledger.note, lease.run_id, lease.lease_id)
         opened = await opener.open(grant, guard, evidence, sync=False, by_person=by_person, mode=mode)
-    except (NotOpened, LeasekeeperError, OSError) as error:
+    except Exception as error:
         refused = opener.refusal(error)
         await settle_with_retries(store, _unopened(opener, grant, refused), guard.kept)
         ledger.strike(lease.run_id)
         unwell = refused.reason == Reason.MACHINE_UNWELL
         raise Conflict(
-            f"profile {lease.profile_id} was not opened: {refused.message}",
+            f"profile {lease.profile_id} was not opened: {opener.redactor.text(refused.message)}",
             cause=ConflictReason.MACHINE_UNWELL if unwell else ConflictReason.PROFILE_NOT_OPENED,
             profile_id=lease.profile_id,
         ) from error

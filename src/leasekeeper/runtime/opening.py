@@ -27,7 +27,7 @@ from leasekeeper.core.jobs import RunMode
 from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.profiles import ManualUse, Profile
 from leasekeeper.driver_port import CannotOpen, Driver, OpenRequest, RunningBrowser
-from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost
+from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, safe_str
 from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.places import open_place
 from leasekeeper.evidence.redact import Redactor
@@ -245,12 +245,15 @@ class BrowserOpener:
 
     async def _check_launched(self, opened: Opened, grant: Grant) -> None:
         """What a page of the launcher's browser sees must be what the profile is declared to be."""
-        found = await self._launchers.mismatch(opened, grant.proxy, self.config.probe_url)
-        if found is None:
-            return
-        refused = NotOpened(Reason.PROFILE_MISMATCH, self.redactor.text(found))
-        refused.begun, refused.report = True, await self.close_browser(opened)
-        raise refused
+        try:
+            found = await self._launchers.mismatch(opened, grant.proxy, self.config.probe_url)
+            if found is None:
+                return
+            raise NotOpened(Reason.PROFILE_MISMATCH, self.redactor.text(found))
+        except Exception as error:
+            refused = as_not_opened(error)
+            refused.begun, refused.report = True, await self.close_browser(opened)
+            raise refused from error
 
     async def _check(self, driver: Driver, request: OpenRequest, *, by_person: bool) -> None:
         """Ask the driver. Use outside a lease is recorded; whether the run then goes on is the profile's setting."""
@@ -296,7 +299,11 @@ class BrowserOpener:
         """Why no browser was opened, whatever came in the way. If that is this machine, the run is given back."""
         refused = as_not_opened(error)
         unwell = None if refused.reason == Reason.LEASE_LOST else self.machine.blame(error)
-        return refused if unwell is None else _given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
+        if unwell is not None:
+            return _given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
+        if not isinstance(error, NotOpened | LeasekeeperError | OSError):
+            _LOG.error("no browser was opened: an error of Leasekeeper's own", exc_info=error)
+        return refused
 
     async def report_of(self, browser: RunningBrowser, seconds: float) -> BrowserReport | None:
         """Wait so long for the browser's end, and return its report if there is one."""
@@ -399,4 +406,6 @@ def as_not_opened(error: Exception) -> NotOpened:
             return NotOpened(Reason.LEASE_LOST, error.message, give_back=True)
         case LeasekeeperError():
             return NotOpened(Reason.BROWSER_LAUNCH_FAILED, error.message)
-    return NotOpened(Reason.BROWSER_LAUNCH_FAILED, str(error))
+        case OSError():
+            return NotOpened(Reason.BROWSER_LAUNCH_FAILED, str(error))
+    return NotOpened(Reason.BROWSER_LAUNCH_FAILED, f"{type(error).__name__}: {safe_str(error)}")

@@ -15,8 +15,7 @@ from leasekeeper.core.classify import Facts, kind_of, says_closed
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.leases import Mode
 from leasekeeper.core.settle import Browser, EndFacts
-from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost, safe_str
-from leasekeeper.evidence.files import EvidenceNotSaved
+from leasekeeper.errors import Fail, LeaseLost, safe_str
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import ClaimRequest, Grant, Store
 from leasekeeper.runtime import log_fields, run_log, tracing
@@ -161,7 +160,7 @@ class Runner:
                 raise NotOpened(
                     Reason.WORKER_STOPPED, "the worker was asked to stop before the task began", give_back=True
                 )
-        except (NotOpened, EvidenceNotSaved, LeasekeeperError, OSError) as error:
+        except Exception as error:
             if current.opened is not None:
                 seen = current.opened.session.url()
                 current.final_url = None if seen is None else self._opener.redactor.url(seen)
