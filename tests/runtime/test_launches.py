@@ -11,11 +11,14 @@ import pytest
 from leasekeeper.app import App, Run
 from leasekeeper.browsers.finding import Found, find_browser
 from leasekeeper.browsers.profile_directory import Condition, inspect
+from leasekeeper.core.jobs import Job
 from leasekeeper.core.profiles import ManualUse
 from leasekeeper.errors import InputError
 from leasekeeper.ports import ClaimRequest, Grant
+from leasekeeper.runtime import machine
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
+from tests.runtime.test_machine import unwell
 
 # A browser that takes its profile and is killed before its first word.
 DIES_AT_ONCE = """
@@ -163,7 +166,10 @@ async def test_a_keeper_that_cannot_watch_its_worker_is_a_launch_that_failed_and
         assert (await home.lane()).state == "available"
 
 
-async def test_a_data_directory_that_others_may_write_to_starts_no_keeper(sqlite_url: str, tmp_path: Path) -> None:
+async def test_a_data_directory_that_others_may_write_to_starts_no_keeper_and_costs_no_attempt(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
     async with house(new_app(), sqlite_url, tmp_path) as home:
         (done,) = await home.do(await home.submit("visit"))
         assert done.state == "completed"
@@ -172,15 +178,19 @@ async def test_a_data_directory_that_others_may_write_to_starts_no_keeper(sqlite
             home.data.chmod(0o777)
             swapped = home.data / "bin" / "keeper"
             swapped.write_text(f"#!/bin/sh\ntouch {tmp_path}/swapped\n")
-            (failed,) = await home.settled(job := await home.submit("visit"))
-            assert (failed.state, failed.stop_reason) == ("scheduled", "BROWSER_LAUNCH_FAILED")
-            assert "can be written to by other users (mode 0777)" in (await home.run_of(job)).message
+            job = await home.submit("visit")
+            why = str((await unwell(home)).unwell_reason)
+            assert why.startswith(f"data directory cannot be used: {home.data} can be written to by other users (mode")
+            waits = await home.store.get(Job, job.job_id)
+            assert (waits.state, waits.attempt) == ("queued", 0)
+            home.data.chmod(0o755)
+            (done,) = await home.settled(job)
+            assert (done.state, done.attempt) == ("completed", 1)
+            home.data.chmod(0o777)
         with pytest.raises(InputError, match="chmod go-w"):
             async with home.worker():
                 pass
         home.data.chmod(0o755)
-        (done,) = await home.do(await home.submit("visit"))
-        assert done.state == "completed"
         assert not (tmp_path / "swapped").exists()
 
 

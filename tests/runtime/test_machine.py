@@ -153,9 +153,45 @@ async def test_a_browser_that_was_removed_costs_no_job_an_attempt(
         assert done.state is JobState.COMPLETED
 
 
+@pytest.mark.parametrize("name", ["runs", "profiles", "open"])
+async def test_a_folder_of_the_worker_that_cannot_be_used_costs_no_job_an_attempt(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A file in its place is refused to every user alike."""
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
+    async with house(new_app(), sqlite_url, tmp_path, profile("p1"), profile("p2")) as home, home.worker():
+        await home.settled(await home.submit("visit"))
+        folder = home.data / name
+        aside = folder.rename(tmp_path / "aside")
+        folder.touch()
+        job = await home.submit("visit", "p2")
+        why = str((await unwell(home)).unwell_reason)
+        assert why.startswith(f"data directory cannot be used: {folder}")
+        assert "may write to it" in why
+        found = await home.store.get(Job, job.job_id)
+        assert (found.state, found.attempt) == (JobState.QUEUED, 0)
+        folder.unlink()
+        aside.rename(folder)
+        (done,) = await home.settled(job)
+        assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+        assert (await home.lane("p2")).state == "available"
+
+
+async def test_a_directory_of_one_profile_that_cannot_be_used_is_not_the_machines(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with house(new_app(), sqlite_url, tmp_path, profile("p1"), profile("p2")) as home, home.worker():
+        home.profiles.mkdir(parents=True, exist_ok=True)
+        (home.profiles / "p1").touch()
+        failed, done = await home.settled(await home.submit("visit"), await home.submit("visit", "p2"))
+        assert (failed.attempt, done.state) == (1, JobState.COMPLETED)
+        assert [each.unwell_reason for each in await workers(home)] == [None]
+
+
 def refuse_keeper_threads(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """So many times no thread can be started for the socket of a keeper."""
-    start, refused = threading.Thread.start, []
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
 
     def start_or_refuse(thread: threading.Thread) -> None:
         if thread.name == "leasekeeper-keeper-socket" and len(refused) < times:

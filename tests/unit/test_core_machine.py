@@ -44,5 +44,5 @@ def test_a_text_decides_where_there_is_no_number(text: str, trouble: Trouble | N
 
 
 def test_every_trouble_that_an_error_can_name_has_one() -> None:
-    found_otherwise = {Trouble.NO_BROWSER, Trouble.NO_PROFILES, Trouble.NO_EVIDENCE}
+    found_otherwise = {Trouble.NO_BROWSER, Trouble.NO_PROFILES, Trouble.NO_EVIDENCE, Trouble.DATA_DIR_UNUSABLE}
     assert {*ERROR_NUMBERS.values(), *(trouble for _, trouble in TEXTS)} == set(Trouble) - found_otherwise

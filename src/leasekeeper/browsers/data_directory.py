@@ -4,6 +4,7 @@ Checked at every start of a worker and of a keeper: whoever could replace `bin/k
 anything as the worker's user.
 """
 
+import errno
 import os
 import stat
 import tempfile
@@ -13,6 +14,7 @@ from typing import Final
 from leasekeeper.errors import InputError
 
 FOLDERS: Final = ("bin", "open", "profiles", "runs")
+PROBE: Final = ".probe-"
 _ADVICE: Final = "set LEASEKEEPER_DATA_DIR to a folder that only you may write to"
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -58,6 +60,23 @@ def check_data_dir(folder: Path) -> None:
                 f"{parent}, above {folder}, can be written to by other users (mode {stat.S_IMODE(above.st_mode):04o}), "
                 f"who could replace it: run `chmod go-w {parent}`, or {_ADVICE}"
             )
+
+
+def try_data_dir(folder: Path) -> None:
+    """Do in small what every run does in the data directory. Raises InputError that says what is wrong, and where."""
+    try:
+        check_data_dir(folder)
+        for path in (folder / name for name in FOLDERS):
+            with tempfile.NamedTemporaryFile(dir=path, prefix=PROBE) as file:
+                file.write(b"\0")
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        # A temporary file's name says nothing: the folder is what cannot be used.
+        path = Path(error.filename or folder)
+        place = path.parent if path.name.startswith(PROBE) else path
+        why = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no number')})"
+        raise InputError(f"{place} cannot be used: {why}; the worker's user must own it and may write to it") from error
 
 
 def _owned_by_another(path: Path) -> InputError:

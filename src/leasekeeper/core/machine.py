@@ -20,6 +20,7 @@ class Trouble(StrEnum):
     NO_DISPLAY = "no display"
     NO_PROFILES = "profiles are not here"
     NO_EVIDENCE = "evidence cannot be delivered"
+    DATA_DIR_UNUSABLE = "data directory cannot be used"
 
 
 ERROR_NUMBERS: Final[Mapping[int, Trouble]] = {

@@ -4,6 +4,8 @@ What is wrong with this machine is not the profile's failure: no profile is leas
 leased just before is given back as it was.
 """
 
+from contextlib import suppress
+
 from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import RunMode
@@ -51,7 +53,8 @@ async def open_leased(
     except Exception as error:
         refused = opener.refusal(error)
         await settle_with_retries(store, _unopened(opener, grant, refused), guard.kept)
-        ledger.strike(lease.run_id)
+        with suppress(OSError):  # of the folder that was in the way
+            ledger.strike(lease.run_id)
         unwell = refused.reason == Reason.MACHINE_UNWELL
         raise Conflict(
             f"profile {lease.profile_id} was not opened: {opener.redactor.text(refused.message)}",

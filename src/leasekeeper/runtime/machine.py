@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from leasekeeper.browsers.data_directory import PROBE, try_data_dir
 from leasekeeper.browsers.empty_directories import ProfilesMissing
 from leasekeeper.browsers.finding import version_of
 from leasekeeper.core.machine import Trouble, trouble_of
-from leasekeeper.errors import BrowserNotFound, safe_str
+from leasekeeper.errors import BrowserNotFound, InputError, safe_str
 from leasekeeper.evidence.delivery import EvidenceNotDelivered
+from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.evidence.redact import MAX_URL, cut
 from leasekeeper.evidence_port import Evidence
 from leasekeeper.runtime.clocks import boot_time
@@ -77,9 +79,14 @@ class Machine:
     def unwatch(self, on_change: Callable[[], None]) -> None:
         self._listeners.remove(on_change)
 
-    def blame(self, error: BaseException | str) -> Unwell | None:
-        """What the machine has to do with this error; None if nothing. From then on it is unwell."""
+    def blame(self, error: BaseException | str, *, before_task: bool = False) -> Unwell | None:
+        """What the machine has to do with this error; None if nothing. From then on it is unwell.
+
+        `before_task`: the browser, or a file of the worker's own, is what failed; not a file of a task's.
+        """
         found = self._found(error)
+        if found is None and before_task and isinstance(error, BaseException):
+            found = self._of_data_dir(error)
         if found is None:
             return None
         if self.unwell is None:
@@ -154,6 +161,16 @@ class Machine:
                 return self._unwell(trouble, paths[0] if paths else self._data_dir, safe_str(each))
         return None
 
+    def _of_data_dir(self, error: BaseException) -> Unwell | None:
+        """A launch failed: can the data directory be used at all? A folder for evidence that could not be made is an
+        answer; else it is tried, since one profile's directory may be damaged in as many ways."""
+        said = next((safe_str(each) for each in _chain(error) if isinstance(each, EvidenceNotSaved)), None)
+        try:
+            try_data_dir(self._data_dir)
+        except InputError as wrong:
+            said = wrong.message
+        return None if said is None else self._unwell(Trouble.DATA_DIR_UNUSABLE, self._data_dir, said)
+
     def _unwell(self, trouble: Trouble | None, path: Path, text: str) -> Unwell | None:
         if trouble is None:
             return None
@@ -185,6 +202,8 @@ class Machine:
             case Trouble.NO_PROFILES:
                 if unwell.missing is not None:
                     unwell.missing.check()
+            case Trouble.DATA_DIR_UNUSABLE:
+                try_data_dir(self._data_dir)
             case Trouble.NO_DISPLAY | Trouble.NO_EVIDENCE:
                 pass  # only a launch can tell, and only the place itself
 
@@ -212,7 +231,7 @@ def _room(path: Path) -> str:
 
 
 def _write(folder: Path) -> None:
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-") as file:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=PROBE) as file:
         file.write(b"\0" * MIN_FREE_BYTES)
         file.flush()
         os.fsync(file.fileno())

@@ -298,7 +298,9 @@ class BrowserOpener:
     def refusal(self, error: Exception) -> NotOpened:
         """Why no browser was opened, whatever came in the way. If that is this machine, the run is given back."""
         refused = as_not_opened(error)
-        unwell = None if refused.reason == Reason.LEASE_LOST else self.machine.blame(error)
+        before_task = refused.reason in (Reason.BROWSER_LAUNCH_FAILED, Reason.EVIDENCE_NOT_SAVED)
+        lost = refused.reason == Reason.LEASE_LOST
+        unwell = None if lost else self.machine.blame(error, before_task=before_task)
         if unwell is not None:
             return _given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
         if not isinstance(error, NotOpened | LeasekeeperError | OSError):

@@ -1,6 +1,7 @@
 """How a worker ends a run: close with proof, evidence, and one commit. See `runner` for what comes before."""
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 
 from leasekeeper.app import App
@@ -123,5 +124,6 @@ class RunSettling:
         else:
             run_log.ended(current, ending, settled)
             if settled.refused is None:
-                self._ledger.strike(lease.run_id)
+                with suppress(OSError):  # of a data directory that cannot be used: the machine is unwell by then
+                    self._ledger.strike(lease.run_id)
                 await run_in_thread(current.evidence.discard)

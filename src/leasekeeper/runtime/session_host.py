@@ -436,7 +436,7 @@ class SessionHost:
                 try:
                     await self._opener.prepare()
                 except (LeasekeeperError, OSError) as error:
-                    unwell = self.machine.blame(error)
+                    unwell = self.machine.blame(error, before_task=True)
                     if unwell is None:
                         raise
                     raise machine_unwell(unwell) from error
