@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule, RetryRule
 from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import JOB_TRANSITIONS, Backoff, Job, JobState, Retry
-from leasekeeper.core.leases import Lease, LeaseStatus, RunResult
+from leasekeeper.core.leases import Lease, LeaseStatus, Purpose, RunResult
 from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState, ReleasePolicy, settle_state
 from leasekeeper.core.resolving import resolve
 from leasekeeper.core.settle import (
@@ -259,6 +259,14 @@ def test_without_a_browser_the_final_url_is_no_trigger() -> None:
     facts = EndFacts(browser=Browser.NONE)
     assert quarantine_trigger(a_lease(), None, facts, NOW) is None
     assert state_of(end("BROWSER_LAUNCH_FAILED", facts=facts).profile) is ProfileState.AVAILABLE
+
+
+def test_a_run_without_a_browser_says_so() -> None:
+    facts = EndFacts(browser=Browser.NONE)
+    said = end("BROWSER_LAUNCH_FAILED", facts=facts).profile.reason
+    assert said == "the run stopped with BROWSER_LAUNCH_FAILED before a browser was open"
+    by_program = end("BROWSER_LAUNCH_FAILED", lease=a_lease(purpose=Purpose.API), facts=facts).profile.reason
+    assert by_program == "the run stopped with BROWSER_LAUNCH_FAILED and closed cleanly"
 
 
 def test_a_run_that_forgot_to_leave_its_section_did_not_complete() -> None:

@@ -17,6 +17,7 @@ from leasekeeper.core.launchers import LauncherSaid
 from leasekeeper.core.leases import (
     Lease,
     LeaseRef,
+    Purpose,
     RunResult,
     may_have_been_done,
 )
@@ -360,7 +361,10 @@ def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: da
         return ProfileVerdict(
             state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} and handed its browser over"
         )
-    return ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} and closed cleanly")
+    # A program with a direct lease may have had a browser of its own.
+    unopened = row is not None and facts.browser is Browser.NONE and lease.purpose is not Purpose.API
+    how = "before a browser was open" if unopened else "and closed cleanly"
+    return ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} {how}")
 
 
 def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> str | None:
