@@ -1,5 +1,6 @@
 """Launches that go wrong, and browsers that change under a worker: what becomes of the profile."""
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -140,7 +141,7 @@ async def test_of_an_adopted_directory_the_folder_default_is_used(sqlite_url: st
 SANDBOX = """#!{python}
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
-code = [(0x20, 0, 0, 0), (0x15, 0, 1, 434), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 434), (0x06, 0, 0, 0x00050000 | {number}), (0x06, 0, 0, 0x7fff0000)]
 filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
 program = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(filters))
 assert libc.prctl(38, 1, 0, 0, 0) == 0
@@ -149,20 +150,24 @@ os.execv({node!r}, [{node!r}, *sys.argv[1:]])
 """
 
 
+@pytest.mark.parametrize(
+    ("number", "said"), [(errno.EPERM, "pidfd_open failed"), (errno.ESRCH, "is gone: [Errno 3] No such process")]
+)
 async def test_a_keeper_that_cannot_watch_its_worker_is_a_launch_that_failed_and_counts(
-    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
-    """pidfd_open is refused, as by seccomp in some containers: not a lost lease, which would be tried without end."""
+    """pidfd_open is refused, as by seccomp in some containers, or sees no process, as in a PID namespace. The keeper
+    then says that the lease is lost, but the worker has it still: what is given back would be tried without end."""
     node = str(Path(playwright.__file__).parent / "driver" / "node")
     sandbox = tmp_path / "node"
-    sandbox.write_text(SANDBOX.format(python=sys.executable, node=node))
+    sandbox.write_text(SANDBOX.format(python=sys.executable, node=node, number=number))
     sandbox.chmod(0o700)
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(sandbox))
     async with house(new_app(), sqlite_url, tmp_path) as home:
         (failed,) = await home.do(job := await home.submit("visit"))
         run = await home.run_of(job)
         assert (failed.state, failed.attempt, run.stop_reason) == ("scheduled", 1, "BROWSER_LAUNCH_FAILED")
-        assert "pidfd_open failed" in run.message
+        assert said in run.message
         assert (await home.lane()).state == "available"
 
 
