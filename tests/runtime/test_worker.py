@@ -352,6 +352,27 @@ async def test_a_profile_that_was_used_by_hand_is_noticed(sqlite_url: str, tmp_p
             assert event.data["policy"] == policy
 
 
+async def open_context(run: Run) -> None:
+    assert run.context.browser is not None
+    other = await run.context.browser.new_context()
+    await (await other.new_page()).goto(run.payload["url"])
+
+
+async def open_context_unseen(run: Run) -> None:
+    assert run.context.browser is not None
+    await (await type(run.context.browser).new_context(run.context.browser)).new_page()
+
+
+def open_context_plainly(run: SyncRun) -> None:
+    assert run.context.browser is not None
+    run.context.browser.new_context().new_page().goto(run.payload["url"])
+
+
+def open_context_unseen_plainly(run: SyncRun) -> None:
+    assert run.context.browser is not None
+    type(run.context.browser).new_context(run.context.browser).new_page()
+
+
 LEFTOVERS: dict[str, Callable[[Run], Awaitable[object]]] = {
     "headers": lambda run: run.context.set_extra_http_headers({"X-Left": "behind"}),
     "script": lambda run: run.context.add_init_script("window.left = 'behind'"),
@@ -359,6 +380,12 @@ LEFTOVERS: dict[str, Callable[[Run], Awaitable[object]]] = {
     "clock": lambda run: run.context.clock.set_fixed_time(0),
     "clock of the page": lambda run: run.page.clock.install(),
     "tracing": lambda run: run.context.tracing.start(),
+    "another context": open_context,
+    "another context, unseen": open_context_unseen,
+}
+PLAIN_LEFTOVERS: dict[str, Callable[[SyncRun], object]] = {
+    "another context": open_context_plainly,
+    "another context, unseen": open_context_unseen_plainly,
 }
 
 
@@ -394,6 +421,27 @@ async def test_nothing_of_a_run_reaches_into_the_next(sqlite_url: str, tmp_path:
         async with house(app, sqlite_url, tmp_path) as home:
             first = await home.submit("leave", payload={"url": shop.url})
             second = await home.submit("visit", payload={"url": shop.url})
+            done = await home.do(first, second)
+            assert [job.state for job in done] == ["completed"] * 2
+            assert "close" in (await home.run_of(first)).timings
+
+
+@pytest.mark.parametrize("what", PLAIN_LEFTOVERS)
+async def test_nothing_of_a_plain_run_reaches_into_the_next(sqlite_url: str, tmp_path: Path, what: str) -> None:
+    app = App()
+
+    @app.task("leave")
+    def leave(run: SyncRun) -> None:
+        PLAIN_LEFTOVERS[what](run)
+
+    @app.task("follow")
+    def follow(run: SyncRun) -> None:
+        run.page.goto(run.payload["url"])
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path) as home:
+            payload = {"url": shop.url}
+            first, second = [await home.submit(task, payload=payload) for task in ("leave", "follow")]
             done = await home.do(first, second)
             assert [job.state for job in done] == ["completed"] * 2
             assert "close" in (await home.run_of(first)).timings

@@ -63,11 +63,14 @@ def _wrappers(one: type) -> list[Any]:
 
 
 def _belongs(wanted: Any, wrapper: Any) -> bool:
-    """Whether it leads to this context. What does not say so counts."""
+    """Whether it leads to this context, its browser, or another context of that. What does not say so counts."""
     inner: Any = getattr(wrapper, _INNER, None)
-    browser = getattr(wanted, "_parent", None)
+    parent = getattr(wanted, "_parent", None)
+    browser = parent if type(parent).__name__ == "Browser" else wanted
     for _ in range(_MAX_DEPTH):
-        if inner is wanted or (inner is browser and type(inner).__name__ == "Browser"):
+        if inner is wanted or inner is browser:
+            return True
+        if type(inner).__name__ == "BrowserContext" and getattr(inner, "_parent", None) is browser:
             return True
         if type(inner).__name__ in (*_SHARED, "BrowserContext", "Browser"):
             return False

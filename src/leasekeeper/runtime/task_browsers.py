@@ -42,12 +42,14 @@ MAX_CLOSE_ROUNDS = 20
 LAUNCH_SECONDS = 60.0
 NEW_PAGES = "the site opens new pages faster than they close"
 
-
-# What a task may set on a context that the next run would inherit. Cookies and storage are the profile's own.
+# What a task may set on a context, or open in its browser, that the next run would inherit. Cookies and storage are the
+# profile's own.
 _LASTING = (
     "add_init_script", "expose_binding", "expose_function", "grant_permissions", "on", "once", "route",
     "route_from_har", "route_web_socket", "set_default_navigation_timeout", "set_default_timeout",
     "set_extra_http_headers", "set_geolocation", "set_http_credentials", "set_offline",
+    "browser.bind", "browser.new_browser_cdp_session", "browser.new_context", "browser.new_page", "browser.on",
+    "browser.once", "browser.start_tracing",
     "clock.fast_forward", "clock.install", "clock.pause_at", "clock.resume", "clock.run_for", "clock.set_fixed_time",
     "clock.set_system_time", "credentials.create", "credentials.install", "debugger.request_pause", "tracing.group",
     "tracing.start", "tracing.start_chunk", "tracing.start_har",
@@ -55,8 +57,8 @@ _LASTING = (
 
 
 def record_changes(context: Any) -> list[str]:
-    """Returns a list that grows by a name with every call that changes the context for good. `page.clock` is the
-    context's."""
+    """Returns a list that grows by a name with every call that changes the context, or its browser, for good.
+    `page.clock` is the context's."""
     made: list[str] = []
 
     def recording(name: str, owner: "ref[Any]", method: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,6 +78,12 @@ def record_changes(context: Any) -> list[str]:
     return made
 
 
+def _refuse_other_contexts(context: Any) -> None:
+    """Raises OtherContexts unless this is the only context of its browser."""
+    if context.browser is not None and (more := len(context.browser.contexts) - 1) > 0:
+        raise OtherContexts(f"the browser has {more} more contexts than the profile's own")
+
+
 def _still_referenced(context: Any, *own: object) -> str | None:
     """What of the context something else than these refers to."""
     return kept_reference(context, [*own, *(vars(each) for each in own if hasattr(each, "__dict__"))])
@@ -84,6 +92,10 @@ def _still_referenced(context: Any, *own: object) -> str | None:
 def _launch_seconds(options: Mapping[str, Any]) -> float:
     """Playwright gives up first, with a reason: a launcher may take longer than a browser of our own."""
     return max(LAUNCH_SECONDS, float(options.get("timeout", 0)) / 1000 + 10.0)
+
+
+class OtherContexts(Exception):
+    """Pages of other browser contexts are open: they would go on under the next run's lease."""
 
 
 class Session(Protocol):
@@ -196,7 +208,7 @@ class AsyncSession:
             for _ in range(MAX_CLOSE_ROUNDS):
                 others = [page for page in self._context.pages if page is not self._page]
                 if not others:
-                    return
+                    return _refuse_other_contexts(self._context)
                 await asyncio.gather(*(page.close() for page in others))
         raise TimeoutError(NEW_PAGES)
 
@@ -326,7 +338,7 @@ class SyncSession:
         for _ in range(MAX_CLOSE_ROUNDS):
             others = [page for page in self._context.pages if page is not self._page]
             if not others:
-                return
+                return _refuse_other_contexts(self._context)
             for page in others:
                 page.close()
         raise TimeoutError(NEW_PAGES)

@@ -59,7 +59,7 @@ class WarmHandOver:
             await opened.session.leave_pages()
             kept = await opened.session.kept_reference()
         except Exception as error:  # noqa: BLE001 - whatever it is, a browser that may be in use is closed
-            _LOG.info("run %s: no hand-over: its pages could not be closed: %s", run_id, safe_str(error))
+            _LOG.info("run %s: no hand-over: not all of its pages are closed: %s", run_id, safe_str(error))
             return False
         if kept is not None:
             _LOG.info("run %s: no hand-over: its task kept a %s", run_id, kept)
