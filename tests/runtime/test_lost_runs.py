@@ -13,6 +13,8 @@ from leasekeeper.browsers.keeper.report import write_report
 from leasekeeper.core.ids import ProfileId, WorkerId
 from leasekeeper.core.leases import Lease, Purpose
 from leasekeeper.errors import StoreUnavailable
+from leasekeeper.evidence.files import MAX_BYTES
+from leasekeeper.evidence.folder import FolderEvidence
 from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.runtime import lost_runs
 from leasekeeper.stores import open_store
@@ -81,6 +83,55 @@ async def test_a_screenshot_is_hashed_once_and_not_in_the_event_loop(
         assert threading.current_thread() not in hashed_in
         artifacts: Any = first.evidence["artifacts"]
         assert artifacts[0]["sha256"] == real(b"picture").hexdigest()
+    finally:
+        await store.close()
+
+
+def attach_files(folder: Path) -> None:
+    """What a task attached, and what lies beside it that it did not, or not completely."""
+    (folder / "invoice.pdf").write_bytes(b"paid")
+    (folder / "rows.csv").write_bytes(b"1;2")
+    (folder / ".part-0a1b").write_bytes(b"half")
+    (folder / "status.json").write_bytes(b"{}")
+    (folder / "link.txt").symlink_to("invoice.pdf")
+    (folder / "profile").mkdir()
+    with (folder / "large.bin").open("wb") as large:
+        large.truncate(MAX_BYTES + 1)
+
+
+async def test_the_record_of_a_lost_run_names_the_files_that_its_task_attached(sqlite_url: str, tmp_path: Path) -> None:
+    store, lease = await held(sqlite_url)
+    try:
+        messages = reported(tmp_path, lease.run_id, lease)
+        before = await messages.facts(lease)
+        attach_files(tmp_path / "runs" / lease.run_id)
+        artifacts: Any = (await messages.facts(lease)).evidence["artifacts"]
+        assert [each["name"] for each in artifacts] == ["last.png", "invoice.pdf", "rows.csv"]
+        assert artifacts[:1] == before.evidence["artifacts"]
+        assert artifacts[1]["sha256"] == hashlib.sha256(b"paid").hexdigest()
+    finally:
+        await store.close()
+
+
+async def test_every_file_of_a_lost_run_is_delivered(sqlite_url: str, tmp_path: Path) -> None:
+    ahead = timedelta(0)
+    store = await open_store(sqlite_url, clock=lambda real: real + ahead)
+    try:
+        await store.apply(fleet(profile("p1")), actor="test")
+        lease = (await store.acquire(REQUEST)).lease
+        messages = reported(tmp_path, lease.run_id, lease)
+        messages.place = FolderEvidence(tmp_path / "kept")
+        folder = tmp_path / "runs" / lease.run_id
+        attach_files(folder)
+        assert "unsaved" not in (await messages.facts(lease)).evidence
+        names = ["invoice.pdf", "last.png", "rows.csv"]
+        assert sorted(path.name for path in (tmp_path / "kept" / lease.run_id).iterdir()) == names
+        ahead = timedelta(hours=1)
+        assert len(await store.expire(seen=(await store.check()).now)) == 1
+        assert await messages.deliver(store) == 1
+        run: Any = await store.get(RunRecord, lease.run_id)
+        assert sorted(each["name"] for each in run.evidence["artifacts"]) == names
+        assert not [name for name in names if (folder / name).exists()]
     finally:
         await store.close()
 

@@ -55,7 +55,7 @@ class RunEvidence:
 
     async def attach(self, name: str, content: Content) -> None:
         """Save one artifact; raises EvidenceNotSaved if the disk refuses, also to the task that asked for it."""
-        if name.removesuffix(".part") in RESERVED:
+        if _reserved(name):
             raise InputError(f"{name} is a name of Leasekeeper's own evidence; choose another")
         if isinstance(content, Path) and not content.is_file():
             raise InputError(f"evidence {name}: there is no file {content}")
@@ -103,6 +103,12 @@ class RunEvidence:
             self.artifacts.append(found)
         return found
 
+    def adopt_attached(self) -> None:
+        """Take the files that the task of a lost run attached: finished ones have names that are not reserved."""
+        room = MAX_ARTIFACTS - len(RESERVED)
+        for name in [each for each in self.files.finished() if not _reserved(each)][:room]:
+            self.adopt_now(name)
+
     def discard(self) -> None:
         """The run is settled: what was delivered need not be on this machine too."""
         for artifact in self.artifacts if self._place is not None else ():
@@ -146,6 +152,10 @@ class RunEvidence:
         except EvidenceNotSaved as error:
             self.unsaved, self.failure = str(error), error
             raise
+
+
+def _reserved(name: str) -> bool:
+    return name.removesuffix(".part") in RESERVED
 
 
 def redacted(report: BrowserReport, redactor: Redactor) -> BrowserReport:

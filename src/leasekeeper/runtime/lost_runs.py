@@ -101,13 +101,13 @@ class Ledger:
 class LostRunReports:
     """Reads the reports of this machine's keepers for sweepers: in a thread, and each report once.
 
-    With a `place` the screenshot of a report is delivered there before anybody hears of it.
+    With a `place` the files of a run are delivered there before anybody hears of them.
     """
 
     def __init__(self, data_dir: Path, place: Evidence | None = None) -> None:
         self.ledger = Ledger(data_dir)
         self.place = place
-        self._delivered: dict[str, Artifact] = {}
+        self._delivered: dict[str, dict[str, Artifact]] = {}
         self._try_at = 0.0
         self._read: dict[tuple[str, str], tuple[object, LostFacts]] = {}
 
@@ -136,7 +136,7 @@ class LostRunReports:
         return delivered
 
     async def _deliver(self, under: LeaseRef, facts: LostFacts) -> LostFacts:
-        """The facts, once their files are where evidence is kept; without those that could not be brought there.
+        """The facts, once their files are where evidence is kept. Names only those that could be brought there.
 
         What the keeper saw does not wait for the place: by it a profile is resolved.
         """
@@ -144,19 +144,24 @@ class LostRunReports:
         if place is None or not isinstance(named, list):
             return facts
         folder = EvidenceFolder(self.ledger.runs_dir, under.run_id)
-        evidence = {**facts.evidence, "place": place.location}
-        for artifact in (Artifact(**each) for each in named):
+        arrived: list[object] = []
+        evidence = {**facts.evidence, "place": place.location, "artifacts": arrived}
+        for each in named:
             try:
-                await self._deliver_once(place, folder, artifact, under)
+                await self._deliver_once(place, folder, Artifact(**each), under)
             except EvidenceNotSaved as error:
                 _LOG.warning("run %s: %s", under.run_id, error)
-                del evidence["artifacts"]
-                return replace(facts, evidence={**evidence, "unsaved": str(error)})
+                evidence["unsaved"] = str(error)
+                break
+            arrived.append(each)
+        if not arrived:
+            del evidence["artifacts"]
         return replace(facts, evidence=evidence)
 
     async def _deliver_once(self, place: Evidence, folder: EvidenceFolder, artifact: Artifact, under: LeaseRef) -> None:
         """Sweepers ask again and again, and must not wait for a place that was away a moment ago."""
-        if self._delivered.get(folder.run_id) == artifact:
+        delivered = self._delivered.setdefault(folder.run_id, {})
+        if delivered.get(artifact.name) == artifact:
             return
         if boot_time() < self._try_at:
             raise EvidenceNotSaved(
@@ -167,7 +172,7 @@ class LostRunReports:
         except EvidenceNotSaved:
             self._try_at = boot_time() + TRY_AGAIN_SECONDS
             raise
-        self._delivered[folder.run_id] = artifact
+        delivered[artifact.name] = artifact
 
     def _to_deliver(self) -> list[tuple[str, LeaseId, LostFacts]]:
         """The runs of the ledger with a report, or too old to get one. The store is not queried about others."""
@@ -177,16 +182,17 @@ class LostRunReports:
     def _forget(self, run_id: str, lease_id: str) -> None:
         folder = self.ledger.runs_dir / run_id
         shutil.rmtree(folder / "profile", ignore_errors=True)
-        delivered = self._delivered.pop(run_id, None)
-        if delivered is not None:
-            (folder / delivered.name).unlink(missing_ok=True)
+        for name in self._delivered.pop(run_id, {}):
+            (folder / name).unlink(missing_ok=True)
         self.ledger.strike(run_id)
         self._read.pop((run_id, lease_id), None)
 
     def _facts(self, run_id: str, lease_id: str) -> LostFacts:
-        version = report_version(self.ledger.runs_dir / run_id)
+        folder = self.ledger.runs_dir / run_id
+        version = report_version(folder)
         if version is None:
             return LostFacts()
+        version = (version, _changed_at(folder))  # a task whose browser has ended may still attach a file
         known = self._read.get((run_id, lease_id))
         if known is None or known[0] != version:
             report = self._report(run_id, lease_id)
@@ -217,6 +223,13 @@ class LostRunReports:
         return snapshot_left_in(directory, report.run_id, report.lease_id)
 
 
+def _changed_at(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _ref(run: RunRecord) -> LeaseRef:
     return LeaseRef(
         lease_id=run.lease_id,
@@ -235,9 +248,10 @@ async def _known(store: Store, run_id: str) -> RunRecord | None:
 
 
 def lost_facts(report: BrowserReport, evidence: RunEvidence) -> LostFacts:
-    """A keeper's report, as the facts by which a lost run is resolved."""
+    """A keeper's report, and what the task attached, as the facts by which a lost run is resolved."""
     if report.screenshot is not None:
         evidence.adopt_now(report.screenshot)
+    evidence.adopt_attached()
     return LostFacts(
         final_url=report.final_url,
         browser_dead=report.proof.processes_gone,
