@@ -41,13 +41,16 @@ async def take(world: World, grant: Grant, name: str = "ann", **ending: Any) -> 
     return handed.grant
 
 
-async def hand_back(world: World, theirs: Grant, job_id: str, incarnation: str = "back-1") -> HandedOver:
+async def hand_back(
+    world: World, theirs: Grant, job_id: str, incarnation: str = "back-1", **changes: Any
+) -> HandedOver:
     back = TransferRequest(
         worker_id=WorkerId("w1"),
         incarnation=incarnation,
         actor="ann",
         note="solved",
         job_id=JobId(job_id),
+        **changes,
     )
     return await world.store.transfer(Ending(ref=theirs.lease.ref, facts=OPEN), back)
 
@@ -139,6 +142,23 @@ async def test_no_job_goes_on_where_none_may_run(new_world: NewWorld, what: str,
             await hand_back(world, theirs, first.job.job_id)
         assert (refused.value.cause, refused.value.why) == (ConflictReason.NOT_RESUMABLE, why)
         await world.finish(theirs)
+
+
+async def test_a_task_that_may_have_done_it_goes_on_but_does_not_begin_anew(new_world: NewWorld) -> None:
+    async with new_world() as world:
+        first = await world.run()
+        await world.store.enter_section(first.lease.ref, "submit_order")
+        await world.store.leave_section(first.lease.ref, "submit_order")
+        theirs = await take(world, first)
+        assert first.job is not None
+        with pytest.raises(Conflict) as refused:
+            await hand_back(world, theirs, first.job.job_id, begins_anew=True)
+        assert refused.value.cause is ConflictReason.NOT_RESUMABLE
+        assert "mutating section submit_order was left" in refused.value.message
+        assert (await world.job(first)).state == "review"
+        handed = await hand_back(world, theirs, first.job.job_id, "back-2")
+        assert handed.grant is not None
+        await world.finish(handed.grant)
 
 
 async def test_a_person_may_take_what_is_paused(new_world: NewWorld) -> None:

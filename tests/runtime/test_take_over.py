@@ -184,6 +184,35 @@ async def test_a_resumable_task_begins_anew_where_the_person_left_it(sqlite_url:
             assert (done.state, run.output) == ("completed", {"title": "ready", "token": 3})
 
 
+async def test_a_task_that_may_have_ordered_does_not_begin_anew(sqlite_url: str, tmp_path: Path) -> None:
+    app, ordered = App(renew_every=0.3), asyncio.Event()
+
+    @app.task("order", resumable=True)
+    async def order(run: Run) -> None:
+        await run.page.goto(run.payload["url"] + "/?title=order")
+        async with run.mutating("submit_order"):
+            await run.page.click("#go")
+        ordered.set()
+        await asyncio.Event().wait()
+
+    with Shop() as shop:
+        async with house(app, sqlite_url, tmp_path) as home, home.worker():
+            job = await home.submit("order", payload={"url": shop.url})
+            await ordered.wait()
+            live = await running()
+            human = await live.take(ANN)
+            assert not live.may_hand_back
+            with pytest.raises(Conflict) as refused:
+                await live.hand_back(HumanAnswer(by="ann"))
+            assert refused.value.cause is ConflictReason.NOT_RESUMABLE
+            assert "mutating section submit_order was left" in refused.value.message
+            human.release(message="ann is done")
+            await human.ended()
+            (done,) = await home.settled(job)
+            assert (done.state, done.stop_reason) == ("review", "TAKEN_OVER")
+            assert len(shop.of("order", "/act")) == 1
+
+
 async def test_a_person_may_answer_without_taking_control_or_not_come_at_all(sqlite_url: str, tmp_path: Path) -> None:
     with Shop() as shop:
         async with house(new_app(), sqlite_url, tmp_path) as home, home.worker():

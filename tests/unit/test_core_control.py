@@ -14,6 +14,7 @@ from leasekeeper.core.leases import MOVING, PROGRESS, Lease, Timing
 from leasekeeper.core.profiles import ProfileState
 from leasekeeper.wording.control import not_resumed
 from tests.unit.records import NOW, a_job, a_lane, a_lease, a_profile, an_account, before
+from tests.unit.test_core_lanes import LEASED, facts, job, lease
 
 WAITS = {"state": JobState.REVIEW, "stop_reason": Reason.TAKEN_OVER}
 LEAVES = {"drain": ProfileState.DISABLED}
@@ -53,7 +54,7 @@ def test_a_job_goes_on_only_where_it_waits_and_may_run(
 )
 def test_each_cause_is_a_sentence_of_its_own(why: NotResumed, words: str) -> None:
     lane = a_lane(drain=ProfileState.DISABLED, verdict=ProfileState.QUARANTINED)
-    assert not_resumed(why, a_job(), lane).startswith(words)
+    assert not_resumed(why, a_job(), lane, a_lease()).startswith(words)
 
 
 BEFORE = a_lease(
@@ -97,3 +98,27 @@ def test_a_request_is_over_with_its_run_unless_the_job_waits_for_a_person(
     asks: str | None, job: Job | None, over: bool
 ) -> None:
     assert request_is_over(a_lease(asks_person=asks), job) is over
+
+
+SECTIONS: list[tuple[dict[str, Any], bool]] = [
+    ({}, True),
+    ({"last_safe_step": "ready"}, True),
+    ({"open_section": "submit_order"}, False),
+    ({"open_section": "export", "section_idempotent": True}, True),
+    ({"left_section": "submit_order"}, False),
+    ({"open_section": "export", "section_idempotent": True, "left_section": "submit_order"}, False),
+]
+
+
+@pytest.mark.parametrize(("sections", "may_begin_anew"), SECTIONS)
+def test_a_task_begins_anew_only_if_nothing_may_have_been_done(sections: dict[str, Any], may_begin_anew: bool) -> None:
+    handed_back = lease(**sections)
+    known = facts(LEASED, handed_back)
+    taken = job(state=JobState.REVIEW, stop_reason=Reason.TAKEN_OVER)
+    why = why_not_resumed(known, taken, paused=False, anew_after=handed_back)
+    assert (why is None) is may_begin_anew
+    assert why in (None, NotResumed.MAY_BE_DONE_TWICE)
+    if why is not None:
+        assert "mutating section submit_order" in not_resumed(why, taken, LEASED, handed_back)
+    # One that waits goes on behind what it did.
+    assert why_not_resumed(known, taken, paused=False) is None

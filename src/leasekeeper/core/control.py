@@ -27,7 +27,8 @@ from leasekeeper.errors import Conflict
 class TransferRequest:
     """Who gets an open browser. With `job_id` the run of that job goes on in it, which was taken over before.
 
-    `incarnation` is unique for each transfer: the same one again asks for what the first call gave.
+    `incarnation` is unique for each transfer: the same one again asks for what the first call gave. `begins_anew`: the
+    job's task does not go on where it waits, it is called once more.
     """
 
     worker_id: WorkerId
@@ -36,6 +37,7 @@ class TransferRequest:
     actor: str = ""
     note: str = ""
     job_id: JobId | None = None
+    begins_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +133,14 @@ class NotResumed(StrEnum):
     NOT_WAITING = "not_waiting"
     PAUSED = "paused"
     PROFILE_LEAVES = "profile_leaves"
+    MAY_BE_DONE_TWICE = "may_be_done_twice"
 
 
-def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool) -> NotResumed | None:
-    """Why the job is not handed back: it does not wait for that, no job may run there, or its profile leaves rotation
-    when the lease ends. `paused`: its pool or everything is. None: it goes on."""
+def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool, anew_after: Lease | None = None) -> NotResumed | None:
+    """Why the job is not handed back: it does not wait for that, no job may run there, its profile leaves rotation when
+    the lease ends, or its task would begin anew and might repeat a mutation. None: it goes on.
+
+    `paused`: its pool or everything is. `anew_after`: the lease that the person hands back, if the task begins anew."""
     lane = facts.lane
     if job.profile_id != lane.profile_id or job.state is not JobState.REVIEW or job.stop_reason != Reason.TAKEN_OVER:
         return NotResumed.NOT_WAITING
@@ -143,6 +148,8 @@ def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool) -> NotResumed |
         return NotResumed.PAUSED
     if lane.drain is not None or lane.verdict is not None:
         return NotResumed.PROFILE_LEAVES
+    if anew_after is not None and may_have_been_done(anew_after):
+        return NotResumed.MAY_BE_DONE_TWICE
     return None
 
 

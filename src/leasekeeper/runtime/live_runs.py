@@ -28,12 +28,14 @@ GOES_ON_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BackTo:
-    """The job whose task goes on once a person hands its browser back. `ready`: the task waits, or has stopped."""
+    """The job whose task goes on once a person hands its browser back. `ready`: the task waits, or has stopped and
+    `begins_anew`."""
 
     job_id: JobId
     worker_id: WorkerId
     incarnation: str
     ready: Callable[[], bool]
+    begins_anew: bool
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class LiveRun:
         self.browser = browser
         self.human: SessionRun | None = None
         self.back: BackTo | None = None
+        self.may_be_done: str | None = None
         self.said: HumanAnswer | None = None
         self.asks: asyncio.Future[HumanAnswer] | None = None
         self.asks_what = ""
@@ -121,8 +124,10 @@ class LiveRun:
                 run_id=self.lease.run_id,
             )
         if back is None:
+            why = f", because {self.may_be_done}" if self.may_be_done else ""
             raise Conflict(
-                f"the task of {self.lease.profile_id} cannot go on: release the browser instead, and requeue its job",
+                f"the task of {self.lease.profile_id} cannot go on{why}: release the browser instead, and decide its "
+                "job in the review",
                 cause=ConflictReason.NOT_RESUMABLE,
                 run_id=self.lease.run_id,
             )
@@ -139,6 +144,7 @@ class LiveRun:
             actor=answer.by,
             note=answer.note,
             job_id=back.job_id,
+            begins_anew=back.begins_anew,
         )
         self.said = answer
         self._with_task.clear()
@@ -183,9 +189,11 @@ class LiveRun:
         self.asks_changed.set()
         self.changed()
 
-    def given_to(self, human: "SessionRun", back: BackTo | None) -> None:
-        """A person has it from now on. `back` is the job that can go on afterwards."""
+    def given_to(self, human: "SessionRun", back: BackTo | None, may_be_done: str | None = None) -> None:
+        """A person has it from now on. `back` is the job that can go on afterwards; `may_be_done` is what its task
+        might do twice, if it began anew."""
         self.human, self.back, self.order = human, back, None
+        self.may_be_done = may_be_done
         self._under(human.lease)
         self.asked.clear()
         self.came.set()

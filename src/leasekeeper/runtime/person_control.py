@@ -11,8 +11,9 @@ from enum import Enum, auto
 from leasekeeper.app import HumanAnswer, Run, SyncRun
 from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.failures import Reason
+from leasekeeper.core.leases import may_have_been_done
 from leasekeeper.errors import LeaseLost
-from leasekeeper.ports import Store
+from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.control_transfer import Passed, pass_on, seen_evidence
 from leasekeeper.runtime.endings import Outcome
 from leasekeeper.runtime.live_runs import BackTo, LiveRun, TakeOrder
@@ -66,10 +67,13 @@ class PersonControl:
         current.given_away = True
         if not waited:
             work.cancel()
+        done = may_have_been_done(passed.grant.lease)
         ready = None
-        if waited or current.task.resumable:
+        if waited or (current.task.resumable and done is None):
             ready = _always if waited else work.done
-        human = self._begin(current, opened, live, order, passed, ready)
+        human = self._begin(opened, order, passed)
+        live.given_to(human, _back(current.grant, ready, anew=not waited), done if current.task.resumable else None)
+        order.answer.set_result(human)
         end = await self._until_done(human)
         live.person_left()
         if end.passed is None:
@@ -92,16 +96,8 @@ class PersonControl:
         )
         return await pass_on(self._store, self._opener, opened, current.guard, current.evidence, ending, to)
 
-    def _begin(
-        self,
-        current: RunState,
-        opened: Opened,
-        live: LiveRun,
-        order: TakeOrder,
-        passed: Passed,
-        ready: Callable[[], bool] | None,
-    ) -> SessionRun:
-        human = SessionRun(
+    def _begin(self, opened: Opened, order: TakeOrder, passed: Passed) -> SessionRun:
+        return SessionRun(
             self._store,
             self._opener,
             passed.guard,
@@ -111,13 +107,6 @@ class PersonControl:
             SessionTerms(idle_timeout=IDLE),
             person=order.person,
         )
-        before = current.grant
-        back = None
-        if ready is not None and before.job is not None:
-            back = BackTo(before.job.job_id, before.lease.worker_id, own_part(before.lease.incarnation), ready)
-        live.given_to(human, back)
-        order.answer.set_result(human)
-        return human
 
     async def _until_done(self, human: SessionRun) -> SessionEnd:
         stopping = asyncio.ensure_future(self._stop.now.wait())
@@ -141,6 +130,12 @@ class PersonControl:
         opened.browser.resume()
         if live.asks is not None and not live.asks.done():
             live.asks.set_result(live.said or HumanAnswer(by=""))
+
+
+def _back(before: Grant, ready: Callable[[], bool] | None, *, anew: bool) -> BackTo | None:
+    if ready is None or before.job is None:
+        return None
+    return BackTo(before.job.job_id, before.lease.worker_id, own_part(before.lease.incarnation), ready, anew)
 
 
 def _always() -> bool:

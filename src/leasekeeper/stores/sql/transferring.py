@@ -43,7 +43,7 @@ def transfer(tx: Tx, ctx: Context, ending: Ending, to: TransferRequest) -> Hande
         batch.log.refused(ref, "transfer", why, lease or writer_of(tx, ref))
         batch.log.save(tx)
         return HandedOver(settled=Settled(lease_id=ref.lease_id, refused=why))
-    going_on = None if to.job_id is None else _resumed(tx, ctx, work, to, batch)
+    going_on = None if to.job_id is None else _resumed(tx, ctx, work, lease, to, batch)
     settled = _end(batch, work, lease, kept(ending))
     grant = _begin(batch, work, lease, to, going_on, settled)
     return HandedOver(settled=settled, grant=grant)
@@ -56,14 +56,14 @@ def _job(tx: Tx, job_id: str) -> Job:
     return read_job(rows[0])
 
 
-def _resumed(tx: Tx, ctx: Context, work: Work, to: TransferRequest, batch: Endings) -> Job:
+def _resumed(tx: Tx, ctx: Context, work: Work, before: Lease, to: TransferRequest, batch: Endings) -> Job:
     """The job that goes on, under a run of its own. Raises Conflict if it cannot."""
     job = _job(tx, to.job_id or "")
     pauses = paused(tx, batch.now, Scope.ALL, pool=job.pool)
-    why = why_not_resumed(work, job, paused=bool(pauses))
+    why = why_not_resumed(work, job, paused=bool(pauses), anew_after=before if to.begins_anew else None)
     if why is not None:
         raise Conflict(
-            f"{not_resumed(why, job, work.lane)}; nothing was handed back",
+            f"{not_resumed(why, job, work.lane, before)}; nothing was handed back",
             cause=ConflictReason.NOT_RESUMABLE,
             why=why.value,
             job_id=job.job_id,
