@@ -26,6 +26,7 @@ from leasekeeper.browsers.keeper.processes import has_files_in, is_alive, users_
 from leasekeeper.browsers.keeper.proof import prove
 from leasekeeper.browsers.keeper.reached import Channel
 from leasekeeper.browsers.keeper.relay import BEGINNING, Flow, Messages
+from leasekeeper.browsers.keeper.sharing import Sharing
 from leasekeeper.browsers.keeper.watch import Watch
 
 
@@ -37,6 +38,21 @@ def pipes() -> Iterator[tuple[int, int, int, int]]:
     yield ends
     for end in ends:
         os.close(end)
+
+
+def orders_in(folder: Path, **changes: Any) -> Orders:
+    given: dict[str, Any] = {
+        "browser": "/bin/true",
+        "user_data_dir": str(folder),
+        "profile_id": "p",
+        "lease_id": "p:1",
+        "token": 1,
+        "run_id": "r",
+        "folder": str(folder),
+        "deadline": math.inf,
+        "kill_at": math.inf,
+    }
+    return Orders(**{**given, **changes})
 
 
 def test_a_flow_holds_one_piece_and_reads_no_more_until_it_is_written(pipes: tuple[int, int, int, int]) -> None:
@@ -358,17 +374,7 @@ def test_a_renewal_that_waited_while_the_keeper_was_stopped_still_counts(
     now = boot_time()
     messages = [{"deadline": now + 60.0, "kill_at": now + 70.0}] if waiting else []
     stand: Any = SimpleNamespace(
-        orders=Orders(
-            browser="/bin/true",
-            user_data_dir=str(tmp_path),
-            profile_id="p",
-            lease_id="p:1",
-            token=1,
-            run_id="r",
-            folder=str(tmp_path),
-            deadline=now - 5.0,
-            kill_at=now - 1.0,
-        ),
+        orders=orders_in(tmp_path, deadline=now - 5.0, kill_at=now - 1.0),
         control=SimpleNamespace(descriptor=-1, worker=-2, read=lambda: messages),
         browser=SimpleNamespace(watch=-3),
         revoke_reason="",
@@ -379,3 +385,22 @@ def test_a_renewal_that_waited_while_the_keeper_was_stopped_still_counts(
     )
     stand._obey = partial(Watch._obey, stand)
     assert Watch._over(stand, {}) == cause
+
+
+@pytest.mark.parametrize(
+    ("rest", "too_large"), [(b"x" * 400 + b"\0", False), (b"x" * 401, True), (b"x" * 401 + b"\0", True)]
+)
+def test_a_message_that_is_under_way_when_the_first_client_joins_has_a_limit(
+    tmp_path: Path, rest: bytes, too_large: bool
+) -> None:
+    orders = orders_in(tmp_path, max_message_bytes=1000)
+    sharing = Sharing(orders, Pages(), lambda _: None, inside=600)
+    assert sharing.split(rest) == rest
+    assert sharing.too_large is too_large
+
+
+def test_the_limit_counts_for_each_message_anew(tmp_path: Path) -> None:
+    sharing = Sharing(orders_in(tmp_path, max_message_bytes=1000), Pages(), lambda _: None, inside=600)
+    pieces = [b"x" * 300 + b"\0", b"y" * 700 + b"\0"]
+    assert [sharing.split(piece) for piece in pieces] == pieces
+    assert not sharing.too_large

@@ -42,7 +42,7 @@ class Sharing:
     """All clients but Playwright. `report` sends to the worker."""
 
     def __init__(
-        self, orders: Orders, pages: Pages, report: Callable[[dict[str, str | int | float]], None], *, inside: bool
+        self, orders: Orders, pages: Pages, report: Callable[[dict[str, str | int | float]], None], *, inside: int
     ) -> None:
         self.clients: dict[int, Client] = {}
         self.too_large = False
@@ -59,7 +59,9 @@ class Sharing:
         self._writing = memoryview(b"")
         self._partial = bytearray()
         self._skipping = False
-        self._passing = inside  # the browser is inside a message that began before there was a client: Playwright's
+        # The browser is so many bytes inside a message that began before there was a client: Playwright's.
+        self._passed = inside
+        self._passing = inside > 0
 
     @property
     def writing(self) -> bool:
@@ -196,7 +198,7 @@ class Sharing:
         start = 0
         while (end := piece.find(b"\0", start)) >= 0:
             if self._passing:
-                for_playwright += piece[start : end + 1]
+                for_playwright += self._pass(piece[start : end + 1])
                 self._passing = False
             elif self._skipping:
                 self._skipping = False
@@ -209,11 +211,16 @@ class Sharing:
             start = end + 1
         rest = piece[start:]
         if self._passing:
-            for_playwright += rest
+            for_playwright += self._pass(rest)
         elif not self._skipping:
             self._partial += rest
             self._check_size()
         return bytes(for_playwright)
+
+    def _pass(self, piece: bytes) -> bytes:
+        self._passed += len(piece.rstrip(b"\0"))
+        self.too_large = self.too_large or self._passed > self._orders.max_message_bytes
+        return piece
 
     def _check_size(self) -> None:
         """A message above the limit: the client that asked for it is cut. Playwright's own ends the browser."""

@@ -155,7 +155,7 @@ class Watch:
         if self._sharing is None:
             from leasekeeper.browsers.keeper.sharing import Sharing
 
-            inside = self.pages.from_browser.size > 0
+            inside = self.pages.from_browser.size
             self._sharing = Sharing(self.orders, self.pages, self.control.send, inside=inside)
             self._outward.share, self._outward.room = self._sharing.split, ROOM_BYTES
         self._sharing.add(name)
