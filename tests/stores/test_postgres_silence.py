@@ -14,8 +14,10 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.ids import WorkerId
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Lease
+from leasekeeper.errors import StoreUnavailable
 from leasekeeper.ports import ClaimRequest, Renewal, Store
 from leasekeeper.stores import migrate, open_store
+from leasekeeper.stores.postgres import connections
 from tests.conformance.places import Place
 from tests.conformance.world import POLICY, Clock, World, end, profile, seconds, spec
 from tests.servers import PostgresServer
@@ -92,6 +94,21 @@ async def test_a_commit_whose_answer_never_comes_is_done_once_and_answered(
         assert [lease.token for lease in await world.all(Lease)] == [grant.lease.token] == [1]
         granted = [event for event in await world.events() if event.type is EventType.LEASE_GRANTED]
         assert len(granted) == 1
+
+
+async def test_a_migration_behind_a_frozen_proxy_says_what_it_waits_for(
+    postgres_url: str, door: Cutter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REPORT_SECONDS", 0.2)
+    caplog.set_level(logging.WARNING, "leasekeeper")
+    door.cut(Frozen.BEFORE)
+    migrating = asyncio.create_task(migrate(door.url(str(conninfo_to_dict(postgres_url)["dbname"]))))
+    async with asyncio.timeout(FOR_EVER):
+        while caplog.text.count("waiting for the migration to schema") < 2:  # noqa: ASYNC110 - what is waited for happens in a thread
+            await asyncio.sleep(0.05)  # waits: for what a thread of the store logs
+    door.shut()
+    with pytest.raises(StoreUnavailable):
+        await migrating
 
 
 async def test_who_listens_on_a_frozen_connection_hears_again_over_a_new_one(postgres_url: str, door: Cutter) -> None:

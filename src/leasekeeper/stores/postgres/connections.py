@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10
 DEFAULT_TIMEOUT = timedelta(seconds=15)
+# A connection without a timeout says so often that it still waits.
+REPORT_SECONDS = 15.0
 
 
 class NoResponse(psycopg.OperationalError):
@@ -27,31 +29,49 @@ class NoResponse(psycopg.OperationalError):
 
 
 class Connection(psycopg.Connection[DictRow]):
-    """A connection that is dropped when the server sends nothing for `timeout` seconds. None: waits for ever."""
+    """A connection that is dropped when the server sends nothing for `timeout` seconds. None: it waits for ever, and
+    logs every 15 seconds what it `waits_for`."""
 
     timeout: float | None = None
+    waits_for = ""
 
     def wait(self, gen: Any, *arguments: Any, **named: Any) -> Any:
-        return super().wait(self._until_deadline(gen) if self.timeout else gen, *arguments, **named)
+        return super().wait(self._watched(gen) if self.timeout or self.waits_for else gen, *arguments, **named)
 
-    def _until_deadline(self, gen: Any) -> Generator[Any, Any, Any]:
+    def _watched(self, gen: Any) -> Generator[Any, Any, Any]:
         """Run psycopg's generator with a timeout. It resumes ten times a second, with 0 if the socket is not ready."""
-        deadline = time.monotonic() + (self.timeout or 0.0)
+        seconds = self.timeout or REPORT_SECONDS
+        since = time.monotonic()
+        deadline = since + seconds
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
+                now = time.monotonic()
                 if ready:
-                    deadline = time.monotonic() + (self.timeout or 0.0)
-                elif time.monotonic() >= deadline:
-                    raise self.drop()
+                    since, deadline = now, now + seconds
+                elif now >= deadline:
+                    self._on_silence(now - since)
+                    deadline = now + seconds
                 wanted = gen.send(ready)
         except StopIteration as over:
             return over.value
 
+    def _on_silence(self, seconds: float) -> None:
+        """Drop the connection and raise NoResponse if there is a timeout."""
+        if self.timeout:
+            raise self.drop()
+        _LOG.warning(
+            "PostgreSQL at %s: no response for %.0f s, waiting for %s", self._location, seconds, self.waits_for
+        )
+
+    @property
+    def _location(self) -> str:
+        return f"{self.info.host}:{self.info.port}/{self.info.dbname}"
+
     def drop(self) -> NoResponse:
         """Close the socket without a message to the server. Returns the error to raise."""
-        where = f"{self.info.host}:{self.info.port}/{self.info.dbname}"
+        where = self._location
         self.pgconn.finish()
         _LOG.warning("PostgreSQL at %s: no response within %g s; the connection was dropped", where, self.timeout)
         return NoResponse(f"no response within {self.timeout:g} s")

@@ -98,10 +98,12 @@ def _migrate(url: str) -> StoreInfo:
     from leasekeeper.stores.postgres.connections import connected
 
     with connected(url, timeout=None) as connection:  # no timeout: a migration may take long
+        connection.waits_for = "the server to begin a migration, or for one of another process to end"
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
             for number in range(refuse_newer(version(connection), url), NEWEST):
+                connection.waits_for = f"the migration to schema {number + 1}"
                 connection.execute(MIGRATIONS[number].read_text(encoding="utf-8").encode())
                 connection.execute("INSERT INTO schema_version VALUES (%s)", (number + 1,))
             connection.execute("UPDATE fleet_lock SET schema = %s", (NEWEST,))
