@@ -1,5 +1,6 @@
 """Wakes waiting processes by PUBLISH and SUBSCRIBE. For latency only: polling finds the work anyway."""
 
+import time
 from datetime import timedelta
 from typing import Any, Final
 
@@ -47,13 +48,27 @@ class RedisNotifications(Notifications):
                 client = self._client()
                 with client.pubsub(ignore_subscribe_messages=True) as channel:
                     channel.subscribe(CHANNEL)
-                    while not self._closing.is_set():
-                        if channel.get_message(timeout=LISTEN_SECONDS) is not None:
-                            self._wake_waiters()
+                    self._receive(channel)
             except (redis.RedisError, StoreError, OSError):
                 self._closing.wait(RETRY_SECONDS)
             finally:
                 _close(client)
+
+    def _receive(self, channel: Any) -> None:
+        """Wake waiters at each notification, until the connection breaks. Checks an idle connection with a ping, and
+        raises TimeoutError if nothing comes back."""
+        last_at, asked = time.monotonic(), False
+        while not self._closing.is_set():
+            found = channel.get_message(timeout=LISTEN_SECONDS)
+            if found is not None:
+                last_at, asked = time.monotonic(), False
+                if found["type"] == "message":
+                    self._wake_waiters()
+            elif time.monotonic() > last_at + self._timeout:
+                if asked:
+                    raise redis.TimeoutError("no answer to a ping")
+                channel.ping()
+                last_at, asked = time.monotonic(), True
 
 
 def _close(client: Any) -> None:
