@@ -6,6 +6,7 @@ import pytest
 
 from leasekeeper.core.accounts import Account, Routing
 from leasekeeper.core.decisions import Action
+from leasekeeper.core.failures import Reason
 from leasekeeper.core.jobs import Backoff, Job, JobState, OnConflict, Retry
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
 from leasekeeper.core.settle import Browser, EndFacts
@@ -16,10 +17,10 @@ AT_ONCE = Retry(backoff=Backoff(first=timedelta(milliseconds=1)))
 NOT_PROVEN = EndFacts(browser=Browser.NOT_PROVEN, final_url=URL)
 
 
-async def crashes(world: World, on_conflict: OnConflict) -> tuple[Grant, Job]:
+async def crashes(world: World, on_conflict: OnConflict, reason: str) -> tuple[Grant, Job]:
     """A run whose browser was not proven closed: its profile is stale when the retry is due."""
     grant = await world.run(on_conflict=on_conflict, retry=AT_ONCE)
-    await world.finish(grant, "BROWSER_CRASHED", facts=NOT_PROVEN)
+    await world.finish(grant, reason, facts=NOT_PROVEN)
     job = await world.job(grant)
     assert (await world.state(), job.state) == (ProfileState.STALE, JobState.SCHEDULED)
     world.advance(1)
@@ -27,10 +28,13 @@ async def crashes(world: World, on_conflict: OnConflict) -> tuple[Grant, Job]:
     return grant, await world.job(grant)
 
 
+@pytest.mark.parametrize("reason", [Reason.BROWSER_CRASHED, Reason.LEASE_LOST])
 @pytest.mark.parametrize("on_conflict", OnConflict)
-async def test_a_job_does_not_conflict_with_its_own_earlier_run(new_world: NewWorld, on_conflict: OnConflict) -> None:
+async def test_a_job_does_not_conflict_with_its_own_earlier_run(
+    new_world: NewWorld, on_conflict: OnConflict, reason: Reason
+) -> None:
     async with new_world(profile(release_policy=ReleasePolicy.RECOVER)) as world:
-        grant, job = await crashes(world, on_conflict)
+        grant, job = await crashes(world, on_conflict, reason)
         assert (job.state, job.blocked_reason) == (JobState.BLOCKED, "blocked_by_profile_state")
         assert await world.events(type="profile_lock_conflict") == []
         world.advance(60)
