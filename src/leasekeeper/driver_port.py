@@ -182,6 +182,11 @@ class RunningBrowser(Protocol):
         ...
 
     @property
+    def relayed_bytes(self) -> int:
+        """About how much it has sent to whoever launched it: with that their memory grows."""
+        ...
+
+    @property
     def over(self) -> bool:
         """Whether it has ended."""
         ...

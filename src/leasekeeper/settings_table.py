@@ -147,15 +147,16 @@ SETTINGS: Final = (
         "run_memory_mb",
         2048.0,
         "MB",
-        "memory limit of the browser of one run or session, which ends alone above it; not of `open`; 0: no limit",
+        "memory limit of one run or session, which ends alone above it: of its browser, and of a plain task's own "
+        "Playwright process; not of `open`; 0: no limit",
         0,
     ),
     Setting(
         "playwright_memory_mb",
         1024.0,
         "MB",
-        "memory limit of the Playwright process of a worker's async tasks; above it new runs get another process; "
-        "0: no limit",
+        "memory limit of the Playwright process of a worker's async tasks; above it new runs get another process, "
+        "above twice the limit the run whose browser sent the most ends; 0: no limit",
         0,
     ),
     Setting("warm_runs", 20.0, "runs", "maximum runs of one browser before it is closed; 1: no hand-over", 1),

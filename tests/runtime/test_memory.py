@@ -26,6 +26,12 @@ ALLOCATE = """() => {
     setInterval(() => { if (kept.length < 60) kept.push(new Uint8Array(8e6).fill(1)); }, 20);
 }"""
 
+# Whoever listens gets a handle of each argument, which Playwright keeps.
+FLOOD = """() => {
+    const text = 'x'.repeat(500000);
+    setInterval(() => console.log(text + Math.random()), 20);
+}"""
+
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +94,50 @@ async def test_a_plain_task_above_its_memory_ends_too(sqlite_url: str, tmp_path:
         assert (failed.state, failed.stop_reason) == ("scheduled", "MEMORY_EXCEEDED")
 
 
+async def test_the_playwright_process_of_a_plain_task_counts_for_its_run(sqlite_url: str, tmp_path: Path) -> None:
+    """The page keeps nothing; what listens to it does."""
+    app = App()
+
+    @app.task("listen", warm=False)
+    def listen(run: SyncRun) -> None:
+        run.page.on("console", lambda _message: None)
+        run.page.goto("data:text/html,quiet")
+        run.page.evaluate(FLOOD)
+        run.page.wait_for_timeout(3_600_000)
+
+    async with house(app, sqlite_url, tmp_path, run_memory_mb=LIMIT_MB) as home:
+        (failed,) = await home.do(await home.submit("listen"))
+        assert (failed.state, failed.stop_reason) == ("scheduled", "MEMORY_EXCEEDED")
+
+
+async def test_a_run_that_fills_the_shared_playwright_process_ends_alone(sqlite_url: str, tmp_path: Path) -> None:
+    app, ended = App(), asyncio.Event()
+
+    @app.task("listen", warm=False)
+    async def listen(run: Run) -> None:
+        try:
+            run.page.on("console", lambda _message: None)
+            await run.page.goto("data:text/html,loud")
+            await run.page.evaluate(FLOOD)
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    @app.task("beside", warm=False)
+    async def beside(run: Run) -> dict[str, str]:
+        await run.page.goto("data:text/html,<title>quiet</title>")
+        await ended.wait()
+        return {"title": await run.page.title()}
+
+    two = (profile("p1"), profile("p2"))
+    async with house(app, sqlite_url, tmp_path, *two, playwright_memory_mb=150) as home:
+        loud, quiet = await home.submit("listen"), await home.submit("beside", "p2")
+        failed, done = await home.do(loud, quiet, concurrency=2)
+        assert (failed.state, failed.stop_reason) == ("scheduled", "MEMORY_EXCEEDED")
+        assert "this run's browser sent the most" in (await home.run_of(loud)).message
+        assert (done.state, (await home.run_of(quiet)).output) == ("completed", {"title": "quiet"})
+
+
 async def test_a_session_above_its_memory_ends_with_its_evidence(sqlite_url: str, tmp_path: Path) -> None:
     async with house(App(), sqlite_url, tmp_path, run_memory_mb=LIMIT_MB) as home:
         client = Client(await home.open_store(), home.config)
@@ -136,6 +186,6 @@ def gone(pid: int) -> bool:
 def test_the_memory_of_a_session_is_at_least_what_its_process_filled() -> None:
     kept = bytearray(b"x" * 50_000_000)
     session = os.getsid(0)
-    rough, exact = memory_of_sessions({session: 2**62})[session], memory_of_sessions({session: 0})[session]
+    rough, exact = memory_of_sessions({(session,): 2**62})[session], memory_of_sessions({(session,): 0})[session]
     assert len(kept) < exact <= rough * 2
-    assert memory_of_sessions({2**22 + 1: 0}) == {2**22 + 1: 0}
+    assert memory_of_sessions({(2**22 + 1,): 0}) == {2**22 + 1: 0}

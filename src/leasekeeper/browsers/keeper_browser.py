@@ -91,6 +91,10 @@ class KeeperBrowser:
         return self._link.browser_pid or None  # 0: a process of somebody else's
 
     @property
+    def relayed_bytes(self) -> int:
+        return self._link.relayed_bytes
+
+    @property
     def over(self) -> bool:
         return self._link.over
 

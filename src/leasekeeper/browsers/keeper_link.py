@@ -52,6 +52,8 @@ class KeeperLink:
         self._clients: dict[str, KeeperClient] = {}
         self._cut: dict[str, str] = {}
         self._keeper_pid: int | None = None
+        self.relayed_bytes = 0
+        """What the browser has sent, as the keeper said last."""
         self._connection = Connection(orders.secret, self._take_messages, self._on_message, self._on_end)
         self._connection.listen(orders.control)
         try:
@@ -213,6 +215,8 @@ class KeeperLink:
             _resolve(self._started, int(message["started"]))
         elif "closing" in message:
             _resolve(self._closing, None)
+        elif "relayed" in message:
+            self.relayed_bytes = int(message["relayed"])
         elif "cut" in message:
             self._on_cut(str(message["cut"]), str(message["why"]))
         elif "close_asked" in message:

@@ -106,6 +106,10 @@ class NullBrowser:
         return None
 
     @property
+    def relayed_bytes(self) -> int:
+        return 0
+
+    @property
     def over(self) -> bool:
         self._end_if_late()
         return self._report is not None

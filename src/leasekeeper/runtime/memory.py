@@ -1,13 +1,14 @@
-"""Memory budgets: one per run or session, for its browser, and one for the Playwright process that they share.
+"""Memory budgets: one per run or session, for its browser and a Playwright process of its own, and one for a Playwright
+process that async tasks share.
 
 One watcher for all browsers of an opener, which measures while there is any. A run above its budget ends alone; a
-Playwright process above its own serves no new run.
+shared Playwright process above its own serves no new run, and far above it the run that fills it most ends.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,32 +17,51 @@ from typing import Final
 from leasekeeper.driver_port import RunningBrowser
 from leasekeeper.runtime.failure_log import FailureLog
 from leasekeeper.runtime.sessions import Sessions
+from leasekeeper.runtime.task_browsers import Session
+from leasekeeper.runtime.task_threads import TaskThread
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-# A run above its budget still gets its evidence taken; above this many times the budget its browser ends at once.
+# A run above its budget still gets its evidence taken; above this many times the budget its browser ends at once. Above
+# this many times its own, a shared Playwright process would soon end, with all its runs: node has a limit, too.
 REVOKE_FACTOR: Final = 2
+# One run was ended for a shared process; the next is if it has grown by this part of its limit all the same.
+_GROWN: Final = 4
+# Of a plain task's own Playwright process: above this part of a run's budget it serves no other run.
+_WORN: Final = 2
 _MB: Final = 1_000_000
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True, eq=False)
 class Budget:
-    """One run's. `exceeded` is set once; `used` is what was measured then."""
+    """One run's. `exceeded` is set once; `used` and `used_by` say what was measured then."""
 
     browser: RunningBrowser
     limit: int
+    session: Session | None = None
     used: int = 0
+    used_by: str = ""
     exceeded: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def message(self) -> str:
+        if self.used_by:
+            return self.used_by
+        own = " and of the task's own Playwright" if _own_thread(self.session) is not None else ""
         return (
-            f"the browser's processes used {self.used / _MB:.0f} MB of memory, the limit for a run is "
+            f"the processes of the browser{own} used {self.used / _MB:.0f} MB of memory, the limit for a run is "
             f"{self.limit / _MB:.0f} MB (LEASEKEEPER_RUN_MEMORY_MB)"
         )
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The leaders of the sessions of processes that count for this run alone."""
+        own = _own_thread(self.session)
+        found = (self.browser.pid, own.playwright.pid if own is not None else None)
+        return tuple(pid for pid in found if pid is not None)
 
     def measured(self, used: int) -> None:
         if used > self.limit and not self.exceeded.is_set():
@@ -49,6 +69,18 @@ class Budget:
             self.exceeded.set()
         if used > self.limit * REVOKE_FACTOR and not self.browser.over:
             self.browser.revoke(f"{used / _MB:.0f} MB of memory in use: more than {REVOKE_FACTOR} times the limit")
+
+    def end(self, why: str) -> None:
+        """The shared process cannot wait for this run to end by itself."""
+        if not self.exceeded.is_set():
+            self.used_by = why
+            self.exceeded.set()
+        self.browser.revoke(why)
+
+
+def _own_thread(session: Session | None) -> TaskThread | None:
+    """The thread of a plain task, which has a Playwright process of its own."""
+    return getattr(session, "thread", None)
 
 
 class MemoryWatch:
@@ -59,12 +91,13 @@ class MemoryWatch:
         self._run_bytes = run_bytes
         self._playwright_bytes = playwright_bytes
         self._budgets: set[Budget] = set()
+        self._ended: dict[int, tuple[Budget, int]] = {}
         self._measuring: asyncio.Future[None] | None = None
 
     @contextmanager
-    def watch(self, browser: RunningBrowser) -> Iterator[Budget]:
-        """While inside, the browser's memory counts for one run."""
-        budget = Budget(browser, self._run_bytes or 0)
+    def watch(self, browser: RunningBrowser, session: Session | None = None) -> Iterator[Budget]:
+        """While inside, the memory of the browser, and what the session has for itself, counts for one run."""
+        budget = Budget(browser, self._run_bytes or 0, session)
         self._budgets.add(budget)
         if self._measuring is None and (self._run_bytes or self._playwright_bytes) is not None:
             self._measuring = asyncio.ensure_future(self._measure_often())
@@ -88,51 +121,82 @@ class MemoryWatch:
 
     async def check(self) -> None:
         """Measure once. A browser that a person has taken from a run counts for both."""
-        watched: list[tuple[int, Budget]] = []
-        if self._run_bytes is not None:
-            watched = [(pid, budget) for budget in self._budgets if (pid := budget.browser.pid) is not None]
-        limits = {pid: budget.limit for pid, budget in watched}
-        playwright = self._sessions.playwright_pid if self._playwright_bytes is not None else None
-        if playwright is not None:
-            limits[playwright] = self._playwright_bytes or 0
+        watched = [(each, each.processes) for each in self._budgets] if self._run_bytes is not None else []
+        shared = self._shared_processes() if self._playwright_bytes is not None else {}
+        limits = {pids: budget.limit for budget, pids in watched if pids}
+        limits |= {(pid,): self._playwright_bytes or 0 for pid in shared}
         if not limits:
             return
         used = await run_in_thread(memory_of_sessions, limits)
-        for pid, budget in watched:
+        for budget, pids in watched:
+            own = _own_thread(budget.session)
+            if own is not None and used.get(own.playwright.pid or 0, 0) > budget.limit // _WORN:
+                own.worn = True
             if budget in self._budgets:
-                budget.measured(used[pid])
-        if playwright is not None and used[playwright] > (self._playwright_bytes or 0):
-            await self._retire(playwright, used[playwright])
+                budget.measured(sum(used[pid] for pid in pids))
+        for pid, budgets in shared.items():
+            await self._judge_shared(pid, used[pid], budgets)
 
-    async def _retire(self, pid: int, used: int) -> None:
-        if await self._sessions.retire_playwright(pid):
+    def _shared_processes(self) -> dict[int, list[Budget]]:
+        """The Playwright processes that runs share, also those that get no new runs, and whose they are."""
+        found: dict[int, list[Budget]] = {}
+        for budget in self._budgets:
+            pid = self._sessions.shared_process(budget.session) if budget.session is not None else None
+            if pid is not None:
+                found.setdefault(pid, []).append(budget)
+        self._ended = {pid: ended for pid, ended in self._ended.items() if pid in found}
+        return found
+
+    async def _judge_shared(self, pid: int, used: int, budgets: list[Budget]) -> None:
+        limit = self._playwright_bytes or 0
+        if used > limit and await self._sessions.retire_playwright(pid):
             _LOG.warning(
                 "the Playwright process %d uses %.0f MB of memory, the limit is %.0f MB "
                 "(LEASEKEEPER_PLAYWRIGHT_MEMORY_MB): new runs get another, it ends when its runs have ended",
                 pid,
                 used / _MB,
-                (self._playwright_bytes or 0) / _MB,
+                limit / _MB,
             )
+        if used <= limit * REVOKE_FACTOR:
+            return
+        # What a run has filled is free only some time after its end.
+        last, then = self._ended.get(pid, (None, 0))
+        running = [each for each in budgets if each in self._budgets and not each.exceeded.is_set()]
+        if not running or last in self._budgets or (last is not None and used < then + limit // _GROWN):
+            return
+        most = max(running, key=lambda each: each.browser.relayed_bytes)
+        if most.browser.relayed_bytes == 0:
+            return  # no browser has sent enough to be the cause
+        self._ended[pid] = most, used
+        why = (
+            f"the Playwright process of the async tasks used {used / _MB:.0f} MB of memory, more than {REVOKE_FACTOR} "
+            f"times its limit of {limit / _MB:.0f} MB (LEASEKEEPER_PLAYWRIGHT_MEMORY_MB), and this run's browser sent "
+            f"the most: about {most.browser.relayed_bytes / _MB:.0f} MB"
+        )
+        for each in running:
+            if each.browser is most.browser:  # a person may have it: then it is two runs'
+                each.end(why)
 
 
-def memory_of_sessions(limits: dict[int, int]) -> dict[int, int]:
-    """Bytes in use by each of these sessions of processes, known by their leaders. Reads /proc once for all.
+def memory_of_sessions(limits: Mapping[tuple[int, ...], int]) -> dict[int, int]:
+    """Bytes in use by each of these sessions of processes, known by their leaders, which share a limit each. Reads
+    /proc once for all.
 
     The sum of what is resident counts shared pages several times, but is cheap: only where it exceeds the limit,
     shared pages are counted by their shares.
     """
-    members: dict[int, list[tuple[int, int]]] = {leader: [] for leader in limits}
+    members: dict[int, list[tuple[int, int]]] = {leader: [] for group in limits for leader in group}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with suppress(OSError):
                 fields = Path(f"{entry.path}/stat").read_text(errors="replace").rpartition(")")[2].split()
                 if int(fields[3]) in members:
                     members[int(fields[3])].append((int(entry.name), int(fields[21]) * _PAGE))
-    used = {}
-    for leader, found in members.items():
-        used[leader] = sum(resident for _, resident in found)
-        if used[leader] > limits[leader]:
-            used[leader] = sum(min(resident, _share(pid, resident)) for pid, resident in found)
+    used = {leader: sum(resident for _, resident in found) for leader, found in members.items()}
+    for group, limit in limits.items():
+        if sum(used[leader] for leader in group) > limit:
+            for leader in group:
+                used[leader] = sum(min(resident, _share(pid, resident)) for pid, resident in members[leader])
     return used
 
 

@@ -93,6 +93,7 @@ class PlaywrightProcess:
         self._playwright: Any = None
         self._replaced: list[Any] = []
         self._users: dict[object, Any] = {}
+        self._pids: dict[Any, int] = {}
         self.pid: int | None = None
         """The process that new users get; None if there is none, or if Playwright does not say."""
         self._starting = asyncio.Lock()
@@ -109,9 +110,15 @@ class PlaywrightProcess:
                     manager = async_playwright()
                     self._playwright = await manager.start()
                     self.pid = _pid_of(manager)
+                    if self.pid is not None:
+                        self._pids[self._playwright] = self.pid
             if user is not None:
                 self._users[user] = self._playwright
             return self._playwright
+
+    def pid_of(self, user: object) -> int | None:
+        """The process that this user has, also one that was replaced."""
+        return self._pids.get(self._users.get(user))
 
     async def retire(self, pid: int) -> bool:
         """Give this process to nobody else. Returns whether it was the one that new users got."""
@@ -130,6 +137,7 @@ class PlaywrightProcess:
     async def _stop_if_unused(self, playwright: Any) -> None:
         if playwright in self._replaced and playwright not in self._users.values():
             self._replaced.remove(playwright)
+            self._pids.pop(playwright, None)
             await _stop(playwright)
 
     async def replace_if_dead(self) -> bool:
@@ -149,6 +157,7 @@ class PlaywrightProcess:
                 if playwright is not None:
                     await _stop(playwright)
             self._playwright, self._replaced, self.pid = None, [], None
+            self._pids.clear()
 
 
 def _pid_of(manager: Any) -> int | None:
@@ -189,6 +198,7 @@ class SyncPlaywrightProcess:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._playwright: Any = None
+        self.pid: int | None = None
 
     def get(self) -> Any:
         if self._playwright is None:
@@ -197,11 +207,13 @@ class SyncPlaywrightProcess:
             except ImportError:
                 raise NoPlaywright(NO_PLAYWRIGHT) from None
             with starting.by(write_starter(self._data_dir)):
-                self._playwright = sync_playwright().start()
+                manager = sync_playwright()
+                self._playwright = manager.start()
+                self.pid = _pid_of(manager)
         return self._playwright
 
     def stop(self) -> None:
-        playwright, self._playwright = self._playwright, None
+        playwright, self._playwright, self.pid = self._playwright, None, None
         if playwright is not None:
             with suppress(Exception):
                 playwright.stop()

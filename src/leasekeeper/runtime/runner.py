@@ -111,7 +111,7 @@ class Runner:
         if current.opened is None:
             raise RuntimeError("a task needs a browser")
         live = LiveRun(current.grant.lease, current.opened.browser)
-        with self._opener.memory.watch(current.opened.browser) as budget, shown(live):
+        with self._opener.memory.watch(current.opened.browser, current.opened.session) as budget, shown(live):
             return await self._work(current, current.opened, budget, live)
 
     async def _work(self, current: RunState, opened: Opened, budget: Budget, live: LiveRun) -> "RunState | None":

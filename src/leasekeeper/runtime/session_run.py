@@ -275,7 +275,7 @@ class SessionRun:
 
     async def _supervise(self) -> SessionEnd:
         try:
-            with self._opener.memory.watch(self._opened.browser) as budget:
+            with self._opener.memory.watch(self._opened.browser, self._opened.session) as budget:
                 await self._leave_dialogs()
                 while isinstance(outcome := await self._outcome(budget), PassOrder):
                     end = await self._pass_on(outcome)

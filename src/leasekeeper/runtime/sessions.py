@@ -64,10 +64,9 @@ class Sessions:
         """Whether the process of the async sessions has ended or does not answer. The next launch gets another."""
         return await self._playwright.replace_if_dead()
 
-    @property
-    def playwright_pid(self) -> int | None:
-        """The Playwright process that new async sessions get."""
-        return self._playwright.pid
+    def shared_process(self, session: Session) -> int | None:
+        """The Playwright process that this session shares with others, if it does."""
+        return self._playwright.pid_of(session)
 
     async def retire_playwright(self, pid: int) -> bool:
         """New async sessions get another process; this one ends with its last session. False if it is not the one."""
@@ -101,7 +100,7 @@ class Sessions:
         thread: TaskThread | None = getattr(session, "thread", None)
         if thread is None:
             return
-        if thread.stuck or failed:
+        if thread.stuck or thread.worn or failed:
             await run_in_thread(thread.close)
         else:
             self._threads.append(thread)

@@ -26,6 +26,8 @@ class TaskThread:
         self._thread = threading.Thread(target=self._main, name="leasekeeper-sync-task", daemon=True)
         self._thread.start()
         self.stuck = False
+        self.worn = False
+        """Its Playwright process uses too much memory to serve another session."""
 
     async def call(self, work: Callable[[], T], seconds: float | None = None) -> T:
         """Do something in the thread. If it does not return in time the thread is stuck, and not used again."""

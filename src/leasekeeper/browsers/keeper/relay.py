@@ -13,7 +13,7 @@ ENDING = 128
 
 
 class Flow:
-    """Reads from `source`, shows it to `watch`, writes to `sink`.
+    """Reads from `source`, shows it to `watch`, writes to `sink`. `taken` counts the bytes.
 
     `gate` says what of it may go on at all. `share` takes out what is for others than the sink; then `room` bytes may
     wait here, so that a sink that does not read delays the others later.
@@ -23,6 +23,7 @@ class Flow:
         self.source = source
         self.sink = sink
         self.ended = False
+        self.taken = 0
         self.between_messages = True
         self.waiting = memoryview(b"")
         self.room = 0
@@ -45,6 +46,7 @@ class Flow:
         if not piece:
             self.ended = True
             return
+        self.taken += len(piece)
         if self.gate is not None:
             piece = self.gate(piece)
             if not piece:

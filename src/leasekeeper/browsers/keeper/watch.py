@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_POLL_SECONDS = 1.0
 # What may wait for a Playwright process that does not read, while other clients do.
 ROOM_BYTES = 16 * 1024 * 1024
+# The worker hears after so many bytes from the browser how many there were.
+REPORT_EVERY_BYTES = 8 * 1024 * 1024
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -47,6 +49,7 @@ class Watch:
         self.started_at = time.time()
         self._inward = Flow(Channel(FROM_PLAYWRIGHT), browser.to, self.pages.to_browser.feed)
         self._outward = Flow(browser.out, Channel(TO_PLAYWRIGHT), self.pages.from_browser.feed)
+        self._reported_bytes = 0
         self._sharing: Sharing | None = None
         self._paused: PausedCommands | None = None
         self._signals = _catch_signals()
@@ -113,6 +116,7 @@ class Watch:
         if self._outward.source.descriptor in ready:
             self._outward.take()
             self.spoke = self.spoke or bool(self._outward.waiting)
+            self._report_bytes()
             if self._too_large():
                 self._outward.drop()  # the end of it never reaches Playwright, which has to hold a message whole
                 return causes.MESSAGE_TOO_LARGE
@@ -137,6 +141,11 @@ class Watch:
             self._inward.give()
         if sharing is not None and self._inward.between_messages:
             sharing.give(self.browser.to)
+
+    def _report_bytes(self) -> None:
+        if self._outward.taken >= self._reported_bytes + REPORT_EVERY_BYTES:
+            self._reported_bytes = self._outward.taken
+            self.control.send({"relayed": self._reported_bytes})
 
     def _too_large(self) -> bool:
         if self._sharing is not None:
