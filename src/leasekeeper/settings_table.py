@@ -148,7 +148,8 @@ SETTINGS: Final = (
         2048.0,
         "MB",
         "memory limit of one run or session, which ends alone above it: of its browser, and of a plain task's own "
-        "Playwright process; not of `open`; 0: no limit",
+        "Playwright process. `open` warns above it, and ends at twice the limit. Browsers of launchers are not "
+        "measured; 0: no limit",
         0,
     ),
     Setting(

@@ -1,16 +1,20 @@
 """A person opens a profile: leased while it is open, given back with proof, and lost when it is taken away."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 from pathlib import Path
+
+import pytest
 
 from leasekeeper.app import App, Run
 from leasekeeper.core.decisions import Action, Decision, Target
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import Lease, RunRecord
 from leasekeeper.ports import Grant
+from leasekeeper.runtime import memory
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.manual_run import ManualRun, run_manually
 from leasekeeper.runtime.shutdown import Shutdown
@@ -28,6 +32,11 @@ def new_app() -> App:
         await run.page.goto(run.payload["url"])
 
     return app
+
+
+# Allocates 400 MB at once: with the browser that is above 400 MB, and below 800 MB.
+LIMIT_MB = 400
+ALLOCATE = "data:text/html,<script>kept = Array.from({length: 50}, () => new Uint8Array(8e6).fill(1))</script>"
 
 
 class Guest:
@@ -105,6 +114,37 @@ async def test_a_visit_ends_when_its_lease_is_taken_away(sqlite_url: str, tmp_pa
             lease = await home.store.get(Lease, grant.lease.lease_id)
             assert lease.status == "revoked"
             (home.data / "open" / grant.lease.run_id).unlink()
+
+
+async def test_a_visit_above_its_memory_is_warned_of_once(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(memory, "CHECK_SECONDS", 0.1)
+    caplog.set_level(logging.WARNING, "leasekeeper")
+    async with house(new_app(), sqlite_url, tmp_path, run_memory_mb=LIMIT_MB) as home:
+        guest = Guest(home, ALLOCATE)
+
+        async def warned() -> bool:
+            return "the limit for a run is 400 MB" in caplog.text or guest.run_manually.done()
+
+        await until(warned)
+        ended = await guest.leave()
+        assert caplog.text.count("the limit for a run is 400 MB") == 1
+        assert ended.settled.profile_state == "available"
+        assert (await home.store.get(RunRecord, ended.grant.lease.run_id)).result == "completed"
+
+
+async def test_a_visit_above_twice_its_memory_ends(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "CHECK_SECONDS", 0.1)
+    async with house(new_app(), sqlite_url, tmp_path, run_memory_mb=20) as home:
+        guest = Guest(home, "data:text/html,quiet")
+        ended = await guest.run_manually
+        await guest.leave()
+        run = await home.store.get(RunRecord, ended.grant.lease.run_id)
+        assert (run.result, run.stop_reason) == ("failed", "MEMORY_EXCEEDED")
+        assert "the limit for a run is 20 MB" in run.message
 
 
 async def opened_by_command(home: House, shop: Shop) -> str:

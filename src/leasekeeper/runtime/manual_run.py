@@ -2,9 +2,11 @@
 proof."""
 
 import asyncio
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Final
 
 from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.config import Config
@@ -27,10 +29,16 @@ from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lease_opening import check_machine, open_leased
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
+from leasekeeper.runtime.memory import REVOKE_FACTOR, Budget
 from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
+
+_LOG = logging.getLogger(__name__)
+
+# The cause in the report of a browser that its worker ended.
+REVOKED: Final = "revoked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +103,19 @@ async def _run(
     opened_as: Callable[[Grant, RunMode], None],
 ) -> ManualRun:
     evidence, opened = await open_leased(store, opener, guard, grant, by_person=True)
+    budget = None
     try:
         opened_as(grant, run_mode(grant))
         if url is not None:
             await opened.session.goto(url)
-        await _until_closed(opened, guard, stop)
+        with opener.memory.watch(opened.browser, opened.session) as budget:
+            await _until_closed(opened, guard, stop, budget)
     finally:
         final_url = opened.session.url() or "about:blank"
         verdict = await verdict_at_end(opened, grant, guard.kept)
         report, ending = await _close(opener, grant, guard, evidence, opened, final_url)
+        if budget is not None and report is not None:
+            ending = _judged(ending, report, budget)
         ending = await opener.snapshots.saved(ending, grant, guard.kept, verdict=verdict)
         settled = await settle_with_retries(store, ending, guard.kept)
         if settled.refused is not None:
@@ -146,7 +158,21 @@ async def _close(
     return report, ending
 
 
-async def _until_closed(opened: Opened, guard: LeaseGuard, stop: Shutdown) -> None:
+def _judged(ending: Ending, report: BrowserReport, budget: Budget) -> Ending:
+    """The ending of a browser that was ended because it used too much memory."""
+    if ending.reason is None and report.cause == REVOKED and budget.exceeded.is_set():
+        return replace(ending, reason=Reason.MEMORY_EXCEEDED, message=budget.message)
+    return ending
+
+
+async def _warn(budget: Budget) -> None:
+    """Say it once: somebody is at work, and may save it."""
+    await budget.exceeded.wait()
+    _LOG.warning("%s; at %d times the limit it is ended: close what is not needed", budget.message, REVOKE_FACTOR)
+
+
+async def _until_closed(opened: Opened, guard: LeaseGuard, stop: Shutdown, budget: Budget) -> None:
+    warning = asyncio.ensure_future(_warn(budget))
     waits = {
         asyncio.ensure_future(opened.browser.ended(1e9)),
         asyncio.ensure_future(guard.lost.wait()),
@@ -155,6 +181,6 @@ async def _until_closed(opened: Opened, guard: LeaseGuard, stop: Shutdown) -> No
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for future in waits:
+        for future in (*waits, warning):
             future.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        await asyncio.gather(*waits, warning, return_exceptions=True)
