@@ -65,6 +65,8 @@ BLOCKED: Final = {
     Blocked.DUPLICATE: "not a state: the answer to a job whose idempotency key was used before",
 }
 WEBHOOK: Final = ("delivery_id", "type", "host", "attempts", "answer")
+# What put the profile into the state that the event led to.
+STATE: Final = ("state_cause", "state_data")
 TOKEN: Final = ("token_id", "name", "scopes")
 # When an event is written, and what its `data` holds.
 EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
@@ -84,7 +86,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
             "current_run_id", "current_worker_id", "current_profile_id", "decision", "next_check_seconds", "cause",
         ),
     ),
-    EventType.LEASE_GRANTED: ("a lease began", ("token", "routing_key", "purpose", "mode", "attempt")),
+    EventType.LEASE_GRANTED: ("a lease began", ("token", "routing_key", "purpose", "mode", "attempt", *STATE)),
     EventType.CHECKPOINT_SAVED: ("a holder reached a safe step", ("step",)),
     EventType.SECTION_ENTERED: ("a holder entered a mutating section", ("section", "idempotent")),
     EventType.SECTION_LEFT: ("a holder left a mutating section", ("section",)),
@@ -96,24 +98,24 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     EventType.RUN_SETTLED: (
         "a holder reported its ending",
-        ("result", "stop_reason", "belongs_to", "profile_reason", "directory_token", "size_bytes"),
+        ("result", "stop_reason", "belongs_to", "profile_reason", *STATE, "directory_token", "size_bytes"),
     ),
     EventType.LEASE_EXPIRED: (
-        "a lease ran out of time", ("token", "status", "last_safe_step", "open_section", "release_policy"),
+        "a lease ran out of time", ("token", "status", "last_safe_step", "open_section", "release_policy", *STATE),
     ),
     EventType.LEASE_REVOKED: (
         "a person took a lease away", ("token", "note"),
     ),
     EventType.LAUNCHER_SILENT: (
         "the launcher of a lost run did not say whether its browser still runs; it is asked again",
-        ("launcher_id", "reason"),
+        ("launcher_id", "reason", *STATE),
     ),
-    EventType.STALE_RESOLVED: ("an ending that nobody explained was resolved", ("reason", "reported_by")),
+    EventType.STALE_RESOLVED: ("an ending that nobody explained was resolved", ("reason", "reported_by", *STATE)),
     EventType.STALE_WORKER_WRITE_REJECTED: (
         "a late write was refused; nothing else changed", ("lease_id", "token", "write", "why"),
     ),
     EventType.MANUAL_USE_DETECTED: ("somebody used the profile by hand between two runs", ("found", "policy")),
-    EventType.PROFILE_ADDED: ("a fleet declared a new profile", ()),
+    EventType.PROFILE_ADDED: ("a fleet declared a new profile", STATE),
     EventType.PROFILE_ADOPTED: (
         "a person adopted a used profile that was made outside of Leasekeeper", ("directory", "engine"),
     ),
@@ -137,7 +139,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("snapshot_id", "token", "size_bytes", "packed_bytes", "verdict", "clean"),
     ),
     EventType.SNAPSHOT_DELETED: ("a snapshot that was not kept any more is gone", ("snapshot_id", "token")),
-    EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain")),
+    EventType.PROFILE_DECIDED: ("a person decided about a profile", ("action", "note", "from", "drain", *STATE)),
     EventType.PAUSED: (
         "a person paused everything, a pool or a worker",
         ("scope", "name", "note", "until, if it ends by itself"),

@@ -4,7 +4,7 @@ from typing import Final
 
 from leasekeeper.core.decisions import JOB_ACTIONS, PROFILE_ACTIONS
 from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, JobState
-from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
+from leasekeeper.core.profiles import STATE_DATA, TRANSITIONS, Cause, Doubt, ProfileState, StateCause
 from tools.markdown import code, page, table
 
 PROFILE_STATES: Final = {
@@ -28,6 +28,32 @@ CAUSES: Final = {
     Cause.RESOLVED: "the sweeper resolved it, by the lease's release policy and what was found out",
     Cause.DECIDED: "a person decided, with a note",
     Cause.DRAINED: "a person had decided so while it was in use, or had only looked inside",
+}
+STATE_CAUSES: Final = {
+    StateCause.ADDED: "a fleet declared it",
+    StateCause.GRANTED: "a lease was granted",
+    StateCause.CLEAN_RELEASE: "its run ended, and its browser was proven closed",
+    StateCause.HANDED_OVER: "its run ended, and its browser stayed open for the next one",
+    StateCause.GIVEN_BACK: "its job was given back before it started",
+    StateCause.LEASE_EXPIRED: "its lease expired: the holder was not heard of",
+    StateCause.LEASE_REVOKED: "a person revoked its lease, and it ran out",
+    StateCause.NOT_PROVEN_CLOSED: "its run ended, and its browser was not proven closed",
+    StateCause.LAUNCHER_SILENT: "its launcher does not say whether the browser of a lost run still runs",
+    StateCause.OPEN_SECTION: "the run ended, or its holder vanished, inside a mutating section",
+    StateCause.FINAL_URL_UNKNOWN: "the run ended with a browser whose final URL is unknown",
+    StateCause.PROXY_CHANGED: "its proxy changed during the run",
+    StateCause.SECURITY_PROMPT: "a security prompt appeared",
+    StateCause.RUN_STOPPED: "the run stopped for a reason that keeps it out of rotation",
+    StateCause.DIRECTORY_EMPTY: "its directory was empty, and should not be",
+    StateCause.EVIDENCE_NOT_SAVED: "the run's evidence could not be saved",
+    StateCause.STORE_LOST_WRITES: "the store lost its last writes during a run that failed or was lost",
+    StateCause.RELEASE_POLICY: "nobody explained the run's end, and its release policy says so",
+    StateCause.RECOVERED: "nobody explained the run's end, and all that `recover` asks for is proven",
+    StateCause.NOT_RECOVERED: "the release policy is `recover`, and not all that it asks for is proven",
+    StateCause.RESTORED: "nobody explained the run's end, and it went back to its last good snapshot",
+    StateCause.NOT_RESTORED: "the release policy is `restore`, and it cannot go back",
+    StateCause.DECIDED: "a person decided",
+    StateCause.LEASE_FORGOTTEN: "somebody works under a lease that the store granted and forgot",
 }
 JOB_STATES: Final = {
     JobState.SCHEDULED: "due later: by `run_at`, after a retry's delay, or rescheduled by a conflict",
@@ -57,6 +83,17 @@ def states() -> str:
                 for (before, after), causes in TRANSITIONS.items()
             ],
         ),
+        "What put a profile into its state is `state_cause`, with its facts in `state_data`. Both are in the\n"
+        "profile's record, in `why` and in the event that led to the state; `state_reason` says the same to people.\n"
+        "It is null where an earlier version wrote the state.",
+        table(
+            ["state_cause", "meaning", "state_data"],
+            [(f"`{cause}`", STATE_CAUSES[cause], code(STATE_DATA[cause])) for cause in StateCause],
+        ),
+        "A fact that is not known, or does not apply, is left out. `ending` is how the lease of a lost run ended:\n"
+        "`expired`, `revoked`, or `released` without proof that the browser was closed. `clause` is the failing one\n"
+        "of the clean-close proof. `seconds` passed between the last safe step and the end, or the last heartbeat.\n"
+        f"`doubts` are some of {code(Doubt)}.",
         "What a person may decide about a profile:",
         table(
             ["decision", "from → to"],

@@ -19,7 +19,7 @@ from leasekeeper.core.launchers import Launcher
 from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult
 from leasekeeper.core.notes import Note, NoteAbout
 from leasekeeper.core.pauses import Pause
-from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.profiles import Lane, Profile, ProfileState, StateCause
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.schedules import Schedule, ScheduleState
 from leasekeeper.core.secrets import Secret
@@ -151,6 +151,7 @@ LISTS: Final[Mapping[type, Listing]] = {
             _TIER,
             _LABEL,
             Filter("state", "in this state", ProfileState),
+            Filter("state_cause", "put into its state by this", StateCause),
             _BAN,
             Filter("home", "whose directory is on this machine"),
             Filter("saved", "whose newest state is a snapshot; `0`: whose newest directory could not be saved", bool),

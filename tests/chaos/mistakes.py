@@ -11,7 +11,7 @@ from leasekeeper.core import granting, lanes, readiness
 from leasekeeper.core import settle as endings
 from leasekeeper.core.ids import Token
 from leasekeeper.core.leases import lease_id_of
-from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.profiles import Because, ProfileState
 from leasekeeper.core.records import evolve
 from leasekeeper.core.settle import Ending
 from leasekeeper.stores import migrate
@@ -92,8 +92,8 @@ def a_revoked_lease_is_over(patch: pytest.MonkeyPatch) -> None:
 def expiry_frees_the_profile(patch: pytest.MonkeyPatch) -> None:
     """A lock with a time to live, as of `SET NX EX`."""
 
-    def freed(_facts: Any, reason: str, now: datetime) -> lanes.Changes:
-        return {"state": ProfileState.AVAILABLE, "state_reason": reason, "state_at": now}
+    def freed(_facts: Any, why: Because, now: datetime) -> lanes.Changes:
+        return {"state": ProfileState.AVAILABLE, **lanes.explained(why), "state_at": now}
 
     patch.setattr(settling, "profile_expired", freed)
 

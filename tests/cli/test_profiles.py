@@ -306,6 +306,16 @@ def test_profiles_are_listed_by_tier(place: Workplace) -> None:
     assert "gold" in place.text("profiles")
 
 
+def test_a_program_reads_as_a_code_what_put_a_profile_into_its_state(place: Workplace) -> None:
+    place.text("profiles", "quarantine", "twin_a", "--note", "odd orders")
+    (found,) = place.json("profiles", "--cause", "decided")["items"]
+    data = {"action": "quarantine", "actor": found["state_data"]["actor"]}
+    assert (found["profile_id"], found["state_cause"], found["state_data"]) == ("twin_a", "decided", data)
+    assert place.json("profiles", "--cause", "open_section")["items"] == []
+    assert place.json("why", "profile", "twin_a")["profile"]["state_cause"] == "decided"
+    assert place.json("profiles", "show", "twin_a")["lane"]["state_cause"] == "decided"
+
+
 def test_any_profile_is_opened_instead_of_a_named_one_never_both(place: Workplace) -> None:
     for arguments in (("open",), ("open", "twin_a", "--any"), ("open", "--any", "--label", "gold")):
         assert place.cli(*arguments).exit_code == 2

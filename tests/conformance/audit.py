@@ -14,7 +14,7 @@ from leasekeeper.core.deliveries import Delivery
 from leasekeeper.core.events import Event, EventType, replay_job, replay_profile
 from leasekeeper.core.jobs import FINAL, JOB_TRANSITIONS, Job, JobState
 from leasekeeper.core.leases import Lease
-from leasekeeper.core.profiles import TRANSITIONS, Lane, Profile, ProfileState
+from leasekeeper.core.profiles import STATE_DATA, TRANSITIONS, Lane, Profile, ProfileState, because
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.routing import is_account_key
 from tests.conformance.world import World
@@ -89,6 +89,19 @@ def profiles_replay(history: History) -> Iterator[str]:
         state = replay_profile(history.of_profile(lane))
         if state is not lane.state:
             yield f"profile {lane.profile_id} is {lane.state}, its events say {state}"
+
+
+def profiles_say_why(history: History) -> Iterator[str]:
+    """The cause of the state and its data are those of the event that led there, and as documented."""
+    for lane in history.lanes:
+        said = [event.data for event in history.of_profile(lane) if "state_cause" in event.data]
+        if said and (why := (said[-1]["state_cause"], said[-1].get("state_data", {}))) != because(lane)[1:]:
+            yield f"profile {lane.profile_id} is {lane.state} for {because(lane)}, its events say {why}"
+        for cause, data in [because(lane)[1:], (lane.verdict_cause, lane.verdict_data)]:
+            if cause is not None and not set(data) <= set(STATE_DATA[cause]):
+                yield f"profile {lane.profile_id}: {cause} has {data}, not {STATE_DATA[cause]}"
+        if lane.state_cause is None:
+            yield f"profile {lane.profile_id} is {lane.state} without a cause"
 
 
 def job_moves_are_legal(history: History) -> Iterator[str]:
@@ -224,6 +237,7 @@ def deliveries_are_owed_once(history: History) -> Iterator[str]:
 RULES = (
     jobs_replay,
     profiles_replay,
+    profiles_say_why,
     job_moves_are_legal,
     profile_moves_are_legal,
     states_fit_leases,

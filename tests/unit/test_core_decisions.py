@@ -23,8 +23,8 @@ from leasekeeper.core.decisions import (
     profile_decided,
 )
 from leasekeeper.core.jobs import JOB_TRANSITIONS, JobState
-from leasekeeper.core.lanes import LaneFacts
-from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState
+from leasekeeper.core.lanes import LaneFacts, draining
+from leasekeeper.core.profiles import TRANSITIONS, Because, Cause, ProfileState, StateCause
 from leasekeeper.errors import IllegalTransition
 from tests.unit.records import NOW, a_job, a_lane, a_profile, an_account
 
@@ -92,20 +92,21 @@ def test_a_decision_about_a_leased_profile_says_where_it_goes(action: Action, dr
         open=[],
     )
     decision = Decision(target=Target.PROFILE, id="p1", action=action, note="odd", actor="ann")
+    why = Because(f"{action} by ann: odd", StateCause.DECIDED, {"action": action.value, "actor": "ann"})
     after = AFTER.get((action.value, (drain or ProfileState.AVAILABLE).value))
     if drain is not None and AFTER.get((action.value, "available")) == drain:
         decided = profile_decided(known, decision, NOW, about_empty_directory=False)
-        assert decided == ({"drain_reason": f"{action} by ann: odd"}, True, None)
+        assert decided == (draining(drain, why), True, None)
     elif after is None:
         words = f"profile p1 is leased.*: cannot {action} it; allowed now, to take effect at the end of the lease: "
         with pytest.raises(IllegalTransition, match=words):
             profile_decided(known, decision, NOW, about_empty_directory=False)
     elif after == "available":
         decided = profile_decided(known, decision, NOW, about_empty_directory=False)
-        assert decided == ({"drain": None, "drain_reason": ""}, True, None)
+        assert decided == (draining(None, Because("", None)), True, None)
     else:
         decided = profile_decided(known, decision, NOW, about_empty_directory=False)
-        assert decided == ({"drain": after, "drain_reason": f"{action} by ann: odd"}, True, None)
+        assert decided == (draining(ProfileState(after), why), True, None)
 
 
 def test_people_decide_every_move_that_the_state_machine_leaves_to_them_and_no_other() -> None:

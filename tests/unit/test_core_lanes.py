@@ -14,7 +14,9 @@ from leasekeeper.core.lanes import (
     LaneFacts,
     RetiredLane,
     cause_of,
+    draining,
     gate,
+    judged,
     key_of,
     may_be_older_than_head,
     moved,
@@ -29,12 +31,13 @@ from leasekeeper.core.lanes import (
     unparked,
 )
 from leasekeeper.core.leases import Lease, Mode
-from leasekeeper.core.profiles import TRANSITIONS, Cause, Lane, Profile, ProfileState
+from leasekeeper.core.profiles import TRANSITIONS, Because, Cause, Lane, Profile, ProfileState, StateCause
 from leasekeeper.core.readiness import Blocked
-from leasekeeper.core.settle import ProfileVerdict
+from leasekeeper.core.settle import ProfileVerdict, verdict_of
 from leasekeeper.errors import IllegalTransition
 
-S = ProfileState
+S, C = ProfileState, StateCause
+WHY = Because("lost", C.LEASE_EXPIRED, {"silent_seconds": 60})
 NOW = datetime(2031, 5, 6, tzinfo=UTC)
 EARLIER = NOW - timedelta(seconds=30)
 KEY = "account:shop"
@@ -228,85 +231,101 @@ def test_the_next_job_takes_the_heads_place(
 def test_a_profile_moves_only_as_the_table_says(before: ProfileState, after: ProfileState) -> None:
     for cause in Cause:
         if before is after:
-            assert moved(lane(state=before), after, cause, "why", NOW) == {}
+            assert moved(lane(state=before), after, cause, WHY, NOW) == {}
         elif cause in TRANSITIONS.get((before, after), ()):
-            changes = {"state": after, "state_reason": "why", "state_at": NOW}
-            assert moved(lane(state=before), after, cause, "why", NOW) == changes
+            changes = to(after, WHY)
+            assert moved(lane(state=before), after, cause, WHY, NOW) == changes
         else:
             with pytest.raises(IllegalTransition):
-                moved(lane(state=before), after, cause, "why", NOW)
+                moved(lane(state=before), after, cause, WHY, NOW)
 
 
-CLEAN = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="closed cleanly")
-BAD = ProfileVerdict(state=S.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason="a security prompt appeared")
-DOUBTFUL = ProfileVerdict(state=S.REVIEW_REQUIRED, cause=Cause.NEEDS_PERSON, reason="logged out")
-OPEN = ProfileVerdict(state=None, cause=Cause.NOT_PROVEN_CLOSED, reason="not proven closed", unresolved=True)
-FORGET = {"verdict": None, "verdict_reason": "", "drain": None, "drain_reason": ""}
+CLEAN_END = Because("closed cleanly", C.CLEAN_RELEASE)
+PROMPT = Because("a security prompt appeared", C.SECURITY_PROMPT, {"stop_reason": "SECURITY_PROMPT"})
+LOGGED_OUT = Because("logged out", C.RUN_STOPPED, {"stop_reason": "LOGIN_REQUIRED"})
+LEFT_OPEN = Because("not proven closed", C.NOT_PROVEN_CLOSED, {"clause": "the lock is left"})
+OLD = Because("disable by ann: old", C.DECIDED, {"action": "disable", "actor": "ann"})
+ODD = Because("review by ann: odd", C.DECIDED, {"action": "review", "actor": "ann"})
+CLEAN = verdict_of(None, Cause.CLEAN_RELEASE, CLEAN_END)
+BAD = verdict_of(S.QUARANTINED, Cause.QUARANTINE_TRIGGER, PROMPT)
+DOUBTFUL = verdict_of(S.REVIEW_REQUIRED, Cause.NEEDS_PERSON, LOGGED_OUT)
+OPEN = verdict_of(None, Cause.NOT_PROVEN_CLOSED, LEFT_OPEN, unresolved=True)
+FORGET: dict[str, object] = {
+    "verdict": None,
+    "verdict_reason": "",
+    "verdict_cause": None,
+    "verdict_data": {},
+    "drain": None,
+    "drain_reason": "",
+    "drain_cause": None,
+    "drain_data": {},
+}
 
 
-def to(state: ProfileState, reason: str, **more: object) -> dict[str, object]:
-    return {"state": state, "state_reason": reason, "state_at": NOW, **more}
+def to(state: ProfileState, why: Because, **more: object) -> dict[str, object]:
+    said = {"state_reason": why.reason, "state_cause": why.cause, "state_data": why.data}
+    return {"state": state, **said, "state_at": NOW, **more}
 
 
-PENDING = lane(state=S.LEASED, verdict=S.QUARANTINED, verdict_reason="a security prompt appeared")
+PENDING = lane(state=S.LEASED, **judged(S.QUARANTINED, PROMPT))
 ENDS: list[tuple[str, LaneFacts, ProfileVerdict, dict[str, object], str | None]] = [
-    ("a clean end", facts(LEASED), CLEAN, to(S.AVAILABLE, "closed cleanly"), None),
+    ("a clean end", facts(LEASED), CLEAN, to(S.AVAILABLE, CLEAN_END), None),
     ("a sharer is left", facts(LEASED, SHARED), CLEAN, {}, None),
     (
         "a sharer is left after a bad end",
         facts(LEASED, SHARED),
         BAD,
-        {"verdict": S.QUARANTINED, "verdict_reason": BAD.reason},
+        {**judged(S.QUARANTINED, PROMPT)},
         None,
     ),
     (
         "the last sharer ends well, an earlier one did not",
         facts(PENDING),
         CLEAN,
-        to(S.QUARANTINED, BAD.reason, **FORGET, clean=False),
+        to(S.QUARANTINED, PROMPT, **FORGET, clean=False),
         BAD.reason,
     ),
     (
         "the worst of the sharers' endings counts",
         facts(PENDING),
         DOUBTFUL,
-        to(S.QUARANTINED, BAD.reason, **FORGET, clean=False),
+        to(S.QUARANTINED, PROMPT, **FORGET, clean=False),
         BAD.reason,
     ),
     (
         "a bad end",
         facts(LEASED),
         DOUBTFUL,
-        to(S.REVIEW_REQUIRED, "logged out", **FORGET, clean=False),
+        to(S.REVIEW_REQUIRED, LOGGED_OUT, **FORGET, clean=False),
         "logged out",
     ),
-    ("an end without proof", facts(LEASED, UNRESOLVED), OPEN, to(S.STALE, "not proven closed", clean=False), None),
+    ("an end without proof", facts(LEASED, UNRESOLVED), OPEN, to(S.STALE, LEFT_OPEN, clean=False), None),
     (
         "a person disabled it meanwhile",
-        facts(lane(state=S.LEASED, drain=S.DISABLED, drain_reason="disable by ann: old")),
+        facts(lane(state=S.LEASED, **draining(S.DISABLED, OLD))),
         CLEAN,
-        to(S.DISABLED, "disable by ann: old", **FORGET, clean=True),
+        to(S.DISABLED, OLD, **FORGET, clean=True),
         None,
     ),
     (
         "a person sent it to review meanwhile",
-        facts(lane(state=S.LEASED, drain=S.REVIEW_REQUIRED, drain_reason="review by ann: odd")),
+        facts(lane(state=S.LEASED, **draining(S.REVIEW_REQUIRED, ODD))),
         CLEAN,
-        to(S.REVIEW_REQUIRED, "review by ann: odd", **FORGET, clean=True),
+        to(S.REVIEW_REQUIRED, ODD, **FORGET, clean=True),
         "review by ann: odd",
     ),
     (
         "its ending was worse than what a person wanted",
-        facts(lane(state=S.LEASED, drain=S.REVIEW_REQUIRED, drain_reason="review by ann: odd")),
+        facts(lane(state=S.LEASED, **draining(S.REVIEW_REQUIRED, ODD))),
         BAD,
-        to(S.QUARANTINED, BAD.reason, **FORGET, clean=False),
+        to(S.QUARANTINED, PROMPT, **FORGET, clean=False),
         BAD.reason,
     ),
     (
         "a stale one is resolved",
         facts(lane(state=S.STALE, clean=False)),
         replace(CLEAN, cause=Cause.RESOLVED),
-        to(S.AVAILABLE, "closed cleanly", **FORGET, clean=True),
+        to(S.AVAILABLE, CLEAN_END, **FORGET, clean=True),
         None,
     ),
     ("a person has decided already", facts(lane(state=S.DISABLED)), BAD, {}, None),
@@ -329,9 +348,9 @@ def test_every_move_of_an_ending_is_in_the_table(before: ProfileState, after: Pr
 
 
 def test_a_profile_is_stale_once_the_last_of_its_holders_is_lost() -> None:
-    assert profile_expired(facts(LEASED, UNRESOLVED), "lost", NOW) == to(S.STALE, "lost", clean=False)
-    assert profile_expired(facts(LEASED, UNRESOLVED, replace(SHARED, token=Token(2))), "lost", NOW) == {}
-    assert profile_expired(facts(lane(state=S.DISABLED), UNRESOLVED), "lost", NOW) == {}
+    assert profile_expired(facts(LEASED, UNRESOLVED), WHY, NOW) == to(S.STALE, WHY, clean=False)
+    assert profile_expired(facts(LEASED, UNRESOLVED, replace(SHARED, token=Token(2))), WHY, NOW) == {}
+    assert profile_expired(facts(lane(state=S.DISABLED), UNRESOLVED), WHY, NOW) == {}
 
 
 @pytest.mark.parametrize(
@@ -350,6 +369,8 @@ def test_a_profile_that_was_removed_goes_on_where_it_was() -> None:
         token=Token(7),
         state=S.QUARANTINED,
         state_reason="a prompt",
+        state_cause=C.SECURITY_PROMPT,
+        state_data={"stop_reason": "SECURITY_PROMPT"},
         clean=False,
         engine=120,
         ban_status=BanStatus.BANNED,
@@ -363,10 +384,12 @@ def test_a_profile_that_was_removed_goes_on_where_it_was() -> None:
     assert (again.token, again.state, again.state_reason, again.clean) == (7, S.QUARANTINED, "a prompt", False)
     assert (again.engine, again.revision, again.ban_status) == (120, 10, BanStatus.BANNED)
     assert again.home == "rack1"
+    assert (again.state_cause, again.state_data) == (C.SECURITY_PROMPT, {"stop_reason": "SECURITY_PROMPT"})
     fine = new_lane(profile, replace(before, state=S.AVAILABLE), NOW)
     assert (fine.token, fine.state, fine.state_reason, fine.clean) == (7, S.AVAILABLE, "added to the fleet", True)
     fresh = new_lane(profile, None, NOW)
     assert (fresh.token, fresh.state, fresh.revision, fresh.engine) == (0, S.AVAILABLE, 0, None)
+    assert fresh.state_cause is fine.state_cause is C.ADDED
 
 
 @pytest.mark.parametrize(

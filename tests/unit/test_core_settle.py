@@ -11,7 +11,7 @@ from leasekeeper.core.failures import FAILURES, BelongsTo, Failure, ProfileRule,
 from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import JOB_TRANSITIONS, Backoff, Job, JobState, Retry
 from leasekeeper.core.leases import Lease, LeaseStatus, Purpose, RunResult
-from leasekeeper.core.profiles import TRANSITIONS, Cause, ProfileState, ReleasePolicy, settle_state
+from leasekeeper.core.profiles import TRANSITIONS, Because, Cause, ProfileState, ReleasePolicy, StateCause, settle_state
 from leasekeeper.core.resolving import resolve
 from leasekeeper.core.settle import (
     Browser,
@@ -23,6 +23,7 @@ from leasekeeper.core.settle import (
     quarantine_trigger,
     settle,
     used_proxy,
+    verdict_of,
 )
 from tests.unit.records import NOW, a_job, a_lease, before, seconds
 
@@ -91,7 +92,10 @@ def test_a_run_that_completed_and_closed_cleanly_frees_its_profile() -> None:
     assert (settlement.stop_reason, settlement.belongs_to) == (None, None)
     assert job_state(settlement) is JobState.COMPLETED
     assert settlement.profile == ProfileVerdict(
-        state=None, cause=Cause.CLEAN_RELEASE, reason="the run completed and closed cleanly"
+        state=None,
+        cause=Cause.CLEAN_RELEASE,
+        reason="the run completed and closed cleanly",
+        state_cause=StateCause.CLEAN_RELEASE,
     )
 
 
@@ -230,29 +234,47 @@ def test_the_detail_says_what_happened() -> None:
     assert settlement.job.detail == "TIMEOUT: waiting for #orders; attempt 3 of 3 was the last"
 
 
-TRIGGERS: list[tuple[dict[str, Any], str | None, dict[str, Any], str]] = [
+TASK_ERROR = {"stop_reason": "TASK_ERROR"}
+TRIGGERS: list[tuple[dict[str, Any], str | None, dict[str, Any], Because]] = [
     (
         {"open_section": "submit_order"},
         None,
         {},
-        "ended inside submit_order, 40 s after the last safe step dashboard_open",
+        Because(
+            "ended inside submit_order, 40 s after the last safe step dashboard_open",
+            StateCause.OPEN_SECTION,
+            {"section": "submit_order", "safe_step": "dashboard_open", "seconds": 40, **TASK_ERROR},
+        ),
     ),
-    ({"open_section": "pay", "last_safe_step": None}, None, {}, "ended inside pay, before any safe step"),
-    ({}, None, {"final_url": None}, "the final URL is unknown"),
-    ({}, None, {"proxy_changed": True}, "the proxy changed during the run"),
-    ({}, "SECURITY_PROMPT", {}, "a security prompt appeared"),
-    ({}, "PROFILE_CORRUPT", {}, "the run stopped with PROFILE_CORRUPT"),
+    (
+        {"open_section": "pay", "last_safe_step": None},
+        None,
+        {},
+        Because("ended inside pay, before any safe step", StateCause.OPEN_SECTION, {"section": "pay", **TASK_ERROR}),
+    ),
+    ({}, None, {"final_url": None}, Because("the final URL is unknown", StateCause.FINAL_URL_UNKNOWN)),
+    ({}, None, {"proxy_changed": True}, Because("the proxy changed during the run", StateCause.PROXY_CHANGED)),
+    (
+        {},
+        "SECURITY_PROMPT",
+        {},
+        Because("a security prompt appeared", StateCause.SECURITY_PROMPT, {"stop_reason": "SECURITY_PROMPT"}),
+    ),
+    (
+        {},
+        "PROFILE_CORRUPT",
+        {},
+        Because("the run stopped with PROFILE_CORRUPT", StateCause.RUN_STOPPED, {"stop_reason": "PROFILE_CORRUPT"}),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("lease", "reason", "facts", "sentence"), TRIGGERS, ids=[row[3] for row in TRIGGERS])
+@pytest.mark.parametrize(("lease", "reason", "facts", "why"), TRIGGERS, ids=[row[3].reason for row in TRIGGERS])
 def test_each_quarantine_trigger_names_itself(
-    lease: dict[str, Any], reason: str | None, facts: dict[str, Any], sentence: str
+    lease: dict[str, Any], reason: str | None, facts: dict[str, Any], why: Because
 ) -> None:
     settlement = end(reason, lease=a_lease(**lease), facts=replace(CLEAN, **facts))
-    assert settlement.profile == ProfileVerdict(
-        state=ProfileState.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason=sentence
-    )
+    assert settlement.profile == verdict_of(ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER, why)
 
 
 def test_without_a_browser_the_final_url_is_no_trigger() -> None:
@@ -299,6 +321,8 @@ def test_a_close_that_was_not_proven_leaves_the_profile_stale_and_names_the_clau
         state=None,
         cause=Cause.NOT_PROVEN_CLOSED,
         reason="the browser could not be proven closed: the singleton lock is still there",
+        state_cause=StateCause.NOT_PROVEN_CLOSED,
+        state_data={"clause": "the singleton lock is still there"},
         unresolved=True,
     )
 
@@ -316,6 +340,8 @@ def test_a_run_whose_evidence_was_not_saved_did_not_complete() -> None:
         state=ProfileState.REVIEW_REQUIRED,
         cause=Cause.EVIDENCE_NOT_SAVED,
         reason="the run's evidence could not be saved",
+        state_cause=StateCause.EVIDENCE_NOT_SAVED,
+        state_data={"stop_reason": "EVIDENCE_NOT_SAVED"},
     )
 
 

@@ -109,6 +109,7 @@ command = noun("profiles", "Profiles: the browser environments, each of one acco
 @filters(
     Lane,
     state="state",
+    cause="state_cause",
     account="account_id",
     pool="pool",
     tier="tier",

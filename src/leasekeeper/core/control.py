@@ -12,14 +12,14 @@ from enum import StrEnum
 
 from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.failures import Reason, failure
-from leasekeeper.core.granting import new_lease
+from leasekeeper.core.granting import granted_to, new_lease
 from leasekeeper.core.ids import JobId, RunId, WorkerId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import Changes, LaneFacts
+from leasekeeper.core.lanes import Changes, LaneFacts, explained, judged
 from leasekeeper.core.leases import PROGRESS, Lease, Purpose, RunResult, Timing, may_have_been_done
-from leasekeeper.core.profiles import Cause, ProfileState, worse
+from leasekeeper.core.profiles import Because, Cause, ProfileState, StateCause, worse
 from leasekeeper.core.records import evolve
-from leasekeeper.core.settle import Ending, JobVerdict, ProfileVerdict, Settlement
+from leasekeeper.core.settle import Ending, JobVerdict, Settlement, verdict_of
 from leasekeeper.errors import Conflict
 
 
@@ -98,33 +98,32 @@ def transferred(lease: Lease, job: Job | None, ending: Ending) -> Settlement:
         verdict = JobVerdict(
             state=JobState.REVIEW, detail=f"{detail}; {done}: it may have been done" if done else detail
         )
-    state = _verdict(ending)
-    said = "the run's evidence could not be saved" if state is ProfileState.REVIEW_REQUIRED else "the proxy changed"
+    state, why = _verdict(ending)
     return Settlement(
         result=RunResult.COMPLETED if row is None else RunResult.FAILED,
         stop_reason=row.reason if row else None,
         belongs_to=row.belongs_to if row else None,
         job=verdict,
-        profile=ProfileVerdict(
-            state=state,
-            cause=Cause.CLEAN_RELEASE,
-            reason=f"{said} during the run" if state else "its browser stayed open for the next run",
-        ),
+        profile=verdict_of(state, Cause.CLEAN_RELEASE, why),
     )
 
 
-def _verdict(ending: Ending) -> ProfileState | None:
+def _verdict(ending: Ending) -> tuple[ProfileState | None, Because]:
     if ending.facts.proxy_changed:
-        return ProfileState.QUARANTINED
-    return None if ending.facts.evidence_saved else ProfileState.REVIEW_REQUIRED
+        why = Because("the proxy changed during the run", StateCause.PROXY_CHANGED)
+        return ProfileState.QUARANTINED, why
+    if not ending.facts.evidence_saved:
+        why = Because("the run's evidence could not be saved", StateCause.EVIDENCE_NOT_SAVED)
+        return ProfileState.REVIEW_REQUIRED, why
+    return None, Because("its browser stayed open for the next run", StateCause.HANDED_OVER)
 
 
 def lane_passed(facts: LaneFacts, settlement: Settlement, lease: Lease) -> Changes:
     """The lane under the new lease. What stands against the profile counts when that ends."""
     lane, verdict = facts.lane, settlement.profile
     worst = worse(lane.verdict, verdict.state)
-    changes: dict[str, object] = {"token": lease.token, "state_reason": f"run {lease.run_id} by {lease.worker_id}"}
-    return changes if worst is lane.verdict else {**changes, "verdict": worst, "verdict_reason": verdict.reason}
+    changes = {"token": lease.token, **explained(granted_to(lease))}
+    return changes if worst is lane.verdict else {**changes, **judged(worst, verdict.because)}
 
 
 class NotResumed(StrEnum):

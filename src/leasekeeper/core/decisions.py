@@ -13,8 +13,8 @@ from leasekeeper.core.accounts import Account, BanStatus, with_ban
 from leasekeeper.core.homes import reserved_for
 from leasekeeper.core.ids import AccountId, JobId, ProfileId, ProxyId, ReviewId, RunId, is_id, is_number
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import NOTHING, NOWHERE, Changes, LaneFacts, moved
-from leasekeeper.core.profiles import Cause, Lane, ProfileState
+from leasekeeper.core.lanes import NOTHING, NOWHERE, Changes, LaneFacts, draining, explained, moved
+from leasekeeper.core.profiles import Because, Cause, Lane, ProfileState, StateCause
 from leasekeeper.core.readiness import WAITS_FOR_PERSON
 from leasekeeper.core.records import evolve
 from leasekeeper.errors import IllegalTransition, Problem
@@ -275,33 +275,41 @@ class ProfileDecided(NamedTuple):
 
 
 def profile_decided(
-    facts: LaneFacts, decision: Decision, now: datetime, *, about_empty_directory: bool
+    facts: LaneFacts,
+    decision: Decision,
+    now: datetime,
+    *,
+    about_empty_directory: bool,
+    cause: StateCause = StateCause.DECIDED,
+    data: Mapping[str, object] | None = None,
 ) -> ProfileDecided:
     """Decide about a profile, or raise IllegalTransition.
 
-    `about_empty_directory`: what the person was asked is whether the profile's directory may be empty.
+    `about_empty_directory`: what the person was asked is whether the profile's directory may be empty. `cause`, with
+    its `data`: what made us decide, if it was no person.
     """
     lane, action = facts.lane, decision.action
     if action in BAN_ACTIONS:
         return ProfileDecided({"ban_status": BAN_ACTIONS[action]})
     if action is Action.MOVE:
         return ProfileDecided(_moved_home(facts, decision))
-    reason = f"{action} by {decision.actor}: {decision.note}"
+    said = {"action": action.value, "actor": decision.actor}
+    why = Because(f"{action} by {decision.actor}: {decision.note}", cause, said if data is None else data)
     if action is Action.RESTORE:
-        return _decided_to_restore(facts, decision, reason, now)
+        return _decided_to_restore(facts, decision, why, now)
     if lane.state is ProfileState.LEASED:
-        return ProfileDecided(_drained(lane, decision, reason), drains=True)
+        return ProfileDecided(_drained(lane, decision, why), drains=True)
     after = profile_after(decision.id, lane.state, action, clean=lane.clean)
     if facts.unresolved and after is ProfileState.AVAILABLE:
         raise _unresolved(decision)
     changes = {
-        **moved(lane, after, Cause.DECIDED, reason, now),
+        **moved(lane, after, Cause.DECIDED, why, now),
         **NOWHERE,
         "clean": lane.clean or after is ProfileState.AVAILABLE,
     }
     if action is Action.CLEAR and about_empty_directory:
         changes["engine"] = None  # a person vouches for the directory that is there, and for its empty session
-    return ProfileDecided(changes, review=reason if after in WAITS_FOR_PERSON else None)
+    return ProfileDecided(changes, review=why.reason if after in WAITS_FOR_PERSON else None)
 
 
 def _unresolved(decision: Decision) -> IllegalTransition:
@@ -311,7 +319,7 @@ def _unresolved(decision: Decision) -> IllegalTransition:
     )
 
 
-def _decided_to_restore(facts: LaneFacts, decision: Decision, reason: str, now: datetime) -> ProfileDecided:
+def _decided_to_restore(facts: LaneFacts, decision: Decision, why: Because, now: datetime) -> ProfileDecided:
     """The state of a profile that goes back to a snapshot. Which directory is the newest, `core.homes` says."""
     lane = facts.lane
     if facts.live or lane.state is ProfileState.LEASED:
@@ -326,7 +334,7 @@ def _decided_to_restore(facts: LaneFacts, decision: Decision, reason: str, now: 
         return ProfileDecided(NOTHING)
     if facts.unresolved and after is ProfileState.AVAILABLE:
         raise _unresolved(decision)
-    changes = {"state_reason": reason, **moved(lane, after, Cause.DECIDED, reason, now), **NOWHERE, "clean": True}
+    changes = {**explained(why), **moved(lane, after, Cause.DECIDED, why, now), **NOWHERE, "clean": True}
     return ProfileDecided(changes)
 
 
@@ -344,12 +352,12 @@ def _moved_home(facts: LaneFacts, decision: Decision) -> Changes:
     return {"home": home, "reserved_for": reserved_for(home, saved=lane.saved)}
 
 
-def _drained(lane: Lane, decision: Decision, reason: str) -> Changes:
+def _drained(lane: Lane, decision: Decision, why: Because) -> Changes:
     """A decision about a leased profile says where it goes when its last lease ends: it is decided as if the profile
     was there already. To say the same once more changes only the reason."""
     heading = lane.drain or ProfileState.AVAILABLE
     if lane.drain is not None and PROFILE_ACTIONS[decision.action].get(ProfileState.AVAILABLE) is lane.drain:
-        return {"drain_reason": reason}
+        return draining(lane.drain, why)
     try:
         after = profile_after(decision.id, heading, decision.action, clean=lane.clean)
     except IllegalTransition as refused:
@@ -363,8 +371,8 @@ def _drained(lane: Lane, decision: Decision, reason: str) -> Changes:
             allowed=refused.allowed,
         ) from None
     if after is ProfileState.AVAILABLE:
-        return {"drain": None, "drain_reason": ""}
-    return {"drain": after, "drain_reason": reason}
+        return draining(None, Because("", None))
+    return draining(after, why)
 
 
 def account_decided(account: Account, decision: Decision) -> Account:

@@ -10,9 +10,19 @@ from typing import Final, NamedTuple
 from leasekeeper.core.homes import is_away
 from leasekeeper.core.ids import RunId, Token, WorkerId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import Changes, LaneFacts, gate, key_of, moved
+from leasekeeper.core.lanes import Changes, LaneFacts, draining, gate, key_of, moved
 from leasekeeper.core.leases import BY_PERSON, Lease, Mode, Purpose, Timing, lease_id_of
-from leasekeeper.core.profiles import INSPECTABLE, Cause, Lane, ProfileState, ReleasePolicy, stricter
+from leasekeeper.core.profiles import (
+    INSPECTABLE,
+    Because,
+    Cause,
+    Lane,
+    ProfileState,
+    ReleasePolicy,
+    StateCause,
+    because,
+    stricter,
+)
 from leasekeeper.core.readiness import BLOCKED_BY_STATE, Block, Blocked, can_share, job_gate
 from leasekeeper.core.records import changer, evolve
 from leasekeeper.core.resolving import waits_until
@@ -131,15 +141,19 @@ def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:
 
 def leased(lane: Lane, lease: Lease, now: datetime) -> Changes:
     """The lane under its new lease. A profile that was out of rotation goes back to where it was at the end."""
-    reason = f"run {lease.run_id} by {lease.worker_id}"
+    why = granted_to(lease)
     if lease.purpose is not Purpose.INSPECT or lane.state not in INSPECTABLE:
-        return {"token": lease.token, **moved(lane, ProfileState.LEASED, Cause.GRANTED, reason, now)}
+        return {"token": lease.token, **moved(lane, ProfileState.LEASED, Cause.GRANTED, why, now)}
     return {
         "token": lease.token,
-        "drain": lane.state,
-        "drain_reason": lane.state_reason,
-        **moved(lane, ProfileState.LEASED, Cause.INSPECTED, reason, now),
+        **draining(lane.state, because(lane)),
+        **moved(lane, ProfileState.LEASED, Cause.INSPECTED, why, now),
     }
+
+
+def granted_to(lease: Lease) -> Because:
+    """Why a profile is leased."""
+    return Because(f"run {lease.run_id} by {lease.worker_id}", StateCause.GRANTED)
 
 
 def changes_at(facts: LaneFacts) -> datetime | None:

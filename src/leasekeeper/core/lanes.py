@@ -13,12 +13,14 @@ from leasekeeper.core.accounts import Account, BanStatus, Proxy
 from leasekeeper.core.homes import reserved_for
 from leasekeeper.core.ids import JobId, Token
 from leasekeeper.core.jobs import Job
-from leasekeeper.core.leases import Lease
+from leasekeeper.core.leases import Lease, LeaseStatus, silence, silent_seconds
 from leasekeeper.core.profiles import (
+    Because,
     Cause,
     Lane,
     Profile,
     ProfileState,
+    StateCause,
     check_transition,
     settle_state,
     worse,
@@ -34,7 +36,16 @@ NOTHING: Final[Changes] = {}
 DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict", "ban_status", "home", "snapshot")
 
 # Nothing waits for the end of a lease any more.
-NOWHERE: Final[Changes] = {"verdict": None, "verdict_reason": "", "drain": None, "drain_reason": ""}
+NOWHERE: Final[Changes] = {
+    "verdict": None,
+    "verdict_reason": "",
+    "verdict_cause": None,
+    "verdict_data": {},
+    "drain": None,
+    "drain_reason": "",
+    "drain_cause": None,
+    "drain_data": {},
+}
 
 _TRIGGERED: Final = {
     ProfileState.QUARANTINED: Cause.QUARANTINE_TRIGGER,
@@ -80,6 +91,8 @@ class RetiredLane:
     token: Token
     state: ProfileState
     state_reason: str
+    state_cause: StateCause | None
+    state_data: Mapping[str, object]
     clean: bool
     engine: int | None
     ban_status: BanStatus
@@ -184,12 +197,27 @@ def _with_head(lane: Lane, job: Job | Head, waiting_at: datetime) -> Changes:
     }
 
 
-def moved(lane: Lane, state: ProfileState, cause: Cause, reason: str, now: datetime) -> Changes:
+def explained(why: Because) -> Changes:
+    """Why the profile is in its state."""
+    return {"state_reason": why.reason, "state_cause": why.cause, "state_data": why.data}
+
+
+def moved(lane: Lane, state: ProfileState, cause: Cause, why: Because, now: datetime) -> Changes:
     """The profile's new state, if the table of transitions has this move."""
     if state is lane.state:
         return NOTHING
     check_transition(lane.profile_id, lane.state, state, cause)
-    return {"state": state, "state_reason": reason, "state_at": now}
+    return {"state": state, **explained(why), "state_at": now}
+
+
+def judged(state: ProfileState | None, why: Because) -> Changes:
+    """Where the profile goes when its last sharer ends, by what one of them found."""
+    return {"verdict": state, "verdict_reason": why.reason, "verdict_cause": why.cause, "verdict_data": why.data}
+
+
+def draining(state: ProfileState | None, why: Because) -> Changes:
+    """Where a person sends the profile when its last lease ends."""
+    return {"drain": state, "drain_reason": why.reason, "drain_cause": why.cause, "drain_data": why.data}
 
 
 def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> Ended:
@@ -198,22 +226,23 @@ def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> E
     lane = facts.lane
     if lane.state not in (ProfileState.LEASED, ProfileState.STALE):
         return Ended(NOTHING)
-    worst, worst_reason = lane.verdict, lane.verdict_reason
+    worst, worst_because = lane.verdict, Because(lane.verdict_reason, lane.verdict_cause, lane.verdict_data)
     changes: dict[str, object] = {}
     if (after_all := worse(worst, verdict.state)) is not worst:
-        worst, worst_reason = after_all, verdict.reason
-        changes = {"verdict": worst, "verdict_reason": worst_reason}
+        worst, worst_because = after_all, verdict.because
+        changes = {**judged(worst, worst_because)}
     after = settle_state(live=len(facts.live), unresolved=facts.unresolved, verdict=worst, drain=lane.drain)
     if after is ProfileState.LEASED or after is lane.state:
         return Ended(changes)
-    reason = worst_reason or lane.drain_reason or verdict.reason
+    drained = Because(lane.drain_reason, lane.drain_cause, lane.drain_data)
+    why = worst_because if worst_because.reason else drained if drained.reason else verdict.because
     cause = cause_of(lane.state, after, verdict.cause, drained=after is lane.drain and after is not worst)
-    changes |= moved(lane, after, cause, reason, now)
+    changes |= moved(lane, after, cause, why, now)
     if after is ProfileState.STALE:
         changes["clean"] = False
     elif worst is not None or lane.drain or not lane.clean:
         changes |= {**NOWHERE, "clean": worst is None}
-    return Ended(changes, reason if after in WAITS_FOR_PERSON else None)
+    return Ended(changes, why.reason if after in WAITS_FOR_PERSON else None)
 
 
 def opened_by(lane: Lane, engine: int | None) -> Changes:
@@ -239,11 +268,18 @@ def cause_of(before: ProfileState, after: ProfileState, cause: Cause, *, drained
     return _TRIGGERED[after]
 
 
-def profile_expired(facts: LaneFacts, reason: str, now: datetime) -> Changes:
+def lease_over(ended: Lease, now: datetime) -> Because:
+    """Why a profile is stale whose lease nobody ended."""
+    cause = StateCause.LEASE_REVOKED if ended.status is LeaseStatus.REVOKED else StateCause.LEASE_EXPIRED
+    data = {"silent_seconds": silent_seconds(ended, now)}
+    return Because(f"lease {ended.status}: {silence(ended, now)}", cause, data)
+
+
+def profile_expired(facts: LaneFacts, why: Because, now: datetime) -> Changes:
     """A lease ended without an explanation, and is marked so in `open`: the profile is stale once nobody shares it."""
     if facts.lane.state is not ProfileState.LEASED or facts.live:
         return NOTHING
-    return {**moved(facts.lane, ProfileState.STALE, Cause.EXPIRED, reason, now), "clean": False}
+    return {**moved(facts.lane, ProfileState.STALE, Cause.EXPIRED, why, now), "clean": False}
 
 
 def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lane:
@@ -266,6 +302,8 @@ def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lan
         unsaved_reason=before.unsaved_reason if before else "",
         state=before.state if before and again else ProfileState.AVAILABLE,
         state_reason=before.state_reason if before and again else "added to the fleet",
+        state_cause=before.state_cause if before and again else StateCause.ADDED,
+        state_data=before.state_data if before and again else {},
         clean=before.clean if before and again else True,
         revision=before.revision + 1 if before else 0,
     )

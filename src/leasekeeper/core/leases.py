@@ -239,8 +239,12 @@ def silent_for(lease: Lease, now: datetime) -> timedelta | None:
 
 def silence(lease: Lease, at: datetime) -> str:
     """What is known of a holder that was not heard of: not that it is gone, but that nothing came from it."""
-    seconds = max(0, int((at - lease.heartbeat_at).total_seconds()))
-    return f"no heartbeat of worker {lease.worker_id} reached the store for {seconds} s"
+    return f"no heartbeat of worker {lease.worker_id} reached the store for {silent_seconds(lease, at)} s"
+
+
+def silent_seconds(lease: Lease, at: datetime) -> int:
+    """For how long nothing came from the holder."""
+    return max(0, int((at - lease.heartbeat_at).total_seconds()))
 
 
 def raised(token: Token, directory_token: int | None) -> Token:

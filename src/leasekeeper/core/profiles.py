@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from leasekeeper.core.accounts import BanStatus
 from leasekeeper.core.browsers import LOCAL
@@ -65,6 +65,94 @@ class Cause(StrEnum):
     RESOLVED = "resolved"
     DECIDED = "decided"
     DRAINED = "drained"
+
+
+class StateCause(StrEnum):
+    """What put a profile into its state, as a code. `Cause` is the rule that allowed the move; this is the fact.
+
+    `state_reason` says the same as a sentence, and `state_data` has the facts that STATE_DATA lists.
+    """
+
+    ADDED = "added"
+    GRANTED = "granted"
+    CLEAN_RELEASE = "clean_release"
+    HANDED_OVER = "handed_over"
+    GIVEN_BACK = "given_back"
+    LEASE_EXPIRED = "lease_expired"
+    LEASE_REVOKED = "lease_revoked"
+    NOT_PROVEN_CLOSED = "not_proven_closed"
+    LAUNCHER_SILENT = "launcher_silent"
+    OPEN_SECTION = "open_section"
+    FINAL_URL_UNKNOWN = "final_url_unknown"
+    PROXY_CHANGED = "proxy_changed"
+    SECURITY_PROMPT = "security_prompt"
+    RUN_STOPPED = "run_stopped"
+    DIRECTORY_EMPTY = "directory_empty"
+    EVIDENCE_NOT_SAVED = "evidence_not_saved"
+    STORE_LOST_WRITES = "store_lost_writes"
+    RELEASE_POLICY = "release_policy"
+    RECOVERED = "recovered"
+    NOT_RECOVERED = "not_recovered"
+    RESTORED = "restored"
+    NOT_RESTORED = "not_restored"
+    DECIDED = "decided"
+    LEASE_FORGOTTEN = "lease_forgotten"
+
+
+class Doubt(StrEnum):
+    """What keeps a profile that lost its holder from going back by itself."""
+
+    NO_SAFE_STEP = "no_safe_step"
+    FINAL_URL_UNKNOWN = "final_url_unknown"
+    BROWSER_NOT_DEAD = "browser_not_dead"
+    PROXY_REPLACED = "proxy_replaced"
+    NO_GOOD_SNAPSHOT = "no_good_snapshot"
+
+
+_ENDING: Final = ("ending",)
+_STOPPED: Final = ("stop_reason", "clause")
+_IN_SECTION: Final = ("section", "safe_step", "seconds")
+
+# What `state_data` may have. `ending` is there if nobody reported the run's end: how its lease ended (`expired`,
+# `revoked`, or `released` with a browser that was not proven closed). `clause` is the one of the clean-close proof that
+# failed. `seconds` have passed between the last safe step and the end. `doubts` are codes of `Doubt`.
+STATE_DATA: Final[Mapping[StateCause, tuple[str, ...]]] = {
+    StateCause.ADDED: (),
+    StateCause.GRANTED: (),
+    StateCause.CLEAN_RELEASE: ("stop_reason",),
+    StateCause.HANDED_OVER: ("stop_reason",),
+    StateCause.GIVEN_BACK: (),
+    StateCause.LEASE_EXPIRED: ("silent_seconds",),
+    StateCause.LEASE_REVOKED: ("silent_seconds",),
+    StateCause.NOT_PROVEN_CLOSED: _STOPPED,
+    StateCause.LAUNCHER_SILENT: ("launcher_id", "problem", *_ENDING),
+    StateCause.OPEN_SECTION: (*_IN_SECTION, *_STOPPED, *_ENDING),
+    StateCause.FINAL_URL_UNKNOWN: _STOPPED,
+    StateCause.PROXY_CHANGED: (*_STOPPED, *_ENDING),
+    StateCause.SECURITY_PROMPT: _STOPPED,
+    StateCause.RUN_STOPPED: _STOPPED,
+    StateCause.DIRECTORY_EMPTY: _STOPPED,
+    StateCause.EVIDENCE_NOT_SAVED: _STOPPED,
+    StateCause.STORE_LOST_WRITES: ("stop_reason", *_ENDING),
+    StateCause.RELEASE_POLICY: ("policy", *_ENDING),
+    StateCause.RECOVERED: ("safe_step", *_ENDING),
+    StateCause.NOT_RECOVERED: ("doubts", *_ENDING),
+    StateCause.RESTORED: ("token", *_ENDING),
+    StateCause.NOT_RESTORED: ("doubts", *_ENDING),
+    StateCause.DECIDED: ("action", "actor"),
+    StateCause.LEASE_FORGOTTEN: ("lease_id", "run_id"),
+}
+
+_NO_DATA: Final[Mapping[str, object]] = {}
+
+
+class Because(NamedTuple):
+    """Why a profile is in a state, or will be: a sentence for people, a code with its data for programs. An earlier
+    schema kept no code."""
+
+    reason: str
+    cause: StateCause | None
+    data: Mapping[str, object] = _NO_DATA
 
 
 _S = ProfileState
@@ -152,7 +240,8 @@ class Lane:
     `blocked_by` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
     `verdict` is where the profile goes when the last of several sharers ends; `drain` is where a person sends it when
     its last lease ends (None: nowhere), with `drain_reason`. While a person looks inside a profile that is out of
-    rotation, `drain` is the state that it was in. `clean` says whether the last ending was clean. `version`
+    rotation, `drain` is the state that it was in. Each of these reasons has its code and data beside it: None is of
+    an earlier schema, or of nothing. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
     set. `tier` is the profile's own, for lists.
     `home` is the machine that has its newest directory. `reserved_for` is the machine whose workers alone are given its
@@ -164,16 +253,22 @@ class Lane:
     account_id: AccountId
     state: ProfileState = ProfileState.AVAILABLE
     state_reason: str = ""
+    state_cause: StateCause | None = None
+    state_data: Mapping[str, object] = field(default_factory=dict)
     state_at: datetime
     token: Token = Token(0)
     version: int = 1
     clean: bool = True
     drain: ProfileState | None = None
     drain_reason: str = ""
+    drain_cause: StateCause | None = None
+    drain_data: Mapping[str, object] = field(default_factory=dict)
     tier: str | None = None
     ban_status: BanStatus = BanStatus.NONE
     verdict: ProfileState | None = None
     verdict_reason: str = ""
+    verdict_cause: StateCause | None = None
+    verdict_data: Mapping[str, object] = field(default_factory=dict)
     engine: int | None = None
     head_job_id: JobId | None = None
     head_pool: str | None = None
@@ -190,6 +285,16 @@ class Lane:
     unsaved_reason: str = ""
     size_bytes: int | None = None
     revision: int = 0
+
+
+def because(lane: Lane) -> Because:
+    """Why the profile is in its state."""
+    return Because(lane.state_reason, lane.state_cause, lane.state_data)
+
+
+def said_of_state(lane: Lane) -> Mapping[str, object]:
+    """What an event says of the state that it leads to: its cause, with data if that has any."""
+    return {"state_cause": lane.state_cause, **({"state_data": lane.state_data} if lane.state_data else {})}
 
 
 _SEVERITY: Final = {ProfileState.REVIEW_REQUIRED: 1, ProfileState.QUARANTINED: 2}

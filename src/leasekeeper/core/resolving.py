@@ -12,9 +12,19 @@ from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import Backoff, Job, JobState
 from leasekeeper.core.launchers import NOT_DEAD, LauncherSaid, must_answer_first
 from leasekeeper.core.leases import Lease, LeaseStatus, RunRecord, RunResult, lock_delay_over_at, silence
-from leasekeeper.core.profiles import Cause, ProfileState, ReleasePolicy
+from leasekeeper.core.profiles import Because, Cause, Doubt, ProfileState, ReleasePolicy, StateCause
 from leasekeeper.core.records import evolve
-from leasekeeper.core.settle import INCOMPLETE, LostFacts, ProfileVerdict, Settlement, job_verdict, section_sentence
+from leasekeeper.core.settle import (
+    INCOMPLETE,
+    LostFacts,
+    ProfileVerdict,
+    Settlement,
+    in_section,
+    job_verdict,
+    verdict_of,
+)
+
+_NOT_DEAD: Final = "the browser is not proven dead"
 
 # Policies by which a lost profile may come back without a person.
 _GIVES_BACK: Final = frozenset({ReleasePolicy.RESTORE, ReleasePolicy.RECOVER})
@@ -96,10 +106,16 @@ def resolve(
     )
 
 
-def silent_reason(lease: Lease, launcher_id: str, problem: str) -> str:
+def silent_launcher(lease: Lease, launcher_id: str, problem: str) -> Because:
     """Why a profile stays stale whose launcher does not answer."""
     silent = f"launcher {launcher_id} does not say whether it still runs ({problem}); it is asked again until it does"
-    return f"{_unexplained(lease)}; {silent}"
+    data = {"launcher_id": launcher_id, "problem": problem, **_ending(lease)}
+    return Because(f"{_unexplained(lease)}; {silent}", StateCause.LAUNCHER_SILENT, data)
+
+
+def _ending(lease: Lease) -> Mapping[str, object]:
+    """How a lease ended whose run nobody explained, for programs."""
+    return {"ending": lease.status.value}
 
 
 def _unexplained(lease: Lease) -> str:
@@ -126,32 +142,23 @@ def _resolution(
         # When it died nobody knows: an expiry comes long after. When it last wrote, the store knows.
         heard = max(lease.heartbeat_at, lease.section_at or lease.heartbeat_at)
         verb = "revoked" if lease.status is LeaseStatus.REVOKED else "died"
-        sentence = section_sentence(verb, lease, "; last heard of", heard)
-        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.RESOLVED, reason=sentence)
+        return _decided(lease, ProfileState.QUARANTINED, in_section(verb, lease, "; last heard of", heard))
     if facts.proxy_changed:
-        return ProfileVerdict(
-            state=ProfileState.QUARANTINED,
-            cause=Cause.RESOLVED,
-            reason=f"{lost}; the proxy changed during the run",
-        )
+        why = Because(f"{lost}; the proxy changed during the run", StateCause.PROXY_CHANGED)
+        return _decided(lease, ProfileState.QUARANTINED, why)
     until = waits_until(lease)
     if incomplete and until is not None:
-        return ProfileVerdict(state=ProfileState.REVIEW_REQUIRED, cause=Cause.RESOLVED, reason=f"{lost}; {INCOMPLETE}")
+        why = Because(f"{lost}; {INCOMPLETE}", StateCause.STORE_LOST_WRITES)
+        return _decided(lease, ProfileState.REVIEW_REQUIRED, why)
     if until is not None and (lenient or now < until):
         return None
-    match lease.release_policy:
+    policy = lease.release_policy
+    by_policy = Because(f"{lost}; release policy is {policy}", StateCause.RELEASE_POLICY, {"policy": policy.value})
+    match policy:
         case ReleasePolicy.QUARANTINE:
-            return ProfileVerdict(
-                state=ProfileState.QUARANTINED,
-                cause=Cause.RESOLVED,
-                reason=f"{lost}; release policy is quarantine",
-            )
+            return _decided(lease, ProfileState.QUARANTINED, by_policy)
         case ReleasePolicy.REVIEW:
-            return ProfileVerdict(
-                state=ProfileState.REVIEW_REQUIRED,
-                cause=Cause.RESOLVED,
-                reason=f"{lost}; release policy is review",
-            )
+            return _decided(lease, ProfileState.REVIEW_REQUIRED, by_policy)
         case ReleasePolicy.RESTORE:
             return _restored(lease, facts, lost, good)
         case ReleasePolicy.RECOVER:
@@ -163,36 +170,40 @@ def _restored(lease: Lease, facts: LostFacts, lost: str, good: Token | None) -> 
     needs to be known of its end but that no section was open, and that nobody saw its browser alive since: another
     machine may open the profile now. Of a machine that is gone nobody ever hears."""
     seen = bool(facts.reported_by) or lease.status is LeaseStatus.RELEASED
-    doubt = "there is no snapshot that is known to be good" if good is None else ""
     if seen and not facts.browser_dead:
-        doubt = "the browser is not proven dead"
-    if doubt:
-        reason = f"{lost}; not restored: {doubt}"
-        return ProfileVerdict(state=ProfileState.REVIEW_REQUIRED, cause=Cause.RESOLVED, reason=reason)
-    return ProfileVerdict(
-        state=None, cause=Cause.RESOLVED, reason=f"{lost}; went back to the snapshot of token {good}", restore=good
-    )
+        return _doubted(lease, StateCause.NOT_RESTORED, lost, {Doubt.BROWSER_NOT_DEAD: _NOT_DEAD})
+    if good is None:
+        said = "there is no snapshot that is known to be good"
+        return _doubted(lease, StateCause.NOT_RESTORED, lost, {Doubt.NO_GOOD_SNAPSHOT: said})
+    why = Because(f"{lost}; went back to the snapshot of token {good}", StateCause.RESTORED, {"token": good})
+    return _decided(lease, None, why, restore=good)
+
+
+def _decided(lease: Lease, state: ProfileState | None, why: Because, *, restore: Token | None = None) -> ProfileVerdict:
+    why = Because(why.reason, why.cause, {**why.data, **_ending(lease)})
+    return verdict_of(state, Cause.RESOLVED, why, restore=restore)
+
+
+def _doubted(lease: Lease, cause: StateCause, lost: str, doubts: Mapping[Doubt, str]) -> ProfileVerdict:
+    """The profile waits for a person: these are the reasons why it does not go back by itself."""
+    reason = f"{lost}; {cause.value.replace('_', ' ')}: {', '.join(doubts.values())}"
+    why = Because(reason, cause, {"doubts": [doubt.value for doubt in doubts]})
+    return _decided(lease, ProfileState.REVIEW_REQUIRED, why)
 
 
 def _recovered(lease: Lease, facts: LostFacts, lost: str, proxy_id: str | None) -> ProfileVerdict:
-    doubts = [
-        sentence
-        for proven, sentence in (
-            (lease.last_safe_step is not None, "no safe step is known"),
-            (facts.final_url is not None, "the final URL is unknown"),
-            (facts.browser_dead, NOT_DEAD.get(facts.launcher, "the browser is not proven dead")),
-            (lease.proxy_id == proxy_id, f"its proxy was {lease.proxy_id or 'none'} and is {proxy_id or 'none'} now"),
+    replaced = f"its proxy was {lease.proxy_id or 'none'} and is {proxy_id or 'none'} now"
+    doubts = {
+        doubt: sentence
+        for proven, doubt, sentence in (
+            (lease.last_safe_step is not None, Doubt.NO_SAFE_STEP, "no safe step is known"),
+            (facts.final_url is not None, Doubt.FINAL_URL_UNKNOWN, "the final URL is unknown"),
+            (facts.browser_dead, Doubt.BROWSER_NOT_DEAD, NOT_DEAD.get(facts.launcher, _NOT_DEAD)),
+            (lease.proxy_id == proxy_id, Doubt.PROXY_REPLACED, replaced),
         )
         if not proven
-    ]
+    }
     if doubts:
-        return ProfileVerdict(
-            state=ProfileState.REVIEW_REQUIRED,
-            cause=Cause.RESOLVED,
-            reason=f"{lost}; not recovered: {', '.join(doubts)}",
-        )
-    return ProfileVerdict(
-        state=None,
-        cause=Cause.RESOLVED,
-        reason=f"{lost}; recovered after safe step {lease.last_safe_step}: the browser has been proven dead since",
-    )
+        return _doubted(lease, StateCause.NOT_RECOVERED, lost, doubts)
+    said = f"{lost}; recovered after safe step {lease.last_safe_step}: the browser has been proven dead since"
+    return _decided(lease, None, Because(said, StateCause.RECOVERED, {"safe_step": lease.last_safe_step}))

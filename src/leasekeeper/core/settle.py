@@ -21,7 +21,7 @@ from leasekeeper.core.leases import (
     RunResult,
     may_have_been_done,
 )
-from leasekeeper.core.profiles import Cause, ProfileState
+from leasekeeper.core.profiles import Because, Cause, ProfileState, StateCause
 from leasekeeper.core.records import changer, quick_init
 from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot
 
@@ -47,6 +47,13 @@ INCOMPLETE: Final = "the store lost its last writes during the run, maybe of a m
 _SENTENCES: Mapping[str, str] = {
     Reason.SECURITY_PROMPT: "a security prompt appeared",
     Reason.PROXY_CHANGED: "the proxy changed during the run",
+}
+# Stop reasons that are a cause of their own; of any other the profile's cause is that its run stopped so.
+_CAUSES: Mapping[str, StateCause] = {
+    Reason.SECURITY_PROMPT: StateCause.SECURITY_PROMPT,
+    Reason.PROXY_CHANGED: StateCause.PROXY_CHANGED,
+    Reason.PROFILE_DIRECTORY_EMPTY: StateCause.DIRECTORY_EMPTY,
+    Reason.EVIDENCE_NOT_SAVED: StateCause.EVIDENCE_NOT_SAVED,
 }
 
 
@@ -135,8 +142,34 @@ class ProfileVerdict:
     state: ProfileState | None
     cause: Cause
     reason: str
+    state_cause: StateCause | None
+    state_data: Mapping[str, object] = field(default_factory=dict)
     unresolved: bool = False
     restore: Token | None = None
+
+    @property
+    def because(self) -> Because:
+        return Because(self.reason, self.state_cause, self.state_data)
+
+
+def verdict_of(
+    state: ProfileState | None,
+    cause: Cause,
+    why: Because,
+    *,
+    unresolved: bool = False,
+    restore: Token | None = None,
+) -> ProfileVerdict:
+    """A verdict, and why."""
+    return ProfileVerdict(
+        state=state,
+        cause=cause,
+        reason=why.reason,
+        state_cause=why.cause,
+        state_data=why.data,
+        unresolved=unresolved,
+        restore=restore,
+    )
 
 
 @quick_init
@@ -233,8 +266,8 @@ def settle(
     row = failure(reason, ending.registered) if reason is not None else None
     profile = _profile_verdict(lease, row, ending.facts, now)
     if incomplete and row is not None and profile.state is None and not profile.unresolved:
-        said = f"{profile.reason}; {INCOMPLETE}"
-        profile = replace(profile, state=ProfileState.REVIEW_REQUIRED, cause=Cause.NEEDS_PERSON, reason=said)
+        why = Because(f"{profile.reason}; {INCOMPLETE}", StateCause.STORE_LOST_WRITES, profile.state_data)
+        profile = verdict_of(ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON, why)
     if row is not None and row.reason == Reason.TASK_ERROR and ending.retry:
         row = replace(row, retry=RetryRule.YES)
     verdict = None
@@ -289,11 +322,12 @@ def _given_back(
     lease: Lease, job: Job | None, ending: Ending, *, now: datetime, jitter: float, backoff: Backoff
 ) -> Settlement:
     row = failure(ending.reason, ending.registered) if ending.reason is not None else None
-    profile = ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason="the job was given back unstarted")
+    why = Because("the job was given back unstarted", StateCause.GIVEN_BACK)
+    profile = verdict_of(None, Cause.CLEAN_RELEASE, why)
     if row is not None and row.profile in _BLOCKS_UNSTARTED:
         said = ending.message or f"{row.reason} before the run started"
         state, cause = _BLOCKS_UNSTARTED[row.profile]
-        profile = ProfileVerdict(state=state, cause=cause, reason=said)
+        profile = verdict_of(state, cause, Because(said, _cause_of(row), {"stop_reason": row.reason}))
     elif ending.facts.failing_clause:
         # The task had not begun, but a browser had, and nobody proved that it closed.
         profile = _profile_verdict(lease, None, ending.facts, now)
@@ -339,52 +373,60 @@ def _profile_verdict(lease: Lease, row: Failure | None, facts: EndFacts, now: da
     clause = facts.failing_clause or (row.reason if row and rule is ProfileRule.STALE else "no proof was given")
     open_still = f"the browser could not be proven closed: {clause}"
     also = f"; {open_still}" if left_open else ""
+    known: Mapping[str, object] = {"stop_reason": row.reason} if row else {}
+    if left_open or rule is ProfileRule.STALE:
+        known = {**known, "clause": clause}
     trigger = quarantine_trigger(lease, row, facts, now)
     if trigger:
-        return ProfileVerdict(state=ProfileState.QUARANTINED, cause=Cause.QUARANTINE_TRIGGER, reason=f"{trigger}{also}")
+        why = Because(f"{trigger.reason}{also}", trigger.cause, {**trigger.data, **known})
+        return verdict_of(ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER, why)
     if not facts.evidence_saved:
-        return ProfileVerdict(
-            state=ProfileState.REVIEW_REQUIRED,
-            cause=Cause.EVIDENCE_NOT_SAVED,
-            reason=f"the run's evidence could not be saved{also}",
-        )
+        why = Because(f"the run's evidence could not be saved{also}", StateCause.EVIDENCE_NOT_SAVED, known)
+        return verdict_of(ProfileState.REVIEW_REQUIRED, Cause.EVIDENCE_NOT_SAVED, why)
     if row and rule is ProfileRule.REVIEW_REQUIRED:
-        return ProfileVerdict(
-            state=ProfileState.REVIEW_REQUIRED,
-            cause=Cause.NEEDS_PERSON,
-            reason=f"the run stopped with {row.reason}{also}",
-        )
+        why = Because(f"the run stopped with {row.reason}{also}", _cause_of(row), known)
+        return verdict_of(ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON, why)
     if rule is ProfileRule.STALE or left_open:
-        return ProfileVerdict(state=None, cause=Cause.NOT_PROVEN_CLOSED, reason=open_still, unresolved=True)
+        why = Because(open_still, StateCause.NOT_PROVEN_CLOSED, known)
+        return verdict_of(None, Cause.NOT_PROVEN_CLOSED, why, unresolved=True)
     done = "completed" if row is None else f"stopped with {row.reason}"
     if facts.browser is Browser.HANDED_OVER:
-        return ProfileVerdict(
-            state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} and handed its browser over"
-        )
-    # A program with a direct lease may have had a browser of its own.
-    unopened = row is not None and facts.browser is Browser.NONE and lease.purpose is not Purpose.API
-    how = "before a browser was open" if unopened else "and closed cleanly"
-    return ProfileVerdict(state=None, cause=Cause.CLEAN_RELEASE, reason=f"the run {done} {how}")
+        why = Because(f"the run {done} and handed its browser over", StateCause.HANDED_OVER, known)
+    else:
+        # A program with a direct lease may have had a browser of its own.
+        unopened = row is not None and facts.browser is Browser.NONE and lease.purpose is not Purpose.API
+        how = "before a browser was open" if unopened else "and closed cleanly"
+        why = Because(f"the run {done} {how}", StateCause.CLEAN_RELEASE, known)
+    return verdict_of(None, Cause.CLEAN_RELEASE, why)
 
 
-def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> str | None:
-    """The first trigger that fired, as the sentence a person will read; None if none did."""
+def _cause_of(row: Failure) -> StateCause:
+    return _CAUSES.get(row.reason, StateCause.RUN_STOPPED)
+
+
+def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> Because | None:
+    """The first trigger that fired, which names itself; None if none did."""
     if lease.open_section is not None:
-        return section_sentence("ended", lease, ",", now)
+        return in_section("ended", lease, ",", now)
     if row is not None and row.profile is ProfileRule.QUARANTINED:
-        return _SENTENCES.get(row.reason, f"the run stopped with {row.reason}")
+        return Because(_SENTENCES.get(row.reason, f"the run stopped with {row.reason}"), _cause_of(row))
     if facts.proxy_changed:
-        return _SENTENCES[Reason.PROXY_CHANGED]
+        return Because(_SENTENCES[Reason.PROXY_CHANGED], StateCause.PROXY_CHANGED)
     if facts.browser is not Browser.NONE and facts.final_url is None:
-        return "the final URL is unknown"
+        return Because("the final URL is unknown", StateCause.FINAL_URL_UNKNOWN)
     return None
 
 
-def section_sentence(verb: str, lease: Lease, joint: str, last: datetime) -> str:
+def in_section(verb: str, lease: Lease, joint: str, last: datetime) -> Because:
+    """That a run ended inside a mutating section, and how long after its last safe step."""
+    section = {"section": lease.open_section}
     if lease.last_safe_step is None or lease.last_safe_at is None:
-        return f"{verb} inside {lease.open_section}, before any safe step"
+        said = f"{verb} inside {lease.open_section}, before any safe step"
+        return Because(said, StateCause.OPEN_SECTION, section)
     seconds = max(0, int((last - lease.last_safe_at).total_seconds()))
-    return f"{verb} inside {lease.open_section}{joint} {seconds} s after the last safe step {lease.last_safe_step}"
+    said = f"{verb} inside {lease.open_section}{joint} {seconds} s after the last safe step {lease.last_safe_step}"
+    data = {**section, "safe_step": lease.last_safe_step, "seconds": seconds}
+    return Because(said, StateCause.OPEN_SECTION, data)
 
 
 def job_verdict(

@@ -1,5 +1,6 @@
 """The answer of `why`, as data: codes, ids and times. How it is found is `core.why`, its sentences are `wording`'s."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -11,7 +12,7 @@ from leasekeeper.core.ids import AccountId, JobId, LeaseId, ProfileId, ProxyId, 
 from leasekeeper.core.leases import LeaseStatus, Purpose, RunResult
 from leasekeeper.core.notes import Note
 from leasekeeper.core.pauses import Pause
-from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.profiles import ProfileState, StateCause
 from leasekeeper.core.readiness import Blocked
 
 
@@ -96,10 +97,14 @@ class ProfileView:
     account_id: AccountId
     state: ProfileState
     state_reason: str
+    state_cause: StateCause | None
+    state_data: Mapping[str, object]
     since_at: datetime
     waiting: int
     drain: ProfileState | None
     drain_reason: str
+    drain_cause: StateCause | None
+    drain_data: Mapping[str, object]
     tier: str | None
     ban_status: BanStatus
     paused: bool

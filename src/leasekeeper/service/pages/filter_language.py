@@ -20,6 +20,7 @@ SHORT: Final[Mapping[str, str]] = {
     "run": "run_id",
     "worker": "worker_id",
     "ban": "ban_status",
+    "cause": "state_cause",
     "reason": "blocked_reason",
     "key": "idempotency_key",
     "stopped": "stop_reason",

@@ -18,12 +18,14 @@ FROM json_populate_recordset(NULL::jobs, :rows);
 
 -- name: insert_lanes
 INSERT INTO lanes (
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
-    verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
+    profile_id, account_id, state, state_reason, state_cause, state_data, state_at, token, version, clean,
+    drain, drain_reason, drain_cause, drain_data, tier, ban_status, verdict,
+    verdict_reason, verdict_cause, verdict_data, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     blocked_by, waits_on, home, reserved_for, snapshot, saved, unsaved_reason, size_bytes, revision
 ) SELECT
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
-    verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
+    profile_id, account_id, state, state_reason, state_cause, state_data, state_at, token, version, clean,
+    drain, drain_reason, drain_cause, drain_data, tier, ban_status, verdict,
+    verdict_reason, verdict_cause, verdict_data, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     blocked_by, waits_on, home, reserved_for, snapshot, saved, unsaved_reason, size_bytes, revision
 FROM json_populate_recordset(NULL::lanes, :rows);
 
@@ -243,12 +245,12 @@ DELETE FROM proxies t USING json_to_recordset(:rows) AS r (id text) WHERE t.prox
 DELETE FROM profiles t USING json_to_recordset(:rows) AS r (id text) WHERE t.profile_id = r.id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision)
-SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.clean, t.engine, t.ban_status, t.home, t.snapshot, t.saved, t.unsaved_reason, t.revision
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, state_cause, state_data, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision)
+SELECT t.profile_id, t.account_id, t.token, t.state, t.state_reason, t.state_cause, t.state_data, t.clean, t.engine, t.ban_status, t.home, t.snapshot, t.saved, t.unsaved_reason, t.revision
 FROM lanes t JOIN json_to_recordset(:rows) AS r (id text) ON t.profile_id = r.id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
-    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
+    state_reason = excluded.state_reason, state_cause = excluded.state_cause, state_data = excluded.state_data, clean = excluded.clean, engine = excluded.engine,
     ban_status = excluded.ban_status, home = excluded.home, snapshot = excluded.snapshot, saved = excluded.saved,
     unsaved_reason = excluded.unsaved_reason, revision = excluded.revision;
 

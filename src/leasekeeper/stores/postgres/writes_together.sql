@@ -15,17 +15,19 @@ WHERE t.seq = r.seq;
 
 -- name: update_lanes
 UPDATE lanes t SET
-    state = r.state, state_reason = r.state_reason, state_at = r.state_at, token = r.token,
-    version = r.version, clean = r.clean, drain = r.drain, drain_reason = r.drain_reason, tier = r.tier,
+    state = r.state, state_reason = r.state_reason, state_cause = r.state_cause, state_data = r.state_data, state_at = r.state_at, token = r.token,
+    version = r.version, clean = r.clean, drain = r.drain, drain_reason = r.drain_reason,
+    drain_cause = r.drain_cause, drain_data = r.drain_data, tier = r.tier,
     ban_status = r.ban_status, verdict = r.verdict,
-    verdict_reason = r.verdict_reason, engine = r.engine, head_job_id = r.head_job_id,
+    verdict_reason = r.verdict_reason, verdict_cause = r.verdict_cause, verdict_data = r.verdict_data, engine = r.engine, head_job_id = r.head_job_id,
     head_pool = r.head_pool, head_task = r.head_task, head_priority = r.head_priority,
     head_shared = r.head_shared, waiting_at = r.waiting_at, blocked_by = r.blocked_by, waits_on = r.waits_on,
     home = r.home, reserved_for = r.reserved_for, snapshot = r.snapshot, saved = r.saved, unsaved_reason = r.unsaved_reason,
     size_bytes = r.size_bytes, revision = r.revision
 FROM :rows (
-    profile_id text, state text, state_reason text, state_at bigint, token bigint, version bigint, clean boolean,
-    drain text, drain_reason text, tier text, ban_status text, verdict text, verdict_reason text, engine bigint, head_job_id text, head_pool text,
+    profile_id text, state text, state_reason text, state_cause text, state_data text, state_at bigint, token bigint, version bigint, clean boolean,
+    drain text, drain_reason text, drain_cause text, drain_data text, tier text, ban_status text,
+    verdict text, verdict_reason text, verdict_cause text, verdict_data text, engine bigint, head_job_id text, head_pool text,
     head_task text, head_priority bigint, head_shared boolean, waiting_at bigint, blocked_by text, waits_on text, home text,
     reserved_for text, snapshot bigint, saved boolean, unsaved_reason text, size_bytes bigint, revision bigint
 )

@@ -34,7 +34,7 @@ from leasekeeper.core.lanes import Head, key_of, next_head, parked
 from leasekeeper.core.leases import Lease, Mode
 from leasekeeper.core.pauses import Scope
 from leasekeeper.core.placing import lease_in_the_way
-from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.profiles import ProfileState, said_of_state
 from leasekeeper.core.readiness import Block, Blocked
 from leasekeeper.core.records import evolve
 from leasekeeper.core.routing import Holding, held_keys
@@ -351,6 +351,7 @@ def record_grant(round_: Granting, work: Work, lease: Lease, job: Job | None, no
             "purpose": lease.purpose,
             "mode": lease.mode,
             "attempt": job.attempt if job else 1,
+            **said_of_state(work.lane),
         },
     )
     round_.grants.append(grant_of(work, lease, job, round_.newest.get(work.lane.profile_id)))

@@ -20,7 +20,7 @@ from leasekeeper.core.fleet import (
 )
 from leasekeeper.core.lanes import RetiredLane, new_lane, unparked
 from leasekeeper.core.launchers import Launcher
-from leasekeeper.core.profiles import Lane, Profile, ProfileState
+from leasekeeper.core.profiles import Lane, Profile, ProfileState, said_of_state
 from leasekeeper.core.proxies import well
 from leasekeeper.core.readiness import job_gate
 from leasekeeper.core.records import evolve
@@ -240,7 +240,7 @@ def _log(tx: Tx, ctx: Context, added: Iterable[Lane], changes: list[Change], act
     now, _ = tx.clock()
     log = Log(ctx, now)
     for lane in added:
-        log.event(EventType.PROFILE_ADDED, lane=lane, actor=actor, profile_state=lane.state)
+        log.event(EventType.PROFILE_ADDED, lane=lane, actor=actor, profile_state=lane.state, data=said_of_state(lane))
         if lane.state in (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED):
             log.review_profile(lane, None, lane.state.value, lane.state_reason)
     counts: dict[str, int] = {}

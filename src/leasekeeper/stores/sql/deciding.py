@@ -23,6 +23,7 @@ from leasekeeper.core.ids import Token
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.lanes import next_head
 from leasekeeper.core.pauses import Scope, pause_id_of
+from leasekeeper.core.profiles import said_of_state
 from leasekeeper.core.records import evolve
 from leasekeeper.core.workers import Earlier, Worker, WorkerReport, news_in, reported
 from leasekeeper.errors import InputError, NotFound, VersionConflict
@@ -85,6 +86,7 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
             "note": decision.note,
             "from": before.value,
             "drain": work.lane.drain.value if work.lane.drain else None,
+            **said_of_state(work.lane),
             **({"home_before": home, "home": work.lane.home} if decision.action is Action.MOVE else {}),
         },
     )

@@ -73,6 +73,9 @@ AND t.home = :home
 -- name: find_lane__state
 AND t.state = :state
 
+-- name: find_lane__state_cause
+AND t.state_cause = :state_cause
+
 -- name: find_proxy
 SELECT * FROM proxies t WHERE TRUE
 

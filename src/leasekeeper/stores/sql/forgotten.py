@@ -9,7 +9,7 @@ from datetime import datetime
 from leasekeeper.core.decisions import Action, Decision, ReviewReason, Target, profile_decided
 from leasekeeper.core.events import EventType
 from leasekeeper.core.leases import Lease, LeaseRef, Refusal, forgotten
-from leasekeeper.core.profiles import ProfileState
+from leasekeeper.core.profiles import ProfileState, StateCause, said_of_state
 from leasekeeper.stores.sql.engine import Tx
 from leasekeeper.stores.sql.lanes import Work, read_lease, refresh, save, works_from, writer_of
 from leasekeeper.stores.sql.log import Log
@@ -47,7 +47,14 @@ def review(tx: Tx, log: Log, work: Work | None, ref: LeaseRef, now: datetime) ->
         f"its last writes, or a backup was restored. Find out what run {ref.run_id} did"
     )
     decision = Decision(target=Target.PROFILE, id=ref.profile_id, action=Action.REVIEW, note=note, actor=ACTOR)
-    decided = profile_decided(work, decision, now, about_empty_directory=False)
+    decided = profile_decided(
+        work,
+        decision,
+        now,
+        about_empty_directory=False,
+        cause=StateCause.LEASE_FORGOTTEN,
+        data={"lease_id": ref.lease_id, "run_id": ref.run_id},
+    )
     before = work.lane.state
     work.change(decided.changes)
     log.review_profile(work.lane, None, ReviewReason.LEASE_FORGOTTEN, note)
@@ -57,5 +64,11 @@ def review(tx: Tx, log: Log, work: Work | None, ref: LeaseRef, now: datetime) ->
         lane=work.lane,
         actor=ACTOR,
         profile_state=work.lane.state,
-        data={"action": decision.action.value, "note": note, "from": before.value, "drain": None},
+        data={
+            "action": decision.action.value,
+            "note": note,
+            "from": before.value,
+            "drain": None,
+            **said_of_state(work.lane),
+        },
     )

@@ -158,7 +158,7 @@ SELECT profile_id, waits_on, head_priority FROM (
 WHERE place = 1;
 
 -- name: retired_lanes_of
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved,
+SELECT profile_id, account_id, token, state, state_reason, state_cause, state_data, clean, engine, ban_status, home, snapshot, saved,
        unsaved_reason, revision
 FROM retired_lanes WHERE profile_id IN :ids[];
 

@@ -8,22 +8,12 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.homes import directory_lost
 from leasekeeper.core.ids import ProfileId, RunId
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.lanes import opened_by, profile_ended, profile_expired, unparked
+from leasekeeper.core.lanes import explained, lease_over, opened_by, profile_ended, profile_expired, unparked
 from leasekeeper.core.launchers import LauncherSaid, ask_again_at, in_doubt
-from leasekeeper.core.leases import (
-    Lease,
-    LeaseStatus,
-    Refusal,
-    RunRecord,
-    RunResult,
-    expired,
-    lease_key,
-    raised,
-    silence,
-)
-from leasekeeper.core.profiles import ProfileState, ReleasePolicy
+from leasekeeper.core.leases import Lease, LeaseStatus, Refusal, RunRecord, RunResult, expired, lease_key, raised
+from leasekeeper.core.profiles import ProfileState, ReleasePolicy, said_of_state
 from leasekeeper.core.records import changer, evolve
-from leasekeeper.core.resolving import found_out, silent_reason
+from leasekeeper.core.resolving import found_out, silent_launcher
 from leasekeeper.core.resolving import resolve as decide_lost
 from leasekeeper.core.routing import account_of, freed_keys, is_taken
 from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, used_proxy
@@ -144,6 +134,7 @@ class Endings:
                 "stop_reason": settlement.stop_reason,
                 "belongs_to": settlement.belongs_to,
                 "profile_reason": settlement.profile.reason,
+                **said_of_state(work.lane),
                 **data,
             },
         )
@@ -298,7 +289,7 @@ def _end_unexplained(batch: Endings, work: Work, lease: Lease) -> Lease:
     ended = expired(lease)
     end_lease(work, ended)
     batch.runs.append(end_row(lease, ended.status, lease.expires_at, unresolved=True))
-    work.change(profile_expired(work, f"lease {ended.status}: {silence(lease, batch.now)}", batch.now))
+    work.change(profile_expired(work, lease_over(ended, batch.now), batch.now))
     refresh(work, batch.now)
     batch.log.event(
         EventType.LEASE_EXPIRED,
@@ -310,6 +301,7 @@ def _end_unexplained(batch: Endings, work: Work, lease: Lease) -> Lease:
             "last_safe_step": lease.last_safe_step,
             "open_section": lease.open_section,
             "release_policy": lease.release_policy.value,
+            **said_of_state(work.lane),
         },
     )
     return ended
@@ -419,7 +411,11 @@ def _resolve_one(batch: Endings, work: Work, lease: Lease, facts: LostFacts) -> 
         job=ended,
         job_state=ended.state if ended else None,
         profile_state=work.lane.state,
-        data={"reason": settlement.profile.reason, "reported_by": facts.reported_by},
+        data={
+            "reason": settlement.profile.reason,
+            "reported_by": facts.reported_by,
+            **said_of_state(work.lane),
+        },
     )
     return answer(work, lease, settlement, ended)
 
@@ -433,15 +429,15 @@ def _ask_again(batch: Endings, work: Work, lease: Lease, facts: LostFacts, *, do
     ask_at = ask_again_at(lease.ended_at or batch.now, batch.now) if asked else batch.now
     row = {"profile_id": lease.profile_id, "token": lease.token, "ask_at": to_us(ask_at), "asked": asked}
     batch.tx.write("ask_again", [row])
-    reason = silent_reason(lease, work.profile.launcher_id, facts.problem)
-    if not silent or work.lane.state is not ProfileState.STALE or work.lane.state_reason == reason:
+    why = silent_launcher(lease, work.profile.launcher_id, facts.problem)
+    if not silent or work.lane.state is not ProfileState.STALE or work.lane.state_reason == why.reason:
         return
-    work.change({"state_reason": reason})
+    work.change(explained(why))
     batch.log.event(
         EventType.LAUNCHER_SILENT,
         lease=lease,
         profile_state=work.lane.state,
-        data={"launcher_id": work.profile.launcher_id, "reason": reason},
+        data={"launcher_id": work.profile.launcher_id, "reason": why.reason, **said_of_state(work.lane)},
     )
 
 

@@ -12,9 +12,10 @@ UPDATE jobs SET priority = :priority WHERE seq = :seq;
 
 -- name: update_lanes
 UPDATE lanes SET
-    state = :state, state_reason = :state_reason, state_at = :state_at, token = :token,
-    version = :version, clean = :clean, drain = :drain, drain_reason = :drain_reason, tier = :tier, ban_status = :ban_status, verdict = :verdict,
-    verdict_reason = :verdict_reason, engine = :engine, head_job_id = :head_job_id,
+    state = :state, state_reason = :state_reason, state_cause = :state_cause, state_data = :state_data, state_at = :state_at, token = :token,
+    version = :version, clean = :clean, drain = :drain, drain_reason = :drain_reason,
+    drain_cause = :drain_cause, drain_data = :drain_data, tier = :tier, ban_status = :ban_status, verdict = :verdict,
+    verdict_reason = :verdict_reason, verdict_cause = :verdict_cause, verdict_data = :verdict_data, engine = :engine, head_job_id = :head_job_id,
     head_pool = :head_pool, head_task = :head_task, head_priority = :head_priority,
     head_shared = :head_shared, waiting_at = :waiting_at, blocked_by = :blocked_by, waits_on = :waits_on, home = :home,
     reserved_for = :reserved_for, snapshot = :snapshot, saved = :saved, unsaved_reason = :unsaved_reason, size_bytes = :size_bytes,
@@ -67,12 +68,14 @@ INSERT INTO jobs (
 
 -- name: insert_lanes
 INSERT INTO lanes (
-    profile_id, account_id, state, state_reason, state_at, token, version, clean, drain, drain_reason, tier, ban_status, verdict,
-    verdict_reason, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
+    profile_id, account_id, state, state_reason, state_cause, state_data, state_at, token, version, clean,
+    drain, drain_reason, drain_cause, drain_data, tier, ban_status, verdict,
+    verdict_reason, verdict_cause, verdict_data, engine, head_job_id, head_pool, head_task, head_priority, head_shared, waiting_at,
     blocked_by, waits_on, home, reserved_for, snapshot, saved, unsaved_reason, size_bytes, revision
 ) VALUES (
-    :profile_id, :account_id, :state, :state_reason, :state_at, :token, :version, :clean, :drain, :drain_reason, :tier, :ban_status,
-    :verdict, :verdict_reason, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
+    :profile_id, :account_id, :state, :state_reason, :state_cause, :state_data, :state_at, :token, :version, :clean,
+    :drain, :drain_reason, :drain_cause, :drain_data, :tier, :ban_status,
+    :verdict, :verdict_reason, :verdict_cause, :verdict_data, :engine, :head_job_id, :head_pool, :head_task, :head_priority,
     :head_shared, :waiting_at, :blocked_by, :waits_on, :home, :reserved_for, :snapshot, :saved,
     :unsaved_reason, :size_bytes, :revision
 );
@@ -266,12 +269,12 @@ DELETE FROM proxies WHERE proxy_id = :id;
 DELETE FROM profiles WHERE profile_id = :id;
 
 -- name: retire_lanes
-INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision)
-SELECT profile_id, account_id, token, state, state_reason, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision
+INSERT INTO retired_lanes (profile_id, account_id, token, state, state_reason, state_cause, state_data, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision)
+SELECT profile_id, account_id, token, state, state_reason, state_cause, state_data, clean, engine, ban_status, home, snapshot, saved, unsaved_reason, revision
 FROM lanes WHERE profile_id = :id
 ON CONFLICT (profile_id) DO UPDATE SET
     account_id = excluded.account_id, token = excluded.token, state = excluded.state,
-    state_reason = excluded.state_reason, clean = excluded.clean, engine = excluded.engine,
+    state_reason = excluded.state_reason, state_cause = excluded.state_cause, state_data = excluded.state_data, clean = excluded.clean, engine = excluded.engine,
     ban_status = excluded.ban_status, home = excluded.home, snapshot = excluded.snapshot, saved = excluded.saved,
     unsaved_reason = excluded.unsaved_reason, revision = excluded.revision;
 
