@@ -265,6 +265,18 @@ async def test_what_a_sharer_found_and_what_a_person_decided_say_their_cause_unt
         assert (lane.verdict_cause, lane.verdict_data, lane.drain_cause, lane.drain_data) == (None, {}, None, {})
 
 
+async def test_a_profile_is_stale_for_the_sharer_that_was_lost_not_for_the_last_one_that_ended(
+    new_world: NewWorld,
+) -> None:
+    async with new_world(profile(max_active_runs=2)) as world:
+        lost, other = await world.run(shared=True), await world.run(shared=True, lock_timeout_seconds=600)
+        await world.lose(lost)
+        await world.finish(other)
+        lane = await world.lane()
+        assert (lane.state, lane.state_cause, lane.state_data) == (S.STALE, C.LEASE_EXPIRED, {"silent_seconds": 60})
+        assert lane.state_reason == "lease expired: no heartbeat of worker w1 reached the store for 60 s"
+
+
 async def test_a_profile_that_is_declared_again_says_the_cause_that_it_had(new_world: NewWorld) -> None:
     async with new_world(profile(), profile("p2")) as world:
         await world.finish(await world.acquire(), "SECURITY_PROMPT")

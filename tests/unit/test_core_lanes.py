@@ -30,7 +30,7 @@ from leasekeeper.core.lanes import (
     refreshed,
     unparked,
 )
-from leasekeeper.core.leases import Lease, Mode
+from leasekeeper.core.leases import Lease, LeaseStatus, Mode
 from leasekeeper.core.profiles import TRANSITIONS, Because, Cause, Lane, Profile, ProfileState, StateCause
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.settle import ProfileVerdict, verdict_of
@@ -300,6 +300,39 @@ ENDS: list[tuple[str, LaneFacts, ProfileVerdict, dict[str, object], str | None]]
         "logged out",
     ),
     ("an end without proof", facts(LEASED, UNRESOLVED), OPEN, to(S.STALE, LEFT_OPEN, clean=False), None),
+    (
+        "the last sharer ends well, an earlier one was lost",
+        facts(LEASED, replace(UNRESOLVED, status=LeaseStatus.EXPIRED)),
+        CLEAN,
+        to(
+            S.STALE,
+            Because(
+                "lease expired: no heartbeat of worker w1 reached the store for 30 s",
+                C.LEASE_EXPIRED,
+                {"silent_seconds": 30},
+            ),
+            clean=False,
+        ),
+        None,
+    ),
+    (
+        "the last sharer ends well, an earlier one left its browser open",
+        facts(LEASED, replace(UNRESOLVED, status=LeaseStatus.RELEASED)),
+        CLEAN,
+        to(
+            S.STALE,
+            Because("the browser of worker w1 was not proven closed at the end of its run", C.NOT_PROVEN_CLOSED),
+            clean=False,
+        ),
+        None,
+    ),
+    (
+        "the last sharer leaves its browser open, an earlier one ended badly",
+        facts(PENDING, UNRESOLVED),
+        OPEN,
+        to(S.STALE, LEFT_OPEN, clean=False),
+        None,
+    ),
     (
         "a person disabled it meanwhile",
         facts(lane(state=S.LEASED, **draining(S.DISABLED, OLD))),

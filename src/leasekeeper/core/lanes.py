@@ -26,6 +26,7 @@ from leasekeeper.core.profiles import (
     worse,
 )
 from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked, can_share, lane_gate
+from leasekeeper.core.resolving import unexplained
 from leasekeeper.core.routing import routing_key
 from leasekeeper.core.settle import ProfileVerdict
 
@@ -236,6 +237,9 @@ def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> E
         return Ended(changes)
     drained = Because(lane.drain_reason, lane.drain_cause, lane.drain_data)
     why = worst_because if worst_because.reason else drained if drained.reason else verdict.because
+    if after is ProfileState.STALE:
+        lost = next(lease for lease in facts.open if lease.unresolved)
+        why = verdict.because if verdict.unresolved else lease_over(lost, now)
     cause = cause_of(lane.state, after, verdict.cause, drained=after is lane.drain and after is not worst)
     changes |= moved(lane, after, cause, why, now)
     if after is ProfileState.STALE:
@@ -269,7 +273,9 @@ def cause_of(before: ProfileState, after: ProfileState, cause: Cause, *, drained
 
 
 def lease_over(ended: Lease, now: datetime) -> Because:
-    """Why a profile is stale whose lease nobody ended."""
+    """Why a profile is stale that had this lease."""
+    if ended.status is LeaseStatus.RELEASED:
+        return Because(unexplained(ended), StateCause.NOT_PROVEN_CLOSED)
     cause = StateCause.LEASE_REVOKED if ended.status is LeaseStatus.REVOKED else StateCause.LEASE_EXPIRED
     data = {"silent_seconds": silent_seconds(ended, now)}
     return Because(f"lease {ended.status}: {silence(ended, now)}", cause, data)

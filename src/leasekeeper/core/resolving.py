@@ -110,7 +110,7 @@ def silent_launcher(lease: Lease, launcher_id: str, problem: str) -> Because:
     """Why a profile stays stale whose launcher does not answer."""
     silent = f"launcher {launcher_id} does not say whether it still runs ({problem}); it is asked again until it does"
     data = {"launcher_id": launcher_id, "problem": problem, **_ending(lease)}
-    return Because(f"{_unexplained(lease)}; {silent}", StateCause.LAUNCHER_SILENT, data)
+    return Because(f"{unexplained(lease)}; {silent}", StateCause.LAUNCHER_SILENT, data)
 
 
 def _ending(lease: Lease) -> Mapping[str, object]:
@@ -118,7 +118,7 @@ def _ending(lease: Lease) -> Mapping[str, object]:
     return {"ending": lease.status.value}
 
 
-def _unexplained(lease: Lease) -> str:
+def unexplained(lease: Lease) -> str:
     """How a run ended that nobody could explain, as a person reads it."""
     if lease.status is LeaseStatus.RELEASED:
         return f"the browser of worker {lease.worker_id} was not proven closed at the end of its run"
@@ -137,7 +137,7 @@ def _resolution(
     good: Token | None,
     incomplete: bool,
 ) -> ProfileVerdict | None:
-    lost = _unexplained(lease)
+    lost = unexplained(lease)
     if lease.open_section is not None:
         # When it died nobody knows: an expiry comes long after. When it last wrote, the store knows.
         heard = max(lease.heartbeat_at, lease.section_at or lease.heartbeat_at)
