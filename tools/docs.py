@@ -21,7 +21,7 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.failures import FAILURES, ProfileRule, RetryRule
 from leasekeeper.core.fleet import ChangeKind
 from leasekeeper.core.leases import Refusal
-from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.readiness import Blocked, Expected, NoWorker
 from leasekeeper.errors import error_tree
 from leasekeeper.service.metric_table import CALL_SECONDS, METRICS, SECONDS
 from leasekeeper.settings_table import PREFIX, SETTINGS, Setting
@@ -262,6 +262,10 @@ def blocked_reasons() -> str:
             ["reason", "when", "what ends it"],
             [(f"`{reason}`", BLOCKED[reason], _unblocked(reason)) for reason in Blocked],
         ),
+        "What exactly blocks a job, as data, is `block` of `why`. A mismatch names its `field`, one of\n"
+        f"{code(Expected)}, what is `wanted` and what is `actual`. `no_worker` is one of\n"
+        f"{code(NoWorker)}; a browser that is too old comes with the `engine` that the profile needs. `home` is the\n"
+        "machine that has the profile's directory.",
     )
 
 

@@ -13,7 +13,7 @@ from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import Job, Risk
 from leasekeeper.core.leases import Lease, Purpose
 from leasekeeper.core.policy import Policy
-from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.readiness import Block, Blocked, Expected, NoWorker
 from leasekeeper.core.why import explain
 from leasekeeper.core.why_answer import Next
 from leasekeeper.errors import ProfileBusy
@@ -34,6 +34,21 @@ class Case:
     first: Step | None = None
     job: dict[str, Any] | None = None
     task: str = "visit"
+    block: Block | None = None
+
+
+def differs(field: Expected, wanted: str, actual: str) -> Block:
+    reason = Blocked.PROXY_MISMATCH if field.startswith("proxy") else Blocked.ENVIRONMENT_MISMATCH
+    return Block(reason=reason, field=field, wanted=wanted, actual=actual)
+
+
+NEVER_OFFERED = Block(reason=Blocked.NO_WORKER, no_worker=NoWorker.NEVER_OFFERED)
+NOT_OFFERED_NOW = Block(reason=Blocked.NO_WORKER, no_worker=NoWorker.NOT_OFFERED_NOW)
+
+
+async def block_of(world: World, job: Job) -> Block | None:
+    """What `why` says that blocks the job."""
+    return explain(await world.store.why(job_id=job.job_id)).block
 
 
 def applies(*records: Record) -> Step:
@@ -105,34 +120,46 @@ CASES = {
     "paused": Case(Blocked.ACCOUNT_PAUSE, resumes, pauses),
     "all_paused": Case(Blocked.PAUSE, decides_on_all(Action.RESUME), decides_on_all(Action.PAUSE)),
     "proxy_region_of_the_proxy": Case(
-        Blocked.PROXY_MISMATCH, applies(replace(US, region="EU")), job={"expected_proxy_region": "EU"}
+        Blocked.PROXY_MISMATCH,
+        applies(replace(US, region="EU")),
+        job={"expected_proxy_region": "EU"},
+        block=differs(Expected.PROXY_REGION, "EU", "US"),
     ),
     "proxy_region_of_the_profile": Case(
         Blocked.PROXY_MISMATCH,
         applies(profile(proxy_id="exit_eu", language="en", timezone="UTC")),
         job={"expected_proxy_region": "EU"},
+        block=differs(Expected.PROXY_REGION, "EU", "US"),
     ),
     "proxy": Case(
         Blocked.PROXY_MISMATCH,
         applies(profile(proxy_id="exit_eu", language="en", timezone="UTC")),
         job={"proxy_id": "exit_eu"},
+        block=differs(Expected.PROXY_ID, "exit_eu", "exit_us"),
     ),
     "language": Case(
         Blocked.ENVIRONMENT_MISMATCH,
         applies(profile(proxy_id="exit_us", language="fr", timezone="UTC")),
         job={"expected_language": "fr"},
+        block=differs(Expected.LANGUAGE, "fr", "en"),
     ),
     "timezone": Case(
         Blocked.ENVIRONMENT_MISMATCH,
         applies(profile(proxy_id="exit_us", language="en", timezone="Europe/Paris")),
         job={"expected_timezone": "Europe/Paris"},
+        block=differs(Expected.TIMEZONE, "Europe/Paris", "UTC"),
     ),
     "needs_a_person": Case(Blocked.REVIEW_REQUIRED, decides(Action.CLEAR), needs_login),
     "quarantined": Case(Blocked.PROFILE_STATE, decides(Action.CLEAR), shows_a_prompt),
     "disabled": Case(Blocked.PROFILE_STATE, decides(Action.ENABLE), decides(Action.DISABLE)),
     "capacity": Case(Blocked.CAPACITY, applies(limit("default", 2)), fills_the_pool),
-    "approval": Case(Blocked.APPROVAL, approves, job={"risk_level": Risk.REVIEW_REQUIRED}),
-    "no_worker": Case(Blocked.NO_WORKER, a_worker_appears, task="rare"),
+    "approval": Case(
+        Blocked.APPROVAL,
+        approves,
+        job={"risk_level": Risk.REVIEW_REQUIRED},
+        block=Block(reason=Blocked.APPROVAL),
+    ),
+    "no_worker": Case(Blocked.NO_WORKER, a_worker_appears, task="rare", block=NEVER_OFFERED),
 }
 
 
@@ -160,6 +187,7 @@ async def test_a_blocked_job_moves_by_itself_when_the_fact_changes(new_world: Ne
         shown = await world.job(job)
         assert (shown.state, shown.blocked_reason) == ("blocked", case.reason)
         assert shown.attempt == 0
+        assert await block_of(world, job) == case.block
         (again,) = await world.store.submit([spec(task=case.task, idempotency_key="k", **(case.job or {}))])
         assert (again.already_handled, again.job) == (True, shown)
         stats = await world.store.stats()
@@ -196,6 +224,7 @@ async def test_a_job_of_a_worker_that_stopped_reporting_is_shown_as_waiting_for_
         assert (await world.job(job)).state == "queued"
         world.advance(90)
         assert (await world.job(job)).blocked_reason == "blocked_by_no_worker"
+        assert await block_of(world, job) == NOT_OFFERED_NOW
         assert (await world.store.stats()).blocked == {"blocked_by_no_worker": 1}
         await world.offer("visit")
         assert (await world.job(job)).state == "queued"
@@ -318,6 +347,9 @@ async def test_a_profile_that_is_newer_than_every_browser_is_shown_as_blocked(ne
         shown = await world.job(newer)
         assert (shown.state, shown.blocked_reason) == ("blocked", "blocked_by_no_worker")
         assert "was last opened by browser version 150" in shown.detail
+        assert await block_of(world, newer) == Block(
+            reason=Blocked.NO_WORKER, no_worker=NoWorker.BROWSER_TOO_OLD, engine=150
+        )
         assert [job.job_id for job in await world.all(Job, state="blocked")] == [newer.job_id]
         assert await world.all(Job, state="queued") == []
         stats = await world.store.stats()

@@ -11,8 +11,9 @@ from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Purpose, RunRecord
 from leasekeeper.core.profiles import Lane
-from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.readiness import Block, Blocked
 from leasekeeper.core.settle import Browser, EndFacts
+from leasekeeper.core.why import explain
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import IllegalTransition, InputError, ProfileBusy
 from leasekeeper.ports import ClaimRequest, Grant
@@ -92,6 +93,8 @@ async def test_a_job_is_blocked_by_home_until_a_worker_is_there(new_world: NewWo
         shown = await world.store.get(Job, job.job_id)
         assert (shown.state, shown.blocked_reason) == ("blocked", Blocked.HOME)
         assert "rack1" in shown.detail
+        why = explain(await world.store.why(job_id=job.job_id))
+        assert why.block == Block(reason=Blocked.HOME, home="rack1")
         assert (await world.store.stats()).blocked == {Blocked.HOME: 1}
         assert [each.job_id for each in await world.all(Job, blocked_reason=Blocked.HOME)] == [job.job_id]
         assert [each.job_id for each in await world.all(Job, state="blocked")] == [job.job_id]

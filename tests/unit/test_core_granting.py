@@ -58,8 +58,9 @@ def test_a_head_that_is_not_ready_itself_is_blocked() -> None:
     waits = job(risk_level=Risk.REVIEW_REQUIRED)
     block = judge_head(facts(LEASED, lease()), waits, {KEY: 1}).block
     assert block is not None
-    blocked = blocked_job(waits, block)
+    blocked = blocked_job(waits, block, "not approved")
     assert (blocked.state, blocked.blocked_reason, blocked.version) == (JobState.BLOCKED, Blocked.APPROVAL, 2)
+    assert blocked.detail == "not approved"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,20 @@ from leasekeeper.core.accounts import ProxyTrouble, Routing
 from leasekeeper.core.ids import AccountId, ProfileId
 from leasekeeper.core.jobs import Risk
 from leasekeeper.core.profiles import ProfileState
-from leasekeeper.core.readiness import Blocked, WaitFacts, can_share, job_gate, lane_gate, shown_reason, waits_as
+from leasekeeper.core.readiness import (
+    Block,
+    Blocked,
+    Expected,
+    NoWorker,
+    WaitFacts,
+    can_share,
+    job_gate,
+    lane_gate,
+    shown_reason,
+    waits_as,
+)
 from leasekeeper.core.routing import is_account_key, routing_key
-from leasekeeper.wording import UNBLOCKED_BY
+from leasekeeper.wording import UNBLOCKED_BY, block_text
 from tests.unit.records import a_job, a_profile, a_proxy
 
 REASONS = {
@@ -58,16 +69,34 @@ JOB_GATE: list[tuple[dict[str, Any], Blocked | None, str]] = [
 def test_the_gate_compares_what_a_job_asks_for_with_its_profile(
     asks: dict[str, Any], expected: Blocked | None, words: str
 ) -> None:
-    block = job_gate(a_job(**asks), a_profile(), a_proxy(), task_known=True)
+    job = a_job(**asks)
+    block = job_gate(job, a_profile(), a_proxy(), task_known=True)
     assert (block.reason if block else None) is expected
-    assert words in (block.detail if block else "")
+    assert words in (block_text(block, job) if block else "")
 
 
 def test_a_task_that_nobody_offers_waits_for_a_worker() -> None:
-    block = job_gate(a_job(task="refund"), a_profile(), a_proxy(), task_known=False)
+    job = a_job(task="refund")
+    block = job_gate(job, a_profile(), a_proxy(), task_known=False)
+    assert block == Block(reason=Blocked.NO_WORKER, no_worker=NoWorker.NEVER_OFFERED)
+    assert "refund" in block_text(block, job)
+
+
+@pytest.mark.parametrize(
+    ("asks", "field", "wanted", "actual"),
+    [
+        ({"proxy_id": "paris"}, Expected.PROXY_ID, "paris", "dallas"),
+        ({"expected_proxy_region": "DE"}, Expected.PROXY_REGION, "DE", "US"),
+        ({"expected_language": "de-DE"}, Expected.LANGUAGE, "de-DE", "en-US"),
+        ({"expected_timezone": "Europe/Berlin"}, Expected.TIMEZONE, "Europe/Berlin", "America/Chicago"),
+    ],
+)
+def test_a_block_says_as_data_what_is_wanted_and_what_is(
+    asks: dict[str, Any], field: Expected, wanted: str, actual: str
+) -> None:
+    block = job_gate(a_job(**asks), a_profile(), a_proxy(), task_known=True)
     assert block is not None
-    assert block.reason is Blocked.NO_WORKER
-    assert "refund" in block.detail
+    assert (block.field, block.wanted, block.actual) == (field, wanted, actual)
 
 
 def test_a_profile_without_an_environment_matches_no_expectation() -> None:
@@ -77,16 +106,18 @@ def test_a_profile_without_an_environment_matches_no_expectation() -> None:
         assert block is not None
         assert block.reason is Blocked.PROXY_MISMATCH
     for asks in ({"expected_language": "en-US"}, {"expected_timezone": "America/Chicago"}):
-        block = job_gate(a_job(**asks), bare, None, task_known=True)
+        job = a_job(**asks)
+        block = job_gate(job, bare, None, task_known=True)
         assert block is not None
-        assert (block.reason, "has none" in block.detail) == (Blocked.ENVIRONMENT_MISMATCH, True)
+        assert (block.reason, block.actual) == (Blocked.ENVIRONMENT_MISMATCH, None)
+        assert "has none" in block_text(block, job)
 
 
 def test_the_payload_never_enters_a_detail() -> None:
     job = a_job(payload={"password": "hunter2"}, expected_language="de-DE")
     block = job_gate(job, a_profile(), a_proxy(), task_known=True)
     assert block is not None
-    assert "hunter2" not in block.detail
+    assert "hunter2" not in block_text(block, job)
 
 
 def gate(**facts: Any) -> Blocked | None:

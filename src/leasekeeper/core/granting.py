@@ -165,11 +165,9 @@ def changes_at(facts: LaneFacts) -> datetime | None:
     return min((waits_until(lease) or lease.ended_at or lease.expires_at for lease in lost), default=None)
 
 
-def blocked_job(job: Job, block: Block) -> Job:
-    """The job, blocked by itself: it waits outside of its lane until the fact changes."""
-    return evolve(
-        job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=block.detail, version=job.version + 1
-    )
+def blocked_job(job: Job, block: Block, detail: str) -> Job:
+    """The job, blocked by itself: it waits outside of its lane until the fact changes. `detail` says it to people."""
+    return evolve(job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=detail, version=job.version + 1)
 
 
 def started(job: Job, run_id: RunId) -> Job:

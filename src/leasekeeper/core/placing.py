@@ -111,7 +111,8 @@ def check_policy(job: Job, facts: LaneFacts, index: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a job goes. `block`: what blocks it. `holder` and `conflict`: whose lease it met, and what follows."""
+    """Where a job goes. `block`: what blocks it, for its detail to say. `holder` and `conflict`: whose lease it met,
+    and what follows."""
 
     job: Job
     block: Block | None = None
@@ -134,8 +135,7 @@ def place(
         return Placement(job=evolve(job, state=JobState.SCHEDULED))
     block = job_gate(job, facts.profile, facts.proxy, task_known)
     if block is not None:
-        blocked = evolve(job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=block.detail)
-        return Placement(job=blocked, block=block)
+        return Placement(job=evolve(job, state=JobState.BLOCKED, blocked_reason=block.reason), block=block)
     queued = evolve(job, state=JobState.QUEUED, blocked_reason=None, detail="")
     met = conflict_of(queued, facts, key_holders, now, long_run) if follow_conflict else None
     return met or Placement(job=queued)

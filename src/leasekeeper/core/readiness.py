@@ -34,12 +34,39 @@ class Blocked(StrEnum):
 WAITS_FOR_PERSON: Final = frozenset({ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED})
 
 
-@dataclass(frozen=True, slots=True)
+class NoWorker(StrEnum):
+    """Why no worker can run a job."""
+
+    NEVER_OFFERED = "never_offered"
+    NOT_OFFERED_NOW = "not_offered_now"
+    BROWSER_TOO_OLD = "browser_too_old"
+
+
+class Expected(StrEnum):
+    """What a job may expect of its profile."""
+
+    PROXY_ID = "proxy_id"
+    PROXY_REGION = "proxy_region"
+    LANGUAGE = "language"
+    TIMEZONE = "timezone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Why a job cannot run now, for programs (`reason`) and for people (`detail`)."""
+    """What exactly blocks a job by its reason.
+
+    `field` is what is `wanted` otherwise than it is (`actual`; None: the profile has none). Of a missing worker,
+    `no_worker` says why, and `engine` the browser's version that a worker needs. `home` is the machine that has the
+    profile's directory.
+    """
 
     reason: Blocked
-    detail: str
+    field: Expected | None = None
+    wanted: str | None = None
+    actual: str | None = None
+    no_worker: NoWorker | None = None
+    engine: int | None = None
+    home: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,32 +113,25 @@ def waits_as(reason: str) -> WaitFacts:
 def job_gate(job: Job, profile: Profile, proxy: Proxy | None, task_known: bool) -> Block | None:
     """What this job asks for against what the profile is. None: nothing of its own stops it."""
     if job.risk_level is Risk.REVIEW_REQUIRED and not job.approved:
-        return Block(Blocked.APPROVAL, "risk_level is review_required and nobody has approved it yet")
-    if job.proxy_id is not None and job.proxy_id != profile.proxy_id:
-        return Block(
-            Blocked.PROXY_MISMATCH,
-            f"the job wants proxy {job.proxy_id}, profile {profile.profile_id} has {profile.proxy_id or 'none'}",
-        )
+        return Block(reason=Blocked.APPROVAL)
     region = proxy.region if proxy is not None else None
-    wanted_region = job.expected_proxy_region
-    if wanted_region is not None and (region is None or wanted_region.casefold() != region.casefold()):
-        return Block(
-            Blocked.PROXY_MISMATCH,
-            f"the job expects proxy region {job.expected_proxy_region}, "
-            f"the proxy of profile {profile.profile_id} is in {region or 'no known region'}",
-        )
-    for name, wanted, actual in (
-        ("language", job.expected_language, profile.language),
-        ("timezone", job.expected_timezone, profile.timezone),
+    for reason, field, wanted, actual in (
+        (Blocked.PROXY_MISMATCH, Expected.PROXY_ID, job.proxy_id, profile.proxy_id),
+        (Blocked.PROXY_MISMATCH, Expected.PROXY_REGION, job.expected_proxy_region, region),
+        (Blocked.ENVIRONMENT_MISMATCH, Expected.LANGUAGE, job.expected_language, profile.language),
+        (Blocked.ENVIRONMENT_MISMATCH, Expected.TIMEZONE, job.expected_timezone, profile.timezone),
     ):
-        if wanted is not None and wanted != actual:
-            return Block(
-                Blocked.ENVIRONMENT_MISMATCH,
-                f"the job expects {name} {wanted}, profile {profile.profile_id} has {actual or 'none'}",
-            )
+        if wanted is not None and not _as_wanted(field, wanted, actual):
+            return Block(reason=reason, field=field, wanted=wanted, actual=actual)
     if not task_known:
-        return Block(Blocked.NO_WORKER, f"no worker of pool {job.pool} has ever offered task {job.task}")
+        return Block(reason=Blocked.NO_WORKER, no_worker=NoWorker.NEVER_OFFERED)
     return None
+
+
+def _as_wanted(field: Expected, wanted: str, actual: str | None) -> bool:
+    if field is Expected.PROXY_REGION and actual is not None:
+        return wanted.casefold() == actual.casefold()
+    return wanted == actual
 
 
 def can_share(profile: Profile, *, shared: bool) -> bool:

@@ -14,7 +14,7 @@ from leasekeeper.core.ids import RunId
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import LIVE, Lease, LeaseStatus, RunRecord, is_live, silent_for
 from leasekeeper.core.profiles import ProfileState, ReleasePolicy
-from leasekeeper.core.readiness import WAITS_FOR_PERSON, Blocked
+from leasekeeper.core.readiness import WAITS_FOR_PERSON, Block, Blocked, NoWorker, job_gate
 from leasekeeper.core.resolving import waits_until
 from leasekeeper.core.why_answer import (
     Holder,
@@ -53,6 +53,7 @@ def _explain_job(facts: WhyFacts, job: Job) -> Why:
         id=job.job_id,
         state=job.state,
         reason=reason,
+        block=_block(facts, job, reason),
         job=JobView(
             job_id=job.job_id,
             task=job.task,
@@ -109,6 +110,21 @@ def blocked_reason(job: Job) -> Blocked | None:
     if job.state is not JobState.BLOCKED:
         return None
     return Blocked(job.blocked_reason) if job.blocked_reason else Blocked.PROFILE_STATE
+
+
+def _block(facts: WhyFacts, job: Job, reason: Blocked | None) -> Block | None:
+    """What exactly blocks a job. None: it is not blocked, or its lane is, of which other parts of the answer tell."""
+    match reason:
+        case Blocked.NO_WORKER if not facts.task_known:
+            return Block(reason=reason, no_worker=NoWorker.NEVER_OFFERED)
+        case Blocked.NO_WORKER if facts.outdated:
+            return Block(reason=reason, no_worker=NoWorker.BROWSER_TOO_OLD, engine=facts.lane.engine)
+        case Blocked.NO_WORKER:
+            return Block(reason=reason, no_worker=NoWorker.NOT_OFFERED_NOW)
+        case Blocked.HOME:
+            return Block(reason=reason, home=facts.lane.home)
+    block = job_gate(job, facts.profile, facts.proxy, task_known=True)
+    return block if block is not None and block.reason is reason else None
 
 
 def _job_next(facts: WhyFacts, job: Job) -> tuple[list[Step], list[Possible]]:

@@ -13,7 +13,7 @@ from leasekeeper.core.leases import LeaseStatus, Purpose, RunResult
 from leasekeeper.core.notes import Note
 from leasekeeper.core.pauses import Pause
 from leasekeeper.core.profiles import ProfileState, StateCause
-from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.readiness import Block, Blocked
 
 
 class Next(StrEnum):
@@ -202,7 +202,8 @@ class Webhook:
 class Why:
     """The answer about one job (`job` is set) or one profile, as it was at `now`.
 
-    `state` is the job's or the profile's; `reason` is why a job is blocked. `evidence`: the runs to read before
+    `state` is the job's or the profile's; `reason` is why a job is blocked, and `block` what exactly blocks it, where
+    there is more to say. `evidence`: the runs to read before
     deciding. `notes`: the newest on the profile and on its account.
     """
 
@@ -211,6 +212,7 @@ class Why:
     id: str
     state: str
     reason: Blocked | None = None
+    block: Block | None = None
     job: JobView | None = None
     profile: ProfileView
     holders: tuple[Holder, ...] = ()

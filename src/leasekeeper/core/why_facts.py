@@ -33,6 +33,7 @@ class WhyFacts:
     pool_leases: int
     last_run: RunRecord | None
     reviews: tuple[Review, ...]
+    task_known: bool = True  # a worker of the job's pool has offered its task at least once
     outdated: bool = False  # every worker that takes its jobs has too old a browser
     pauses: tuple[Pause, ...] = ()  # those that keep jobs of its pool from being started, the longest first
     unwell: tuple[Worker, ...] = ()  # live workers of its pool whose machine cannot run jobs

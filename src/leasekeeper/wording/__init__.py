@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from leasekeeper.core.jobs import Job
 from leasekeeper.core.leases import Refusal
 from leasekeeper.core.notes import Note, NoteAbout
 from leasekeeper.core.pauses import Pause
-from leasekeeper.core.readiness import Blocked
+from leasekeeper.core.readiness import Block, Blocked, Expected, NoWorker
 
 REFUSALS: Final[Mapping[Refusal, str]] = {
     Refusal.NO_SUCH_LEASE: "there is no such lease",
@@ -52,6 +53,26 @@ def note_text(note: Note, now: datetime) -> str:
     on = f" on account {note.account_id}" if note.about is NoteAbout.ACCOUNT else ""
     run = f" in run {note.run_id}" if note.run_id else ""
     return f"{ago(note.written_at, now)} by {note.author}{run}{on}: {' '.join(note.text.split())}"
+
+
+def block_text(block: Block, job: Job) -> str:
+    """What exactly blocks a job; empty if its reason says all there is to say."""
+    match block.field:
+        case Expected.PROXY_ID:
+            return f"the job wants proxy {block.wanted}, profile {job.profile_id} has {block.actual or 'none'}"
+        case Expected.PROXY_REGION:
+            actual = block.actual or "no known region"
+            return f"the job expects proxy region {block.wanted}, the proxy of profile {job.profile_id} is in {actual}"
+        case Expected.LANGUAGE | Expected.TIMEZONE:
+            actual = block.actual or "none"
+            return f"the job expects {block.field} {block.wanted}, profile {job.profile_id} has {actual}"
+    if block.reason is Blocked.APPROVAL:
+        return "risk_level is review_required and nobody has approved it yet"
+    if block.no_worker is NoWorker.NEVER_OFFERED:
+        return f"no worker of pool {job.pool} has ever offered task {job.task}"
+    if block.engine is not None:
+        return too_old(job.profile_id, block.engine)
+    return at_home(job.profile_id, block.home) if block.home is not None else ""
 
 
 def too_old(profile_id: str, engine: int) -> str:

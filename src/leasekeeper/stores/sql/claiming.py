@@ -61,6 +61,7 @@ from leasekeeper.stores.sql.on_conflict import apply_to_granted
 from leasekeeper.stores.sql.pause_rows import account_pause_is_over, paused
 from leasekeeper.stores.sql.snapshots import newest_of
 from leasekeeper.stores.sql.submitting import change_job, read_key_holders
+from leasekeeper.wording import block_text
 from leasekeeper.wording.busy import busy_text, older_browser_text, paused_text
 
 MAX_ROUNDS = 64
@@ -305,7 +306,7 @@ def _claim_head(
 
 
 def _block_job(round_: Granting, job: Job, block: Block) -> None:
-    blocked = blocked_job(job, block)
+    blocked = blocked_job(job, block, block_text(block, job))
     round_.jobs.append(change_job(blocked))
     round_.log.event(EventType.JOB_BLOCKED, job=job, job_state=blocked.state, data={"reason": block.reason.value})
     if block.reason is Blocked.APPROVAL:

@@ -32,6 +32,7 @@ from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.proxy_health import close_reviews
 from leasekeeper.stores.sql.schedule_rows import read_schedule, write_schedules
 from leasekeeper.stores.sql.submitting import Placer, change_job
+from leasekeeper.wording import block_text
 
 _write_account, _write_profile = encoder(Account), encoder(Profile)
 _write_proxy, _write_limit, _write_lane = encoder(Proxy), encoder(Limit), encoder(Lane)
@@ -215,7 +216,7 @@ def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str], *, store_changed:
     for row in rows:
         job, work = read_job(row), works[row["profile_id"]]
         block = job_gate(job, work.profile, work.proxy, placer.known(job))
-        if block is not None and (block.reason, block.detail) == (job.blocked_reason, job.detail):
+        if block is not None and (block.reason, block_text(block, job)) == (job.blocked_reason, job.detail):
             continue
         placed, _ = placer.enter(
             evolve(job, version=job.version + 1),

@@ -19,7 +19,7 @@ from leasekeeper.core.notes import MAX_SHOWN as MAX_NOTES
 from leasekeeper.core.notes import Note
 from leasekeeper.core.pauses import Pause, Scope, bearing_on
 from leasekeeper.core.profiles import Lane, Profile
-from leasekeeper.core.readiness import Blocked, WaitFacts, shown_reason, waits_as
+from leasekeeper.core.readiness import Block, Blocked, NoWorker, WaitFacts, shown_reason, waits_as
 from leasekeeper.core.routing import routing_key
 from leasekeeper.core.schedules import Schedule, ScheduleState, keys_of
 from leasekeeper.core.secrets import Secret
@@ -36,7 +36,7 @@ from leasekeeper.stores.sql.lanes import read_account, read_job, read_lane, read
 from leasekeeper.stores.sql.pause_rows import active_pauses
 from leasekeeper.stores.sql.schedule_rows import read_schedule
 from leasekeeper.stores.sql.worker_rows import live_workers
-from leasekeeper.wording import at_home, too_old
+from leasekeeper.wording import block_text
 
 T = TypeVar("T")
 
@@ -250,9 +250,10 @@ def shown_job(row: Row) -> Job:
         return job
     engine, detail = row["newer_engine"], job.detail
     if reason == Blocked.NO_WORKER and engine is not None:
-        detail = too_old(job.profile_id, engine)
+        block = Block(reason=Blocked.NO_WORKER, no_worker=NoWorker.BROWSER_TOO_OLD, engine=engine)
+        detail = block_text(block, job)
     elif reason == Blocked.HOME:
-        detail = at_home(job.profile_id, row["home"])
+        detail = block_text(Block(reason=Blocked.HOME, home=row["home"]), job)
     return replace(job, state=JobState.BLOCKED, blocked_reason=reason, detail=detail)
 
 
@@ -351,11 +352,12 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         shared=job.shared if job else lane.head_shared,
     )
     place = {"profile_id": wanted, "priority": job.priority if job else 0, "seq": job.seq if job else 0}
-    ahead, holders, limits, taken, notes = tx.read(
+    ahead, holders, limits, taken, known, notes = tx.read(
         ("ahead_of", place),
         ("account_key_holders", {"accounts": [account.account_id]}),
         ("pool_limit", {"pool": pool}),
         ("pool_leases", {"pool": pool}),
+        ("known_tasks", {}),
         ("notes_on", {**about, "account_id": account.account_id, "limit": MAX_NOTES}),
     )
     owed: Sequence[Row] = []
@@ -379,6 +381,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         waiting=waiting[0]["jobs"],
         limit=Limit(pool=pool, max_leases=limits[0]["max_leases"]) if limits else None,
         pool_leases=taken[0]["leases"],
+        task_known=job is None or any((row["pool"], row["task"]) == (pool, job.task) for row in known),
         outdated=wanted in _job_facts(tx, ctx)["newer"],
         pauses=bearing_on(active_pauses(tx, now), pool, now),
         unwell=_unwell(tx, ctx, now, pool, job.task if job else None),

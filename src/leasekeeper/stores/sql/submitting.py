@@ -22,6 +22,7 @@ from leasekeeper.stores.sql.engine import Context, Tx
 from leasekeeper.stores.sql.lanes import Work, find_heads, lock, read_job, read_lease, refresh, save
 from leasekeeper.stores.sql.log import Log
 from leasekeeper.stores.sql.reading import shown_jobs
+from leasekeeper.wording import block_text
 
 JOB_CHANGES = [
     "seq",
@@ -221,6 +222,8 @@ class Placer:
             long_run=self._ctx.policy.long_run,
         )
         placed, block, conflict = placement.job, placement.block, placement.conflict
+        if block is not None:
+            placed = evolve(placed, detail=block_text(block, placed))
         said = {"reason": block.reason.value} if block else {}
         self.log.event(event, job=placed, job_state=placed.state, data={"task": placed.task, **said})
         if block is not None and block.reason is Blocked.APPROVAL:
