@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from leasekeeper.app import HumanAnswer
@@ -167,10 +168,14 @@ class SessionHost:
         opening = partial(open_store, config.store, policy=config.policy, token=config.token, ca=config.store_ca)
         self._heartbeat = Heartbeat(opening, config.policy.timing)
         self._lost_leases = LostLeases(store, config)
-        self._opener = BrowserOpener(config.browsers, store, machine=machine)
+        self._opener = BrowserOpener(config.browsers, store, machine=machine) if limit else None
         self._prepared = False
         self._preparing = asyncio.Lock()
         self._checks_machine = machine is None
+        if machine is None:
+            data_dir = Path(config.browsers.data_dir)
+            machine = self._opener.machine if self._opener is not None else Machine(data_dir, lambda: None)
+        self.machine = machine
         self._machine_changed = asyncio.Event()
         self._checking: asyncio.Task[None] | None = None
         self.machine.watch(self._on_machine)
@@ -181,11 +186,6 @@ class SessionHost:
         self._opening: set[asyncio.Task[tuple[HostedSession, str]]] = set()
         self._watching: set[asyncio.Task[None]] = set()
         self._closing = False
-
-    @property
-    def machine(self) -> Machine:
-        """The health of the machine that the browsers run on."""
-        return self._opener.machine
 
     @property
     def unwell(self) -> str | None:
@@ -379,7 +379,8 @@ class SessionHost:
         self.machine.unwatch(self._on_machine)
         if self._checking is not None:
             self._checking.cancel()
-        await self._opener.close()
+        if self._opener is not None:
+            await self._opener.close()
         await run_in_thread(self._heartbeat.close)
 
     def _stop(self, session: HostedSession) -> None:
@@ -431,17 +432,20 @@ class SessionHost:
 
     async def _prepare(self) -> BrowserOpener:
         """The opener. Prepared when the first session is opened: a server without one needs no browser."""
+        opener = self._opener
+        if opener is None:
+            raise RuntimeError("this host opens no sessions")
         async with self._preparing:
             if not self._prepared:
                 try:
-                    await self._opener.prepare()
+                    await opener.prepare()
                 except (LeasekeeperError, OSError) as error:
                     unwell = self.machine.blame(error, before_task=True)
                     if unwell is None:
                         raise
                     raise machine_unwell(unwell) from error
                 self._prepared = True
-            return self._opener
+            return opener
 
     async def _watch(self, session: HostedSession) -> None:
         try:
