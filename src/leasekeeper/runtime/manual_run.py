@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
 
 from leasekeeper.browsers.machine_name import machine_name
 from leasekeeper.config import Config
-from leasekeeper.core.browsers import BrowserReport
+from leasekeeper.core.browsers import BrowserReport, EndCause
 from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.ids import ProfileId, WorkerId
@@ -36,9 +35,6 @@ from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
 
 _LOG = logging.getLogger(__name__)
-
-# The cause in the report of a browser that its worker ended.
-REVOKED: Final = "revoked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +156,7 @@ async def _close(
 
 def _judged(ending: Ending, report: BrowserReport, budget: Budget) -> Ending:
     """The ending of a browser that was ended because it used too much memory."""
-    if ending.reason is None and report.cause == REVOKED and budget.exceeded.is_set():
+    if ending.reason is None and report.cause is EndCause.REVOKED and budget.exceeded.is_set():
         return replace(ending, reason=Reason.MEMORY_EXCEEDED, message=budget.message)
     return ending
 
