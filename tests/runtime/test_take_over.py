@@ -205,6 +205,7 @@ async def test_a_task_that_may_have_ordered_does_not_begin_anew(sqlite_url: str,
             with pytest.raises(Conflict) as refused:
                 await live.hand_back(HumanAnswer(by="ann"))
             assert refused.value.cause is ConflictReason.NOT_RESUMABLE
+            assert refused.value.data["why"] == "may_be_done_twice"
             assert "mutating section submit_order was left" in refused.value.message
             human.release(message="ann is done")
             await human.ended()

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leasekeeper.app import HumanAnswer
 from leasekeeper.conflict_reasons import ConflictReason
-from leasekeeper.core.control import PersonAnswer, TransferRequest
+from leasekeeper.core.control import NotResumed, PersonAnswer, TransferRequest
 from leasekeeper.core.ids import JobId, WorkerId
 from leasekeeper.core.leases import Lease
 from leasekeeper.driver_port import DevToolsClient, RunningBrowser
@@ -124,11 +124,13 @@ class LiveRun:
                 run_id=self.lease.run_id,
             )
         if back is None:
-            why = f", because {self.may_be_done}" if self.may_be_done else ""
+            because = f", because {self.may_be_done}" if self.may_be_done else ""
+            why: dict[str, Any] = {"why": NotResumed.MAY_BE_DONE_TWICE.value} if self.may_be_done else {}
             raise Conflict(
-                f"the task of {self.lease.profile_id} cannot go on{why}: release the browser instead, and decide its "
-                "job in the review",
+                f"the task of {self.lease.profile_id} cannot go on{because}: release the browser instead, and decide "
+                "its job in the review",
                 cause=ConflictReason.NOT_RESUMABLE,
+                **why,
                 run_id=self.lease.run_id,
             )
         if not back.ready():
