@@ -8,7 +8,7 @@ from tests.cli.workplace import Workplace
 def test_everything_is_paused_and_every_list_says_so(place: Workplace) -> None:
     assert place.text("pause") == "no pauses: nothing is paused\n"
     said = place.text("pause", "--all", "--note", "the shop is down", "--by", "ann")
-    assert said == "everything is now paused; what runs goes on\n"
+    assert said == "everything is now paused; running jobs continue\n"
     line = "everything is paused by ann (the shop is down)\n"
     work = ("jobs", "leases", "runs", "reviews", "workers", "events", "dlq", "schedules", "conflicts")
     for noun in (*work, "profiles", "accounts", "proxies", "launchers", "notes", "webhooks", "tokens", "secrets"):
@@ -64,10 +64,11 @@ def test_accounts_that_are_paused_without_an_end_are_named_in_every_list_too(pla
 
 def test_accounts_and_workers_are_paused_by_the_beginning_of_their_names(place: Workplace) -> None:
     place.start_worker()  # w1-1
-    assert place.text("pause", "--account", "tw", "--note", "x") == "account twins is now paused; what runs goes on\n"
+    paused = place.text("pause", "--account", "tw", "--note", "x")
+    assert paused == "account twins is now paused; running jobs continue\n"
     assert "shop_de, shop_us" in place.fails(2, "pause", "--account", "shop", "--note", "x")
     assert place.text("resume", "--account", "tw", "--note", "x") == "account twins is now active\n"
-    assert place.text("workers", "drain", "w", "--note", "x") == "worker w1 is now paused; what runs goes on\n"
+    assert place.text("workers", "drain", "w", "--note", "x") == "worker w1 is now paused; running jobs continue\n"
     assert place.text("workers", "resume", "w1", "--note", "x") == "worker w1 is now active\n"
     place.do(
         lambda store: store.report(

@@ -30,7 +30,7 @@ def test_a_person_sees_why_the_jobs_wait_and_has_the_proxy_asked(place: Workplac
     assert "(expected US, seen FR); asked 1 times, again in" in why
     assert "leasekeeper proxies retry us-1 --note" in why
     said = place.text("proxies", "retry", "us-1", "--note", "the provider says it is mended")
-    assert said == "proxy us-1 is mismatch: the next worker or sweep asks it\n"
+    assert said == "proxy us-1 is mismatch: the next worker or sweep checks it\n"
     (review,) = place.json("reviews")["items"]
     assert (review["target"], review["proxy_id"]) == ("proxy", "us-1")
     shown = place.text("reviews", "show", review["review_id"])

@@ -110,7 +110,7 @@ def test_progress_is_shown_on_a_terminal(place: Workplace) -> None:
     ("arguments", "reported"),
     [
         ((), "name the task"),
-        (("buy",), "say whose job it is: --account or --profile"),
+        (("buy",), "name the profile: --account or --profile"),
         (("buy", "--account", "nobody"), "nobody"),
         (("buy", "--account", "twins"), "twin_a"),
         (("buy", "--profile", "nowhere"), "nowhere"),

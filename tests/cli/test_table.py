@@ -74,8 +74,7 @@ def test_columns_are_left_out_when_shortening_is_not_enough_and_it_is_said() -> 
     assert lines == [
         "NAME   STATE      COUNT",
         "thing  available      1",
-        "not shown for want of room:",
-        "story, at",
+        "not shown, no room: story, at",
     ]
 
 

@@ -1,7 +1,7 @@
-"""The command line: `leasekeeper NOUN VERB`. One module per noun, imported when it is asked for.
+"""The command line: `leasekeeper NOUN VERB`. One module per noun, imported when it is used.
 
-Owns the tree of commands and what the process answers; knows nothing of stores. This module stays light:
-`leasekeeper --help` must not import what only a command needs.
+Owns the tree of commands and the exit code; knows nothing of stores. This module stays light: `leasekeeper --help` must
+not import what only a command needs.
 """
 
 import gc
@@ -24,49 +24,49 @@ SECTIONS: Final = {
         "worker": "Join a fleet: take jobs and run them in real browsers.",
         "server": "Serve the HTTP API over a store, for workers and programs elsewhere.",
         "exec": "Run a program with a leased, fenced browser: LEASEKEEPER_CDP_URL.",
-        "mcp": "Tools for AI agents: profiles, sessions, jobs (Model Context Protocol).",
+        "mcp": "MCP server: tools for AI agents to use profiles, sessions and jobs.",
         "open": "Open a profile yourself, under a lease, in a visible browser.",
         "take": "Take control of a running browser; hand it back or release it.",
         "login": "Log in to a profile by hand, then put it and its jobs back.",
     },
     "Set up": {
-        "init": "Write a small project that runs, in a folder of its own.",
-        "apply": "Put a fleet file into force, after showing the difference.",
+        "init": "Create a small project that runs.",
+        "apply": "Apply a fleet file, after showing the difference.",
         "settings": "Show each setting in force and where it comes from.",
-        "tokens": "Who may call the service, and what each token allows.",
-        "secrets": "Proxy passwords and signing keys that the store keeps encrypted.",
+        "tokens": "API tokens: list, create, revoke.",
+        "secrets": "Encrypted passwords and keys in the store: list, set, rotate.",
         "db": "Check the store's schema, and migrate it.",
         "completion": "Print the script that makes Tab complete commands and ids.",
-        "doctor": "Check this installation; answer what to ask before more workers.",
-        "demo": "See it work: a small fleet, a local shop, real browsers.",
+        "doctor": "Check this installation and its readiness for more workers.",
+        "demo": "Run the demo: a small fleet, a local shop, real browsers.",
     },
     "Work": {
         "submit": "Submit one job by options, or many from a file.",
         "jobs": "List jobs, show one, cancel, requeue or approve it.",
         "runs": "List runs (attempts of jobs, other uses of profiles), show one.",
-        "schedules": "Jobs made again and again, as by cron: list, show, pause, run now.",
+        "schedules": "Schedules, as in cron: list, show, pause, run now.",
         "dlq": "Dead jobs: list them, retry them, or drop them.",
-        "webhooks": "Webhooks: list, show, replay; endpoints that are called for events.",
-        "bridge": "Take jobs from a Redis list, RabbitMQ or SQS, and put results back.",
-        "sweep": "One pass of housekeeping: expire, resolve, promote, fire schedules, prune.",
+        "webhooks": "Webhooks: list, show, replay; endpoints for events.",
+        "bridge": "Take jobs from Redis lists, RabbitMQ or SQS; put results back.",
+        "sweep": "One pass of housekeeping: expire, resolve, promote, fire, prune.",
     },
     "Fleet": {
         "profiles": "List profiles, show one, clear, quarantine or disable it.",
         "accounts": "List accounts, pause and resume them.",
-        "proxies": "List proxies and what is wrong with them, have one asked again.",
-        "notes": "What people and runs wrote about profiles and accounts; write one.",
-        "leases": "List who has which profile, until when; revoke a lease.",
-        "launchers": "Programs that keep profiles for you: what each has, import it.",
-        "workers": "Which processes take jobs, and when each last reported; drain one.",
-        "pause": "Let nothing new begin: everywhere, in a pool, for an account, on a worker.",
-        "resume": "End what `pause` began.",
+        "proxies": "List proxies and their trouble; check one again.",
+        "notes": "Notes on profiles and accounts: list, show, add.",
+        "leases": "List who uses which profile, until when; revoke a lease.",
+        "launchers": "Launchers (Multilogin, AdsPower …): their profiles; import them.",
+        "workers": "List workers and when each last reported; drain one.",
+        "pause": "Start nothing new: anywhere, in a pool, on an account or worker.",
+        "resume": "Resume what `pause` paused.",
     },
     "Understand": {
         "why": "Why a job does not run or a profile is not available.",
-        "reviews": "The human inbox: what waits for a person, and deciding it.",
+        "reviews": "The inbox of what waits for a person: list, show, decide.",
         "events": "The audit log, newest first; --follow keeps watching.",
         "conflicts": "Which profiles and which pairs of tasks conflict most often.",
-        "stats": "Counts of now: jobs by state and reason, profiles, leases.",
+        "stats": "Current counts: jobs by state and reason, profiles, leases.",
     },
 }
 _EPILOG: Final = "\b\nExit codes:\n" + "\n".join(f"  {code:<4}{meaning}" for code, meaning in EXIT_CODES.items())
@@ -77,7 +77,7 @@ INSTRUCTION: Final = "_LEASEKEEPER_COMPLETE"  # how a shell asks for completions
 
 
 class Root(click.Group):
-    """The top of the tree. Imports a noun's module when its command is used; knows the summaries by heart."""
+    """The top of the tree. Imports a noun's module when its command is used; the summaries are in this module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click names it
         return [name for section in SECTIONS.values() for name in section]
@@ -105,7 +105,7 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # Before click sees it: it would take the reader's leaving for a failure.
+            # Caught before click sees it: click would report a reader that closed the pipe as a failure.
             ctx.exit(fail(error, as_json=False))
 
     def main(  # type: ignore[override]  # click's overloads of main say less than its code does
@@ -117,7 +117,7 @@ class Root(click.Group):
         try:
             code = super().main(args=arguments, prog_name=prog_name or "leasekeeper", **extra)
             sys.stdout.flush()
-        except BaseException as error:  # noqa: BLE001 - the last place where anything can be answered for
+        except BaseException as error:  # noqa: BLE001 - the last handler: every error gets an exit code
             code = fail(error, as_json="--json" in arguments)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -166,7 +166,7 @@ def cli(ctx: click.Context, store: str | None) -> None:
 
 
 def _open_streams() -> None:
-    """A stream that is closed (`>&-`) is as good as one that leads nowhere."""
+    """Replace a closed stream (`>&-`) by /dev/null."""
     # Python has None for them, and the next file that is opened would take their place.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

@@ -1,6 +1,6 @@
 """`leasekeeper accounts`: list, pause, resume.
 
-What an account is, the fleet file says; here it is stopped and started, and marked as banned.
+Accounts are declared in the fleet file; here they are paused, resumed and marked as banned.
 """
 
 import click
@@ -15,7 +15,7 @@ from leasekeeper.core.profiles import Lane
 
 
 def ban_text(record: "Account | Lane") -> str:
-    """Only what is known is worth its room."""
+    """Empty if nothing is known."""
     return "" if record.ban_status is BanStatus.NONE else record.ban_status.value
 
 

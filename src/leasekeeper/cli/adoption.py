@@ -57,7 +57,7 @@ class Adoption:
             click.echo(f"  … and {len(self.found) - MAX_SHOWN:,} more; --dry-run --json shows all")
 
     def agreed(self, *, adopt: bool, asking: bool) -> bool:
-        """Whether to adopt those that can be: said on the command line, or by the person who is asked once."""
+        """Whether to adopt those that can be adopted: by the option, or by the answer to one question."""
         if not self.ready or adopt or not asking:
             return bool(self.ready) and adopt
         what = "this profile" if len(self.ready) == 1 else f"these {len(self.ready):,} profiles"
@@ -98,7 +98,7 @@ class Adoption:
         ]
 
     def conclude(self, file: str, *, wanted: bool, as_json: bool) -> None:
-        """Say what was adopted and what was not. Raises PartlyDone if somebody wanted what could not be done."""
+        """Print what was adopted and what was not. Raises PartlyDone if a requested adoption failed."""
         if self.adopted and not as_json:
             click.echo(f"adopted {_profiles(len(self.adopted))}")
         if self.refused and (wanted or self.adopted):

@@ -1,4 +1,4 @@
-"""`tasks:app` → the App in the user's file, with an answer for everything that can be wrong with it."""
+"""`tasks:app` → the App in the user's file, with a clear error for everything that can be wrong with it."""
 
 import importlib
 import sys

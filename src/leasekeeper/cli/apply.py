@@ -1,4 +1,4 @@
-"""`leasekeeper apply FILE`: put a fleet into force. Shows the difference first, then asks.
+"""`leasekeeper apply FILE`: apply a fleet file. Shows the difference first, then asks.
 
 The store computes the difference twice, to show and to apply: the output at the end is what was applied.
 """
@@ -34,10 +34,10 @@ MAX_CHARACTERS: Final = 64 * 1024 * 1024
 def command(
     file: str, yes: bool, dry_run: bool, prune: bool, adopt: bool, by: str, store: str | None, as_json: bool
 ) -> None:
-    """Put a fleet file (YAML; - is stdin) into force, after showing the difference.
+    """Apply a fleet file (YAML; - is stdin), after showing the difference.
 
     Applying the same file again changes nothing. States, leases and jobs are never touched. Directories on this machine
-    that hold profiles which were used before Leasekeeper are shown, and adopted if you agree.
+    with profiles that were used before Leasekeeper are shown, and adopted if you agree.
     """
     from leasekeeper.cli.adoption import Adoption
 
@@ -88,7 +88,7 @@ def read_fleet(file: str) -> Fleet:
 
 
 def _agree(*, yes: bool, asking: bool) -> None:
-    """Go on only if somebody said so."""
+    """Go on only if --yes was given or a person agrees."""
     if yes:
         return
     if not asking:

@@ -1,4 +1,4 @@
-"""`leasekeeper bridge redis|rabbitmq|sqs`: jobs from a queue that exists, and their results back to it."""
+"""`leasekeeper bridge redis|rabbitmq|sqs`: takes jobs from an existing queue, and puts their results back."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,10 +19,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group("bridge")
 def command() -> None:
-    """Take jobs from a queue that you have: a Redis list, RabbitMQ, or SQS.
+    """Take jobs from an existing queue: a Redis list, RabbitMQ, or SQS.
 
     A message is one job as JSON, as `leasekeeper submit` takes it. It leaves its queue once its job is committed; one
-    that is delivered twice is one job. Messages that are no jobs are put apart with the reason.
+    that is delivered twice is one job. Invalid messages go to a queue of their own, with the reason.
     """
 
 
@@ -33,7 +33,7 @@ def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
 
 def bridge_options(replies: str) -> Callable[[F], F]:
-    """What every bridge has. `replies` says where results can go."""
+    """The options of every bridge. `replies` says where results can go."""
 
     def decorate(command: F) -> F:
         for option in (
@@ -44,10 +44,10 @@ def bridge_options(replies: str) -> Callable[[F], F]:
                 type=click.IntRange(1, MAX_IN_BATCH),
                 default=200,
                 show_default=True,
-                help="How many messages are submitted together.",
+                help="Maximum number of messages that are submitted together.",
             ),
             click.option("--reply-to", metavar="NAME", help=f"Where results go, signed like webhooks: {replies}."),
-            click.option("--invalid", metavar="NAME", default="", help="Where messages go that are no jobs."),
+            click.option("--invalid", metavar="NAME", default="", help="Where invalid messages go."),
             click.option(
                 "--name",
                 "bridge",
@@ -55,7 +55,7 @@ def bridge_options(replies: str) -> Callable[[F], F]:
                 default="bridge",
                 show_default=True,
                 callback=_name,
-                help="The bridge's name: the same after a restart, another one for each queue.",
+                help="The bridge's name. Keep it over restarts; use another one for each queue.",
             ),
         ):
             command = option(command)
@@ -67,13 +67,15 @@ def bridge_options(replies: str) -> Callable[[F], F]:
 @command.command("redis")
 @click.argument("url", metavar="redis://…|env:NAME|file:PATH")
 @click.option("--list", "jobs", metavar="KEY", required=True, help="The list that jobs are pushed to.")
-@click.option("--push", type=click.Choice(["LPUSH", "RPUSH"]), default="LPUSH", show_default=True, help="How they are.")
+@click.option(
+    "--push", type=click.Choice(["LPUSH", "RPUSH"]), default="LPUSH", show_default=True, help="How programs push."
+)
 @bridge_options("a Redis list")
 def redis_list(url: str, jobs: str, push: str, invalid: str, reply_to: str | None, **options: Any) -> None:
     """Take jobs from a Redis list (Redis 6.2 or newer, Valkey).
 
-    Messages wait in a hash of the bridge's own until their jobs are committed. Messages that are no jobs go to
-    KEY:invalid, or the list of --invalid.
+    Messages wait in a hash of the bridge's own until their jobs are committed. Invalid messages go to KEY:invalid, or
+    the list of --invalid.
     """
     from leasekeeper.bridges.redis_list import RedisBroker, RedisLists
 
@@ -85,11 +87,9 @@ def redis_list(url: str, jobs: str, push: str, invalid: str, reply_to: str | Non
 @command.command("rabbitmq")
 @click.argument("url", metavar="amqp://…|env:NAME|file:PATH")
 @click.option("--queue", "jobs", metavar="NAME", required=True, help="The queue that jobs are published to.")
-@click.option("--dead-letter", is_flag=True, help="Reject messages that are no jobs: the queue's dead-letter exchange.")
+@click.option("--dead-letter", is_flag=True, help="Reject invalid messages, for the queue's dead-letter exchange.")
 @click.option("--reply-exchange", metavar="NAME", help="Results go to this exchange, routed by type: job.completed.")
-@click.option(
-    "--by-content", is_flag=True, help="Messages without any id are known by content: equal ones are one job."
-)
+@click.option("--by-content", is_flag=True, help="Identify messages without an id by content: equal ones are one job.")
 @bridge_options("a queue that exists")
 def rabbitmq(
     url: str,
@@ -103,8 +103,8 @@ def rabbitmq(
 ) -> None:
     """Take jobs from a RabbitMQ queue.
 
-    A message needs an idempotency_key, a job_id or a message id. Messages that are no jobs go to the queue
-    NAME.invalid (made if it is missing), or that of --invalid, with the reason as a header.
+    A message needs an idempotency_key, a job_id or a message id. Invalid messages go to the queue NAME.invalid (created
+    if missing), or that of --invalid, with the reason as a header.
     """
     from leasekeeper.bridges.rabbitmq import RabbitBroker, RabbitQueues
 
@@ -123,8 +123,7 @@ def rabbitmq(
 def sqs(queue: str, invalid: str, reply_to: str | None, **options: Any) -> None:
     """Take jobs from an SQS queue, standard or FIFO. Credentials are those of the AWS environment.
 
-    Messages that are no jobs go to the queue's dead-letter queue, or that of --invalid, with the reason as an
-    attribute.
+    Invalid messages go to the queue's dead-letter queue, or that of --invalid, with the reason as an attribute.
     """
     from leasekeeper.bridges.sqs import SqsBroker, SqsQueues
 

@@ -1,7 +1,7 @@
-"""What Tab completes: ids as the store has them, with a word on each for the shells that show one.
+"""What Tab completes: ids from the store, with a short description for shells that show one.
 
-Somebody waits with a finger on the key: a store that is missing, down, of another version or slow completes nothing,
-and nothing is ever printed or written because of it.
+A person waits for it: a store that is missing, down, of another version or slow completes nothing, and nothing is ever
+printed or written because of it.
 """
 
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 MAX_SECONDS: Final = 1.0
-SECONDS: Final = "_LEASEKEEPER_COMPLETE_SECONDS"  # another limit than that, for a machine that is slow
+SECONDS: Final = "_LEASEKEEPER_COMPLETE_SECONDS"  # replaces that limit, for slow machines
 MAX_OFFERED: Final = 100
 # The field of a filter or an option → what it names.
 NAMED_BY: Final = {
@@ -39,7 +39,7 @@ NAMED_BY: Final = {
 
 
 def ids(what: str, **where: str) -> Complete:
-    """A completion of the ids of such records, of those only that match the filters."""
+    """A completion of the ids of such records; only of those that match the filters."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return offered(ctx, what, where, incomplete)
@@ -48,7 +48,7 @@ def ids(what: str, **where: str) -> Complete:
 
 
 def offered(ctx: click.Context, what: str, where: "dict[str, str]", incomplete: str) -> list[CompletionItem]:
-    """The ids that begin so. Whatever goes wrong: none."""
+    """The ids that begin with this text. On any error: none."""
     from leasekeeper.cli.connection import with_store
 
     with suppress(Exception):
@@ -62,7 +62,7 @@ def offered(ctx: click.Context, what: str, where: "dict[str, str]", incomplete: 
 
 
 def _is_current(url: str | None) -> bool:
-    """Whether the store can be read as it is: opening an older SQLite file would migrate it."""
+    """Whether the store has this program's schema: opening an older SQLite file would migrate it."""
     from pathlib import Path
 
     from leasekeeper.cli.connection import settings
@@ -92,17 +92,17 @@ async def _read(store: "Store", what: str, where: "dict[str, str]", incomplete: 
 
 
 def _kinds() -> dict[str, type]:
-    """The kinds of records whose ids are found by their beginning, by what people call them."""
+    """The kinds of records whose ids are found by their beginning, by the name on the command line."""
     from leasekeeper.core.profiles import Profile
     from leasekeeper.core.schedules import Schedule
     from leasekeeper.lists import LISTS, PREFIX
 
-    # The state of a profile or schedule is more worth knowing than its configuration.
+    # Describe a profile or schedule by its state, not by its configuration.
     return {each.what: kind for kind, each in LISTS.items() if PREFIX in each.names and kind not in (Profile, Schedule)}
 
 
 def _of_workers(what: str, workers: "Iterable[Any]") -> dict[str, str]:
-    """Names that are known from the workers alone. Those that report come first, the newest of each name counts."""
+    """Names that only workers have. Workers that report come first; of each name the newest counts."""
     if what == "worker":
         return {worker.worker_id: f"pool {worker.pool}" for worker in reversed(list(workers))}
     if what == "pool":
@@ -111,7 +111,7 @@ def _of_workers(what: str, workers: "Iterable[Any]") -> dict[str, str]:
 
 
 def _about(record: object) -> str:
-    """A few words on a record: its state, and what it is about."""
+    """A short description of a record: its state, and what it is about."""
     from leasekeeper.lists import LISTS
 
     fields = ("state", "result", "status", "reason", "task", "profile_id", "worker_id", "name")
@@ -127,7 +127,7 @@ def _items(found: "dict[str, str]", incomplete: str) -> list[CompletionItem]:
 
 
 def complete_for_shell(run: Callable[[], object]) -> NoReturn:
-    """Answer a shell that asks for completions: within `MAX_SECONDS`, without a word on stderr, or not at all."""
+    """Answer a shell that asks for completions: within `MAX_SECONDS` and without output on stderr, or not at all."""
     import threading
 
     late = threading.Timer(float(os.environ.get(SECONDS, MAX_SECONDS)), os._exit, (0,))

@@ -1,6 +1,6 @@
 """`--config FILE` and `--token TEXT`: the settings file and the token of one command, its child processes included.
 
-Stand apart from the other shared options because the top of the tree has them too, and must stay light.
+Apart from the other shared options, because the top of the tree needs these and must import little.
 """
 
 import os
@@ -17,7 +17,7 @@ TOKEN_VARIABLE = "LEASEKEEPER_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def config_option(command: F) -> F:
-    """--config, here or before the command. It is the environment variable for as long as the command runs."""
+    """--config, here or before the command. Sets the environment variable while the command runs."""
     return click.option(
         "--config",
         metavar="FILE",

@@ -58,7 +58,7 @@ def _json(tally: "Tally") -> dict[str, object]:
 
 
 def lay_out(report: "Report", top: int, screen: Screen) -> list[str]:
-    """Two tables, or the good news."""
+    """Two tables, or a line that there are no conflicts."""
     if not report.events:
         return ["no conflicts: nobody wanted a profile that another run had"]
     lines = []

@@ -23,10 +23,10 @@ def settings(url: str | None) -> "Config":
 def with_store(
     url: str | None, work: "Callable[[Store], Awaitable[T]]", *, make: bool = False, strict_tasks: bool = False
 ) -> T:
-    """Open the store, do the work, close it. What the work raises comes through.
+    """Open the store, do the work, close it. Errors of the work are passed on.
 
-    Only with `make` a SQLite file comes into being: a mistyped path must not look like an empty store. `strict_tasks`
-    has the store refuse tasks that no worker has offered, whatever the setting says.
+    Only with `make` a missing SQLite file is created: a mistyped path must not look like an empty store. `strict_tasks`
+    makes the store refuse tasks that no worker has offered, whatever the setting says.
     """
     import asyncio
     from dataclasses import replace
@@ -49,7 +49,7 @@ def with_store(
 
 
 def missing(url: str) -> str | None:
-    """The SQLite file that this store would be in and that is not there yet."""
+    """The SQLite file of this store, if it does not exist yet."""
     from pathlib import Path
 
     from leasekeeper.stores import split

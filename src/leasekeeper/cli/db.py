@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @click.group("db")
 def command() -> None:
-    """The store itself: which schema it has, and bringing it up to date."""
+    """The store's schema: show its version, migrate it."""
 
 
 @command.command("status")
 @output
 def status(store: str | None, as_json: bool) -> None:
-    """Say where the store is, which schema it has and which this program wants. Changes nothing."""
+    """Show where the store is, which schema it has and which this program needs. Changes nothing."""
     import asyncio
 
     from leasekeeper.stores import inspect

@@ -1,6 +1,6 @@
-"""Commands that pass a person's decision about records to the store, and say what came of it.
+"""Commands that pass a person's decision about records to the store, and print the outcome.
 
-Which decisions exist, and in which state, is the core's table; here they only get a name on the command line.
+Which decisions exist, and in which state, is in the table of `core.decisions`; here they get command names.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_SENTENCES: Final = 20
 
-# What becomes of a profile in use, by what was decided about it.
+# What happens to a profile in use when its lease ends, by decision.
 _WHEN_IT_ENDS: Final = {
     Action.QUARANTINE: "it is quarantined",
     Action.REVIEW: "it goes to review",
@@ -65,7 +65,7 @@ def decision_command(target: Target, action: Action, text: str) -> click.Command
     ) -> None:
         decide_selected(target, action, selection, note, by, store, as_json=as_json, version=version, alone=True)
 
-    # A lease has no version: it is decided about once, and its id is never used again. Nor has a proxy.
+    # A lease has no version: it is decided about once, and its id is never used again. A proxy has none either.
     decorated = decide if target in (Target.LEASE, Target.PROXY) else version_option(decide)
     return click.command(action.value, help=text)(decorated)
 
@@ -84,7 +84,7 @@ def decide_selected(
     to: str | None = None,
     alone: bool = False,
 ) -> None:
-    """Decide about the records that were chosen. With `alone`, a single id has an answer of its own."""
+    """Decide about the records that were chosen. With `alone`, a single id is answered by that function."""
     if version is not None and selection.one is None:
         raise click.UsageError("--if-version is of one record: name that one alone")
     kind = CHOICES[target].kind
@@ -103,7 +103,7 @@ def decide_selected(
 
 
 async def put_through(store: "Store", decision: Decision) -> "Decided":
-    """Decide, and return the state as lists show it: a job that is back in its queue may be blocked there."""
+    """Decide, and return the state as lists show it: a job that was put back in its queue may be blocked there."""
     decided = await store.decide(decision)
     if decision.target is Target.JOB and decided.state == JobState.QUEUED:
         with suppress(LeasekeeperError):  # the decision is stored, even if this query fails
@@ -112,7 +112,7 @@ async def put_through(store: "Store", decision: Decision) -> "Decided":
 
 
 def answer_decided(decision: Decision, decided: "Decided", *, as_json: bool) -> None:
-    """What the decision led to."""
+    """Print what the decision led to."""
     if as_json:
         answer_json(decided_json(decision, decided))
     else:
@@ -130,7 +130,7 @@ def decided_json(decision: Decision, decided: "Decided") -> dict[str, object]:
 
 
 def _value(decision: Decision) -> str | None:
-    """What the decision was given, as a person reads it."""
+    """The value of the decision, as text for people."""
     if decision.action is not Action.RESTORE:
         return decision.to
     return f"snapshot {decision.to}" if decision.to else "its last good snapshot"
@@ -151,7 +151,9 @@ def sentence(decision: Decision, decided: "Decided") -> str:
     if decision.target is Target.ENDPOINT:
         return f"{name} is {decided.state}"
     if decision.target is Target.PROXY:
-        return f"{name} is {decided.state}" + ("" if decided.state == "well" else ": the next worker or sweep asks it")
+        return f"{name} is {decided.state}" + (
+            "" if decided.state == "well" else ": the next worker or sweep checks it"
+        )
     if decision.target is Target.TOKEN:
         return f"{name} is now revoked: calls with it are refused"
     if decision.action is Action.REVOKE:

@@ -1,7 +1,7 @@
-"""`leasekeeper demo`: the main job on this machine, with real browsers in a shop of its own.
+"""`leasekeeper demo`: a demonstration on this machine, with real browsers in a local shop.
 
-The demo plays it; here it gets a place and an audience, and at the end it prints what happened to each job and profile,
-why, and where the evidence is. The store stays, so that people can query it.
+The package `demo` runs it; this module shows it, and at the end prints what happened to each job and profile, why, and
+where the evidence is. The store stays, so that people can query it.
 """
 
 import os
@@ -22,7 +22,7 @@ from leasekeeper.cli.table import Screen
 )
 @click.option("--dashboard", is_flag=True, help="Then show it in the dashboard until Ctrl-C; not with CI=true.")
 def command(folder: Path | None, dashboard: bool) -> None:
-    """See it work: a fleet of ten profiles, a local shop, real browsers, and everything that can go wrong."""
+    """Run the demo: a fleet of ten profiles, a local shop, real browsers, and everything that can go wrong."""
     import asyncio
 
     from leasekeeper.cli.demo_summary import print_summary

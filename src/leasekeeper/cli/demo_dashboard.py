@@ -1,4 +1,4 @@
-"""The pages over what the demo left: served on this machine until Ctrl-C, with a link that signs in once."""
+"""Serves the dashboard of the demo's store on this machine until Ctrl-C, with a link that signs in once."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ TOKEN_LIVES: Final = timedelta(days=1)
 
 
 def keep_open(place: "Place") -> None:
-    """Serve until somebody asks to stop."""
+    """Serve until Ctrl-C."""
     asyncio.run(_serve(place))
 
 

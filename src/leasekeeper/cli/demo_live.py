@@ -1,4 +1,4 @@
-"""The demo as it is seen: a table that is drawn over itself on a terminal, a line for each event anywhere else.
+"""Shows the running demo: a table that is redrawn in place on a terminal, one line per event anywhere else.
 
 Plain ANSI. Whatever ends the demo, the cursor comes back.
 """
@@ -28,7 +28,7 @@ _ORDER: Final = ("running", "queued", "scheduled", "blocked", "review", "complet
 
 
 class Lines:
-    """For a pipe or a file: one line for each thing that happened, in the moment that it did, however long."""
+    """For a pipe or a file: one uncut line for each event, as it happens."""
 
     live = False
 
@@ -45,14 +45,14 @@ class Lines:
         sys.stdout.flush()
 
     def see(self, scene: "Scene") -> None:
-        """Nothing: it would be a table for each moment."""
+        """Nothing: a file should not get a table per refresh."""
 
     def __exit__(self, *_fault: object) -> None:
         click.echo()
 
 
 class Table:
-    """For a terminal: the fleet now, and the last things that happened, drawn in place."""
+    """For a terminal: the fleet now, and the last events, redrawn in place."""
 
     live = True
 
@@ -95,7 +95,7 @@ def _write(text: str) -> None:
 
 
 def picture(scene: "Scene", lines: "Sequence[Line]", screen: Screen, rows: int) -> list[str]:
-    """One moment in so many rows: the fleet, and below it as much of the story as there is room for."""
+    """One frame of `rows` lines: the fleet, and below it as many events as fit."""
     seconds = int((scene.now - scene.began_at).total_seconds())
     top = [
         screen.title(f"leasekeeper demo  {seconds} s") + f"   {scene.requests} requests, {scene.clicks} of them clicks",
@@ -130,7 +130,7 @@ def _columns(scene: "Scene") -> "Sequence[Column[Lane]]":
         inside = next((lease.open_section for lease in held(lane) if lease.open_section), None)
         return f"inside {inside}" if inside else next((x.last_safe_step or "" for x in held(lane)), "")
 
-    # Filled up to their usual width, so that the table does not jump while it is looked at.
+    # Padded to their usual width, so that the columns do not move between frames.
     return (
         Column("PROFILE", "profile_id"),
         Column("STATE", lambda lane: f"{lane.state:<15}", state=True),

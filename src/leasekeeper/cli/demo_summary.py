@@ -1,6 +1,6 @@
 """The summary of the demo: what happened to each job and profile and why, and where the evidence is.
 
-Long sentences go on below themselves instead of being cut: here the reason is what somebody came for.
+Long sentences are wrapped, not cut: the reason is what the reader wants here.
 """
 
 import shutil
@@ -34,7 +34,7 @@ _NEED_EYES: Final = (ProfileState.REVIEW_REQUIRED, ProfileState.QUARANTINED, Pro
 
 
 def print_summary(result: "Result", place: "Place", screen: Screen) -> None:
-    """Everything that is left to say, on stdout."""
+    """Print the whole summary on stdout."""
     for title, lines in (
         ("what became of each job, and why", _jobs(result, screen)),
         ("what became of each profile, and why", _profiles(result, screen)),
@@ -87,7 +87,7 @@ def _profiles(result: "Result", screen: Screen) -> list[str]:
 
 
 def _evidence(result: "Result", place: "Place", screen: Screen) -> list[str]:
-    """Where each run left its picture. The folder they are all in stands above, so that a line fits the screen."""
+    """Where the screenshot of each run is. Their common folder is printed above, so that a line fits the screen."""
     order = {lane.profile_id: number for number, lane in enumerate(result.lanes)}
     rows = []
     for run in sorted(result.runs, key=lambda run: (order[run.profile_id], run.acquired_at)):
@@ -98,7 +98,7 @@ def _evidence(result: "Result", place: "Place", screen: Screen) -> list[str]:
 
 
 def picture_of(run: "RunRecord", runs: Path) -> Path | None:
-    """The last picture of a run: what its worker took at the end, else what the keeper did."""
+    """The last screenshot of a run: the worker's, taken at the end, else the keeper's."""
     artifacts = run.evidence.get("artifacts")
     names = (
         [str(each["name"]) for each in artifacts if isinstance(each, Mapping)] if isinstance(artifacts, list) else []
@@ -134,7 +134,7 @@ def _arrived(result: "Result", screen: Screen) -> Iterator[str]:
 
 
 def look_around(place: "Place") -> Iterator[str]:
-    """What to type next, to be pasted into the shell that started the demo."""
+    """Commands to paste into the shell that started the demo."""
     program = quote(_to_type(sys.argv[0]))
     yield f"  export LEASEKEEPER_STORE={quote(place.store)}"
     yield f"  export LEASEKEEPER_DATA_DIR={quote(str(place.data))}"
@@ -151,7 +151,7 @@ def look_around(place: "Place") -> Iterator[str]:
 
 
 def _to_type(called: str) -> str:
-    """What to type for this program in the shell that started it: where its name is not known, the path it has."""
+    """This program as it can be typed in the shell that started it: its name if that is on the PATH, else its path."""
     name = "leasekeeper"
     if shutil.which(name):
         return name
@@ -171,7 +171,7 @@ def table(
     state: int | None = None,
     whole: bool = False,
 ) -> list[str]:
-    """A table whose last column goes on below itself. `whole`: it does not, since half of it is good for nothing."""
+    """A table whose last column is wrapped. `whole`: it is not, since a part of it would be useless."""
     *widths, _ = (max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles)))
     before = sum(widths) + len(_GAP) * len(widths)
     room = None if whole or screen.width is None else max(screen.width - before, _LEAST)

@@ -59,8 +59,8 @@ def command(
 ) -> None:
     """Check this installation, and answer nineteen questions to ask before starting more workers.
 
-    Run it on every machine that has workers, with their environment and as their user. It changes nothing: a browser is
-    started once in a throwaway directory, a store is neither made nor migrated.
+    Run it on every machine that has workers, with their environment and as their user. It changes nothing: it starts a
+    browser once in a throwaway directory, and neither creates nor migrates a store.
 
     Exit code: 0 if nothing failed, 1 with --strict if there are warnings, 2 if something failed.
     """
@@ -139,7 +139,7 @@ def lay_out(findings: Sequence[Finding], screen: Screen) -> list[str]:
 
 
 def _block(part: Sequence[Finding], screen: Screen) -> list[str]:
-    """The findings of one group. If all of its questions were skipped for one reason, that is said once."""
+    """The findings of one group. If all of its questions were skipped for one reason, it is printed once."""
     why = {finding.verdict.found for finding in part if finding.verdict.status is Status.SKIP}
     if len(part) > 1 and len(why) == 1 and all(finding.verdict.status is Status.SKIP for finding in part):
         return [f"  {screen.dim(f'{Status.SKIP.value:<{_LABEL}}')}  {len(part)} not answered: {why.pop()}"]

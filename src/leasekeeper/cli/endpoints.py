@@ -124,8 +124,10 @@ def _decision(name: str, action: Action, doc: str) -> click.Command:
     return decide
 
 
-enable = _decision("enable", Action.ENABLE, "Send to disabled endpoints again, from now on.")
-disable = _decision("disable", Action.DISABLE, "Stop sending to endpoints. What is pending for them is given up.")
+enable = _decision("enable", Action.ENABLE, "Enable endpoints: send to them again, from now on.")
+disable = _decision(
+    "disable", Action.DISABLE, "Disable endpoints: stop sending to them. Their pending messages are given up."
+)
 remove = _decision("remove", Action.REMOVE, "Remove endpoints and their secrets.")
 
 
@@ -135,7 +137,7 @@ remove = _decision("remove", Action.REMOVE, "Remove endpoints and their secrets.
 @actor
 @output
 def ping(endpoint_id: str, seconds: float, by: str, store: str | None, as_json: bool) -> None:
-    """Send a test message to an endpoint, the way alerts go, and print what came of it.
+    """Send a test message to an endpoint, as an alert is sent, and print the outcome.
 
     It goes through the outbox, so 'leasekeeper up' must be running, or 'leasekeeper sweep' be called.
     """
@@ -143,15 +145,15 @@ def ping(endpoint_id: str, seconds: float, by: str, store: str | None, as_json: 
     if as_json:
         answer_json(encoded(delivery))
     elif delivery.state is DeliveryState.DELIVERED:
-        click.echo(f"endpoint {delivery.endpoint_id} has it: {delivery.answer}")
+        click.echo(f"endpoint {delivery.endpoint_id} accepted it: {delivery.answer}")
     elif not delivery.attempts:
         click.echo(
-            f"leasekeeper: nobody has sent it within {seconds:g} s. Webhooks are sent by 'leasekeeper up' or "
+            f"leasekeeper: no process has sent it within {seconds:g} s. Webhooks are sent by 'leasekeeper up' or "
             "'leasekeeper sweep', with LEASEKEEPER_SECRET_KEY set",
             err=True,
         )
     else:
-        problem = f"endpoint {delivery.endpoint_id} does not have it: {delivery.answer or 'no answer'}"
+        problem = f"endpoint {delivery.endpoint_id} did not accept it: {delivery.answer or 'no answer'}"
         click.echo(f"leasekeeper: {problem}", err=True)
     if delivery.state is not DeliveryState.DELIVERED:
         click.get_current_context().exit(1)

@@ -1,7 +1,7 @@
-"""`leasekeeper events`: the audit log, newest first; --follow prints what comes, oldest first.
+"""`leasekeeper events`: the audit log, newest first; --follow prints new events, oldest first.
 
-Following is polling: the last pages are read again and again, and what was not seen before is printed. That
-way an event whose commit came late is not missed.
+Following is polling: the last pages are read repeatedly, and events not seen before are printed. So an event whose
+commit came late is not missed.
 """
 
 import json
@@ -31,7 +31,7 @@ def states(event: Event) -> str:
 
 
 def data(event: Event) -> str:
-    """What the event carries besides the ids that have a column of their own."""
+    """The data of the event, without the ids that have columns of their own."""
     shown = [event.profile_id, event.job_id, event.run_id, event.worker_id, None]  # values may be lists: no set
     return ", ".join(f"{name}={value}" for name, value in event.data.items() if value not in shown)
 

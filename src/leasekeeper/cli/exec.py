@@ -1,4 +1,4 @@
-"""`leasekeeper exec --profile P -- command …`: any program gets a leased browser behind a fence."""
+"""`leasekeeper exec --profile P -- command …`: run any program with a leased browser, behind a keeper."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 )
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="With --pool: with this label, or tier.")
 @click.option("--session", metavar="URL", help="Instead: the cdp_url of a session that a server has opened.")
-@click.option("--wait", metavar="SECONDS", type=click.FloatRange(0), default=0.0, help="Wait so long for the profile.")
+@click.option(
+    "--wait", metavar="SECONDS", type=click.FloatRange(0), default=0.0, help="Maximum time to wait for the profile."
+)
 @click.option("--visible", is_flag=True, help="Show the browser, where there is a display.")
-@click.option("--max-duration", metavar="SECONDS", type=click.FloatRange(1), help="End the program after so long.")
+@click.option("--max-duration", metavar="SECONDS", type=click.FloatRange(1), help="Maximum run time of the program.")
 @click.argument("command_line", metavar="COMMAND [ARGUMENT]…", nargs=-1, required=True, type=click.UNPROCESSED)
 @store_option
 def command(
@@ -60,7 +62,7 @@ def command(
     if [profile, pool, session].count(None) != 2:
         raise click.UsageError("name a profile, a pool or a session")
     if session is not None and (wait or visible or max_duration is not None):
-        raise click.UsageError("--wait, --visible and --max-duration are said when a session is opened")
+        raise click.UsageError("--wait, --visible and --max-duration are set when a session is opened")
     pairs = [label.partition("=") for label in labels]
     if not all(mark for _, mark, _ in pairs) or (labels and pool is None):
         raise click.UsageError("--label must be NAME=VALUE, beside --pool")
@@ -127,7 +129,7 @@ def _print_state(profile_id: str, state: str | None, message: str) -> None:
 
 
 def _print_end(profile_id: str, end: "SessionEnd") -> None:
-    """Say what became of the profile, unless all went well: the program's output is what people want to see."""
+    """Print the profile's state, but nothing after a success: the output is then the program's alone."""
     proven = end.report is None or end.report.proof.holds
     if end.settled is None or (proven and end.settled.profile_state is ProfileState.AVAILABLE):
         return

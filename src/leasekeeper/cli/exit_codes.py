@@ -1,4 +1,4 @@
-"""What a failed command answers: one message on stderr, one documented exit code, no traceback.
+"""How a command fails: one message on stderr, one documented exit code, no traceback.
 
 With --json the message is a JSON document. Only a bug of Leasekeeper itself shows where it happened.
 """
@@ -26,13 +26,13 @@ from leasekeeper.errors import (
 
 EXIT_CODES: Final = {
     0: "done",
-    1: "a bug in Leasekeeper (please report what it printed), or the answer could not be written",
+    1: "a bug in Leasekeeper (please report it), or the output cannot be written",
     2: "wrong usage or bad input; nothing was written",
     3: "no such record",
     4: "conflict: the record is in another state than the command needs",
     5: "the lease is lost: the write was refused",
-    6: "the store, the place of evidence or a queue cannot be used: down, not writable, or of another version",
-    7: "part of it was done: the message says how far it came, and what stopped it",
+    6: "the store, evidence or a queue is unusable: down, read-only, wrong version",
+    7: "partly done: the message says how far it got, and what stopped it",
     8: "access denied: no valid token, or one that does not allow this",
     130: "interrupted, or a question was answered with no",
 }
@@ -79,7 +79,7 @@ EXTRAS: Final = {
 
 
 def fail(error: BaseException, *, as_json: bool) -> int:
-    """Say on stderr what went wrong, if that helps anybody, and return the exit code."""
+    """Print the error on stderr, unless nobody can read it, and return the exit code."""
     match error:
         case SystemExit(code=code):
             return code if isinstance(code, int) else 0
@@ -108,7 +108,7 @@ def fail(error: BaseException, *, as_json: bool) -> int:
 
 
 def _discard_output(code: int) -> int:
-    """Nobody takes the answer (`leasekeeper … | head`, a full disk): what is left of it goes nowhere."""
+    """The output cannot be written (`leasekeeper … | head`, a full disk): discard the rest of it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     return code

@@ -1,6 +1,6 @@
 """What to type next: hints of the command line, by the code of an error or of a decision.
 
-The only place outside the help texts that knows how commands are spelt for somebody who is stuck.
+The only place outside the help texts that suggests commands.
 """
 
 from shlex import quote
@@ -57,7 +57,7 @@ _STEPS: Final = {
     Step.NAME_WORKERS: "leasekeeper worker TASKS --name NAME",
 }
 
-# What there is of each kind of record.
+# The command that lists each kind of record.
 LISTS: Final = {
     "account": "accounts",
     "profile": "profiles",
@@ -77,7 +77,7 @@ LISTS: Final = {
     "pool": "workers",
 }
 
-# Jobs that are dead have a noun of their own.
+# Dead jobs have a noun of their own.
 _NOUNS: Final = {
     Target.PROFILE: "profiles",
     Target.JOB: "jobs",
@@ -89,7 +89,7 @@ _DEAD: Final = (Action.RETRY, Action.DROP)
 
 
 def hint_of(error: LeasekeeperError) -> str | None:
-    """What to type after this error, if there is something."""
+    """What to type after this error, if a command helps."""
     match error:
         case NotFound(what=what) if what in LISTS:
             return f"list what there is: leasekeeper {LISTS[what]}"

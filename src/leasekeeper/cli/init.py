@@ -27,9 +27,9 @@ _ELSEWHERE: Final = ("LEASEKEEPER_STORE", "LEASEKEEPER_CONFIG", "LEASEKEEPER_DAT
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
 @output
 def command(folder: Path, store: str | None, as_json: bool) -> None:
-    """Write a small project that runs: tasks.py with one task, fleet.yaml, leasekeeper.toml and .gitignore.
+    """Create a small project that runs: tasks.py with one task, fleet.yaml, leasekeeper.toml and .gitignore.
 
-    DIR is made if it is not there; the default is the current folder. Files that exist are never overwritten. With
+    DIR is created if it does not exist; the default is the current folder. Files that exist are never overwritten. With
     --store, that is the project's store, instead of an SQLite file in the folder.
     """
     from leasekeeper.cli.output import answer_json
@@ -48,7 +48,7 @@ def command(folder: Path, store: str | None, as_json: bool) -> None:
 
 
 def write_project(folder: Path, store: str | None) -> list[str]:
-    """Write the files that are not there. Raises InputError, before anything is written, if one must not be there."""
+    """Write the files that are missing. Raises InputError, before anything is written, if a file is in the way."""
     there = [name for name in FILES if os.path.lexists(folder / name) and name != _KEPT]
     if there:
         raise InputError(f"nothing was written: {folder.absolute()} has {_and(there)} already; name another folder")
@@ -83,7 +83,7 @@ def content(name: str, store: str | None = None) -> str:
 
 
 def _notes(written: Sequence[str]) -> list[str]:
-    """What stands between this project and its first run."""
+    """What a person still has to do before the first run."""
     from leasekeeper.cli.find_browser import installed_browser
 
     notes = []

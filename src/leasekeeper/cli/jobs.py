@@ -22,7 +22,7 @@ FIRST: Final = ("job_id", "state", "blocked_reason", "detail", "stop_reason", "t
 
 
 def _tried(job: Job) -> str:
-    """'2/3'. Beyond its limit a person had the job tried again, and the limit says nothing."""
+    """'2/3'. Only '4' if a person retried it beyond its limit."""
     return f"{job.attempt}/{job.max_attempts}" if job.attempt <= job.max_attempts else str(job.attempt)
 
 
@@ -69,7 +69,7 @@ command = noun("jobs", "Jobs: one request each, to run a task for an account ins
     type=click.Choice([str(reason).removeprefix(PREFIX) for reason in Blocked] + [str(reason) for reason in Blocked]),
     metavar="REASON",
     callback=short_reason,
-    help=f"Only blocked ones, for this reason: {', '.join(str(r).removeprefix(PREFIX) for r in Blocked)}.",
+    help=f"Only jobs blocked for this reason: {', '.join(str(r).removeprefix(PREFIX) for r in Blocked)}.",
 )
 @paging
 @output
@@ -111,7 +111,7 @@ def prioritize(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Change the priority of jobs that do not run yet."""
+    """Change the priority of jobs that are not running."""
     decide_selected(
         Target.JOB,
         Action.PRIORITIZE,
@@ -126,8 +126,8 @@ def prioritize(
     )
 
 
-command.add_command(decision_command(Target.JOB, Action.CANCEL, "Cancel a job that does not run yet."))
+command.add_command(decision_command(Target.JOB, Action.CANCEL, "Cancel a job that is not running."))
 command.add_command(decision_command(Target.JOB, Action.REQUEUE, "Send a job that waits in review back to its queue."))
 command.add_command(
-    decision_command(Target.JOB, Action.APPROVE, "Approve a job whose risk level asks for it before it runs.")
+    decision_command(Target.JOB, Action.APPROVE, "Approve a job whose risk level needs approval before it runs.")
 )

@@ -33,7 +33,7 @@ VIEW = View(
     empty="declare one under launchers: in the fleet file, then 'leasekeeper apply'",
 )
 
-command = noun("launchers", "Launchers: programs of others that keep profiles and open their browsers.")
+command = noun("launchers", "Launchers: third-party programs that store profiles and open their browsers.")
 
 
 @command.command("list")
@@ -71,7 +71,7 @@ def profiles(launcher: str, undeclared: bool, store: str | None, as_json: bool) 
 @click.argument("profile", shell_complete=ids("profile"))
 @output
 def running(profile: str, store: str | None, as_json: bool) -> None:
-    """Whether the launcher of a PROFILE says that its browser runs now, whoever started it, and who, where it tells."""
+    """Ask the launcher of a PROFILE whether its browser is running and, if the launcher reports it, who opened it."""
 
     async def ask(opened: "Store") -> tuple[str, Launcher, bool | None, list[str]]:
         from leasekeeper.cli.record_ids import whole_id
@@ -127,7 +127,7 @@ def import_profiles(launcher: str, pool: str | None, store: str | None, as_json:
 def fleet_of(found: "list[Listed]", launcher: str, pool: str, declared: "Declared") -> dict[str, dict[str, Any]]:
     """A fleet file's accounts and profiles, and the limit of their pool if the plan has one and the pool has none.
 
-    Ids are made of the launcher's names; a number makes them unlike each other and those that there are.
+    Ids are made of the launcher's names; a number is added to those that would not be unique.
     """
     accounts: dict[str, Any] = {}
     profiles: dict[str, Any] = {}

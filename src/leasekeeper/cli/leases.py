@@ -1,6 +1,6 @@
 """`leasekeeper leases`: who has which profile until when; revoke.
 
-Lists show live leases; those that ended are history, and asked for with --all.
+Lists show live leases; --all also shows those that ended.
 """
 
 from datetime import datetime
@@ -20,7 +20,7 @@ LIVE: Final = {"live": "1"}
 
 
 def _status(lease: Lease) -> Timely:
-    """The status, or for how long its worker was not heard of, once that is longer than it should be."""
+    """The status, or how long its worker has been silent, once that is too long."""
 
     def text(now: datetime) -> str:
         quiet = silent_for(lease, now)

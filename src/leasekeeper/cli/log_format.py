@@ -1,7 +1,7 @@
 """How log lines look: logfmt on a terminal, one JSON object per line elsewhere; or as the setting `log_format` says.
 
 Ids are fields of their own (`run_id`, `job_id` …), taken from a record's `extra`. Only the names in `FIELDS` are
-written, so nothing gets into a line because somebody attached it to a record.
+written, so a line contains nothing else that code attached to a record.
 """
 
 import json
@@ -22,7 +22,7 @@ _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 
 
 def items(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    """What a line says: time, level, where from, message, ids, and the kind of an exception."""
+    """The fields of a line: time, level, logger, message, ids, and the class of an exception."""
     at = datetime.fromtimestamp(record.created, UTC)
     yield "at", at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     yield "level", record.levelname.lower()
@@ -52,7 +52,7 @@ class Logfmt(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = " ".join(f"{name}={_quoted(value)}" for name, value in items(record))
         more = self.formatException(record.exc_info).split("\n") if record.exc_info else ()
-        # Nothing that a terminal would obey: errors repeat what pages say.
+        # No control characters: errors may contain text of web pages.
         return "\n".join((line, *map(printable, more)))
 
 

@@ -1,4 +1,4 @@
-"""`leasekeeper login PROFILE`: a person logs in by hand, then says what becomes of the profile and its jobs."""
+"""`leasekeeper login PROFILE`: a person logs in by hand, then decides about the profile and its jobs."""
 
 import sys
 from dataclasses import dataclass
@@ -137,11 +137,11 @@ def _ask() -> Then:
     try:
         return Then(click.prompt("what now", type=click.Choice([str(each) for each in Then]), default=str(Then.LEAVE)))
     except click.Abort:
-        return Then.LEAVE  # nobody is there to ask
+        return Then.LEAVE  # no terminal to ask at
 
 
 def _ask_note() -> str | None:
-    """What the person did; None: they do not say."""
+    """What the person did; None: no note was given."""
     try:
         return str(click.prompt("note (what you did)"))
     except click.Abort:

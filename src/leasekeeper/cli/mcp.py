@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def command(sessions: int, store: str | None) -> None:
     """Serve an agent on standard input and output: find profiles, open sessions, checkpoints, mutations, jobs.
 
-    With a server as the store, tools are calls of its API, with its token: scopes are the token's. With another store,
-    the browsers of sessions run here. A server has the same tools at /mcp.
+    With a server as the store, tools call its API, and the token's scopes apply. With another store, the browsers of
+    sessions run here. A server has the same tools at /mcp.
 
     \b
     leasekeeper --store https://leases.example.com mcp

@@ -83,7 +83,7 @@ def add_note(about: str, record_ids: tuple[str, ...], note: str, by: str, store:
 
 
 async def read_notes(store: "Store", profile_id: str) -> "tuple[Sequence[Note], datetime]":
-    """The newest notes on a profile and on its account, and the store's time. None of a profile that was removed."""
+    """The newest notes on a profile and on its account, and the store's time. Empty for a profile that was removed."""
     try:
         facts = await store.why(profile_id=profile_id)
     except NotFound:
@@ -92,7 +92,7 @@ async def read_notes(store: "Store", profile_id: str) -> "tuple[Sequence[Note], 
 
 
 def print_notes(notes: "Sequence[Note]", now: "datetime", screen: Screen) -> None:
-    """Notes below the record that they are on."""
+    """Print notes below the record that they are on."""
     if notes:
         click.echo(screen.title("notes"))
     for note in notes:

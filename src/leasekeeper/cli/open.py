@@ -1,5 +1,4 @@
-"""`leasekeeper open PROFILE`: a person uses a profile, under a lease like everybody else, or looks inside one that is
-out of rotation."""
+"""`leasekeeper open PROFILE`: a person uses a profile under a lease, or looks inside one that is out of rotation."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """What a visit led to: how the run ended, and what can be decided now."""
+    """How the run of a visit ended, and what can be decided now."""
 
     run: "ManualRun"
     why: "Why"
@@ -29,7 +28,7 @@ class Visit:
 
 @click.command("open")
 @click.argument("profile", metavar="[PROFILE]", required=False, shell_complete=ids("profile"))
-@click.option("--any", "anyone", is_flag=True, help="Any free profile of the pool: the one that rested longest.")
+@click.option("--any", "anyone", is_flag=True, help="Any free profile of the pool: the least recently used one.")
 @click.option(
     "--pool",
     metavar="POOL",
@@ -39,12 +38,12 @@ class Visit:
     help="With --any: of this pool.",
 )
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="With --any: with this label, or tier.")
-@click.option("--url", metavar="URL", help="Go there first.")
+@click.option("--url", metavar="URL", help="Open this page first.")
 @store_option
 def command(
     profile: str | None, anyone: bool, pool: str, labels: tuple[str, ...], url: str | None, store: str | None
 ) -> None:
-    """Open a profile yourself: it is leased to you, its browser opens, and nobody else gets it meanwhile.
+    """Open a profile yourself: it is leased to you, its browser opens, and no job gets it meanwhile.
 
     Close the window, or press Ctrl-C here, to give it back. Where there is no display the browser runs headless.
     A profile in review, in quarantine or disabled, or whose account is paused, is opened for you to look inside or to
@@ -114,7 +113,7 @@ async def visit(store: "Store", config: "Config", profile: "str | ProfileChoice"
 
 
 async def _announce(store: "Store", profile: str) -> "Purpose":
-    """Say in which state the profile is, if it is not the ordinary one, and so as what it is opened."""
+    """Print the profile's state if it is out of rotation, since it is then opened only to look inside."""
     from leasekeeper.core.accounts import Account
     from leasekeeper.core.granting import purpose_of_visit
     from leasekeeper.core.leases import Purpose
@@ -143,7 +142,7 @@ def _print_open(grant: "Grant", mode: "RunMode") -> None:
 
 
 def print_end(visit: Visit) -> None:
-    """How it ended and, of a profile that only a person may open, what can be decided now."""
+    """Print how the visit ended and, for a profile out of rotation, what can be decided now."""
     from leasekeeper.cli.hints import command_of, login_command
     from leasekeeper.core.leases import Purpose
     from leasekeeper.core.profiles import INSPECTABLE

@@ -1,6 +1,6 @@
 """Options that many commands share, and the group that lists when no verb is given.
 
-Filters are named on the command line by what people say (`--account`) and passed on by field (`account_id`).
+Filters have short names on the command line (`--account`) and are passed on by field (`account_id`).
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class Noun(click.Group):
         return lister.shell_complete(click.Context(lister, info_name="list", parent=ctx), incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """People look here for what the list can do: its options stand beside the verbs."""
+        """Show the options of the list beside the verbs: people look for them here."""
         lister = self.commands["list"]
         own = click.Context(lister, info_name="list", parent=ctx)
         shown = [record for option in lister.get_params(own) if (record := option.get_help_record(own))]
@@ -57,7 +57,7 @@ def noun(name: str, text: str) -> Noun:
 
 
 def sessions_option(usual: int) -> Callable[[F], F]:
-    """--sessions, for those that run browsers for other programs."""
+    """--sessions, for commands that run browsers for other programs."""
     return click.option(
         "--sessions",
         metavar="N",
@@ -74,7 +74,7 @@ def store_option(command: F) -> F:
         "--store",
         metavar="URL",
         callback=lambda ctx, _, value: value if value is not None else ctx.find_root().obj,
-        help="Where leases and jobs live; may also stand before the command.",
+        help="The store's URL; may also be given before the command.",
     )(token_option(config_option(command)))
 
 
@@ -94,7 +94,9 @@ def paging(command: F) -> F:
         show_default=True,
         help="Maximum number to show.",
     )
-    after = click.option("--after", metavar="KEY", help="Continue a list: the key that the page before ended with.")
+    after = click.option(
+        "--after", metavar="KEY", help="Continue a list after this key, which the page before printed."
+    )
     quiet = click.option(
         "--quiet",
         "-q",
@@ -111,7 +113,7 @@ def paging(command: F) -> F:
         type=click.FloatRange(0.2, 3600),
         expose_value=False,
         callback=_keep(WATCH),
-        help=f"Show the list again and again, every {WATCH_SECONDS:g} s unless you say otherwise. Ctrl-C ends it.",
+        help=f"Refresh the list until Ctrl-C, by default every {WATCH_SECONDS:g} s.",
     )
 
     @wraps(command)
@@ -120,9 +122,9 @@ def paging(command: F) -> F:
         if every is None:
             command(*arguments, **options)
             return
-        from leasekeeper.cli.watching import show_again_and_again
+        from leasekeeper.cli.watching import refresh_until_interrupted
 
-        show_again_and_again(lambda: command(*arguments, **options), every)
+        refresh_until_interrupted(lambda: command(*arguments, **options), every)
 
     return limit(after(quiet(watch(page))))  # type: ignore[return-value]  # takes and returns what the command does
 
@@ -141,7 +143,7 @@ def is_quiet() -> bool:
 
 
 def filters(kind: type, **fields: str) -> Callable[[F], F]:
-    """One option per filter of a kind's list: `account="account_id"`. What it takes is declared with the list."""
+    """One option per filter of a kind's list: `account="account_id"`. Its values are declared with the list."""
 
     def decorate(command: F) -> F:
         for name, field in reversed(fields.items()):
@@ -192,7 +194,7 @@ def _explained(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
 
 def os_user() -> str:
-    """The name of whoever runs the command; a number where the system knows no name."""
+    """The name of the OS user who runs the command; the user's number if it has no name."""
     import getpass
     import os
 

@@ -44,7 +44,7 @@ def answer_page(
     as_json: bool,
     always: Mapping[str, str] | None = None,
 ) -> None:
-    """One page of a list. `where` is what the person asked for, `always` what the list is by its nature."""
+    """One page of a list. `where` has the filters that were given, `always` those that this list always has."""
     page, now = read_page(view.kind, {**(always or {}), **where}, url=url, limit=limit, after=after)
     if is_quiet():
         print_ids(view.kind, page.items)
@@ -75,7 +75,7 @@ def read_page(
 
 
 def print_page(view: View[T], page: Page[T], now: datetime, *, narrowed: bool) -> None:
-    """The page as a table, with what to type for the next one."""
+    """Print the page as a table, with the option for the next one."""
     screen = Screen.now()
     if not page.items:
         click.echo(f"no {view.plural} match" if narrowed else f"no {view.plural}: {view.empty}")
@@ -89,7 +89,7 @@ def print_page(view: View[T], page: Page[T], now: datetime, *, narrowed: bool) -
 
 
 def print_what_is_paused(kind: type | None, screen: Screen) -> None:
-    """While something is paused every list says so."""
+    """Below every list, print what is paused."""
     from leasekeeper.cli.pauses import Paused, active, print_paused
 
     if kind is not Paused:
@@ -107,8 +107,9 @@ def answer_records(
     hide: frozenset[str] = frozenset(),
     after_each: Callable[[T], None] = lambda _: None,
 ) -> list[T]:
-    """Records with all their fields, one below the other; `first` names those to begin with. In JSON `items`, if they
-    are several. Returns them."""
+    """Print records with all their fields, one below the other; `first` names the first fields. Several records are
+    `items` in JSON. Returns them.
+    """
 
     async def read(store: "Store") -> tuple[list[T], datetime]:
         ids = await whole_ids(store, kind, record_ids)
@@ -131,12 +132,12 @@ def answer_records(
 def fields_of(
     record: object, hide: frozenset[str] = frozenset(), first: Sequence[str] = ()
 ) -> list[tuple[str, object]]:
-    """The fields of a record, named as people say it."""
+    """The fields of a record, by their name on the command line."""
     names = [f.name for f in fields(record) if f.name not in hide and f.name not in first]  # type: ignore[arg-type]  # every record is a dataclass
-    return [(_spoken(name), _shown(name, getattr(record, name))) for name in (*first, *names)]
+    return [(_title(name), _shown(name, getattr(record, name))) for name in (*first, *names)]
 
 
-def _spoken(name: str) -> str:
+def _title(name: str) -> str:
     return "fencing token" if name == "token" else name.replace("_", " ")
 
 

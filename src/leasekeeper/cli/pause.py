@@ -1,4 +1,4 @@
-"""`leasekeeper pause`: nothing new begins, everywhere or in part of the fleet; without an option: what is paused."""
+"""`leasekeeper pause`: start nothing new, everywhere or in part of the fleet. Without options: list what is paused."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Pause everything, pools, accounts or workers: what runs goes on, nothing new begins.
+    """Pause everything, pools, accounts or workers: running jobs continue, nothing new starts.
 
     People may still open profiles. Without --all, --pool, --account or --worker: list what is paused.
     """

@@ -1,4 +1,4 @@
-"""What is paused: chosen by options, listed, and said in one line below every list while it is."""
+"""What is paused: chosen by options, listed, and shown in one line below every list."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ MAX_SHOWN: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """What is paused, as it is listed. Of an account without an end, its record alone says so: not since when."""
+    """What is paused, as it is listed. An account that was paused without an end has no time at which that began."""
 
     pause_id: str
     scope: Scope
@@ -78,7 +78,7 @@ def ids_of(*, everything: bool, pools: Sequence[str], accounts: Sequence[str], w
 
 
 async def active(store: "Store") -> tuple[list[Pause], list[Account], datetime]:
-    """What is paused now: pauses, and accounts that none of them is about."""
+    """What is paused now: pauses, and paused accounts without such a record."""
     now = (await store.check()).now
     found = (await store.find(Pause, limit=MAX_SHOWN)).items
     pauses = [pause for pause in found if is_active(pause, now)]
@@ -102,7 +102,7 @@ def listed(pauses: Sequence[Pause], accounts: Sequence[Account]) -> list[Paused]
 
 
 def print_paused(pauses: Sequence[Pause], accounts: Sequence[Account], screen: Screen) -> None:
-    """What is paused, for below a list: a line for pauses, one for accounts; nothing if nothing is."""
+    """Print what is paused below a list: a line for pauses, one for accounts; nothing if nothing is."""
     said = []
     if pauses:
         more = f", and {len(pauses) - 1:,} more: leasekeeper pause" if len(pauses) > 1 else ""
@@ -137,12 +137,12 @@ def decide(
     for decision, decided in done:
         what = "everything" if decision.id == "all" else decision.id.replace(":", " ", 1)
         ends = f" until {decision.until:%Y-%m-%d %H:%M:%S} UTC" if decision.until else ""
-        goes_on = "; what runs goes on" if action is Action.PAUSE else ""
+        goes_on = "; running jobs continue" if action is Action.PAUSE else ""
         click.echo(f"{what} is now {decided.state}{ends}{goes_on}")
 
 
 async def _whole(store: "Store", pause_id: str) -> str:
-    """The pause's id with the whole name: accounts and workers may be named by their beginnings."""
+    """The pause's id with the whole name: accounts and workers may be given by the beginning of their names."""
     from leasekeeper.cli.record_ids import whole_id, worker_name
 
     match scope_of(pause_id):

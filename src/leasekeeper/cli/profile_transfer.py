@@ -1,4 +1,4 @@
-"""`leasekeeper profiles import` and `export`: bring a profile that exists, take one away."""
+"""`leasekeeper profiles import`, `export` and `trim`: copy a session in or out, delete caches."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 @click.command("import")
 @click.argument("source", metavar="PATH", type=click.Path(path_type=Path))
-@click.option("--account", metavar="ACCOUNT", shell_complete=ids("account"), help="Whose it is; it has one profile.")
-@click.option("--profile", metavar="PROFILE", shell_complete=ids("profile"), help="Which profile it becomes.")
+@click.option("--account", metavar="ACCOUNT", shell_complete=ids("account"), help="The account, if it has one profile.")
+@click.option("--profile", metavar="PROFILE", shell_complete=ids("profile"), help="The profile that gets the session.")
 @click.option("--replace", is_flag=True, help="Replace the session that the profile has on this machine.")
 @actor
 @output
@@ -42,7 +42,7 @@ def import_profile(
     from leasekeeper.snapshots.sources import find_source
 
     if account is None and profile is None:
-        raise click.UsageError("say whose it is: --account or --profile")
+        raise click.UsageError("name the profile: --account or --profile")
     found = find_source(source.expanduser().absolute())
 
     async def work(transfer: "Transfer") -> "Transferred":
@@ -67,8 +67,8 @@ def import_profile(
 def export_profile(profile_id: str, target: Path, encrypted: bool, by: str, store: str | None, as_json: bool) -> None:
     """Write a profile's session as a ZIP: its directory without caches.
 
-    The file is the account's login: whoever has it is logged in. It is readable by you only. With --encrypted it is
-    worth nothing without the key, and only this profile can import it.
+    The file is the account's login: anyone who has it is logged in. It is readable by you only. With --encrypted it is
+    useless without the key, and only this profile can import it.
     """
     from leasekeeper.errors import InputError
 
@@ -94,7 +94,7 @@ def export_profile(profile_id: str, target: Path, encrypted: bool, by: str, stor
     if encrypted:
         click.echo("  it can be imported where LEASEKEEPER_SECRET_KEY is the same, into this profile only")
     else:
-        warning = "it is the account's login: whoever has this file is logged in. Delete it when it has arrived"
+        warning = "it is the account's login: anyone who has this file is logged in. Delete it when it has arrived"
         click.echo(f"  {warning}", err=True)
 
 
@@ -178,7 +178,7 @@ async def _profile_of(store: "Store", account: str | None, profile: str | None) 
 
 
 class _Copied:
-    """A progress line, in kB if nothing else is said, once it is known how many there are."""
+    """A progress line, in kB by default, as soon as the total is known."""
 
     def __init__(self, what: str = "copied", noun: str = "kB", unit: int = 1000) -> None:
         self._what, self._noun, self._unit = what, noun, unit

@@ -40,7 +40,7 @@ MAX_ENDED: Final = 500  # runs, for how its directory grew
 
 
 def _because(lane: Lane) -> str:
-    """A reason is worth its room while the state is not the ordinary one."""
+    """The reason, unless the state is an ordinary one."""
     return "" if lane.state in (ProfileState.AVAILABLE, ProfileState.LEASED) else lane.state_reason
 
 
@@ -49,7 +49,7 @@ def _size(lane: Lane) -> str:
 
 
 def _saved(lane: Lane) -> str | None:
-    """Whether any machine can have its newest state."""
+    """Whether its newest state is saved, so that any machine can fetch it."""
     if lane.saved:
         return f"snapshot {lane.snapshot}"
     if not lane.unsaved_reason:
@@ -58,12 +58,12 @@ def _saved(lane: Lane) -> str | None:
 
 
 def _blocked_by(lane: Lane) -> str:
-    """What keeps its next job waiting."""
+    """What blocks its next job."""
     return (lane.blocked_by or "").removeprefix("blocked_by_") if lane.head_job_id else ""
 
 
 def view(holders: "Mapping[str, str]") -> View[Lane]:
-    """How profiles are listed. `holders` says who has those that are leased."""
+    """How profiles are listed. `holders` has the holder of each that is leased."""
     return View(
         kind=Lane,
         plural="profiles",
@@ -91,8 +91,9 @@ def _silence(leases: "Sequence[Lease]", now: datetime) -> str:
 
 
 async def holders_of(store: "Store", lanes: "Iterable[Lane]", now: datetime) -> dict[str, str]:
-    """Who has each leased profile: the worker of its newest live lease, how many more share it, and for how long it
-    was not heard of, once that is longer than it should be."""
+    """The holder of each leased profile: the worker of its newest live lease, how many more share it, and how long it
+    has been silent, once that is too long.
+    """
     held: dict[str, str] = {}
     for lane in lanes:
         if lane.state is ProfileState.LEASED:
@@ -207,7 +208,7 @@ def _print_profile(shown: Shown, now: datetime) -> None:
 
 
 def _now(lane: Lane, sizes: "Sequence[tuple[datetime, int]]") -> list[tuple[str, object]]:
-    """The running side in the order that people ask."""
+    """The runtime state, in the order in which people need it."""
     next_job = f"{lane.head_task}, job {lane.head_job_id}, priority {lane.head_priority}" if lane.head_job_id else None
     return [
         ("profile id", lane.profile_id),

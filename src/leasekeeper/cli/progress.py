@@ -1,6 +1,6 @@
 """A progress line for long commands. Only on a terminal, on stderr.
 
-Written over itself, at most so often, and finished with a line break before the answer.
+Redrawn in place, at a limited rate, and ended with a line break before the answer.
 """
 
 import sys
@@ -24,7 +24,7 @@ class Progress:
         return self
 
     def at(self, done: int) -> None:
-        """So many are done."""
+        """Report how many are done."""
         if not sys.stderr.isatty() or time.monotonic() < self._next:
             return
         self._shown = True

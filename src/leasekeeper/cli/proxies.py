@@ -1,6 +1,6 @@
-"""`leasekeeper proxies`: list them and what is wrong with them, have one asked again.
+"""`leasekeeper proxies`: list them and their trouble; check one again.
 
-What a proxy is, the fleet file says. Logins are references and not shown.
+Proxies are declared in the fleet file. Logins are references and not shown.
 """
 
 import click
@@ -31,7 +31,7 @@ command = noun("proxies", "Proxies: named network exits. One with trouble blocks
 
 
 @command.command("list")
-@click.option("--trouble", is_flag=True, help="Only those that cannot be reached or exit elsewhere than declared.")
+@click.option("--trouble", is_flag=True, help="Only those that cannot be reached or have another region than declared.")
 @paging
 @output
 def list_proxies(store: str | None, limit: int, after: str | None, as_json: bool, trouble: bool) -> None:
@@ -42,6 +42,6 @@ def list_proxies(store: str | None, limit: int, after: str | None, as_json: bool
 
 command.add_command(
     decision_command(
-        Target.PROXY, Action.RETRY, "Have a proxy with trouble asked again at once, by the next worker or sweep."
+        Target.PROXY, Action.RETRY, "Have a proxy with trouble checked again at once, by the next worker or sweep."
     )
 )

@@ -49,7 +49,7 @@ async def _not_by_its_beginning(store: "Store", kind: type, text: str) -> str:
 
 
 async def nearest_id(store: "Store", kind: type, text: str) -> str | None:
-    """The id that somebody may have meant. Only of kinds whose ids people chose; of many, the first are compared."""
+    """The most similar id, for a hint. Only for kinds whose ids people chose; compares the first ones of many."""
     listing = LISTS[kind]
     if kind not in _NAMED_BY_PEOPLE or not text:
         return None
@@ -63,7 +63,9 @@ async def whole_ids(store: "Store", kind: type, texts: Sequence[str]) -> list[st
 
 
 async def worker_name(store: "Store", text: str) -> str:
-    """The name of a worker that this is, or is the beginning of; what names none stays as it is. Raises AmbiguousId."""
+    """The name of a worker that this is, or is the beginning of; a text that matches none stays as it is. Raises
+    AmbiguousId.
+    """
     workers = (await store.find(Worker, limit=MAX_IN_PAGE)).items
     found = sorted({each.worker_id for each in workers if each.worker_id.startswith(text)}) if text else []
     if text in found or not found:
@@ -83,7 +85,7 @@ def _ambiguous(what: str, text: str, found: Sequence[str]) -> AmbiguousId:
 async def with_whole_ids(store: "Store", where: Mapping[str, str]) -> dict[str, str]:
     """Filters, with the whole id of a job or run in place of its beginning: lists show those ids short.
 
-    What names nothing stays as it is: events may be of a job that is gone.
+    An id that is not found stays as it is: events may be about a job that was deleted.
     """
     found = dict(where)
     for name, kind in _SHOWN_SHORT.items():

@@ -22,11 +22,11 @@ continues it and null ends it; an error is `{"error": {"code", "message", "probl
 ([errors](errors.md)). Fields of records and of `why` are those of [port.schema.json](port.schema.json), without
 payloads and without the query of webhook addresses; `why` has the same in sentences under `text`.
 
-Every command that answers takes `--json` (all but those that run something for long: `demo`, `up`, `worker`,
-`server`, `open`, `login`), and all but `demo` take `--store URL` and `--config FILE`, which may also stand before the
-command. Without `--store` the store is that of the environment variable `LEASEKEEPER_STORE`, else of the
-[settings file](settings.md), else `sqlite:///leasekeeper.db`. Tab completes commands, options and ids of the store:
-`leasekeeper completion bash` prints the script for that shell, and so for `zsh` and `fish`.
+Every command that answers takes `--json` (all but the long-running `demo`, `up`, `worker`, `server`, `open`,
+`login`), and all but `demo` take `--store URL` and `--config FILE`, which may also stand before the command. Without
+`--store` the store is that of the environment variable `LEASEKEEPER_STORE`, else of the [settings file](settings.md),
+else `sqlite:///leasekeeper.db`. Tab completes commands, options and ids of the store: `leasekeeper completion bash`
+prints the script for that shell, and so for `zsh` and `fish`.
 """
 
 

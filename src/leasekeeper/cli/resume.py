@@ -1,4 +1,4 @@
-"""`leasekeeper resume`: end what `leasekeeper pause` began."""
+"""`leasekeeper resume`: resume what `leasekeeper pause` paused."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,9 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Resume what was paused. --all ends the pause of everything; pools, accounts and workers have their own."""
+    """Resume what was paused. --all ends the pause of everything; those of pools, accounts and workers end
+    separately.
+    """
     pause_ids = ids_of(everything=everything, pools=pools, accounts=accounts, workers=workers)
     if not pause_ids:
         raise click.UsageError("name what to resume: --all, --pool, --account or --worker")

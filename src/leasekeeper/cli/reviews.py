@@ -1,6 +1,6 @@
 """`leasekeeper reviews`: the human inbox; list, show, decide.
 
-A decision is made on the version of the record that the open review was about: if anybody else decided in the
+A decision is made on the version of the record that the open review was about: if another person decided in the
 meantime, this one is refused.
 """
 
@@ -109,7 +109,7 @@ def decide_review(selection: Selection, action: str, note: str, by: str, store: 
     """Decide reviews: those named, or with --all those that match the filters.
 
     Of a profile: clear, quarantine, review or disable. Of a job: requeue, cancel or approve. Of a proxy: retry, which
-    has it asked at once; its review is closed when it answers as it should.
+    has it checked at once; its review is closed when the check succeeds.
     """
     wanted = Action(action)
     if selection.one is not None:
@@ -155,7 +155,7 @@ async def decide_in(
         version = (await store.get(Job, target_id)).version
     elif review.target is Target.PROFILE:
         version = (await store.get(Lane, target_id)).version
-    # Open also after the version was read: then the version is of the very state that the review is about.
+    # Check again after the version was read: if the review is still open, the version is of the state that it is about.
     _check_open(await store.get(Review, review_id))
     decision = Decision(target=review.target, id=target_id, action=action, note=note, actor=actor, version=version)
     return decision, await put_through(store, decision)

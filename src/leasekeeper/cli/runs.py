@@ -1,6 +1,6 @@
 """`leasekeeper runs`: attempts of jobs, and manual and API uses of profiles; list, show, evidence.
 
-A run is also what a lease leaves behind; `leases` shows the same thing from its other side.
+A run is the record of a lease; `leases` lists the same records by their lease.
 """
 
 from pathlib import Path
@@ -86,7 +86,7 @@ def show_run(run_ids: tuple[str, ...], store: str | None, as_json: bool) -> None
 )
 @output
 def save_evidence(run_id: str, names: tuple[str, ...], target: Path | None, store: str | None, as_json: bool) -> None:
-    """Copy the files of a run's evidence from wherever they are.
+    """Copy the files of a run's evidence here, from wherever they are stored.
 
     Each is compared with the hash in the run's record. Without NAME, all of them.
     """

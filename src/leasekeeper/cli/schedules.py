@@ -1,6 +1,6 @@
 """`leasekeeper schedules`: list, show, pause, resume, run.
 
-What a schedule is, the fleet file says; here it is shown, paused and resumed. Next times are computed here.
+Schedules are declared in the fleet file; here they are shown, paused and resumed. Next times are computed here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ NOT_OF_A_TEMPLATE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A schedule with its running side. `next_at` in the past: nobody sweeps."""
+    """A schedule with its state. `next_at` in the past: no sweeper is running."""
 
     schedule: Schedule
     state: ScheduleState
@@ -64,7 +64,7 @@ def times_of(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
 
 
 def chosen(select: Selection) -> str:
-    """Which profiles, in a few words."""
+    """Which profiles, in short."""
     if select.profile_id is not None:
         return select.profile_id
     parts = [f"account {select.account_id}"] if select.account_id else []
@@ -89,7 +89,7 @@ VIEW = View(
     empty="declare them in fleet.yaml under schedules, then: leasekeeper apply fleet.yaml",
 )
 
-command = noun("schedules", "Schedules: jobs that are made again and again, at the times of a cron expression.")
+command = noun("schedules", "Schedules: jobs that are created at the times of a cron expression.")
 
 
 @command.command("list")
@@ -117,7 +117,7 @@ def list_schedules(store: str | None, limit: int, after: str | None, as_json: bo
 
 
 def document(line: Line, *, payload: bool = False) -> dict[str, object]:
-    """A schedule for programs: what is declared, and how far it has come."""
+    """A schedule for programs: its declaration and its state."""
     encode: Any = encoded
     return {
         **encode(line.schedule, payload=payload),
@@ -141,7 +141,7 @@ def template(job: JobSpec, *, payload: bool) -> Mapping[str, object]:
 @click.option("--payload", is_flag=True, help="Show the payload too.")
 @output
 def show_schedules(schedule_ids: tuple[str, ...], times: int, payload: bool, store: str | None, as_json: bool) -> None:
-    """Show schedules: their next times, their newest jobs, all their fields."""
+    """Show schedules with their next times and newest jobs."""
 
     async def read(opened: "Store") -> "tuple[list[tuple[Line, Sequence[Job]]], datetime]":
         now = (await opened.check()).now
@@ -210,12 +210,10 @@ def _local(schedule: Schedule, at: datetime) -> str:
 
 
 command.add_command(
-    decision_command(Target.SCHEDULE, Action.PAUSE, "Pause a schedule: it makes no jobs. Those that it made stay.")
+    decision_command(Target.SCHEDULE, Action.PAUSE, "Pause a schedule: it creates no jobs. Those that it created stay.")
 )
 command.add_command(
-    decision_command(
-        Target.SCHEDULE, Action.RESUME, "Resume a paused schedule, from its next time on: nothing is made up for."
-    )
+    decision_command(Target.SCHEDULE, Action.RESUME, "Resume a paused schedule. Times that it missed are skipped.")
 )
 
 
@@ -225,7 +223,7 @@ command.add_command(
 @actor
 @output
 def run_schedule(schedule_ids: tuple[str, ...], note: str, by: str, store: str | None, as_json: bool) -> None:
-    """Make the jobs of schedules now, beside their times. A paused one runs too; on_overlap holds."""
+    """Create the jobs of schedules now, besides their times. Also of paused ones; on_overlap applies."""
 
     async def run(opened: "Store") -> "list[tuple[Decision, Decided, int, int]]":
         done = []
@@ -245,7 +243,7 @@ def run_schedule(schedule_ids: tuple[str, ...], note: str, by: str, store: str |
 
 
 async def _run(store: "Store", decision: Decision) -> "tuple[Decided, int, int]":
-    """Decide, see that the jobs are made, by whomever, and count them from the log."""
+    """Decide, wait until the jobs are created, by this process or another, and count them from the log."""
     import asyncio
 
     decided = await store.decide(decision)
@@ -254,7 +252,7 @@ async def _run(store: "Store", decision: Decision) -> "tuple[Decided, int, int]"
         if asked is None or (await store.get(ScheduleState, decision.id)).run_at != asked:
             break
         if not await store.fire():
-            await asyncio.sleep(0.05)  # waits: somebody else fires, or applies a fleet
+            await asyncio.sleep(0.05)  # waits: another process fires, or applies a fleet
     return decided, *await _count(store, decision)
 
 

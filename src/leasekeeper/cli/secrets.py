@@ -117,7 +117,7 @@ def rotate(by: str, store: str | None, as_json: bool) -> None:
 async def _rotate_all(
     store: "Store", keyring: "Keyring", by: str
 ) -> tuple[list[str], list[tuple[str, SecretUnusable]]]:
-    """Those that were encrypted again, and those that no key here opens."""
+    """Those that were encrypted again, and those that no key here decrypts."""
     rotated: list[str] = []
     failed: list[tuple[str, SecretUnusable]] = []
     after = None
@@ -136,7 +136,7 @@ async def _rotate_all(
 
 
 async def _rotate(store: "Store", keyring: "Keyring", name: str, by: str) -> bool:
-    """Encrypt one again. False: somebody set or removed it meanwhile, so that there is nothing left to do."""
+    """Encrypt one again. False: it was set or removed meanwhile, so that nothing is left to do."""
     from leasekeeper.errors import VersionConflict
 
     sealed = await store.sealed_secrets([name])
@@ -152,7 +152,7 @@ async def _rotate(store: "Store", keyring: "Keyring", name: str, by: str) -> boo
 @command.command("key")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def key(as_json: bool) -> None:
-    """Make a new key for LEASEKEEPER_SECRET_KEY. It is printed here and kept nowhere."""
+    """Make a new key for LEASEKEEPER_SECRET_KEY. It is printed here and stored nowhere."""
     from leasekeeper.encryption import new_key
 
     made = new_key()

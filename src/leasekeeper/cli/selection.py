@@ -35,7 +35,7 @@ MAX_AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How records of one kind are chosen: by which filters, and which of them at all."""
+    """How records of one kind are chosen: by which filters, and which records qualify."""
 
     kind: type
     filters: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def selecting(choice: Choice) -> Callable[[F], F]:
                 what = f"{LISTS[choice.kind].what}s"
                 raise click.UsageError(f"name the {what}, or say --all for all that match the filters")
             if ids and where:
-                raise click.UsageError("filters go with --all: with ids there is nothing to choose")
+                raise click.UsageError("filters need --all: they cannot be combined with ids")
             selection = Selection(ids=ids, where={**choice.always, **where}, yes=yes)
             return command(selection=selection, **options)
 

@@ -20,7 +20,7 @@ from leasekeeper.cli.options import sessions_option, store_option
 @click.option(
     "--behind-tls-proxy",
     is_flag=True,
-    help="A proxy in front of this server ends TLS: serve plain HTTP on any address.",
+    help="A proxy in front of this server terminates TLS: serve plain HTTP on any address.",
 )
 @click.option(
     "--allow-host",
@@ -46,7 +46,7 @@ def command(
     """Serve the HTTP API under /v1, with /healthz and /readyz, over one store, until asked to stop.
 
     Housekeeping (lost workers, due jobs, old records, webhooks) is done too. The first start prints an admin token,
-    once. Without TLS it listens on loopback alone; there, commands of whoever started it need no token.
+    once. Without TLS it listens on loopback only; there, commands of the user who started it need no token.
     """
     import asyncio
 

@@ -17,8 +17,8 @@ def command(changed: bool, store: str | None, as_json: bool) -> None:
     """Show each setting in force and its source: default, file, environment or argument (--store).
 
     The settings file is the one that --config or $LEASEKEEPER_CONFIG names, else leasekeeper.toml beside the SQLite
-    file, else leasekeeper.toml in the working directory. The environment wins over the file. What a program passes to
-    connect() or App() itself is not shown here.
+    file, else leasekeeper.toml in the working directory. The environment wins over the file. Settings that a program
+    passes to connect() or App() are not shown here.
     """
     from leasekeeper import config
     from leasekeeper.cli.output import answer_json
@@ -52,7 +52,7 @@ def _lines(found: "Settings", rows: list["Effective"]) -> list[str]:
 
 
 def shown(row: "Effective") -> object:
-    """The value as it may be seen: a secret only as being set, an address without its credentials."""
+    """The value without secrets: only that a secret is set, and addresses without credentials."""
     from leasekeeper.evidence.redact import REDACTED, Redactor
 
     value = row.value

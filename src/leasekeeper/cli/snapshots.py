@@ -1,4 +1,4 @@
-"""`leasekeeper profiles snapshots` and `profiles restore`: what a profile can go back to, and going back."""
+"""`leasekeeper profiles snapshots` and `profiles restore`: list the saved states of a profile, and go back to one."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -119,7 +119,7 @@ def restore(
     """Go back to a snapshot: it becomes the newest state of the profile, under a token of its own.
 
     Of a profile that is not leased. One in review or quarantine goes back into rotation. Nothing is fetched now: the
-    next run fetches the snapshot, and the directory that is there is set aside until a run has ended cleanly.
+    next run fetches the snapshot, and the present directory is kept beside it until a run has ended cleanly.
     """
     decide_selected(
         Target.PROFILE,

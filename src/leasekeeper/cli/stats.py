@@ -1,7 +1,4 @@
-"""`leasekeeper stats`: counts of now, one screen.
-
-Everything here is a count of the store's; this module only lays it out.
-"""
+"""`leasekeeper stats`: current counts on one screen. The store counts; this module only lays it out."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -58,9 +58,9 @@ class Found(NamedTuple):
     "account_id",
     metavar="ID",
     shell_complete=ids("account"),
-    help="Whose job it is. Enough if the account has one profile.",
+    help="The account. Enough if it has one profile.",
 )
-@click.option("--profile", "profile_id", metavar="ID", shell_complete=ids("profile"), help="In which profile it runs.")
+@click.option("--profile", "profile_id", metavar="ID", shell_complete=ids("profile"), help="The profile to run in.")
 @click.option("--payload", metavar="JSON|@FILE", help="The task's payload: a JSON object, or a file with one.")
 @click.option("--priority", metavar="N", type=int, help="Higher runs first.")
 @click.option("--run-at", metavar="TIME", help="Not before: 2026-05-01T09:30:00Z, or from now: +90s, +10m, +2h, +1d.")
@@ -82,7 +82,7 @@ class Found(NamedTuple):
 @click.option(
     "--on-conflict",
     type=click.Choice([str(each) for each in OnConflict]),
-    help="While its profile is leased to another run.",
+    help="What to do while its profile is leased to another run.",
 )
 @click.option("--conflict-delay", "conflict_delay_seconds", metavar="SECONDS", type=int, help="For reschedule.")
 @click.option(
@@ -91,11 +91,20 @@ class Found(NamedTuple):
     type=click.Choice([str(each) for each in Risk]),
     help="review_required waits for a person's approval.",
 )
-@click.option("--expect-region", "expected_proxy_region", metavar="REGION", help="Wait unless the proxy is there.")
-@click.option("--expect-language", "expected_language", metavar="LANGUAGE", help="Wait unless the profile has it.")
-@click.option("--expect-timezone", "expected_timezone", metavar="ZONE", help="Wait unless the profile has it.")
 @click.option(
-    "--proxy", "proxy_id", metavar="ID", shell_complete=ids("proxy"), help="Wait unless the profile has this proxy."
+    "--expect-region",
+    "expected_proxy_region",
+    metavar="REGION",
+    help="Blocked unless the profile's proxy is in this region.",
+)
+@click.option(
+    "--expect-language", "expected_language", metavar="LANGUAGE", help="Blocked unless the profile has this language."
+)
+@click.option(
+    "--expect-timezone", "expected_timezone", metavar="ZONE", help="Blocked unless the profile has this time zone."
+)
+@click.option(
+    "--proxy", "proxy_id", metavar="ID", shell_complete=ids("proxy"), help="Blocked unless the profile has this proxy."
 )
 @click.option(
     "--run-mode", type=click.Choice([str(each) for each in RunMode]), help="Whether the browser has a window."
@@ -110,8 +119,20 @@ class Found(NamedTuple):
     type=click.Choice([str(each) for each in ReleasePolicy]),
     help="What becomes of the profile if the worker vanishes; can only be stricter than the profile's.",
 )
-@click.option("--lock-timeout", "lock_timeout_seconds", metavar="SECONDS", type=int, help="Lease without a heartbeat.")
-@click.option("--allow", "allowed_actions", metavar="ACTION", multiple=True, help="What the task may do, and no more.")
+@click.option(
+    "--lock-timeout",
+    "lock_timeout_seconds",
+    metavar="SECONDS",
+    type=int,
+    help="Lease TTL: how long a lease lives without a heartbeat.",
+)
+@click.option(
+    "--allow",
+    "allowed_actions",
+    metavar="ACTION",
+    multiple=True,
+    help="An action that the task may perform; may be given several times. Others stop the run.",
+)
 @click.option("--notes", metavar="TEXT", help="For people.")
 @click.option("--callback", "callback_url", metavar="URL", help="URL of the webhook that is sent when the job ends.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label; may be given several times.")
@@ -138,7 +159,7 @@ def command(
         if task is None:
             raise click.UsageError("name the task, or give --file")
         if not {"account_id", "profile_id"} & given.keys():
-            raise click.UsageError("say whose job it is: --account or --profile")
+            raise click.UsageError("name the profile: --account or --profile")
         specs, lines = [_one(task, given)], list[int | None]([None])
     elif task is not None or given:
         raise click.UsageError("--file has whole jobs: it cannot be combined with a task or the options of a job")
@@ -157,7 +178,7 @@ def command(
 
 
 def _with_lines(problems: Sequence[Problem], lines: Sequence[int | None]) -> list[Problem]:
-    """What the store says of jobs, with the lines of the file that they are on."""
+    """The store's problems, with the lines of the file that they are about."""
     named = [at_line(lines[at], problem) if (at := _place_of(problem)) is not None else problem for problem in problems]
     more = len(named) - MAX_SHOWN
     return named if more <= 0 else [*named[:MAX_SHOWN], Problem("", f"and {more:,} more")]
@@ -175,7 +196,7 @@ def at_line(line: int | None, problem: Problem) -> Problem:
 
 
 def _opened(name: str) -> IO[str]:
-    """A file of jobs that stands where a task may stand: no task's name ends so."""
+    """A file of jobs given in place of a task: task names do not end with .json or .jsonl."""
     try:
         return click.get_current_context().with_resource(Path(name).open(encoding="utf-8-sig"))
     except OSError as error:
@@ -195,7 +216,7 @@ async def _send_and_check(store: "Store", specs: Sequence[JobSpec]) -> tuple[lis
 
 
 async def _with_nearest(store: "Store", error: UnknownAccount | UnknownProfile) -> UnknownAccount | UnknownProfile:
-    """The refusal, with the id that may have been meant."""
+    """The refusal, with the most similar id as a hint."""
     from leasekeeper.cli.record_ids import nearest_id
     from leasekeeper.core.accounts import Account
     from leasekeeper.core.profiles import Lane
@@ -246,7 +267,7 @@ def _labels(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def due(text: str, option: str = "--run-at", now: "datetime | None" = None) -> str:
-    """A time as it was given, or `+10m` from now."""
+    """The time that was given, or `+10m` from now."""
     if not text.startswith("+"):
         return text
     from datetime import UTC, datetime, timedelta
@@ -277,8 +298,9 @@ def _many(file: IO[str]) -> tuple[list[JobSpec], list[int | None]]:
 
 
 def _documents(text: str, name: str) -> tuple[list[Found], list[Problem]]:
-    """The jobs of a file: the elements of an array, or one object after the other. Of JSON lines, each that is not JSON
-    is named, and the next one goes on."""
+    """The jobs of a file: the elements of an array, or one object after the other. In a file of JSON lines every
+    invalid line is reported.
+    """
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
     found: list[Found] = []
     faults: list[Problem] = []
@@ -305,13 +327,13 @@ def _documents(text: str, name: str) -> tuple[list[Found], list[Problem]]:
 
 
 def _is_job_line(text: str, end: int) -> bool:
-    """Whether what follows a line is a job of its own: then the file is JSON lines."""
+    """Whether another job follows on a line of its own: then the file is JSON lines."""
     after = _skip(text, end)
     return text[after : after + 1] == "{"
 
 
 def _fault_of_line(decoder: json.JSONDecoder, line: str) -> Exception | None:
-    """What is wrong with a line that ends too early: read with the lines below it, the fault seems to be there."""
+    """The fault of a line that ends too early: the JSON reader would report it on a later line."""
     try:
         decoder.raw_decode(line)
     except (ValueError, RecursionError) as error:
@@ -326,7 +348,7 @@ def _not_json(name: str, error: Exception, line: int) -> Problem:
 
 
 class _LineCounter:
-    """The line of a place in a text, for places that only grow."""
+    """The line number of an offset in a text, for offsets in ascending order."""
 
     def __init__(self, text: str) -> None:
         self._text, self._place, self._line = text, 0, 1
@@ -349,7 +371,7 @@ def _no_constant(name: str) -> object:
 
 
 def _parsed(documents: Sequence[Found], faults: Sequence[Problem]) -> list[JobSpec]:
-    """Every job checked, and every fault named with its line, before the first is sent."""
+    """Check every job, and report every fault with its line, before the first is sent."""
     from leasekeeper.wire import parse_job
     from leasekeeper.wire.jobs import same_ids
 
@@ -382,7 +404,7 @@ def _skip(text: str, position: int) -> int:
 
 
 def _traced(spec: JobSpec) -> JobSpec:
-    """The job in the trace of whatever called this command, by convention in its environment."""
+    """The job with the trace of the calling program, which is in the environment by convention."""
     from leasekeeper.runtime.tracing import from_header
 
     parent = None if spec.traceparent else from_header(os.environ.get("TRACEPARENT"))

@@ -1,7 +1,4 @@
-"""`leasekeeper sweep`: one pass of housekeeping, for cron or for the impatient.
-
-What a pass consists of is the runtime's business.
-"""
+"""`leasekeeper sweep`: one pass of housekeeping, for cron or by hand. The runtime defines what a pass does."""
 
 from typing import Final
 
@@ -16,12 +13,12 @@ WORDS: Final = {
     "resolved": "resolved",
     "promoted": "promoted",
     "healed": "healed",
-    "fired": "jobs of schedules made",
-    "proxies": "proxies well again",
+    "fired": "scheduled jobs created",
+    "proxies": "proxies that work again",
     "pruned": "pruned",
     "overdue": "overdue browsers ended",
     "silent": "silent workers noticed",
-    "reports": "reports of keepers kept",
+    "reports": "keeper reports stored",
     "webhooks": "webhooks delivered",
     "webhooks_failed": "webhooks not delivered",
 }
@@ -33,7 +30,7 @@ def command(store: str | None, as_json: bool) -> None:
     """Do one pass of housekeeping: expire leases, resolve lost runs, promote due jobs, fire schedules, prune,
     send webhooks.
 
-    'leasekeeper up' does the same all the time, 'leasekeeper worker' does not; running it beside them is safe.
+    'leasekeeper up' does this continuously, 'leasekeeper worker' does not. It is safe to run beside both.
     """
     from leasekeeper.runtime.sweeper import sweep_here
 

@@ -1,7 +1,7 @@
-"""Text for people: tables that fit the screen, and sheets of one record's fields. Pure but for `Screen.now`.
+"""Text for people: tables that fit the screen, and sheets of one record's fields. Pure, except `Screen.now`.
 
-A cell is a value, not a text: times are shown relative to the store's clock, numbers stand right, states have
-a colour. What other programs wrote cannot move the cursor or change colours: only printable characters pass.
+A cell is a value, not text: times are shown relative to the store's clock, numbers are aligned right, states have a
+colour. Only printable characters are written, so text of other programs cannot move the cursor or change colours.
 """
 
 import os
@@ -28,7 +28,7 @@ _NARROWEST: Final = 8
 _GAP: Final = "  "
 _LEAST_WRAP: Final = 30
 _GREEN, _YELLOW, _RED, _DIM, _BOLD = "32", "33", "31", "2", "1"
-# Green is well, yellow waits and moves by itself, red needs a person, dim is over or out.
+# Green: fine. Yellow: waits, and will go on by itself. Red: needs a person. Dim: ended or out of rotation.
 _COLOURS: Final = {
     **dict.fromkeys(("available", "running", "completed", "released", "active", "reporting", "delivered"), _GREEN),
     **dict.fromkeys(("leased", "scheduled", "queued", "blocked", "stale", "releasing", "started", "pending"), _YELLOW),
@@ -40,7 +40,7 @@ _COLOURS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """What is written on: its width (None: no terminal, nothing is shortened), and whether it has colours."""
+    """The output: its width (None: no terminal, nothing is shortened), and whether it has colours."""
 
     width: int | None
     colours: bool
@@ -70,9 +70,9 @@ class Screen:
 class Column(Generic[T]):
     """One column: `value` is an attribute's name or a function of the row.
 
-    With `id`, a screen shows as much of a UUID as tells it apart from the others there, and commands take it.
-    `spare` says how well the column can be spared: 0 is never touched, the highest is shortened first. Down to
-    `least` it reads well. What is above MAX_NEEDED is then left out; only after that others get narrower.
+    With `id`, a screen shows as much of a UUID as tells it apart from the others there, and commands take it. `spare`
+    is the order of shortening: 0 is never shortened, the highest first. Columns are shortened to `least` first. If that
+    is not enough, those with a `spare` above MAX_NEEDED are left out, and then the others get narrower.
     """
 
     title: str
@@ -106,7 +106,7 @@ def cell(value: object, now: datetime) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without anything that a terminal would obey."""
+    """The text without control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -133,7 +133,7 @@ def render_table(columns: Sequence[Column[T]], rows: Sequence[T], now: datetime,
         row = {i: cells[i][number] for i in widths}
         lines.append(line(row, lambda i, text: screen.state(text) if columns[i].state else text))
     if left_out:
-        hidden = f"not shown for want of room: {', '.join(left_out).lower()}"
+        hidden = f"not shown, no room: {', '.join(left_out).lower()}"
         lines += [screen.dim(line) for line in wrapped(hidden, screen, indent="")]
     return lines
 
@@ -216,7 +216,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _first(text: str, width: int) -> str:
-    """As much of the beginning as fits."""
+    """The beginning that fits."""
     taken, kept = 0, ""
     for character in text:
         taken += _width(character)

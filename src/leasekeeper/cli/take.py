@@ -14,9 +14,9 @@ USUAL_SERVER: Final = "http://127.0.0.1:7070"  # where `leasekeeper up` serves
 
 @click.command("take")
 @click.argument("run", metavar="RUN|PROFILE|JOB")
-@click.option("--note", default="", help="Why, or what you did; others read it, and so does the task.")
-@click.option("--hand-back", is_flag=True, help="Give it back: the task goes on. Or only answer a task that asks.")
-@click.option("--outcome", default="", help="With --hand-back: one word for the task, as `solved`.")
+@click.option("--note", default="", help="Why, or what you did; other people and the task read it.")
+@click.option("--hand-back", is_flag=True, help="Give it back: the task continues. Or just answer a task that asks.")
+@click.option("--outcome", default="", help="With --hand-back: one word for the task, such as `solved`.")
 @click.option("--release", is_flag=True, help="Close the browser that you have taken, with proof.")
 @click.option("--job", type=click.Choice(["requeue", "cancel"]), help="With --release: what becomes of its job.")
 @click.option(
@@ -39,7 +39,7 @@ def command(
     """Take control of the browser of a run, profile or job: it stays open, under a lease of yours.
 
     Nothing of its task or agent reaches the browser any more. Work in the live view, whose address this prints; then
-    --hand-back or --release. A person who neither looks nor acts for 10 minutes has left: the browser is closed.
+    --hand-back or --release. The browser is closed after 10 minutes in which nobody watched or acted in the live view.
 
     A browser can be taken at the server that its worker is connected to. A task that asks for a person can be answered
     with --hand-back wherever it runs; where there is no server, through the store.
@@ -84,7 +84,7 @@ def command(
 
 
 def _answer_in_store(url: str, named: str, note: str, outcome: str) -> dict[str, Any]:
-    """Answer a task that asks, without any server. What is answered is what a server would say."""
+    """Answer a task that asks, without a server. The output is the same as a server's answer."""
     from leasekeeper.app import HumanAnswer
     from leasekeeper.cli.connection import with_store
     from leasekeeper.cli.options import os_user

@@ -1,4 +1,4 @@
-"""Tasks that no worker offers: what `submit` says of them, and what was probably meant."""
+"""Warnings of `submit` about tasks that no worker offers, with the most similar name."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ async def warnings(store: "Store", answers: Sequence[Submitted]) -> list[str]:
 
 
 async def with_hint(store: "Store", error: UnknownTask, tasks: Iterable[str]) -> UnknownTask:
-    """The refusal, with what may have been meant."""
+    """The refusal, with the most similar task as a hint."""
     offered = await _offered(store)
     known = {task for each in offered.values() for task in each}
     near = {task: nearest(task, known) for task in sorted(set(tasks) - known)}
@@ -38,7 +38,9 @@ async def with_hint(store: "Store", error: UnknownTask, tasks: Iterable[str]) ->
 
 
 def _may_be_unknown(answer: Submitted) -> bool:
-    """Whether the job waits for a worker, or is due later: then nobody has asked yet whether one offers its task."""
+    """Whether the job waits for a worker, or is due later: then it was not checked yet whether a worker offers its
+    task.
+    """
     from leasekeeper.core.jobs import JobState
     from leasekeeper.core.readiness import Blocked
 

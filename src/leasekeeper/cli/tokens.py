@@ -1,6 +1,6 @@
-"""`leasekeeper tokens`: who may call the service, and what each token allows; list, create, revoke.
+"""`leasekeeper tokens`: API tokens and what each allows; list, create, revoke.
 
-The text of a token is printed once, when it is created. Nobody can show it again.
+The text of a token is printed once, when it is created. It cannot be shown again.
 """
 
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_DIGITS: Final = 9
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
-command = noun("tokens", "Tokens: who may call the service, and what each of them allows.")
+command = noun("tokens", "API tokens: who may call the server, and what each token allows.")
 
 
 def _span(_ctx: click.Context, _param: click.Parameter, text: str | None) -> timedelta | None:
@@ -56,7 +56,7 @@ def list_tokens(store: str | None, limit: int, after: str | None, as_json: bool,
 
 
 def view(now: datetime) -> View[ApiToken]:
-    """How tokens are listed at this moment."""
+    """How tokens are listed, at the store's time `now`."""
     return View(
         kind=ApiToken,
         plural="tokens",
@@ -100,7 +100,7 @@ def _plain(record: object) -> dict[str, object]:
     "--account", "accounts", metavar="ACCOUNT", multiple=True, help="Only for this account; several: for each."
 )
 @click.option("--pool", "pools", metavar="POOL", multiple=True, help="Only for this pool; several: for each of them.")
-@click.option("--expires", "expires_after", metavar="SPAN", callback=_span, help="Valid for so long: 12h, 90d.")
+@click.option("--expires", "expires_after", metavar="SPAN", callback=_span, help="Lifetime of the token: 12h, 90d.")
 @actor
 @output
 def create(
@@ -147,5 +147,5 @@ def revoke(token_ids: tuple[str, ...], note: str, by: str, store: str | None, as
 
 
 def _id_in(text: str) -> str:
-    """The id; also of a token's whole text, which is what somebody has who found it."""
+    """The id; also from a token's whole text, which a person may have found somewhere."""
     return token_id_of(text) or text

@@ -12,10 +12,10 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 
 
 def start(service: str) -> None:
-    """From here on spans are exported in the background, and what is left when the process ends.
+    """Export spans in the background from now on, and the rest when the process ends.
 
-    Does nothing without an endpoint, if traces are switched off, or if somebody else (opentelemetry-instrument, the
-    program's own code) has set up the SDK already. All of OpenTelemetry's own variables count.
+    Does nothing without an endpoint, if traces are switched off, or if other code (opentelemetry-instrument, the
+    program's own) has set up the SDK already. All of OpenTelemetry's own variables apply.
     """
     if not any(os.environ.get(name) for name in _ENDPOINTS) or _switched_off():
         return
@@ -43,7 +43,7 @@ def _switched_off() -> bool:
 
 
 def _named() -> bool:
-    """Whether the environment says what this service is called."""
+    """Whether the environment names this service."""
     return "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
 
 

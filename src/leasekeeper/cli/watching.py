@@ -1,6 +1,6 @@
-"""`--watch`: a list that is shown again and again until somebody presses Ctrl-C.
+"""`--watch`: a list that is refreshed until Ctrl-C.
 
-On a terminal each answer takes the place of the one before. Elsewhere they follow one another.
+On a terminal each output replaces the one before; elsewhere they follow one another.
 """
 
 import sys
@@ -12,8 +12,8 @@ import click
 HOME_AND_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
-def show_again_and_again(show: Callable[[], None], every: float) -> None:
-    """Until Ctrl-C, or until it fails. Between two answers nothing is open."""
+def refresh_until_interrupted(show: Callable[[], None], every: float) -> None:
+    """Repeat until Ctrl-C, or until it fails. Between two outputs no store is open."""
     while True:
         if sys.stdout.isatty():
             click.echo(HOME_AND_CLEAR, nl=False)

@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._accept(headers["webhook-id"], body))
 
     def _accept(self, message_id: str, body: bytes) -> int:
-        """Print a message, run the command. The status to answer with."""
+        """Print a message, run the command. Returns the HTTP status to answer with."""
         message = json.loads(body)
         self.server.accepted += 1
         if self.server.as_json:

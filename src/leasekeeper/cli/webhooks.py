@@ -1,4 +1,4 @@
-"""`leasekeeper webhooks`: messages to callback URLs and registered endpoints, and their delivery."""
+"""`leasekeeper webhooks`: messages to callback URLs and registered endpoints: list, show, replay."""
 
 from typing import Final
 
@@ -75,7 +75,7 @@ def replay(selection: Selection, note: str, by: str, store: str | None, as_json:
 @command.command("secret")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def secret(as_json: bool) -> None:
-    """Make a new secret for LEASEKEEPER_WEBHOOK_SECRET. It is printed here and kept nowhere."""
+    """Make a new secret for LEASEKEEPER_WEBHOOK_SECRET. It is printed here and stored nowhere."""
     from leasekeeper.webhooks.message import new_secret
 
     made = new_secret()

@@ -1,6 +1,6 @@
-"""`leasekeeper why job|profile ID`: one screen that says what is the matter and what to do.
+"""`leasekeeper why job|profile ID`: one screen that says why something waits and what to do.
 
-What is the matter is the core's, the sentences are `wording`'s; this module adds the commands and lays it out.
+The facts are from `core`, the sentences from `wording`; this module adds the commands and lays it out.
 """
 
 from typing import TYPE_CHECKING
@@ -56,7 +56,7 @@ def command(kind: str, record_ids: tuple[str, ...], store: str | None, as_json: 
 
 
 def document(why: Why) -> dict[str, object]:
-    """The answer in codes, ids and times, and beside it the same in sentences."""
+    """The answer in codes, ids and times, with the same in sentences under `text`."""
     said = why_text(why)
     facts = [{"name": name, "text": text} for name, text in said.facts]
     answer = encoded(why)

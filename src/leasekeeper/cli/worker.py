@@ -23,17 +23,17 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def worker_options(command: F) -> F:
-    """What `worker` and `up` share."""
+    """The options that `worker` and `up` share."""
     for option in (
         click.option("--verbose", "-v", is_flag=True, help="Log every decision: claims, safe steps, sections, sweeps."),
         click.option("--name", metavar="ID", help="The worker's name.  [default: host and process id]"),
-        click.option("--pool", default="default", show_default=True, help="Which pool's jobs it takes."),
+        click.option("--pool", default="default", show_default=True, help="The pool whose jobs it takes."),
         click.option(
             "--concurrency",
             type=click.IntRange(1, 1000),
             default=1,
             show_default=True,
-            help="How many browsers it runs at once.",
+            help="Maximum number of browsers at once.",
         ),
     ):
         command = option(command)
@@ -41,7 +41,7 @@ def worker_options(command: F) -> F:
 
 
 def log_to_stderr(*, verbose: bool, log_format: str) -> None:
-    """How programs that run for long log: one line each, on stderr, in the format of the settings."""
+    """Set up logging of long-running programs: lines on stderr, in the format of the settings."""
     from leasekeeper.runtime.log_fields import RunFields
 
     handler = logging.StreamHandler()
@@ -107,13 +107,15 @@ def start(
             beside=beside,
         )
         click.echo("stopped: no live lease, no open browser")
-        await _leave_deaf_tasks()
+        await _exit_despite_stuck_tasks()
 
     asyncio.run(run())
 
 
 def _api(port: int | None, sessions: int) -> "Beside":
-    """The HTTP API beside a worker. A store that is a server is served there already: it gets the sessions."""
+    """The HTTP API beside a worker. If the store is a server, the API is there already, and this worker offers sessions
+    to it.
+    """
     from leasekeeper.runtime.up import nothing_beside
 
     def beside(store: "Store", config: "Config") -> "AbstractAsyncContextManager[AroundStore]":
@@ -135,7 +137,7 @@ def _served(url: str, link: str | None) -> str:
 
 
 def dashboard_line(url: str, link: str | None) -> str:
-    """Where the pages are, for the one who started the server."""
+    """The address of the dashboard, for the user who started the server."""
     if link is None:
         return f"dashboard at {url}/ui/"
     return f"dashboard at {url}/ui/; this link signs in once, within 10 minutes:\n  {link}"
@@ -149,7 +151,7 @@ def _evidence(config: "Config") -> str:
 
 
 def _webhooks(config: "Config") -> str:
-    """Whether a process that could send webhooks does."""
+    """Whether this process sends webhooks, as a line for people."""
     if not config.webhooks.secret.split():
         return "webhooks are not sent from here: LEASEKEEPER_WEBHOOK_SECRET is not set"
     also = f", also to {config.webhooks.networks}" if config.webhooks.networks.strip() else ""
@@ -157,7 +159,7 @@ def _webhooks(config: "Config") -> str:
 
 
 def _stopping(runs: int, grace: float) -> str:
-    """What a worker says when it is first asked to stop."""
+    """The line that a worker prints when it is first asked to stop."""
     if not runs:
         return "stopping: no task is running"
     tasks, them = ("1 task", "it") if runs == 1 else (f"{runs} tasks", "them")
@@ -165,17 +167,17 @@ def _stopping(runs: int, grace: float) -> str:
     return f"stopping: {tasks} may run up to {grace:g} s more; Ctrl-C again ends {them} now: {cost}"
 
 
-async def _leave_deaf_tasks() -> None:
-    """A task that does not let itself be cancelled must not keep the process: its run is settled, its browser gone."""
+async def _exit_despite_stuck_tasks() -> None:
+    """End the process although tasks ignore their cancellation: their runs are settled, their browsers gone."""
     import asyncio
 
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()
     if others:
-        _, deaf = await asyncio.wait(others, timeout=1.0)
-        if deaf:
-            _leave(f"{len(deaf)} asyncio tasks that do not end when they are cancelled")
+        _, stuck = await asyncio.wait(others, timeout=1.0)
+        if stuck:
+            _leave(f"{len(stuck)} asyncio tasks that do not end when they are cancelled")
     ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
     _, busy = await asyncio.wait({ending}, timeout=1.0)
     if busy:

@@ -1,6 +1,6 @@
-"""`leasekeeper workers`: which processes take jobs, and when each last reported.
+"""`leasekeeper workers`: the processes that take jobs, and when each last reported.
 
-A worker that neither reports nor said goodbye is shown as silent; one whose machine cannot run jobs as unwell.
+A worker that no longer reports and did not stop is shown as silent; one whose machine cannot run jobs as unwell.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ command = noun("workers", "Workers: the processes that take jobs.")
 @actor
 @output
 def drain(names: tuple[str, ...], until: str | None, note: str, by: str, store: str | None, as_json: bool) -> None:
-    """Let workers take nothing new: what they run goes on. The same as `leasekeeper pause --worker NAME`."""
+    """Let workers take nothing new: what they run continues. The same as `leasekeeper pause --worker NAME`."""
     ids = [pause_id_of(Scope.WORKER, name) for name in names]
     decide(ids, Action.PAUSE, note, by, store, until=until, as_json=as_json)
 
@@ -65,7 +65,7 @@ def list_workers(store: str | None, limit: int, after: str | None, as_json: bool
 
 
 def view(now: datetime, ttl: timedelta) -> View[Worker]:
-    """How workers are listed at this moment: one that has not reported for `ttl` is silent."""
+    """How workers are listed at `now`: one that has not reported for `ttl` is silent."""
 
     def state(worker: Worker) -> str:
         if worker.stopped_at is not None:

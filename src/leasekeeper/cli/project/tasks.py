@@ -19,7 +19,7 @@ async def read_title(run: Run) -> dict[str, str]:
     # From here another run could start over without harm.
     await run.safe("page_open")
 
-    # Put what must not happen twice (a purchase, a message) into `async with run.mutating("buy"):`. If the worker
-    # dies in there, the job is not tried again and the profile is quarantined until a person has looked.
+    # Put what must not happen twice (a purchase, a message) into `async with run.mutating("buy"):`. If the worker dies
+    # in there, the job is not tried again and the profile is quarantined until a person has checked it.
 
     return {"title": await page.title()}  # kept as the run's output
