@@ -1,14 +1,14 @@
-"""The seam between the rules and where records are kept: read this file to know what Leasekeeper promises. The other
-seam, to browsers, is in `driver_port.py`.
+"""The interface between the rules and the stores: read this file to know what Leasekeeper promises. The other
+interface, to browsers, is in `driver_port.py`.
 
 `Store` is 48 domain operations, all mandatory, batch-shaped, frozen values in and out. On every store each guarantees:
 
-- One operation is one commit: all of it happened, or nothing. Its events are in the same commit (I10).
+- One operation is one commit: all of it is done, or nothing. Its events are in the same commit (I10).
 - The clock is the store's. No argument carries a caller's time into lease arithmetic.
 - A write that depends on a lease is accepted only while that very lease is live and the token is its own; one
   atomic check. A refused write changes nothing but the log: event `stale_worker_write_rejected` (I3). But an available
-  profile goes to review if the store must have granted that lease and forgot it: lost writes, a restored backup (I7).
-- An answer that was lost is found out by reading, never by doing the work again (I4, I8); `once` keeps answers for it.
+  profile goes to review if the store granted that lease and lost its record: lost writes, a restored backup (I7).
+- A lost answer is recovered by reading, never by doing the work again (I4, I8); `once` keeps answers for that.
 - Losing a race is a value (an empty claim, a refusal); an exception means nothing was done.
 """
 
@@ -49,7 +49,7 @@ MAX_IN_BATCH = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreInfo:
-    """What a store says of itself."""
+    """What a store is: its kind, its schema, its clock."""
 
     kind: str
     location: str
@@ -87,7 +87,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """Somebody wants one profile, without a job. `again`: they asked before, and that it was refused is in the log.
+    """A request for one profile, without a job. `again`: a retry, whose first refusal is in the log.
 
     `machine`: where they would open its directory; None: nowhere.
     """
@@ -107,16 +107,15 @@ class LeaseRequest:
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A lease, and everything that is needed to use it.
+    """A lease with everything needed to use it.
 
     `engine` is the version of the browser that opened the profile last; None if none did, or a person has accepted an
     empty directory since: only then may it be empty.
 
     Where the profile's newest state is: with `unsaved_on`, in the directory on that machine, whatever snapshots there
-    are; nobody else is granted the profile to open it. Otherwise in `newest`, if there is one: a directory may be
-    opened only if it holds the snapshot of that token, and else is replaced by it first. With neither, no run has
-    opened the profile yet.
-    `profile_store` is where snapshots are, as the fleet declares it; None: nothing is uploaded.
+    are; workers of other machines are not granted the profile. Otherwise in `newest`, if there is one: a directory may
+    be opened only if it holds the snapshot of that token, and else is replaced by it first. With neither, no run has
+    opened the profile yet. `profile_store` is where snapshots are, as the fleet declares it; None: nothing is uploaded.
     """
 
     lease: Lease
@@ -132,7 +131,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """One heartbeat. `status` RELEASING says that the run is over and evidence is being saved."""
+    """One heartbeat. `status` RELEASING: the run is over and its evidence is being saved."""
 
     ref: LeaseRef
     status: LeaseStatus = LeaseStatus.RUNNING
@@ -151,7 +150,7 @@ class Renewed:
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What became of one ending. With `refused` set, nothing did."""
+    """The result of one ending. With `refused` set, nothing changed."""
 
     lease_id: LeaseId
     run_id: RunId | None = None
@@ -171,7 +170,7 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What was found out about a run that lost its holder."""
+    """The facts found about a run whose holder vanished."""
 
     lease_id: LeaseId
     facts: LostFacts = LostFacts()
@@ -195,8 +194,9 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counts of now: jobs by state and by blocked reason, profiles by state, live leases by pool, webhooks that were
-    not delivered by state. Of those that are pending: since when the first is due, and when one was tried last."""
+    """Current counts: jobs by state and by blocked reason, profiles by state, live leases by pool, undelivered webhooks
+    by state. Of pending ones: since when the first is due, and when one was last tried.
+    """
 
     jobs: Mapping[str, int] = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
@@ -213,13 +213,13 @@ class Store(Protocol):
     """The store. Implementations: SQLite (embedded), PostgreSQL (fleet), Redis, HTTP (any of them, behind a server)."""
 
     async def check(self) -> StoreInfo:
-        """What the store is, its schema and its clock. Raises StoreError if it cannot be used."""
+        """The store's kind, schema and clock. Raises StoreError if it cannot be used."""
 
     async def close(self) -> None:
-        """Give everything back. Leases that are live stay live until they are released or expire."""
+        """Close all connections. Live leases stay live until they are released or expire."""
 
     def once(self, request: Request) -> "Store":
-        """This store for one call that may be repeated, because its answer may be lost: the next operation.
+        """This store, for one operation that may be repeated because its answer may be lost: the next one.
 
         If it changed something, its answer is kept in the same commit, which a restart survives. The same request
         again changes nothing: it gets that answer, its records as they now are, also while the first is under way or
@@ -232,7 +232,7 @@ class Store(Protocol):
     async def apply(
         self, fleet: Fleet, *, actor: str, prune: bool = False, dry_run: bool = False, expected: str | None = None
     ) -> list[Change]:
-        """Put configuration and return the difference. Idempotent; never touches runtime state.
+        """Put a fleet's configuration into force and return the difference. Idempotent; never touches runtime state.
 
         Jobs that were blocked by what changed move on in the same commit. With `prune`, records that it does not name
         are removed; refused if a profile to remove is leased or has open jobs. With `expected`, VersionConflict unless
@@ -250,24 +250,25 @@ class Store(Protocol):
         """Up to `limit` jobs, each with the lease of its profile, token, routing key and limits: one commit.
 
         Never exceeds `max_active_runs`, a routing key or a pool's limit (I1). By priority, then by how long the lane
-        waited; FIFO inside a lane. No profile whose directory is on another machine, unless it is saved and its job
-        has waited for a worker there (`heal`). The cost does not depend on the number of jobs that cannot run, nor on
-        that of machines. If the caller is cancelled before it has the answer, its grants are given back. Lanes that
-        turn out not to be ready are blocked on the way; many of them are commits before the one that grants. Jobs of a
-        granted lane whose `on_conflict` is not `wait` follow it in the same commit, a few; `promote` takes the rest."""
+        waited; FIFO inside a lane. No profile whose directory is on another machine, unless it is saved and its job has
+        waited for a worker there (`heal`). The cost does not depend on the number of jobs that cannot run, nor on that
+        of machines. If the caller is cancelled before it has the answer, its grants are given back. Lanes found not
+        ready are blocked on the way; many of them are commits before the one that grants. Jobs of a granted lane whose
+        `on_conflict` is not `wait` follow it in the same commit, a few; `promote` takes the rest.
+        """
 
     async def acquire(self, request: LeaseRequest) -> Grant:
         """Lease one profile without a job, under the same limits. Raises ProfileBusy with the reason and holder.
 
-        A refusal because another run has the profile, or its account's key, is a conflict, with an event.
-        With purpose `inspect` also one that is review_required, quarantined or disabled, once its earlier endings are
-        explained: in that state again at the end, unless a person decides or the ending is worse. Exclusive.
+        A refusal because another run has the profile, or its account's key, is a conflict, with an event. With purpose
+        `inspect` also one that is review_required, quarantined or disabled, once its earlier endings are explained; it
+        returns to that state at the end, unless a person decides or the ending is worse. Exclusive.
         """
 
     async def free_profiles(
         self, choice: ProfileChoice, *, after: str | None = None, limit: int = 100, counted: bool = False
     ) -> FreeProfiles:
-        """Free ones, the one that rested longest first, or only counts. Locks nothing: `acquire` decides."""
+        """Free profiles, the least recently used first, or only counts. Locks nothing: `acquire` decides."""
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
         """Heartbeats: each live lease now ends one TTL from the store's now. A refusal is a value."""
@@ -278,8 +279,8 @@ class Store(Protocol):
     async def enter_section(self, ref: LeaseRef, name: str, *, idempotent: bool = False) -> None:
         """Open a mutating section. A holder that vanishes inside it quarantines the profile.
 
-        While it is open, and after it was left until the next safe step, the run is not repeated by itself, unless the
-        section is declared idempotent.
+        While it is open, and after it was left until the next safe step, the run is not retried automatically, unless
+        the section is declared idempotent.
         """
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
@@ -311,7 +312,7 @@ class Store(Protocol):
         """
 
     async def transfer(self, ending: Ending, to: TransferRequest) -> HandedOver:
-        """End a run whose browser stays open, and lease its profile to somebody else (to a person, or back to the job
+        """End a run whose browser stays open, and lease its profile to another holder (to a person, or back to the job
         whose run a person has ended with `TAKEN_OVER`): one commit.
 
         Reason `TAKEN_OVER` puts the old run's job into review. The new lease has a token of its own; pool, routing key,
@@ -320,15 +321,16 @@ class Store(Protocol):
         """
 
     async def request_person(self, ref: LeaseRef, what: str | None) -> None:
-        """The run asks for a person, by a review of its job or profile; None: not any more. The end of its lease
-        withdraws it too. Raises LeaseLost if refused. Idempotent."""
+        """The run asks for a person, by a review of its job or profile; None withdraws that, as does the end of its
+        lease. Raises LeaseLost if refused. Idempotent.
+        """
 
     async def expire(self, limit: int = MAX_IN_BATCH, *, seen: datetime | None = None) -> list[Lease]:
         """End leases that have expired: lease expired, profile stale (once no sharer is left). Frees nothing.
 
-        `seen` is what the store's clock showed when the caller last compared it with its own: what was not over by
-        then is left, since the clock may have jumped in between.
-        Safe to run many times at once. Returns those that this call expired."""
+        `seen` is what the store's clock showed when the caller last compared it with its own: what was not over by then
+        is left, since the clock may have jumped in between. Safe to run concurrently. Returns those that this call
+        expired."""
 
     async def pause_expiry(self, span: timedelta, jump: timedelta) -> None:
         """The store's clock jumped: for this long no lease expires, nor is a write refused because one has.
@@ -340,7 +342,7 @@ class Store(Protocol):
         """Leases that ended without an explanation and wait for `resolve`, oldest first."""
 
     async def reserve_questions(self, lease_ids: Sequence[LeaseId], reserve_for: timedelta) -> list[LeaseId]:
-        """Of these, those whose launchers the caller alone may ask for so long: unresolved, due, not granted again."""
+        """Those of these whose launchers only this caller may ask for a while: unresolved, due, not granted again."""
 
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
         """Resolve unexplained endings by `core.settle.resolve`: profile and job in one commit, once each.
@@ -359,9 +361,9 @@ class Store(Protocol):
     async def fire(self, limit: int = MAX_IN_BATCH) -> list[Fired]:
         """Make the jobs of schedules whose time has come, by `core.schedules`: up to `limit` jobs in one commit.
 
-        Each time of a schedule gives one job per profile, exactly once (key = schedule, time, profile), never before
-        it is due, whoever calls, however often, whatever crashes: how far a schedule has come is in the same commit.
-        Call it until it returns nothing. It also returns nothing while somebody else fires or applies a fleet.
+        Each time of a schedule gives one job per profile, exactly once (key = schedule, time, profile), never before it
+        is due, however many processes call it or crash: the schedule's position is in the same commit. Call it until it
+        returns nothing. It also returns nothing while another process fires or applies a fleet.
         """
 
     async def heal(self, limit: int = MAX_IN_BATCH) -> int:
@@ -374,8 +376,8 @@ class Store(Protocol):
         """Delete the records of discarded snapshots, whose objects the caller has deleted. Returns how many went.
 
         `settle` discards what retention does not keep any more, and an object that no snapshot needs is then in
-        `find(Snapshot, {"discarded": "1"})` until this is called: whoever dies on the way is followed by another.
-        Idempotent: others, and those that are not discarded, are left alone. Event `snapshot_deleted`.
+        `find(Snapshot, {"discarded": "1"})` until this is called, so if a caller dies another one finishes. Idempotent:
+        unknown ids and snapshots that are not discarded are ignored. Event `snapshot_deleted`.
         """
 
     async def decide(self, decision: Decision) -> Decided:
@@ -394,14 +396,13 @@ class Store(Protocol):
     ) -> Page[Delivery]:
         """Webhook messages that are due, for the caller to send.
 
-        For `reserve_for` nobody else is given them: then they are due again, since whoever took them may be
-        gone. The page's `after` continues with further hosts; however much is owed to one, others are found as soon.
+        For `reserve_for` no other caller gets them; then they are due again, since this caller may have died. The
+        page's `after` continues with further hosts; a long backlog for one does not delay the others.
         """
 
     async def settle_deliveries(self, attempts: Sequence[Attempt]) -> list[Delivery]:
-        """Keep what came of sending: delivered, due again later, or exhausted; each end is an event (I10).
-
-        An attempt that somebody else has overtaken counts only if it was accepted. Returns the messages that changed.
+        """Record the results of sending: delivered, due again later, or exhausted; each end is an event (I10). An
+        attempt that another sender has overtaken counts only if it was accepted. Returns the messages that changed.
         """
 
     async def add_endpoint(self, new: NewEndpoint, sealed: SealedSecret, *, actor: str) -> Endpoint:
@@ -414,20 +415,19 @@ class Store(Protocol):
         """
 
     async def report(self, report: WorkerReport) -> None:
-        """A worker is there (or stops): which tasks it offers in which pool. Frees jobs that waited for a worker."""
+        """A worker runs (or stops), and offers these tasks in this pool. Frees jobs that waited for a worker."""
 
     async def mark_silent(self, limit: int = MAX_IN_BATCH) -> list[Worker]:
-        """Notice workers that no longer report and did not stop: event `worker_silent`, once for each silence.
-        Safe to run many times at once. Returns those that this call noticed. If one reports again: `worker_returned`.
+        """Mark workers that no longer report and did not stop: event `worker_silent`, once for each silence. Safe to
+        run concurrently. Returns those that this call marked. If one reports again: `worker_returned`.
         """
 
     async def report_proxy(self, report: ProxyReport) -> Proxy | None:
-        """Somebody asked a proxy: keep what is wrong with it, or that nothing is any more, by `core.proxies`.
-
-        While something is, the lanes of its profiles are blocked, however many jobs wait; it uses up no attempt.
-        When trouble begins, turns into another or is over there is one event, and for a mismatch one review, whoever
-        reports and however often. A proxy that is declared anew is well until somebody finds otherwise. Returns the
-        proxy as it now is, or None if the report is about another declaration of it.
+        """The result of a proxy check: record its trouble, or that it is over, by `core.proxies`. While there is
+        trouble, the lanes of its profiles are blocked, however many jobs wait; it uses up no attempt. When trouble
+        begins, changes or ends there is one event, and for a mismatch one review, however many workers report it. A
+        proxy that is declared anew counts as working until a check fails. Returns the proxy as it now is, or None if
+        the report is about another declaration of it.
         """
 
     async def record(self, event: Event) -> None:
@@ -454,16 +454,15 @@ class Store(Protocol):
         """Keep a new token: the hash of its text, and never the text. `decide` revokes it. Event `token_created`."""
 
     async def stored_token(self, token_id: str) -> StoredToken | None:
-        """One token with its hash and the store's time, in one read, for whoever authenticates; None: there is none."""
+        """One token with its hash and the store's time, in one read, to authenticate a call; None: no such token."""
 
     async def note_token_uses(self, token_ids: Sequence[str]) -> None:
         """These tokens were used just now. A commit of its own: call it in the background, and rarely."""
 
     async def pace(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
-        """Reserve the next call to an API that several workers share. Returns how long to wait before making it.
-
-        Turns of one key are at least `spacing` apart, whoever takes them. With `pause`, the API said that it wants no
-        calls for that long: nobody is given an earlier turn, and none is taken.
+        """Reserve the next call to an API that several workers share (a rate limit). Returns how long to wait before
+        making it. Calls of one key are at least `spacing` apart, in all processes. With `pause`, the API asked for no
+        calls for that long: no call is reserved before that, and this reserves none.
         """
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
@@ -476,7 +475,7 @@ class Store(Protocol):
         """Delete a secret. Raises NotFound, or Conflict while a proxy names it. Event `secret_removed`."""
 
     async def sealed_secrets(self, names: Sequence[str]) -> list[SealedSecret]:
-        """Those of the named secrets that there are, encrypted: for processes that hold the key."""
+        """Those of the named secrets that exist, encrypted: for processes that have the key."""
 
     async def lease_secrets(self, ref: LeaseRef) -> list[LeaseSecret]:
         """The secrets that a live lease's proxy, or its job's payload (`secret:job-NAME`), names. Raises LeaseLost.
@@ -491,10 +490,10 @@ class Store(Protocol):
         """All facts about one job or profile, read at one moment, for `core.why`. Raises NotFound."""
 
     async def wait(self, pool: str, timeout: timedelta) -> None:
-        """Return when there may be work for the pool, at the latest after `timeout`. May return early or lie."""
+        """Return when there may be work for the pool, or after `timeout`. May return early without any work."""
 
     async def prune(self, retention: Retention, limit: int = MAX_IN_BATCH) -> int:
-        """Delete a batch of finished jobs (with their runs) and events past their time. Returns how many rows went.
+        """Delete a batch of finished jobs (with their runs) and events older than the retention. Returns how many rows.
 
         Answers that `once` kept for ANSWERS_KEPT go too, and are not counted.
         """

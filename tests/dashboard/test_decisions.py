@@ -64,7 +64,7 @@ def test_the_second_of_two_people_sees_that_it_was_decided(browser: Browser, sta
         ann.page.get_by_role("button", name="Quarantine").click()
         ann.sees(f"profile {shop} was quarantined.")
         ben.page.get_by_role("button", name="Clear").click()
-        ben.sees("somebody else decided about it")
+        ben.sees("another person decided about it")
     assert state(stage, shop) is ProfileState.QUARANTINED
 
 
@@ -113,7 +113,7 @@ def test_what_is_typed_stays_when_an_answer_comes_that_was_asked_for_before(
     eyes.until("window.arrived === true")
     assert [form.get_by_label(name).input_value() for name in ("Priority", "Note")] == ["9", "the customer waits"]
     form.get_by_role("button", name="Change priority").click()
-    eyes.sees("somebody else decided about it")
+    eyes.sees("another person decided about it")
     assert stage.do(stage.world.job(job)).priority == 3
 
 

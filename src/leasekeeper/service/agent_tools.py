@@ -23,7 +23,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTool:
-    """One tool. `paths`: the first whose names are all among the arguments is called; the other arguments go along."""
+    """One tool. `paths`: the first whose names are all among the arguments is called, with the others as body."""
 
     name: str
     doc: str
@@ -31,7 +31,7 @@ class AgentTool:
     paths: tuple[str, ...]
     arguments: Mapping[str, Mapping[str, Any]]
     required: tuple[str, ...] = ()
-    # Sent besides what the agent gives.
+    # Added to the agent's arguments.
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -69,7 +69,7 @@ TOOLS: Final = (
         arguments={
             "state": {"type": "string", "enum": list(ProfileState), "description": "Only those in this state."},
             "account_id": _text("Only those of this account."),
-            "limit": {"type": "integer", "minimum": 1, "maximum": 100, "description": "At most so many."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 100, "description": "Maximum number of profiles."},
         },
     ),
     AgentTool(
@@ -90,9 +90,9 @@ TOOLS: Final = (
             "profile_id": _text("The profile."),
             "account_id": _text("Or the account, if it has one profile."),
             "pool": _text("Or any free profile of this pool."),
-            "wait_s": _seconds("Wait so long while the profile is in use; 0: say at once who has it."),
-            "idle_timeout_s": _seconds("End after so long without a client; 300 if not given."),
-            "max_duration_s": _seconds("End after so long in any case."),
+            "wait_s": _seconds("How long to wait while the profile is in use; 0: answer at once who uses it."),
+            "idle_timeout_s": _seconds("End after this time without a client; 300 if not given."),
+            "max_duration_s": _seconds("End after this time in any case."),
         },
     ),
     AgentTool(
@@ -113,7 +113,7 @@ TOOLS: Final = (
     ),
     AgentTool(
         name="begin_mutation",
-        doc="Say that what follows cannot be undone (submitting an order). Call end_mutation right after it.",
+        doc="Declare that what follows cannot be undone (submitting an order). Call end_mutation right after it.",
         method="POST",
         paths=("/v1/sessions/{session_id}/mutating",),
         arguments={**_SESSION, "name": _text("A short name of the section.")},
@@ -122,7 +122,7 @@ TOOLS: Final = (
     ),
     AgentTool(
         name="end_mutation",
-        doc="Say that what could not be undone is done.",
+        doc="Declare that what could not be undone is done.",
         method="POST",
         paths=("/v1/sessions/{session_id}/mutating",),
         arguments={**_SESSION, "name": _text("The name that begin_mutation got.")},
@@ -139,7 +139,7 @@ TOOLS: Final = (
         arguments={
             **_SESSION,
             "message": _text("What the person should do. Leave it out to wait for the answer."),
-            "timeout_s": _seconds("Stop asking after so long; 3600 if not given.", 1),
+            "timeout_s": _seconds("Stop asking after this time; 3600 if not given.", 1),
         },
         required=("session_id",),
         fixed={"wait_s": 50},
@@ -184,7 +184,7 @@ BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 
 async def use(api: Api, name: str, given: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Call a tool: whether it went well, and the answer or the problem. Raises InputError for a wrong call."""
+    """Call a tool: whether it succeeded, and the answer or the problem. Raises InputError for a wrong call."""
     tool = BY_NAME.get(name)
     if tool is None:
         raise InputError(f"there is no tool {name}; there are: {', '.join(BY_NAME)}")

@@ -1,6 +1,6 @@
-"""Calls that change something, by token and request id: one that is sent again, because its answer was lost on the way,
-gets the answer of the first time. Answers are in the store (`Store.once`), where a restart does not lose them; here a
-call that is sent again while the first is under way joins it.
+"""Calls that change something, by token and request id: a call that is sent again, because its answer was lost, gets
+the first answer. Answers are in the store (`Store.once`), where a restart does not lose them; here a call that is sent
+again while the first is under way joins it.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final
 from leasekeeper.core.calls import CallAttempt, Request
 from leasekeeper.core.tokens import OPERATIONS, ApiToken, Scope
 
-# Doing these twice is the same as doing them once; and what only reads is read again.
+# These are idempotent, or only read, so they are simply done again.
 REPEATABLE: Final = frozenset(
     {
         *(name for name, needs in OPERATIONS.items() if needs.scope is Scope.READ),
@@ -39,11 +39,11 @@ class CallsUnderWay:
 
     async def join(self, request: Request, work: Callable[[], Awaitable[bytes]]) -> bytes:
         """The answer to this call: to the one that is under way, if there is one."""
-        # How often it was sent is no part of its name.
+        # The number of attempts is not part of its name.
         name = Request(slot=request.slot, sequence=request.sequence, body=request.body)
         call = self._calls.get(name)
         if call is None:
             call = self._calls[name] = asyncio.ensure_future(work())
             call.add_done_callback(lambda _: self._calls.pop(name, None))
-        # A caller that goes away does not stop the work: it may ask again.
+        # A caller that disconnects does not stop the work: it may ask again.
         return await asyncio.shield(call)

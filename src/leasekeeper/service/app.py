@@ -1,5 +1,5 @@
-"""The ASGI application, made of the route table: who calls, what is asked, the handler, the answer; errors become
-problems. Knows no noun: those are in `routes/`.
+"""The ASGI application, made of the route table: authenticate, read the input, call the handler, write the answer;
+errors become problems. The routes themselves are in `routes/`.
 """
 
 import json
@@ -68,12 +68,12 @@ def make_app(service: Service, routes: Iterable[Route] = ROUTES) -> ASGIApp:
 
 
 def _paths(table: Iterable[Route]) -> list[str]:
-    """Each path once. Those without names in them come first: `/v1/jobs/search` is no job."""
+    """Each path once. Paths without parameters come first: `/v1/jobs/search` must not be read as a job id."""
     return sorted(dict.fromkeys(row.path for row in table), key=lambda path: path.count("{"))
 
 
 def _by_whole_path(endpoints: Mapping[str, _Endpoint], others: ASGIApp) -> ASGIApp:
-    """Paths without names in them are found at once: workers call these, and the table is long."""
+    """Look up paths without parameters in a dict: workers call these, and the table is long."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
@@ -88,7 +88,7 @@ def _by_whole_path(endpoints: Mapping[str, _Endpoint], others: ASGIApp) -> ASGIA
 
 
 def _endpoint(service: Service, rows: list[Route]) -> _Endpoint:
-    """One path with all its methods. Another method is answered with those that there are."""
+    """One path with all its methods. Any other method is refused, with a list of the allowed ones."""
     by_method = {row.method: row for row in rows}
     allowed = tuple(sorted(by_method))
 
@@ -107,12 +107,12 @@ def _endpoint(service: Service, rows: list[Route]) -> _Endpoint:
 
 
 def _mounted(path: str, endpoint: _Endpoint) -> BaseRoute:
-    # Starlette answers a method that it does not know by itself, and not with a problem.
+    # Starlette would refuse an unknown method itself, and not with a problem.
     return Mounted(path, endpoint, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 
 
 async def answer(service: Service, row: Route, request: Request) -> Response:
-    """Authenticate, read, authorize, do, write. Nothing of the body is read before the caller is known."""
+    """Authenticate, read, authorize, call the handler, write. The body is not read before the caller is known."""
     call = Call(request=request, service=service)
     if row.needs is not None and not await _let_in(service, row, call):
         call.token = await service.auth.identify(bearer(request.headers.get("authorization")))
@@ -131,8 +131,9 @@ async def answer(service: Service, row: Route, request: Request) -> Response:
 
 
 async def _let_in(service: Service, row: Route, call: Call) -> bool:
-    """Whether no API token is needed: the row knows another proof, which the call brings; or the caller is on this
-    machine, and a setting says that such callers need none for this."""
+    """Whether no API token is needed: the call has another proof that the row accepts, or the caller is on this machine
+    and a setting lets such callers in without one.
+    """
     if row.admits is not None and await row.admits(call):
         return True
     client = call.request.client
@@ -141,7 +142,7 @@ async def _let_in(service: Service, row: Route, call: Call) -> bool:
 
 
 def read_parameters(row: Route, request: Request) -> dict[str, Any]:
-    """The declared values of query and headers. Raises InputError that names every one at fault, also unknown ones."""
+    """The declared values of query and headers. Raises InputError that names every wrong or unknown one."""
     problems = Problems()
     query = request.query_params
     declared = {each.name: each for each in row.parameters if each.place == "query"}
@@ -193,7 +194,7 @@ def write(row: Route, call: Call, value: object) -> Response:
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:
-    """What Starlette itself refuses: paths that there are not."""
+    """What Starlette itself refuses: unknown paths."""
     if isinstance(error, HTTPException) and error.status_code != 404:
         return bug_response(error)
     return problem_response(NotFound(f"there is nothing at {request.url.path}", what="path", id=request.url.path))

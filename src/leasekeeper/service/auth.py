@@ -34,7 +34,7 @@ from leasekeeper.ports import MAX_IN_BATCH, Store
 
 _LOG = logging.getLogger(__name__)
 
-# A revoked token is refused everywhere after so long at the latest; in between its record is not read again.
+# How long a token's record is cached: a revoked token is refused everywhere after this time at the latest.
 KNOWN_SECONDS: Final = 1.0
 MAX_KNOWN: Final = 10_000
 _NO_HASH: Final = hash_of("")
@@ -42,7 +42,7 @@ _NO_HASH: Final = hash_of("")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedToken:
-    """A new token and its text, which is shown once and kept nowhere."""
+    """A new token and its text, which is shown once and stored nowhere."""
 
     token: ApiToken
     text: str = field(repr=False)
@@ -82,7 +82,7 @@ def bearer(header: str | None) -> str:
 
 
 class Authenticator:
-    """Checks tokens against one store. One for a process: what it read a moment ago it does not read again."""
+    """Checks tokens against one store. One per process: it caches the records that it read a moment ago."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -112,7 +112,9 @@ class Authenticator:
         return token
 
     async def check_active(self, token_id: str) -> None:
-        """Raise NotAuthenticated if this token was revoked or has expired. One that no store knows was a local one."""
+        """Raise NotAuthenticated if this token was revoked or has expired. An id that is not in the store is of a local
+        token.
+        """
         if self.local is not None and self.local.token.token_id == token_id:
             return
         read_at, stored = await self._stored(token_id)
@@ -142,7 +144,7 @@ class Authenticator:
     ) -> ApiToken:
         """Whose token this is, if it allows the call. Raises NotAuthenticated or Forbidden.
 
-        `account` and `pool` are those that the call is about, None: about all; `incarnation` is the holder of the
+        `account` and `pool` are those that the call is about, None: all of them; `incarnation` is the holder of the
         lease that it is about.
         """
         token = await self.identify(text)
@@ -152,7 +154,7 @@ class Authenticator:
         return token
 
     async def close(self) -> None:
-        """Finish noting uses."""
+        """Wait until pending uses are recorded."""
         if self._noting is not None:
             await asyncio.wait({self._noting})
 
@@ -171,7 +173,7 @@ class Authenticator:
         return now, stored
 
     def _note_use(self, stored: StoredToken) -> None:
-        """Note the use in the background, at most once a minute for each token, for many at a time."""
+        """Record the use in the background, at most once a minute per token, many in one call."""
         token_id, every = stored.token.token_id, USE_NOTED_EVERY.total_seconds()
         used_at, now = stored.token.used_at, time.monotonic()
         if used_at is not None and stored.now - used_at < USE_NOTED_EVERY:
@@ -190,7 +192,7 @@ class Authenticator:
             try:
                 await self._store.note_token_uses(uses)
             except LeasekeeperError as error:
-                _LOG.warning("last use of %d tokens was not noted: %s", len(uses), error.message)
+                _LOG.warning("last use of %d tokens was not recorded: %s", len(uses), error.message)
 
 
 def _now(stored: StoredToken, read_at: float) -> datetime:

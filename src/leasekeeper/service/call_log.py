@@ -1,7 +1,7 @@
-"""What callers did, in the log of the server: one line for each job submitted, run ended, lease without a job, decision
-and change of what is configured; a late write is a warning. Reads leave no line. No payload, note or secret is in one.
+"""Logs what callers of the server did: one line for each submitted job, ended run, lease without a job, decision and
+configuration change; a late write is a warning. Reads leave no line. No payload, note or secret is in one.
 
-The events of the store have all of it; this is for whoever reads the log of the process that they called.
+The store's events have all of it too; this is for people who read the server's log.
 """
 
 import logging
@@ -25,12 +25,12 @@ from leasekeeper.wording import REFUSALS
 _LOG = logging.getLogger(__name__)
 
 MAX_LINES: Final = 50  # of one call
-# What these refuse is a late write too; what they do is worth no line.
+# Their refusals are late writes too; their success is not logged.
 _UNDER_A_LEASE: Final = frozenset({"checkpoint", "enter_section", "leave_section", "write_note", "lease_secrets"})
 
 
 class LoggedStore:
-    """A store whose calls are logged. Everything else of it is the store's own."""
+    """A store whose calls are logged. All other attributes are the store's own."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class LoggedStore:
 
 
 def logged(store: Store) -> Store:
-    """The store, with a line in the log for what is done with it."""
+    """The store, wrapped so that its calls are logged."""
     return cast(Store, LoggedStore(store))
 
 

@@ -13,7 +13,7 @@ Called = Callable[[str, float], None]
 
 
 class TimedStore:
-    """A store whose calls are timed. Everything else of it is the store's own."""
+    """A store whose calls are timed. All other attributes are the store's own."""
 
     def __init__(self, store: Store, called: Called) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class TimedStore:
         return timed(self._store.once(request), self._called)
 
     async def _time(self, name: str, operation: Any, /, *given: Any, **named: Any) -> Any:
-        """A call that fails counts for nothing: how long it took says nothing of the store."""
+        """A failed call is not counted: its duration says nothing about the store."""
         began = perf_counter()
         value = await operation(*given, **named)
         self._called(name, perf_counter() - began)
@@ -35,5 +35,5 @@ class TimedStore:
 
 
 def timed(store: Store, called: Called) -> Store:
-    """The store, with `called` called after each measured operation, from whatever thread made the call."""
+    """The store, with `called` called after each measured operation, in the thread that made the call."""
     return cast(Store, TimedStore(store, called))

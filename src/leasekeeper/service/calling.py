@@ -1,4 +1,6 @@
-"""One call of a server's API for a person's command: with their token, or the one that a server here left for them."""
+"""One call of a server's API for a command: with the configured token, or the local token that a server on this machine
+wrote.
+"""
 
 import os
 from typing import Any, Final

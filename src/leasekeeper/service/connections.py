@@ -1,7 +1,7 @@
-"""The server's connections: uvicorn's, but a peer that does not read is cut off.
+"""The server's connections: uvicorn's, but a peer that does not read is disconnected.
 
-Without that, what is sent to such a peer waits for room in the connection's buffer, and so does the connection's end:
-both for ever. A peer that takes some of the buffer within `STALLED_SECONDS` is only slow.
+Otherwise a send to such a peer, and closing its connection, would wait for room in the buffer for ever. A peer that
+reads some of the buffer within `STALLED_SECONDS` is only slow.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class _MustRead(asyncio.Protocol):
-    """While the buffer is full, it has to become smaller now and then."""
+    """A full buffer has to shrink within `STALLED_SECONDS`."""
 
     transport: asyncio.Transport
     _full: asyncio.TimerHandle | None = None
@@ -53,7 +53,7 @@ class _MustRead(asyncio.Protocol):
         _LOG.info(
             "cut off %s: it has read nothing for %g s", self.transport.get_extra_info("peername"), STALLED_SECONDS
         )
-        # Reset, not closed: else the kernel keeps for minutes what nobody reads.
+        # Reset, not closed: otherwise the kernel keeps the unread data for minutes.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.transport.abort()
 

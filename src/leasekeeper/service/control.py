@@ -1,4 +1,4 @@
-"""Who has control of a browser that this server shows, and passing it on: to a person, back to its task, or released.
+"""Who has control of a browser that this server shows; take it, hand it back to its task, release it.
 
 The pages and the API do the same thing here. What may be done is the token's: `operate` for the run's account.
 """
@@ -32,8 +32,9 @@ PROFILE_CHOICES: Final = (Action.REVIEW, Action.QUARANTINE, Action.DISABLE)
 class ControlView:
     """Who has control of a browser. `run_id` is the run that has it now; `human`: a person has.
 
-    `asks` is what its task waits for a person to do; `may_hand_back`: the task can go on. Not `may_take`: a person has
-    it, or its browser is on a worker that is not connected to this server, and it can be answered at most.
+    `asks` is what its task waits for a person to do; `may_hand_back`: the task can go on. `may_take` is false if a
+    person has it, or if its browser is on a worker that is not connected to this server: its task can then only be
+    answered.
     """
 
     run_id: str
@@ -51,7 +52,7 @@ class ControlView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """A browser that a person had is closed. `profile_state`: where its profile went; None: the lease was lost."""
+    """A browser that a person had is closed. `profile_state` is the profile's new state; None: the lease was lost."""
 
     run_id: str
     profile_id: str
@@ -63,7 +64,7 @@ class Released:
 class Browser:
     """A browser that this server shows: of a job or of a session, here or on a worker that is connected.
 
-    With `away` one that it cannot show, whose run asks for a person: the answer goes through the store.
+    With `away` it cannot be shown, and its run asks for a person: the answer goes through the store.
     """
 
     def __init__(
@@ -80,14 +81,14 @@ class Browser:
 
     @property
     def person(self) -> Person | None:
-        """Who has taken it."""
+        """The person who has taken it."""
         if self.live is not None:
             return self.live.person
         return None if self.session is None else self.session.run.person
 
     @property
     def lease(self) -> Lease:
-        """The lease that counts now."""
+        """The present lease."""
         if self.live is not None:
             return self.live.lease
         if self.away is not None:
@@ -121,7 +122,7 @@ class Browser:
         )
 
     async def take(self, token: ApiToken, note: str) -> ControlView:
-        """Give the bearer of this token control. Raises Conflict if somebody has it."""
+        """Give the bearer of this token control. Raises Conflict if a person already has it."""
         refuse(denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool))
         person = Person(name=token.name, note=note)
         if self.away is not None:
@@ -133,7 +134,7 @@ class Browser:
         return self.view()
 
     async def hand_back(self, token: ApiToken, note: str, outcome: str) -> ControlView:
-        """Let the task or agent go on, which asked for a person or whose browser one has taken."""
+        """Let the task or agent continue that asked for a person, or whose browser a person has taken."""
         refuse(denial(token, OPERATE, account=self.lease.account_id, pool=self.lease.pool))
         answer = HumanAnswer(by=token.name, note=note, outcome=outcome)
         if self.away is not None:

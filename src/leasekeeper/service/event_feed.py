@@ -1,8 +1,8 @@
-"""The event log as it grows: one reader of the store for a process, however many listen to it.
+"""Follows the event log: one reader of the store per process, for any number of listeners.
 
 Events of two transactions may become visible in another order than their `seq` (see the reference of events). So a gap
-in the numbers is read again for a while, and `position` is a number up to which nothing can come any more: whoever
-continues from it misses nothing, and may see some events twice. A listener that does not keep up is cut off.
+in the numbers is read again for a while, and `position` is a number up to which no event can still appear: a reader
+that continues from it misses nothing, and may see some events twice. A listener that does not keep up is dropped.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _WHAT: Final = "the event log could not be read"
 
 @dataclass(slots=True, eq=False)
 class FeedItem:
-    """An event, and from where to continue after it. `text` is what a stream made of it, for all who read that."""
+    """An event, and the position to continue from. `text` caches the event as streams send it."""
 
     event: Event
     position: int
@@ -39,7 +39,7 @@ class FeedItem:
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """One who listens. `wanted` are fields of an event and the values that it must have one of."""
+    """One reader of the feed. `wanted`: fields of an event, each with its accepted values."""
 
     wanted: Mapping[str, frozenset[str]]
     waiting: "asyncio.Queue[FeedItem | None]" = field(default_factory=lambda: asyncio.Queue(MAX_BEHIND))
@@ -49,7 +49,7 @@ class Listener:
         return all(getattr(event, name) in values for name, values in self.wanted.items())
 
     def put(self, item: FeedItem) -> bool:
-        """Give it an event. False: it is too far behind."""
+        """Queue an event. False: the listener is too far behind."""
         try:
             self.waiting.put_nowait(item)
         except asyncio.QueueFull:
@@ -59,18 +59,18 @@ class Listener:
 
 
 class EventFeed:
-    """Reads the event log of one store and hands every new event to all who listen."""
+    """Reads the event log of one store and passes every new event to all listeners."""
 
     def __init__(self, store: Store, poll_every: timedelta, trouble: FailureLog | None = None) -> None:
         self._store = store
         self._poll_every = poll_every
         self._trouble = trouble or FailureLog()
         self._listeners: set[Listener] = set()
-        self._open: set[Listener] = set()  # until they leave: one that was cut off may still have a connection
+        self._open: set[Listener] = set()  # until they leave: a dropped listener may still have a connection
         self._observers: list[Callable[[Event], None]] = []
         self._recent: deque[FeedItem] = deque(maxlen=MAX_REMEMBERED)
         self._position: int | None = None  # everything up to here was published
-        self._above: set[int] = set()  # published as well, though a smaller number is missing
+        self._above: set[int] = set()  # published too, although a smaller number is missing
         self._missing: dict[int, float] = {}  # number → until when to wait for it
         self.reads = 0
 
@@ -85,7 +85,7 @@ class EventFeed:
     def listen(self, wanted: Mapping[str, frozenset[str]], after: int | None = None) -> Listener | None:
         """Listen from now on, or from a position on. None: that position is too old, or there are too many listeners.
 
-        What came since that position is remembered here, so that somebody who comes back costs no read.
+        Recent events are kept in memory, so a reader that reconnects costs no read of the store.
         """
         listener = Listener(wanted)
         if len(self._open) >= MAX_LISTENERS:
@@ -106,27 +106,27 @@ class EventFeed:
         self._open.discard(listener)
 
     async def run(self) -> None:
-        """Read until cancelled. A store that is away is tried again."""
+        """Read until cancelled. Retries while the store is unavailable."""
         while True:
             try:
                 await self.read()
                 self._trouble.over(_WHAT)
                 await self._store.wait("", self._poll_every)
-            except Exception as error:  # noqa: BLE001 - nobody else would go on
+            except Exception as error:  # noqa: BLE001 - without this task no stream gets events any more
                 self._trouble.again(_WHAT, error)
                 await asyncio.sleep(self._poll_every.total_seconds())
             await asyncio.sleep(MIN_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Nothing more comes: every listener is notified."""
+        """End the feed: every listener is notified."""
         for listener in self._listeners:
-            with suppress(asyncio.QueueFull):  # it ends when it has read what waits
+            with suppress(asyncio.QueueFull):  # it ends after it has read what is queued
                 listener.waiting.put_nowait(None)
             listener.cut_off = True
         self._listeners.clear()
 
     async def read(self) -> None:
-        """Read what is new and publish it. The first call only finds out where the log ends."""
+        """Read new events and publish them. The first call only finds the end of the log."""
         self.reads += 1
         if self._position is None:
             newest = (await self._store.find(Event, limit=1)).items
@@ -142,7 +142,7 @@ class EventFeed:
                 break
         new = sorted((event for event in found if event.seq not in self._above), key=lambda event: event.seq)
         if after is not None:
-            # More than are read at once: those before the oldest that was read are left out.
+            # There are more than one read returns: those before the oldest that was read are skipped.
             self._position = max(self._position, new[0].seq - 1)
             self._recent.clear()
         self._advance([event.seq for event in new])
@@ -150,7 +150,7 @@ class EventFeed:
             self._publish(FeedItem(event, min(self.position, event.seq)))
 
     def _advance(self, numbers: list[int]) -> None:
-        """Move the position on, over what was read and over gaps that were waited for."""
+        """Advance the position over events that were read, and over gaps whose wait is over."""
         now = boot_time()
         self._above.update(numbers)
         position, highest = self.position, max(self._above, default=0)

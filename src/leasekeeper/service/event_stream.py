@@ -23,8 +23,9 @@ _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class EventStream(StreamingResponse):
-    """`leave` is called when it is over, also if it never began. A token that is refused on the way ends it with a
-    message `refused`, which says why."""
+    """`leave` is called at the end, even if the stream never began. If the token is refused meanwhile, the last message
+    is `refused`, with the reason.
+    """
 
     def __init__(
         self, messages: AsyncGenerator[str, None], *, auth: Authenticator, token: str, leave: Callable[[], None]
@@ -45,7 +46,7 @@ class EventStream(StreamingResponse):
             self._leave()
 
     async def _stream(self, receive: Receive, send: Send) -> str | None:
-        """Send until it is over. Returns what is to be sent at last; None: nobody reads any more."""
+        """Send until the end. Returns the last message to send; None: the reader has disconnected."""
         sending = asyncio.ensure_future(while_valid(self._still_valid, self._send(send)))
         leaving = asyncio.ensure_future(self.listen_for_disconnect(receive))
         try:

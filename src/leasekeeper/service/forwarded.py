@@ -1,7 +1,8 @@
-"""Who calls, as a proxy in front of this server says. Pure.
+"""The caller's address and scheme, from the headers of a proxy in front of this server. Pure.
 
-Only a proxy is believed: one on this machine, or any if whoever started the server said that one is in front of it. The
-last address of `X-Forwarded-For` is the one that the nearest proxy wrote; those before it may be anybody's invention.
+The headers count only if a proxy sent them: from this machine, or from any address if the server was started with
+--behind-tls-proxy. The last address of `X-Forwarded-For` was written by the nearest proxy; those before it can be
+forged.
 """
 
 import ipaddress

@@ -1,5 +1,5 @@
-"""An open session of a server, by its address: for a program that is run in it, on any machine. The server runs the
-browser, so that its end is asked for, and heard of, over the API.
+"""An open session of a server, by its URL: for a program that uses it from any machine. The server runs the browser, so
+its end is requested, and its state read, over the API.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _PATH: Final = re.compile(r"(.*)/v1/sessions/([^/]+)/cdp")
 
 
 class GivenSession:
-    """A session that somebody else opened. `url` is its `cdp_url`, which has the session's id and token in it."""
+    """A session that another program opened. `url` is its `cdp_url`, which contains the session's id and token."""
 
     def __init__(self, url: str, config: Config) -> None:
         parts = urlsplit(url)
@@ -66,7 +66,7 @@ class GivenSession:
             except SessionEnded as error:
                 seen = {"state": "ended", "reason": error.reason or error.code, "message": error.message}
             except LeasekeeperError:
-                seen = {}  # the server, or the worker of the browser, is away for a moment
+                seen = {}  # the server, or the browser's worker, is temporarily unavailable
             if seen.get("state") == "ended":
                 self._over = seen
                 return seen["reason"] is not None

@@ -1,5 +1,5 @@
-"""What is checked of every request before it is routed: its host, where a browser sent it from, the size of its
-headers, and how often its sender failed to authenticate. Pure ASGI, so that streams pass through untouched.
+"""Checks every request before it is routed: its host, its origin if a browser sent it, the size of its headers, and how
+often its sender failed to authenticate. Pure ASGI, so that streams pass through unchanged.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ MAX_SENDERS: Final = 10_000
 CLOSE_SECONDS: Final = 2.0
 SIGN_IN: Final = "/ui/sign-in"
 
-# A page of ours loads nothing from elsewhere, and is shown in no frame.
+# Our pages load nothing from other hosts, and cannot be framed.
 SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -42,13 +42,13 @@ SECURITY_HEADERS: Final = (
 
 
 def signs_in(scope: Scope) -> bool:
-    """Whether somebody tries a token in the form of the pages."""
+    """Whether this is the sign-in form of the pages."""
     path: str = scope["path"]
     return scope["method"] == "POST" and path.endswith(SIGN_IN)
 
 
 def is_own(headers: Headers) -> bool:
-    """Whether no browser sent this, or one that shows a page of this server."""
+    """Whether a page of this server, or no browser at all, sent this."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
     origin = headers.get("origin")
@@ -56,8 +56,9 @@ def is_own(headers: Headers) -> bool:
 
 
 def _tries_token(scope: Scope) -> bool:
-    """Whether the call brings a token. One without guesses nothing; and a page of another site could make the browser
-    of this machine call so often that the workers beside it are kept out."""
+    """Whether the call has a token. Calls without one are not counted: they guess nothing, and a page of another site
+    could make a browser on this machine send so many that its workers are locked out.
+    """
     headers = Headers(scope=scope)
     brings = "authorization" in headers or b"token=" in scope["query_string"]
     return is_own(headers) and (brings or (scope["type"] == "http" and signs_in(scope)))
@@ -73,14 +74,14 @@ async def _closed(receive: Receive) -> None:
 
 
 class FailureCount:
-    """How often each address failed to authenticate lately. Forgets the oldest when there are too many."""
+    """How often each address failed to authenticate recently. Forgets the oldest when there are too many."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._failures: dict[str, tuple[float, int]] = {}
 
     def wait_seconds(self, sender: str) -> int | None:
-        """How long the sender has to wait; None: it may call."""
+        """How long the sender has to wait; None: it need not."""
         since, failed = self._failures.get(sender, (0.0, 0))
         left = since + FAILURE_SECONDS - self._now()
         if left <= 0:
@@ -103,8 +104,8 @@ class FailureCount:
 class Guards:
     """The application behind its guards.
 
-    `knows` says whether a token was valid lately: many who call may share an address, and one of them with a wrong
-    token must not keep out the others.
+    `knows`: whether a token was valid recently. Callers may share an address, and one with a wrong token must not lock
+    out the others.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class Guards:
         headers = Headers(scope=scope)
         if not self._knows(headers.get("host", "")):
             return HostNotAllowed("this server does not go by that name: allow it where the server is started")
-        # A page of another site may open a WebSocket as it may send a form.
+        # Browsers let a page of another site open a WebSocket, as they let it send a form.
         if scope.get("method") not in SAFE and not is_own(headers):
             return CrossSiteRequest("a page of another site sent this request; nothing was done")
         if headers.get("authorization") is not None or scope["type"] == "websocket" or signs_in(scope):
@@ -165,7 +166,9 @@ class Guards:
         return None
 
     def _knows(self, host: str) -> bool:
-        """Whether the server goes by this name. An address cannot be made to mean another machine, a name can."""
+        """Whether this is a name of the server. IP addresses are accepted: unlike names they cannot be rebound to
+        another machine.
+        """
         try:
             name = urlsplit(f"//{host}").hostname or ""
             ipaddress.ip_address(name)

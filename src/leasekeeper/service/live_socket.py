@@ -1,7 +1,7 @@
-"""The WebSocket of the live view: pictures and news of a run's browser to a person, their input back.
+"""The WebSocket of the live view: sends pictures and state of a run's browser to a person, and receives their input.
 
-Whoever may read the run may look. Who signs in with a token that may operate can act in a session. The cookie of the
-pages is what admits, for as long as its token is valid; the guards have refused pages of other sites before.
+Watching needs the right to read the run, acting in a session the scope `operate`. It authenticates by the cookie of the
+pages, for as long as its token is valid; the guards have refused pages of other sites before.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def live_socket_routes(service: "Service") -> list[BaseRoute]:
 
 
 async def watched_run(service: "Service", run_id: str, token: ApiToken) -> Watched:
-    """The run that somebody wants to look at. Raises AccessDenied, NotFound, or SessionEnded that says why not."""
+    """The run to show. Raises AccessDenied, NotFound, or SessionEnded with the reason."""
     await service.permissions.check(token, "get", {"kind": RunRecord, "record_id": run_id})
     run = await service.store.get(RunRecord, run_id)
     browser = find_browser(service, run_id)
@@ -106,7 +106,7 @@ async def _show(watched: Watched, client: DevToolsClient, socket: WebSocket) -> 
 
 
 async def _send(screen: Screen, socket: WebSocket) -> None:
-    """One message after the other: while the person's connection is slow, newer pictures replace older ones."""
+    """Send one message after the other: on a slow connection newer pictures replace older ones."""
     while True:
         for message in await screen.take():
             if isinstance(message, str):
@@ -116,7 +116,7 @@ async def _send(screen: Screen, socket: WebSocket) -> None:
 
 
 async def _receive(viewer: Viewer, socket: WebSocket) -> None:
-    """Input in its order. What is no JSON object is left out."""
+    """Handle input in order. Messages that are no JSON object are ignored."""
     while (message := await socket.receive())["type"] == "websocket.receive":
         try:
             found: Any = json.loads(message.get("text") or "null")

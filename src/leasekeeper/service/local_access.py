@@ -1,5 +1,5 @@
-"""Lets the person who started a server on loopback in without typing a token: one that only this process knows and a
-file of theirs holds. It is in no store: it is worth nothing once the server is gone.
+"""Lets the user who started a server on loopback use it without typing a token: this process makes one, and writes it
+to a file of that user. It is in no store, so it is useless once the server has stopped.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 @contextmanager
 def local_access(auth: Authenticator, store: str, url: str, now: datetime) -> Iterator[Path | None]:
-    """Accept the local token while the block runs. Gives its file; None if there can be none, which is no error.
+    """Accept the local token while the block runs. Gives its file; None if it cannot be written, which is no error.
 
     Its id is that of the store, so that leases of local workers are theirs after a restart. After a crash the token
     stays the same, for the same reason; after a stop it is a new one.

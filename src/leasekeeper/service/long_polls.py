@@ -1,6 +1,6 @@
-"""Remote workers that wait for work. However many wait, the server waits once at its store, and answers all of them at
-a change there. Without a change it lets one waiter of each pool claim at every poll: notification is for latency, and
-what nobody was notified of is found within the same time as by a worker at the database.
+"""Remote workers that wait for work. The server waits once at its store for all of them, and answers them all at a
+change there. Without a change it lets one waiter of each pool claim at every poll: notification only saves time, and
+work without a notification is found as soon as by a worker at the database.
 """
 
 import asyncio
@@ -12,24 +12,24 @@ from leasekeeper.errors import LeasekeeperError
 from leasekeeper.ports import Store
 from leasekeeper.runtime.clocks import boot_time
 
-# A wait that ended before this part of its timeout was ended by a change: timers are not exact.
+# A wait that ended before this share of its timeout was ended by a change: timers are not exact.
 NOTIFIED: Final = 0.95
 
 
 class LongPolls:
-    """Those who wait at one server."""
+    """The waiting calls of one server."""
 
     def __init__(self, store: Store, poll_every: timedelta) -> None:
         self._store = store
         self._poll_every = poll_every
-        # Whoever waits longest is first.
+        # Sorted by how long they wait, the longest first.
         self._waiting: dict[asyncio.Future[None], str] = {}
         self._watching: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """The number of waiting calls."""
         return len(self._waiting)
 
     async def wait(self, pool: str, timeout: timedelta) -> None:
@@ -49,7 +49,7 @@ class LongPolls:
             self._waiting.pop(waiter, None)
 
     async def close(self) -> None:
-        """Answer all who wait; nobody waits any more."""
+        """Answer all waiting calls, and accept no more."""
         self._closed = True
         self._answer_all()
         if self._watching is not None:
@@ -62,13 +62,13 @@ class LongPolls:
             try:
                 await self._store.wait("", self._poll_every)
             except LeasekeeperError:
-                # Their claims say what is wrong with the store.
+                # Their claims will report what is wrong with the store.
                 await asyncio.sleep(self._poll_every.total_seconds())
             if boot_time() - began < NOTIFIED * self._poll_every.total_seconds():
                 self._answer_all()
             else:
                 self._answer_first()
-            # Those who were answered leave before it is asked whether anybody waits.
+            # Answered calls must have left before the check for waiting ones.
             await asyncio.sleep(0)
         self._watching = None
 
@@ -77,7 +77,7 @@ class LongPolls:
             _answer(waiter)
 
     def _answer_first(self) -> None:
-        """One of each pool, who waits longest."""
+        """Answer the longest-waiting call of each pool."""
         first: dict[str, asyncio.Future[None]] = {}
         for waiter, pool in self._waiting.items():
             first.setdefault(pool, waiter)

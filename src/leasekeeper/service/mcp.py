@@ -1,7 +1,7 @@
 """The MCP server: `agent_tools` over the protocol's own library, at `/mcp` (Streamable HTTP) and on stdio.
 
-Every tool is a call of the HTTP API with the token of whoever calls, so scopes, restrictions and refusals are those of
-the API. The protocol has no session that we rely on: a tool names ours. The library is an extra, imported when needed.
+Every tool is a call of the HTTP API with the caller's token, so scopes, restrictions and refusals are those of the API.
+It does not rely on the protocol's sessions: tools take our session ids. The library is an extra, imported when needed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import httpx2
 
 PATH: Final = "/mcp"
-# As long as a session may be waited for, and opened.
+# The maximum time to wait for a profile and open a session.
 CALL_SECONDS: Final = 700.0
 MISSING: Final = "the MCP server needs the package mcp: pip install 'leasekeeper[mcp,server,http]'"
 INSTRUCTIONS: Final = (
@@ -34,7 +34,7 @@ INSTRUCTIONS: Final = (
 
 
 class HttpApi:
-    """The API through an HTTP client that brings the caller's token."""
+    """The API through an HTTP client that sends the caller's token."""
 
     def __init__(self, client: "httpx2.AsyncClient") -> None:
         self._client = client
@@ -70,8 +70,9 @@ class CallerApi:
 
 
 def _below(app: ASGIApp, root: str, hear: Receive) -> ASGIApp:
-    """The application under this path. After the call's body it hears what the caller's own connection says: an agent
-    that left waits for nothing."""
+    """The application under this path. After the body it gets the messages of the caller's own connection, so that a
+    call ends when the agent disconnects.
+    """
 
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
         read = False
@@ -128,7 +129,7 @@ def make_server(api_of: Callable[[Any], Api]) -> Any:
 
 
 class AgentDoor:
-    """`/mcp` as an ASGI application. What serves it begins with the first call: most servers never need it."""
+    """`/mcp` as an ASGI application. The MCP server starts with the first call: most servers never need it."""
 
     def __init__(self, auth: Authenticator) -> None:
         self.app: ASGIApp | None = None
@@ -149,7 +150,7 @@ class AgentDoor:
         await manager.handle_request(scope, receive, send)
 
     async def close(self) -> None:
-        """End what serves it."""
+        """Stop the MCP server."""
         self._over.set()
         if self._running is not None:
             await asyncio.wait({self._running})
@@ -162,7 +163,7 @@ class AgentDoor:
 
                 manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
                 ready = asyncio.Event()
-                # A task of its own: what runs there has to end in the task that began it.
+                # A task of its own: the library's context has to end in the task that began it.
                 self._running = asyncio.create_task(self._run(manager, ready))
                 await ready.wait()
                 self._manager = manager

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 PHASES: Final = ("open", "task", "evidence", "close")
-# Of calls of the store: a claim or a settle takes milliseconds.
+# For store calls: a claim or a settle takes milliseconds.
 CALL_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 # The calls of the store that are timed: those that jobs wait for.
 MEASURED: Final = frozenset({
@@ -36,7 +36,7 @@ METRICS: Final = (
     MetricRow("leasekeeper_reviews_open", "gauge", "Reviews that wait for a person."),
     MetricRow("leasekeeper_review_oldest_age_seconds", "gauge", "Age of the oldest open review; 0 if there is none."),
     MetricRow("leasekeeper_webhooks_pending", "gauge", "Webhook messages that are pending."),
-    MetricRow("leasekeeper_webhooks_exhausted", "gauge", "Webhooks that were given up."),
+    MetricRow("leasekeeper_webhooks_exhausted", "gauge", "Webhooks that were given up (exhausted)."),
     MetricRow("leasekeeper_webhook_lag_seconds", "gauge", "How long the first pending webhook is overdue."),
     MetricRow("leasekeeper_workers", "gauge", "Workers that did not stop: reporting, silent or unwell.", ("state",)),
     MetricRow("leasekeeper_events_total", "counter", "Events of the audit log by type.", ("type",)),

@@ -1,8 +1,8 @@
 """Metrics in Prometheus' format. Counts of now come from one `stats` of the store; counters and histograms count the
 events that this process has read since it started, so any server can show them and none of them asks a worker.
 
-Labels are bounded: of tasks and pools the first `MAX_LABELS` are kept by name, of profiles those with most trouble; all
-others are `other`.
+Labels are bounded: of tasks and pools the first `MAX_LABELS` have their own name, of profiles those with most trouble;
+all others are `other`.
 """
 
 from collections import Counter as Counts
@@ -55,7 +55,7 @@ _COUNTED: Final = {
     EventType.WEBHOOK_DELIVERED: ("leasekeeper_webhooks_total", "delivered", ""),
     EventType.WEBHOOK_EXHAUSTED: ("leasekeeper_webhooks_total", "exhausted", ""),
 }
-# Series that are there from the start, at 0: `increase` is blind to the first event of a series that begins with it.
+# Series that exist from the start, at 0: Prometheus' `increase` misses the first event of a series that begins with it.
 _WRITES: Final = (
     "renew", "checkpoint", "enter_section", "leave_section", "write_note", "request_person", "transfer", "settle",
     "evidence", "snapshot",
@@ -80,7 +80,7 @@ _BEGINS_TO_WAIT: Final = frozenset({EventType.JOB_SUBMITTED, EventType.JOB_DUE, 
 
 
 class Names:
-    """Values of one label: the first ones by name, the rest together."""
+    """Values of one label: the first ones under their own name, the rest as `other`."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -95,10 +95,11 @@ class Names:
 
 
 class Worst:
-    """The profiles with most trouble by name, the rest together. At any time at most `MAX_LABELS` have a name.
+    """The profiles with most trouble under their own name, the rest as `other`. At most `MAX_LABELS` have a name at any
+    time.
 
-    A profile with more trouble takes the place of the one with least: `drop` is told, so that its series end. What
-    happened before under `other` stays there: no counter ever goes down.
+    A profile with more trouble replaces the one with least: `drop` is called for that, so that its series end. Counts
+    under `other` stay there: no counter ever goes down.
     """
 
     def __init__(self, drop: Callable[[str], None]) -> None:
@@ -126,12 +127,12 @@ class Worst:
 
 
 class Metrics:
-    """What one process has counted, and what the store says now."""
+    """The counters of this process, and the gauges of the store."""
 
     def __init__(self, store: Store, config: Config) -> None:
         self._store = store
         self._worker_ttl = config.policy.worker_ttl
-        # Times of creation are of no use here, and double the series.
+        # `_created` series are of no use here, and double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no hint for it
         self._registry = CollectorRegistry(auto_describe=False)
         self._counters: dict[str, Counter] = {}
@@ -149,7 +150,7 @@ class Metrics:
             for labels in series:
                 (self._counters.get(name) or self._histograms[name]).labels(*labels)
         self._profiles, self._tasks, self._pools = Worst(self._forget), Names(), Names()
-        self._waiting: dict[str, tuple[datetime, str]] = {}  # job → since when it waits, its task
+        self._waiting: dict[str, tuple[datetime, str]] = {}  # job → since when it waits, and its task
         self._ended: set[str] = set()  # runs whose times were not read yet
 
     def seen(self, event: Event) -> None:
@@ -176,7 +177,7 @@ class Metrics:
             self._count("leasekeeper_quarantines_total")
 
     def called(self, operation: str, seconds: float) -> None:
-        """A call of the store took so long. Thread-safe."""
+        """Observe the duration of a store call. Thread-safe."""
         self._histograms["leasekeeper_store_call_seconds"].labels(operation).observe(seconds)
 
     def _forget(self, profile: str) -> None:
@@ -201,7 +202,7 @@ class Metrics:
             self._counters["leasekeeper_snapshot_bytes_total"].inc(packed)
 
     def _sized(self, run: Mapping[str, object]) -> None:
-        """A run has ended: how large is the profile's directory, if it was open in one?"""
+        """A run has ended: observe the size of the profile's directory, if it used one."""
         size = run.get("size_bytes")
         if isinstance(size, int):
             self._histograms["leasekeeper_profile_size_bytes"].observe(size)
@@ -226,7 +227,7 @@ class Metrics:
             self._ended.add(event.run_id)
 
     async def text(self) -> bytes:
-        """Everything, as it is scraped."""
+        """All metrics as text, for a scrape."""
         await self._read_runs()
         stats = await self._store.stats()
         limits = await self._listed(Limit)
@@ -251,7 +252,7 @@ class Metrics:
             after = page.after
             if after is None or len(missing) <= MAX_SINGLE_READS:
                 break
-        # Those that began long ago are not among the newest. After a great burst some are left out.
+        # Runs that began long ago are not among the newest. After a large burst some are left out.
         for run_id in sorted(missing)[:MAX_SINGLE_READS]:
             runs += (await self._store.find(RunRecord, {"run_id": run_id}, limit=1)).items
         histogram = self._histograms["leasekeeper_run_seconds"]
@@ -299,7 +300,7 @@ def _gauges(
         if worker.stopped_at is None:
             fresh = reports(worker, stats.now, worker_ttl)
             freshness["silent" if not fresh else "unwell" if worker.unwell_reason else "reporting"] += 1
-    # Pools with a limit are named first. What is left of them is summed, as their leases are.
+    # Pools with a limit are named first. The limits of the others are summed, as their leases are.
     leases, allowed = Counts[str](), Counts[str]()
     for limit in limits:
         allowed[pools(limit.pool)] += limit.max_leases

@@ -1,4 +1,4 @@
-"""Links that sign in to the pages once: for whoever started the server on this machine, and no longer than minutes."""
+"""Links that sign in to the pages once, for the user who started the server on this machine. Valid for minutes."""
 
 import secrets
 import time

@@ -56,7 +56,7 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _argument_types(row: Route) -> list[Any]:
-    """The types that a store operation takes: they are described beside those that are answered with."""
+    """The types of a store operation's arguments: they are described beside those of its answers."""
     from leasekeeper.wire.shapes import port_types
 
     return port_types() if row.path.endswith("/check") else []
@@ -137,7 +137,7 @@ def _answer_schema(answers: Any) -> Any:
 
 
 def _moved(schema: Any) -> Any:
-    """The schema with its references to where OpenAPI keeps them."""
+    """The schema, with its references changed to where OpenAPI keeps definitions."""
     match schema:
         case {"$ref": str(ref)} if ref.startswith(_DEFS):
             return {"$ref": _SCHEMAS + ref.removeprefix(_DEFS)}

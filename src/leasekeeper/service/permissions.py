@@ -1,5 +1,5 @@
 """What a token may do with one operation of the store: its scope, the accounts and pools it is restricted to, and the
-leases that are its own. Reads what it needs to know of the records at hand, and nothing if the token is unrestricted.
+leases that are its own. Reads the records that it needs; none if the token is unrestricted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,21 +40,21 @@ _TARGETS: Final[Mapping[Target, type]] = {
 
 
 def refuse(denied: AccessDenied | None) -> None:
-    """Raise what a token is denied for, if anything."""
+    """Raise the denial, if there is one."""
     if denied is not None:
         raise denied
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The account and the pool of one record. None: it belongs to none, or is not known."""
+    """The account and the pool of one record. None: it has none, or they are unknown."""
 
     account: str | None = None
     pool: str | None = None
 
 
 class Permissions:
-    """Checks calls against one store. Who holds a lease never changes, so that is read once for each."""
+    """Checks calls against one store. The holder of a lease never changes, so it is read once per lease."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -79,7 +79,7 @@ class Permissions:
                         refuse(denial(token, needs, account=place.account, pool=place.pool))
 
     async def places(self, operation: str, arguments: Mapping[str, Any]) -> list[Place]:
-        """What a call is about, one or more records."""
+        """The account and pool of each record that a call is about."""
         match operation:
             case "submit":
                 return [await self._place_of_spec(spec) for spec in arguments["specs"]] or [Place()]
@@ -104,14 +104,14 @@ class Permissions:
                 return [Place()]
 
     async def place_of(self, kind: type, record_id: str) -> Place:
-        """Where one record belongs. A record that is not there belongs to nobody."""
+        """The place of one record. A missing record has none."""
         try:
             return await self.place(await self._store.get(kind, record_id))
         except NotFound:
             return Place()
 
     async def place(self, record: object) -> Place:
-        """Where a record belongs, by its own fields, else by those of its profile or job."""
+        """The place of a record, by its own fields, else by those of its profile or job."""
         account, pool = getattr(record, "account_id", None), getattr(record, "pool", None)
         profile_id, job_id = getattr(record, "profile_id", None), getattr(record, "job_id", None)
         if account is not None and pool is not None:
@@ -139,7 +139,7 @@ class Permissions:
         return Place(where.get("account_id"), where.get("pool"))
 
     async def _check_own(self, token: ApiToken, operation: str, arguments: Mapping[str, Any]) -> None:
-        """A worker touches its own leases only. Housekeepers, who may expire leases of all, may resolve those too."""
+        """A worker may use only its own leases. A housekeeper, who may expire any lease, may also resolve it."""
         if operation in ("unresolved", "reserve_questions", "resolve") and is_housekeeper(token):
             return
         if operation == "record":
@@ -162,13 +162,13 @@ class Permissions:
         return known
 
     def remember(self, lease_id: str, incarnation: str) -> None:
-        """Who holds a lease that was granted a moment ago."""
+        """Remember the holder of a lease that was just granted."""
         if len(self._holders) >= MAX_HOLDERS:
             self._holders.clear()
         self._holders[lease_id] = incarnation
 
     async def _check_event(self, token: ApiToken, event: Event) -> None:
-        """An event is about a run of the token's own; one without a run is for those who may decide."""
+        """An event must be about a run of the token; without a run it needs the right to decide."""
         if event.run_id is None:
             refuse(denial(token, Needs(Scope.OPERATE), account=event.account_id))
             return
@@ -187,10 +187,10 @@ def is_housekeeper(token: ApiToken) -> bool:
 
 
 def needs_of(operation: str, arguments: Mapping[str, Any]) -> Needs:
-    """What a call needs: of a decision and of a read, by what it is about."""
+    """The scope that a call needs: for decisions and reads it depends on what they are about."""
     if operation == "decide":
         decision: Decision = arguments["decision"]
-        # One that there is not the store refuses, with those that there are.
+        # The store refuses an unknown kind, and lists the known ones.
         return DECISIONS.get((decision.target, decision.action), OPERATIONS["decide"])
     if operation in ("get", "find"):
         return to_read(arguments["kind"])
@@ -200,7 +200,7 @@ def needs_of(operation: str, arguments: Mapping[str, Any]) -> Needs:
 
 
 def bind(token: ApiToken, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with every incarnation of the caller's own marked as the token's."""
+    """The arguments, with the token's id put before every incarnation of the caller."""
     found = {name: _bound(token, value) for name, value in arguments.items()}
     if found.get("kind") is Worker and "/" not in found.get("record_id", "/"):
         found["record_id"] = bound_incarnation(token, found["record_id"])

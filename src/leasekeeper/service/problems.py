@@ -95,7 +95,7 @@ def problem_response(error: LeasekeeperError) -> Response:
 
 
 def bug_response(error: Exception) -> Response:
-    """The answer when the service itself is at fault. What happened goes to the log, not to the caller."""
+    """The answer to an unexpected exception. Details go to the log, not to the caller."""
     _LOG.error("a request failed: this is a bug in Leasekeeper, please report it", exc_info=error)
     body = {
         "type": f"urn:leasekeeper:error:{BUG}",
@@ -125,6 +125,6 @@ def problem_schema() -> dict[str, Any]:
             "detail": {"type": "string", "description": "What happened, to what, and what to do next."},
             "code": {"type": "string", "description": "The stable code: see the reference of errors."},
             "problems": {"type": "array", "items": where, "description": "Every field at fault."},
-            "data": {"type": "object", "description": "What the error declares for programs."},
+            "data": {"type": "object", "description": "The fields that the error has for programs."},
         },
     }

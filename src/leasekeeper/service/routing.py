@@ -1,4 +1,4 @@
-"""The route table: what a row says. Routing, authorization, reading of input and OpenAPI are all made of such rows.
+"""The rows of the route table. Routing, authorization, reading of input and OpenAPI are all made of them.
 
 A handler gets a `Call` whose caller is known and allowed and whose input is read, and answers with a value of the
 declared shape, or with a response of Starlette's where JSON is not the answer.
@@ -21,7 +21,7 @@ JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One value of the query or of a header. It arrives as text; `kind` reads it, and describes it to people."""
+    """One value of the query or of a header. It arrives as text; `kind` parses and describes it."""
 
     name: str
     doc: str
@@ -31,7 +31,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a request carries: `read` makes it a value or raises InputError, `schema` describes the same."""
+    """The body of a request: `read` parses it or raises InputError, `schema` describes it."""
 
     read: Callable[[Any], Any]
     schema: Callable[[], Mapping[str, Any]]
@@ -69,7 +69,7 @@ class Call:
 
     @property
     def actor(self) -> str:
-        """Whose name the audit log gets: the token's, with its id."""
+        """The actor in the audit log: the token's name, with its id."""
         return f"{self.token.name} ({self.token.token_id})" if self.token else "nobody"
 
 
@@ -99,9 +99,9 @@ class Route:
     tag: str = ""
     # With the setting `metrics_open`, callers on this machine need no token.
     open_to_this_machine: bool = False
-    # Scopes that are enough instead for some of the calls: which one is needed is in the body, and checked with it.
+    # Other scopes that are enough for some calls: the body decides which one is needed, and it is checked then.
     also: tuple[Scope, ...] = ()
-    # Another proof than an API token that is enough: whether the call brings it. It then sets the call's record.
+    # Another proof that replaces an API token: whether the call has it. It then sets the call's record.
     admits: Callable[[Call], Awaitable[bool]] | None = None
     # Payloads of jobs are part of the answer.
     payload: bool = False

@@ -1,5 +1,6 @@
-"""Which run somebody means who names a run, a profile or a job; why this server cannot show its browser; and
-what can be done all the same: answering it through the store."""
+"""The run that is meant by the id of a run, a profile or a job; why this server cannot show its browser; and answering
+it through the store, which is still possible then.
+"""
 
 from typing import Final, TypeVar, assert_never
 
@@ -21,7 +22,8 @@ CONNECT: Final = "start it with --store and the address of this server, and its 
 
 async def named_run(store: Store, named: str) -> RunRecord:
     """The run of this id, the one that has this profile now, or that of this job. Raises NotFound, which says what the
-    name stands for instead."""
+    name is instead.
+    """
     try:
         return await store.get(RunRecord, named)
     except NotFound:
@@ -53,7 +55,7 @@ def _the(run: RunRecord | None, otherwise: str, named: str) -> RunRecord:
 
 
 def not_open(run: RunRecord) -> LeasekeeperError:
-    """The error of whoever wants to see or take the browser of this run at this server."""
+    """The error for a request to see or take the browser of this run at this server."""
     if run.ended_at is None:
         return not_reached(run)
     why = f"{run.stop_reason}: {run.message}" if run.stop_reason else run.message or run.result.value
@@ -67,7 +69,7 @@ def not_open(run: RunRecord) -> LeasekeeperError:
 
 
 def not_reached(run: RunRecord | Lease) -> Conflict:
-    """The same of a run that goes on: where its browser is, and what helps."""
+    """The same for a run that goes on: where its browser is, and what to do."""
     also = "; it asks for a person: answer it by hand-back, without taking it" if _asks(run) else ""
     return Conflict(
         f"{_why_away(run)}{also}",
@@ -96,7 +98,7 @@ def _why_away(run: RunRecord | Lease) -> str:
 
 
 def asked(lease: Lease) -> str | None:
-    """What the run of a lease waits for a person to do, as the store knows it."""
+    """What the run of a lease asks a person to do, from the store."""
     return lease.asks_person if lease.person_answer is None and lease.ended_at is None else None
 
 

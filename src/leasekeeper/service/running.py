@@ -73,7 +73,7 @@ async def served(
 ) -> AsyncIterator[tuple[Service, str, str | None]]:
     """Serve an open store until the block ends. Gives the address, and a link that signs in to its pages once.
 
-    The link is for whoever started the server on this machine; None where that person has no token file.
+    The link is for the user who started the server on this machine; None if that user has no token file.
     """
     service = Service(store, config, hosts=hosts, behind_proxy=address.behind_tls_proxy, sessions=sessions)
     now = (await store.check()).now
@@ -93,9 +93,9 @@ async def served(
 async def served_beside(
     store: Store, config: Config, port: int | None, ready: Callable[[str, str | None], None], *, sessions: int = 0
 ) -> AsyncIterator[Callable[[Store], Store]]:
-    """The API of `up`: on loopback. A port that nobody asked for and that is taken is replaced by a free one.
+    """The API of `up`: on loopback. If the default port is taken, a free one is used.
 
-    Gives what is to be put around the worker's stores, so that their calls are in the metrics.
+    Gives a wrapper for the worker's stores, so that their calls are in the metrics.
     """
     address = Address(host="127.0.0.1", port=config.server_port if port is None else port)
     async with AsyncExitStack() as stack:

@@ -29,7 +29,7 @@ START_TIMEOUT: Final = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where to serve. `behind_tls_proxy`: somebody in front of this server ends TLS, so plain HTTP is safe here."""
+    """Where to serve. `behind_tls_proxy`: a proxy in front of the server terminates TLS, so plain HTTP is safe."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -47,7 +47,7 @@ class Address:
 
 
 def check_address(address: Address) -> None:
-    """Raise InputError if tokens would travel in the clear, or if half of the TLS settings is missing."""
+    """Raise InputError if tokens would be sent unencrypted, or if one of the two TLS settings is missing."""
     problems = []
     if bool(address.tls_cert) != bool(address.tls_key):
         problems.append(Problem("tls", "a certificate and its key are given together: --tls-cert and --tls-key"))
@@ -56,7 +56,7 @@ def check_address(address: Address) -> None:
             Problem(
                 "host",
                 f"{address.host} can be reached from other machines, and without TLS tokens would be readable on the "
-                "way: give --tls-cert and --tls-key, or --behind-tls-proxy if a proxy in front ends TLS, or use "
+                "way: give --tls-cert and --tls-key, or --behind-tls-proxy if a proxy in front terminates TLS, or use "
                 "127.0.0.1",
             )
         )
@@ -80,7 +80,7 @@ def _check_certificate(address: Address) -> None:
 def bind(address: Address) -> socket.socket:
     """A listening socket. Port 0 takes a free one. Raises InputError if the port is taken or the host is not ours."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # asyncio sends at once (TCP_NODELAY) only where the protocol is named: else small answers wait for 40 ms.
+    # asyncio sets TCP_NODELAY only if the protocol is given: otherwise small answers are delayed by 40 ms.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,7 +99,7 @@ def bind(address: Address) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with signals left to whoever runs it."""
+    """uvicorn without its signal handlers: the caller handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -122,7 +122,7 @@ async def serving(app: ASGIApp, address: Address) -> AsyncIterator[str]:
         lifespan="off",
         access_log=False,
         log_config=None,
-        # Below this it logs addresses of WebSockets with their queries, where tokens are.
+        # At a lower level it would log URLs of WebSockets with their queries, which contain tokens.
         log_level="warning",
         ws_max_size=MAX_COMMAND_BYTES,
         ws_ping_interval=PING_SECONDS,
@@ -146,10 +146,10 @@ async def serving(app: ASGIApp, address: Address) -> AsyncIterator[str]:
 
 
 async def _started(server: Server, task: "asyncio.Future[None]") -> None:
-    """Return when connections are accepted. Raises what kept the server from it."""
+    """Return when connections are accepted. Raises the error if the server could not start."""
     async with asyncio.timeout(START_TIMEOUT.total_seconds()):
         while not server.started:
             if task.done():
                 task.result()
                 raise InputError("the server was not started: the log says why")
-            await asyncio.sleep(0.005)  # uvicorn tells nobody that it has started
+            await asyncio.sleep(0.005)  # uvicorn has no event for this

@@ -1,4 +1,4 @@
-"""Every session that this server gives out: those that it runs itself, and those of workers that are connected to it.
+"""Every session that this server offers: those that it runs itself, and those of workers that are connected to it.
 
 Chooses where a session is opened: a worker of the profile's pool, on the machine that the profile is at home on, the
 one with most places free. The worker has the last word: one that is full, whose machine is unwell, or that has no such
@@ -38,7 +38,7 @@ from leasekeeper.runtime.session_host import (
 )
 from leasekeeper.runtime.session_link import lost_link
 
-# So long one worker is asked to wait for a profile before the next one is asked.
+# How long one worker waits for a profile before the next one is asked.
 TURN: Final = timedelta(seconds=5)
 _PASSED_OVER: Final = (
     ConflictReason.SESSIONS_FULL,
@@ -49,11 +49,11 @@ _PASSED_OVER: Final = (
 
 
 class Offering(Protocol):
-    """Whoever opens sessions: this server's own host, or a worker's connection."""
+    """What opens sessions: this server's own host, or a worker's connection."""
 
     @property
     def free(self) -> int:
-        """How many more it would open now."""
+        """The number of sessions that it could open now."""
         ...
 
     @property
@@ -66,13 +66,13 @@ class Offering(Protocol):
         ...
 
     async def close(self) -> None:
-        """Offer none any more. A worker's sessions go on, those of this server end."""
+        """Stop offering sessions. A worker's sessions go on, those of this server end."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Place:
-    """One that offers sessions, for profiles of one pool (None: of any), on a machine. `limit` 0: none.
+    """A host of sessions, for profiles of one pool (None: of any), on a machine. `limit` 0: no sessions.
 
     `lives` are the browsers that it has open for jobs, by their first run.
     """
@@ -88,7 +88,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an order is about, as far as it decides where it goes."""
+    """What an order needs from the place where it is opened."""
 
     pool: str | None
     home: str = ""
@@ -119,7 +119,7 @@ class SessionFleet:
         return [*still, *remote, *over, *reversed(self._ended.values())]
 
     def get(self, session_id: str) -> HostedSession | None:
-        """The session of this id, if it runs here or on a connected worker, or did lately."""
+        """The session of this id, if it runs here or on a connected worker, or did recently."""
         return self.here.get(session_id) or next(self._remote(session_id), None)
 
     def by_token(self, text: str) -> HostedSession | None:
@@ -129,17 +129,17 @@ class SessionFleet:
         return self.here.by_token(text) or self._by_hash.get(hash_of(text))
 
     def left_with(self, session_id: str, text: str) -> bool:
-        """Whether this token was of a session that is not known any more since its worker's connection was lost."""
+        """Whether this token was of a session whose worker's connection was lost."""
         return self._left.get(session_id) == hash_of(text)
 
     def following(self, session: HostedSession) -> HostedSession | None:
-        """Who got its browser while it was open."""
+        """The session that got its browser while it was open."""
         if session.passed_to is None and isinstance(session.run, RemoteRun) and session.run.passed_to:
             return self.get(session.run.passed_to)
         return session.passed_to
 
     def ended(self, session_id: str) -> HostedSession | None:
-        """A worker's session that is over, if it was known here."""
+        """A worker's session that has ended, if it was known here."""
         return self._ended.get(session_id)
 
     def live_run(self, run_id: str) -> RemoteLive | None:
@@ -151,7 +151,7 @@ class SessionFleet:
         return next((live for live in self._lives() if live.lease.profile_id == profile_id), None)
 
     def _lives(self) -> Iterator[RemoteLive]:
-        """Of a worker that dialled again, what the newer connection says comes first."""
+        """The newest connection first, for workers that reconnected."""
         for place in reversed(self.places):
             yield from place.lives.values()
 
@@ -175,11 +175,11 @@ class SessionFleet:
         return RemoteAsk(session, session.run)
 
     def asked(self, session: HostedSession) -> SessionAsk | RemoteAsk:
-        """What it asked last. That nobody was asked the worker's session says when its answer is waited for."""
+        """Its last question. If there was none, a worker's session reports that when its answer is awaited."""
         return RemoteAsk(session, session.run) if isinstance(session.run, RemoteRun) else self.here.asked(session)
 
     async def away(self, run: RunRecord) -> Conflict | None:
-        """For a session that is not known here: the error to answer with if a worker runs it that is not connected."""
+        """The error for a session that is not known here, if a worker runs it that is not connected."""
         if run.ended_at is not None:
             return None
         try:
@@ -214,7 +214,7 @@ class SessionFleet:
             left = until - boot_time()
             if left <= 0:
                 raise refused
-            if isinstance(refused, Conflict):  # nobody has a place: wait until that changes
+            if isinstance(refused, Conflict):  # no host has a free place: wait until one has
                 try:
                     async with asyncio.timeout(min(left, TURN.total_seconds())):
                         await self._changed.wait()
@@ -224,7 +224,9 @@ class SessionFleet:
     async def _try_each(
         self, places: list[Place], order: SessionOrder, turn: float
     ) -> tuple[HostedSession, str] | LeasekeeperError:
-        """The first that opens it; the last one tried may wait. Else the refusal that says most."""
+        """Try one after the other; the last one may wait for a profile. If all refuse, raises the most specific
+        refusal.
+        """
         refused: LeasekeeperError | None = None
         with_room = [place for place in places if place.offering.free > 0]
         for place in with_room:
@@ -240,7 +242,7 @@ class SessionFleet:
         return refused or _no_place(places)
 
     def _candidates(self, wanted: Wanted) -> list[Place]:
-        """Those that may open it: on the machine that has its directory, then the one with most room first."""
+        """The places that may open it: on the machine that has its directory, those with most room first."""
         if self._closing:
             return []
         own = Place(
@@ -273,7 +275,7 @@ class SessionFleet:
         self.changed()
 
     def leave(self, place: Place) -> None:
-        """Its connection is lost: its sessions are not known here until it dials again."""
+        """Its connection is lost: its sessions are not known here until it reconnects."""
         self.places.remove(place)
         for session in place.known.values():
             self._by_hash.pop(session.hash, None)
@@ -285,14 +287,14 @@ class SessionFleet:
         self.changed()
 
     def knows(self, place: Place, session: HostedSession) -> None:
-        """A session of a worker, for the first time."""
+        """Add a session of a worker."""
         place.known[session.session_id] = session
         self._left.pop(session.session_id, None)
         if self._by_hash.setdefault(session.hash, session).session_id == session.session_id:
-            self._by_hash[session.hash] = session  # not the one of a connection that was lost
+            self._by_hash[session.hash] = session  # not the session of a connection that was lost
 
     def moved(self, place: Place, session: HostedSession) -> None:
-        """Something of it has changed. One that is over is remembered, to say why."""
+        """The session has changed. An ended one is remembered, to answer why it ended."""
         if session.run.over and place.known.pop(session.session_id, None) is not None:
             self._ended[session.session_id] = session
             while len(self._ended) > MAX_ENDED:

@@ -1,6 +1,6 @@
-"""The WebSocket of a session: one more DevTools client at the browser's keeper, for whoever has the session's token.
+"""The WebSocket of a session: one more DevTools client at the browser's keeper, for programs with the session's token.
 
-After the session's end the upgrade is answered with 410 and why, so that a client that comes back can say so.
+After the session's end the upgrade is answered with 410 and the reason, so that a client that reconnects can report it.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def _serve(service: "Service", session: HostedSession, socket: WebSocket) 
     try:
         async with session.run.client() as client:
             await socket.accept()
-            # The session's token stands for the one that opened it.
+            # The session's token is valid only as long as the API token that opened it.
             opened_by = partial(service.auth.check_active, session.owner)
             await serve_while_valid(opened_by, _relay(session, client, socket), socket)
     except ClientRefused as refused:
@@ -60,7 +60,7 @@ async def _serve(service: "Service", session: HostedSession, socket: WebSocket) 
 
 
 async def _relay(session: HostedSession, client: DevToolsClient, socket: WebSocket) -> None:
-    """Both directions. Nothing is read ahead: a client that sends too fast, or does not read, fills its own socket."""
+    """Relay both directions without buffering: a client that sends too fast, or does not read, fills its own socket."""
     sending = asyncio.ensure_future(_send_all(session, client, socket))
     try:
         while (message := await socket.receive())["type"] == "websocket.receive":

@@ -1,7 +1,8 @@
-"""Sessions as callers see them: what is answered, which one a call means, and who may use it.
+"""Sessions as callers see them: the answers, the session that a call means, and who may use it.
 
 A session's own token is enough for everything about that session, for as long as the API token that opened it is valid.
-Of API tokens, that one may use it with scope `work`, and those that may operate; whoever may read its account sees it.
+Among API tokens, that one may use it with scope `work`, and so may those with scope `operate`; tokens that may read its
+account see it.
 """
 
 from contextlib import suppress
@@ -28,7 +29,7 @@ NOT_HERE: Final = "this server does not run it, or does not any more"
 
 
 class SessionState(StrEnum):
-    """`closing`: its end was asked for or has come, and the browser is being closed."""
+    """`closing`: it was released or has ended, and the browser is being closed."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -70,7 +71,7 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedSession:
-    """A new session. `cdp_url` and `session_token` are shown this once: whoever has one of them has the browser.
+    """A new session. `cdp_url` and `session_token` are shown this once: each of them gives full control of the browser.
 
     `live_view_url` is a page that shows the browser to people who sign in; it holds no secret.
     """
@@ -110,7 +111,7 @@ def view_of(session: HostedSession) -> SessionView:
 
 
 def view_of_run(run: RunRecord) -> SessionView:
-    """A session that this process does not know: of another process, or of one before this."""
+    """A session that this process does not know: another or an earlier process ran it."""
     going_on = run.result is RunResult.STARTED and run.ended_at is None
     return SessionView(
         session_id=run.run_id,
@@ -127,16 +128,15 @@ def view_of_run(run: RunRecord) -> SessionView:
 
 
 def token_in(headers: Headers, query: QueryParams) -> str:
-    """The token of a session that a call brings: in the query, for clients that send no headers, or as Bearer."""
+    """The session token of a call: in the query, for clients that cannot send headers, or as Bearer."""
     scheme, _, text = headers.get("authorization", "").partition(" ")
     return query.get("token") or (text.strip() if scheme.lower() == "bearer" else "")
 
 
 async def admits(call: Call) -> bool:
-    """Whether the call brings the token of the session that it names, or of any if its path names none.
+    """Whether the call has the token of the session that it names, or of any session if its path names none.
 
-    Raises SessionEnded for a session's token where this process knows no such session: it was forgotten, or ended with
-    the process before this.
+    Raises SessionEnded for a session token without a known session: it was forgotten, or ended with an earlier process.
     """
     text = token_in(call.request.headers, call.request.query_params)
     session = call.service.sessions.by_token(text)
@@ -151,9 +151,9 @@ async def admits(call: Call) -> bool:
 
 
 async def _not_known(service: "Service", session_id: str, text: str) -> LeasekeeperError:
-    """The answer to a session's token that is not known here: its worker is away, or it is over, or it never was.
+    """The error for an unknown session token: its worker is not connected, the session has ended, or it never existed.
 
-    Which of these is all that is said, unless this was the token of a session whose worker has left.
+    It says no more than that, unless this was the token of a session whose worker has disconnected.
     """
     with suppress(NotFound):
         found = await find_session(service, session_id)
@@ -188,7 +188,7 @@ async def about_session(call: Call) -> Subject:
 
 
 async def used_session(call: Call) -> HostedSession:
-    """The session that a call wants to use. Raises LeaseOfAnotherToken, or SessionEnded which says why."""
+    """The session that a call wants to use. Raises LeaseOfAnotherToken, or SessionEnded with the reason."""
     found = call.record
     token = call.token
     if isinstance(found, RunRecord):
@@ -211,7 +211,7 @@ def _not_here(run: RunRecord) -> LeasekeeperError:
 
 
 async def admitted(service: "Service", session_id: str, text: str) -> HostedSession:
-    """The session of this id for whoever brings its token. Raises NotAuthenticated, NotFound or SessionEnded."""
+    """The session of this id, if the text is its token. Raises NotAuthenticated, NotFound or SessionEnded."""
     known = service.sessions.get(session_id)
     if known is not None and known.proves(text):
         await service.auth.check_active(known.owner)

@@ -1,6 +1,6 @@
-"""What a service publishes about its store: the feed of events, and the metrics made of it.
+"""What a server publishes about its store: the feed of events, and the metrics made from it.
 
-Both begin when they are first wanted: a server that nobody watches reads nothing.
+Both start at the first request for them: a server that nobody watches reads nothing.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Signals:
         self._starting = asyncio.Lock()
 
     async def feed(self) -> EventFeed:
-        """The feed, which is being read from now on. Raises StoreError if the store is away."""
+        """The feed; the first call starts it. Raises StoreError if the store is unavailable."""
         async with self._starting:
             if self._task is None:
                 await self._feed.read()
@@ -35,7 +35,7 @@ class Signals:
 
     @property
     def position(self) -> int | None:
-        """Up to where the event log was read; None while nobody watches."""
+        """The position up to which the event log was read; None before the feed was started."""
         return self._feed.position if self._task is not None else None
 
     async def metrics(self) -> "Metrics":
@@ -49,7 +49,7 @@ class Signals:
         return self._metrics
 
     def called(self, operation: str, seconds: float) -> None:
-        """A call of the store took so long. Counted from the first scrape on. Thread-safe."""
+        """Observe the duration of a store call. Counted from the first scrape on. Thread-safe."""
         if self._metrics is not None:
             self._metrics.called(operation, seconds)
 

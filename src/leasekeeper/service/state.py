@@ -1,4 +1,4 @@
-"""What a running service holds: its store, its settings, and whoever checks tokens. One for a process and a store."""
+"""The state of a running server: its store, its settings, its authenticator. One per process and store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,11 +20,11 @@ from leasekeeper.service.uploads import delete_left_uploads
 
 
 class Service:
-    """The service around one open store. Whoever opened the store closes it.
+    """The server around one open store. The code that opened the store closes it.
 
     `hosts` are names that a browser or a proxy may call this server by, besides addresses and this machine's own names.
-    `behind_proxy`: whatever calls is a proxy, and says for whom. `sessions` is how many browsers it runs at once for
-    programs that ask for one.
+    `behind_proxy`: every caller is a proxy, which sends the client's address. `sessions` is how many browsers it runs
+    at once for programs that ask for one.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Whatever runs beside the requests runs inside of this."""
+        """Runs the background tasks while the block runs."""
         deleting = asyncio.create_task(delete_left_uploads(self.config.browsers.data_dir))
         try:
             yield
@@ -65,6 +65,6 @@ class Service:
             await self.auth.close()
 
     async def end_streams(self) -> None:
-        """End what takes long by nature, streams and long polls: a server that stops does not wait for them."""
+        """End streams and long polls, so that a server that stops does not wait for them."""
         await self.polls.close()
         await self.signals.close()

@@ -1,6 +1,6 @@
-"""What a token has opened, streams and sockets, ends soon after the token was revoked or has expired.
+"""Ends streams and sockets soon after their token was revoked or has expired.
 
-`check` is asked again and again: it raises NotAuthenticated once the token is refused.
+`check` is called repeatedly: it raises NotAuthenticated once the token is refused.
 """
 
 import asyncio
@@ -51,4 +51,4 @@ async def _refusal(check: Check) -> NotAuthenticated:
         except NotAuthenticated as error:
             return error
         except LeasekeeperError:
-            continue  # a store that is away says nothing about the token
+            continue  # an unavailable store does not mean that the token is invalid

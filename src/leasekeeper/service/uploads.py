@@ -1,6 +1,6 @@
-"""Files on their way to this server: each is received whole, beside the data, and then moved on or deleted.
+"""Uploads to this server: each file is received whole into the data directory, and then moved or deleted.
 
-A server that is killed meanwhile leaves what it had received. That is deleted after a day.
+What a killed server leaves is deleted after a day.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Received:
 
 @asynccontextmanager
 async def received(request: Request, data_dir: str, maximum: int) -> AsyncIterator[Received]:
-    """Receive a body as it arrives. The file is deleted at the end. Raises BodyTooLarge."""
+    """Write the body to a file as it arrives. The file is deleted at the end. Raises BodyTooLarge."""
     folder = Path(data_dir) / FOLDER
     part = folder / uuid4().hex
     await run_in_thread(make_private_folder, folder)
@@ -65,7 +65,7 @@ async def delete_left_uploads(data_dir: str) -> None:
 
 
 def delete_left(folder: Path, before: float) -> None:
-    """Delete the files that nobody has written to since. One that cannot be deleted is tried again."""
+    """Delete files that were not written to since. A file that cannot be deleted is retried at the next call."""
     try:
         left = [path for path in folder.iterdir() if path.lstat().st_mtime < before]
     except FileNotFoundError:

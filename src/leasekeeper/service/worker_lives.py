@@ -1,6 +1,7 @@
-"""What one connected worker says of the browsers that it has open for jobs: believed after a look into the store.
+"""The browsers that one connected worker reports to have open for jobs: each is checked in the store before it is
+accepted.
 
-News are learned one after the other, in the order in which they came.
+Reports are processed one after the other, in order.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ _LEARNING: Final = "the browsers of workers are not known"
 
 
 class WorkerLives:
-    """Keeps `place.lives` as the worker says. `learn` runs while the connection lasts."""
+    """Keeps `place.lives` as the worker reports. `learn` runs while the connection is open."""
 
     def __init__(self, store: Store, token: ApiToken, place: Place, link: Link) -> None:
         self._store = store
@@ -36,22 +37,22 @@ class WorkerLives:
         self._trouble = FailureLog()
 
     def hear(self, said: Any) -> None:
-        """What the worker says. Raises InputError if it cannot be read."""
+        """Queue a report of the worker. Raises InputError if it cannot be parsed."""
         self._news.put_nowait(decode(LiveNews, said))
 
     async def caught_up(self) -> None:
-        """Wait until everything that was said so far is learned."""
+        """Wait until every report so far is processed."""
         await self._news.join()
 
     async def learn(self) -> None:
-        """Learn what is said, until cancelled: then nothing more is waited for."""
+        """Process reports until cancelled."""
         try:
             while True:
                 news = await self._news.get()
                 try:
                     await self._learned(news)
                 except LeasekeeperError as error:
-                    _LOG.warning("worker %s speaks of a browser that is not its own: %s", self._place.worker_id, error)
+                    _LOG.warning("worker %s reports a browser that is not its own: %s", self._place.worker_id, error)
                 finally:
                     self._news.task_done()
         finally:
@@ -73,7 +74,7 @@ class WorkerLives:
             lives[news.key] = RemoteLive(self._link, self.caught_up, news, leases)
 
     async def _lease(self, lease_id: str) -> Lease:
-        """The lease as the store has it. Raises LeaseOfAnotherToken if it was not granted to this worker's token."""
+        """The lease, from the store. Raises LeaseOfAnotherToken if it was not granted to this worker's token."""
         lease = self._leases.get(lease_id) or await self._read(lease_id)
         if not holds(self._token, lease.incarnation):
             raise LeaseOfAnotherToken(f"lease {lease_id} was not granted to this worker", token_id=self._token.token_id)

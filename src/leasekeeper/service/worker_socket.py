@@ -1,7 +1,7 @@
 """The WebSocket that a worker dials to offer its browsers: this server's end of it.
 
-The token must be allowed to work, and stay valid. A session or a job's browser that a worker speaks of is believed
-only if its lease was granted to that very token.
+The token needs scope `work`, and has to stay valid. A session or a job's browser that a worker reports is accepted only
+if its lease was granted to that very token.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ _GOING_AWAY: Final = 1012
 
 
 def worker_socket_routes(service: "Service") -> list[BaseRoute]:
-    """Where workers dial."""
+    """The WebSocket route for workers."""
     return [WebSocketRoute(PATH, partial(serve_worker, service))]
 
 
 async def serve_worker(service: "Service", socket: WebSocket) -> None:
-    """Let the worker in, or refuse the upgrade with a problem; then it is one more place for sessions."""
+    """Accept the worker, or refuse the upgrade with a problem; then it is one more place for sessions."""
     try:
         identify = partial(service.auth.identify, bearer(socket.headers.get("authorization")))
         token = await identify()
@@ -72,7 +72,7 @@ async def serve_worker(service: "Service", socket: WebSocket) -> None:
 
 
 async def _first(socket: WebSocket) -> dict[str, Any]:
-    """What the worker says of itself."""
+    """The first message, with what the worker offers."""
     try:
         async with asyncio.timeout(SILENT_SECONDS):
             message = await socket.receive()
@@ -96,7 +96,7 @@ def _check(said: Mapping[str, Any], token: ApiToken) -> None:
 
 
 class _Worker:
-    """One connected worker. Raises InputError or AccessDenied if it offers nothing that can be used."""
+    """One connected worker. Raises InputError or AccessDenied if its offer cannot be used."""
 
     def __init__(self, service: "Service", socket: WebSocket, token: ApiToken, said: Mapping[str, Any]) -> None:
         _check(said, token)
@@ -122,7 +122,7 @@ class _Worker:
         return 0 if self.unwell else max(0, self._place.limit - len(self._place.known) - self._opening)
 
     async def run(self) -> None:
-        """Until the connection is lost."""
+        """Serve it until the connection is lost."""
         fleet, place = self._service.sessions, self._place
         _LOG.info("worker %s is connected, with %d sessions for pool %s", place.worker_id, place.limit, place.pool)
         fleet.join(place)
@@ -141,7 +141,9 @@ class _Worker:
         _LOG.info("worker %s is not connected any more: %s", place.worker_id, why)
 
     async def _next(self) -> bytes | None:
-        """The next frame. A worker that is silent for too long is gone; its own beats come more often."""
+        """The next frame. A worker without any frame for too long counts as disconnected; its heartbeats come more
+        often.
+        """
         try:
             async with asyncio.timeout(SILENT_SECONDS):
                 message = await self._socket.receive()
@@ -152,7 +154,7 @@ class _Worker:
         return message.get("bytes") or b""
 
     async def close(self) -> None:
-        """Send the worker away: this server stops."""
+        """Disconnect the worker: this server stops."""
         self._link.lose("the server is being stopped")
         with suppress(Exception):  # it may be gone already
             await self._socket.close(_GOING_AWAY, "the server is being stopped")
@@ -185,7 +187,7 @@ class _Worker:
             adopting.add_done_callback(self._adopting.discard)
 
     def _found(self, news: SessionNews) -> HostedSession | None:
-        """The session that they are about, if it is known by this connection."""
+        """The session that the report is about, if this connection knows it."""
         run_id = news.lease.run_id
         known = self._place.known.get(run_id) or self._service.sessions.ended(run_id)
         by_us = known is not None and isinstance(known.run, RemoteRun) and known.run.comes_by(self._link)
@@ -200,10 +202,10 @@ class _Worker:
         try:
             await self._known(news)
         except LeasekeeperError as error:
-            _LOG.warning("worker %s speaks of a session that is not its own: %s", self._place.worker_id, error)
+            _LOG.warning("worker %s reports a session that is not its own: %s", self._place.worker_id, error)
 
     async def _known(self, news: SessionNews) -> HostedSession:
-        """The session, known from now on. Raises LeaseOfAnotherToken if its lease is not of this worker's token."""
+        """Add the session. Raises LeaseOfAnotherToken if its lease is not of this worker's token."""
         lease = news.lease
         holder = await self._service.permissions.holder(lease.lease_id)
         own = bound_incarnation(self._token, f"{news.owner}/" if news.owner else "")
@@ -221,7 +223,7 @@ class _Worker:
         return known
 
     def _orphan(self, answer: Any) -> None:
-        """A session was opened for a caller who has left."""
+        """A session was opened for a caller that has disconnected."""
         if isinstance(answer, dict) and "token" in answer:
             news = decode(SessionNews, answer["news"])
             RemoteRun(self._link, news, self._known).release(Reason.TASK_ERROR, NOBODY_WAITED)

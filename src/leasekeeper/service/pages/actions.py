@@ -18,10 +18,10 @@ from leasekeeper.service.pages.signing_in import safe_next
 from leasekeeper.service.pages.visit import FLASH, Flash, Visit
 from leasekeeper.service.routes.deciding import MAX_NOTE
 
-# So many are done before a proxy in between gives up on the answer, usually after a minute.
+# This many are done before a proxy in between times out, usually after a minute.
 MAX_AT_ONCE: Final = 5_000
 MAX_TOGETHER: Final = 32  # a store combines the commits of decisions that come together
-# What people read after it was done.
+# What the page says after the action.
 DONE: Final = {
     Action.CLEAR: "cleared",
     Action.QUARANTINE: "quarantined",
@@ -52,12 +52,12 @@ DONE: Final = {
 }
 # Dead letters that nobody has dropped.
 DEAD: Final = {"state": "dead", "dropped": "0"}
-# Where somebody decides by one click or key, the note says at least that.
+# The note of a decision that was made by one click or key.
 UNSAID: Final = "decided in the dashboard"
 
 
 def answer(visit: Visit, back: str | None, text: str, *, good: bool = True) -> Response:
-    """Back to the page, with what came of it."""
+    """Redirect back to the page, with the outcome as a message."""
     root = visit.request.scope.get("root_path", "")
     response = RedirectResponse(root + safe_next(back), 303)
     response.set_cookie(
@@ -69,7 +69,7 @@ def answer(visit: Visit, back: str | None, text: str, *, good: bool = True) -> R
 def refused_text(error: LeasekeeperError, what: str) -> str:
     """Why nothing was decided, for the person who tried."""
     if isinstance(error, VersionConflict):
-        return f"{what} was not changed: somebody else decided about it since you opened this page. {error.message}"
+        return f"{what} was not changed: another person decided about it since you opened this page. {error.message}"
     if isinstance(error, InputError) and error.problems:
         return "; ".join(f"{each.where} {each.message}" for each in error.problems)
     return error.message
@@ -80,7 +80,7 @@ def read_decision(form: dict[str, str], actor: str, target_id: str | None = None
     try:
         target, action = Target(form.get("target", "")), Action(form.get("action", ""))
     except ValueError:
-        raise InputError("nothing was decided", [Problem("action", "is none that this page knows")]) from None
+        raise InputError("nothing was decided", [Problem("action", "is not an action of this page")]) from None
     note = form.get("note", "").strip() or UNSAID
     if len(note.encode()) > MAX_NOTE:
         raise InputError("nothing was decided", [Problem("note", f"must be at most {MAX_NOTE} bytes")])
@@ -99,7 +99,7 @@ def read_decision(form: dict[str, str], actor: str, target_id: str | None = None
 async def decide(visit: Visit) -> Response:
     """One decision about one record."""
     form = await visit.form()
-    if "choice" in form:  # a button of several in one form says all of it
+    if "choice" in form:  # in a form with several buttons, the button has all the fields
         form |= dict(zip(("target", "target_id", "action", "version"), form["choice"].split("|"), strict=False))
     what = f"{form.get('target', 'record')} {form.get('target_id', '')}"
     try:
@@ -118,7 +118,7 @@ def group_of(job: Job) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a decision about many would be about."""
+    """The records that a decision about many is about."""
 
     target: Target
     ids: tuple[tuple[str, int | None], ...]
@@ -146,7 +146,7 @@ async def select(
         try:
             about = Target(target)
         except ValueError:
-            raise InputError("nothing was decided", [Problem("target", "is none that this page knows")]) from None
+            raise InputError("nothing was decided", [Problem("target", "is not an action of this page")]) from None
         where = {"open": "1", "reason": text, "target": about.value}
         found = dict.fromkeys(map(subject_of, await visit.find_all(Review, where, maximum=MAX_AT_ONCE)))
         return Selected(about, tuple((each, None) for each in found))
@@ -176,10 +176,10 @@ async def decide_all(visit: Visit) -> Response:
         wanted = {**form, "target": selected.target.value}
         if str(len(selected.ids)) != form.get("count", ""):
             now = f"{len(selected.ids):,} match now, not {form.get('count')}"
-            return answer(visit, back, f"nothing was done: {now}. Look again, then decide.", good=False)
+            return answer(visit, back, f"nothing was done: {now}. Check the list again, then decide.", good=False)
         done, refused = await _decide_each(visit, wanted, selected)
     except ValueError:
-        return answer(visit, back, "nothing was done: that is no action", good=False)
+        return answer(visit, back, "nothing was done: unknown action", good=False)
     except LeasekeeperError as error:
         return answer(visit, back, refused_text(error, "nothing"), good=False)
     text = f"{done:,} of {len(selected.ids):,} {DONE[action]}."
@@ -193,7 +193,7 @@ async def _decide_each(visit: Visit, form: dict[str, str], selected: Selected) -
     room = asyncio.Semaphore(MAX_TOGETHER)
 
     async def one(record_id: str, version: int | None) -> str:
-        """Why it was refused, if it was."""
+        """The reason if it was refused, else empty."""
         seen = {**form, "version": "" if version is None else str(version)}
         async with room:
             try:

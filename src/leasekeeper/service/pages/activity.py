@@ -1,4 +1,4 @@
-"""Activity: the event log as it grows, and over time: runs by result, how long jobs waited, how full pools were."""
+"""Activity: the live event log, and charts over time: runs by result, how long jobs waited, how full pools were."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -74,9 +74,9 @@ async def _events(visit: Visit, kind: EventType) -> Sequence[Event]:
 
 
 def waits(granted: Iterable[Event], began: Iterable[Event]) -> list[tuple[datetime, float]]:
-    """When a job got its lease, and how many seconds after it was due. Those whose beginning is not known are left out.
+    """When a job got its lease, and how many seconds after it was due. Jobs with an unknown start are left out.
 
-    The last time that it began to wait counts: a job that was blocked, or rescheduled, has waited anew.
+    The last start of waiting counts: a job that was blocked or rescheduled starts to wait again.
     """
     begins: dict[str, list[datetime]] = {}
     for event in began:

@@ -1,4 +1,4 @@
-"""Numbers over time: which bucket a time falls into, how high each bar is, how each line runs. Templates draw SVG."""
+"""Charts over time: the bucket of each time, the height of each bar, the points of each line. Templates draw SVG."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Window:
 
 
 def window(times: Iterable[datetime], now: datetime, *, complete: bool = True) -> Window:
-    """A window that holds all the times. If older ones exist that are not known, it begins with the oldest known."""
+    """A window that holds all the times. If not `complete`, older ones exist, and it begins with the oldest known."""
     oldest = min(times, default=now)
     if not complete and timedelta(seconds=1) < now - oldest < SPANS[-1]:
         return Window(oldest, now)

@@ -1,4 +1,4 @@
-"""Dead letters: jobs that used up their attempts, grouped by why and by task."""
+"""Dead letters: jobs that used up their attempts, grouped by reason and task."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The filter in a page's address: `state:quarantined account:books_us label:tier=gold` ⇄ filters of a list.
 
-Made of `lists.LISTS`, so a page filters by what the API and the command line filter by. A word without a name is the
+Made from `lists.LISTS`, so pages have the same filters as the API and the command line. A word without a name is the
 beginning of an id.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from leasekeeper.lists import LISTS, PREFIX, Filter
 
 MAX_TEXT: Final = 500
-# What people write → the filter's own name. The filter's own name works too.
+# Short name → the filter's own name, which works too.
 SHORT: Final[Mapping[str, str]] = {
     "account": "account_id",
     "profile": "profile_id",
@@ -37,7 +37,7 @@ BEGINNINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A filter as it was read. With `problems`, nothing should be listed."""
+    """A filter that was read. With `problems`, nothing should be listed."""
 
     text: str
     where: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ def names_of(kind: type) -> dict[str, Filter]:
 
 
 def read_filter(kind: type, text: str) -> Asked:
-    """The filters of a text, or what is wrong with it."""
+    """The filters in a text, or its problems."""
     if len(text) > MAX_TEXT:
         return Asked(text=text[:MAX_TEXT], problems=(f"a filter has at most {MAX_TEXT} characters",))
     try:

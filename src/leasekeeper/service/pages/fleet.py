@@ -1,4 +1,4 @@
-"""The fleet: profiles as a table or as a board by state, with whoever holds them now."""
+"""The fleet: profiles as a table or as a board by state, with their present holders."""
 
 import asyncio
 from collections.abc import Sequence

@@ -83,7 +83,7 @@ async def view(visit: Visit) -> Response:
 
 
 def _watchable(visit: Visit, review: Review | None) -> str | None:
-    """The run whose browser is open here, so that a person can look, and help."""
+    """The run whose browser is open here, so that a person can watch it and help."""
     if review is None or review.run_id is None:
         return None
     return review.run_id if find_browser(visit.service, review.run_id) is not None else None
@@ -96,7 +96,7 @@ async def _asks(visit: Visit, review: Review) -> bool:
 
 
 async def _gone(visit: Visit, opened: Sequence[Review]) -> Review | None:
-    """The review that the address names, if it is no longer open: nobody should decide another one unawares."""
+    """The review that the address names, if it is no longer open: the page must not show another one in its place."""
     review_id = visit.query.get("review")
     if any(str(each.review_id) == review_id for each in opened):
         return None

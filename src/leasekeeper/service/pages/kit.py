@@ -1,4 +1,4 @@
-"""Every component of the pages on one page, with the texts that are hardest for it: for whoever changes them."""
+"""Every component of the pages on one page, with texts that are hard to lay out: for people who change the pages."""
 
 from datetime import timedelta
 

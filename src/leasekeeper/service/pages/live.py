@@ -1,6 +1,5 @@
-"""`/ui/live`: says that something changed, so that a page reads itself again. Carries no data of any record.
-
-However many events come, a page hears of them at most a few times a second.
+"""`/ui/live`: tells a page that something changed, so that it reloads its content. Sends no data of any record, and at
+most a few messages per second.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from leasekeeper.service.pages.signing_in import COOKIE
 from leasekeeper.service.pages.visit import Visit
 from leasekeeper.service.routes.live import PING_SECONDS
 
-# What a page may be about.
+# The records that a page can subscribe to.
 ABOUT: Final = ("profile_id", "job_id", "run_id", "account_id")
 RETRY_MS: Final = 2_000
 GATHER_SECONDS: Final = 0.25
@@ -31,7 +30,7 @@ async def view(visit: Visit) -> Response:
     if visit.token.accounts:
         wanted["account_id"] = frozenset(visit.token.accounts)
     after = visit.query.get("after", "")
-    # What happened since the page was read is announced; so is that nobody can say any more what did.
+    # Announce changes since the page was rendered, and also if it is no longer known whether there were any.
     listener = feed.listen(wanted, after=int(after)) if is_number(after) else None
     missed = listener is None and after != ""
     listener = listener or feed.listen(wanted)
@@ -63,5 +62,5 @@ async def _pulses(feed: EventFeed, listener: Listener, *, missed: bool) -> Async
 
 
 def _change(seq: int) -> str:
-    """With the number of the last event that it is about: a page that was read later knows it already."""
+    """With the number of the last event: a page that was rendered later ignores it."""
     return f"event: change\ndata: {seq}\n\n"

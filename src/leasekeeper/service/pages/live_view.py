@@ -50,7 +50,7 @@ async def view(visit: Visit) -> Response:
 
 async def take(visit: Visit) -> Response:
     """Take control, and go on in the live view."""
-    return await _pass_on(visit, "you have control: nothing of the task or agent reaches the browser any more")
+    return await _pass_on(visit, "you have control: no command of the task or agent reaches the browser any more")
 
 
 async def hand_back(visit: Visit) -> Response:
@@ -87,7 +87,7 @@ async def release(visit: Visit) -> Response:
         note = form.get("note", "").strip()[:MAX_NOTE]
         end = await browser.release(visit.token, note, job=job, profile=profile)
     except ValueError:
-        return answer(visit, f"/ui/runs/{run_id}/live", "nothing was done: that is no action", good=False)
+        return answer(visit, f"/ui/runs/{run_id}/live", "nothing was done: unknown action", good=False)
     except LeasekeeperError as error:
         return answer(visit, f"/ui/runs/{run_id}/live", refused_text(error, f"run {run_id}"), good=False)
     said = f"released: profile {end.profile_id} is {end.profile_state}" if end.profile_state else "the lease was lost"

@@ -81,7 +81,7 @@ async def view(visit: Visit) -> Response:
 def environment(
     profile: Profile, proxy: Proxy | None, runs: Sequence[RunRecord]
 ) -> list[tuple[str, str, str, RunRecord | None]]:
-    """Name, what is declared or was expected, what the last run that looked found, and that run."""
+    """Name, the declared or expected value, the value that the last run with a check found, and that run."""
     declared = {
         "language": profile.language or "",
         "timezone": profile.timezone or "",

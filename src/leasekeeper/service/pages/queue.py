@@ -39,9 +39,9 @@ FOR_ALL: Final = (
 )
 # Fields that most people fill in; the others are behind "more".
 FIRST: Final = ("task", "account_id", "profile_id", "payload", "priority", "run_at", "max_attempts", "notes")
-# So many names of accounts, profiles and workers' tasks are offered while one types.
+# Maximum number of accounts, profiles and tasks that are suggested while typing.
 NAMED: Final = 200
-# What the server or a program sets.
+# Fields that the server or a program sets.
 NOT_ASKED: Final = frozenset({"schema_version", "job_id", "attempt", "created_at"})
 
 
@@ -81,7 +81,7 @@ async def view(visit: Visit) -> Response:
 
 
 async def _for_all(visit: Visit, asked: Asked) -> tuple[str, int]:
-    """The action that was chosen for all that match, and about how many it would be."""
+    """The action that was chosen for all that match, and their number."""
     chosen = visit.query.get("act", "")
     if chosen not in {action.value for action in FOR_ALL} or asked.problems:
         return "", 0
@@ -132,7 +132,7 @@ def _pretty(value: object) -> str:
 
 
 def _spec(job: Job) -> JobSpec:
-    """The job as somebody would submit it again."""
+    """The job, as the form of a new submission."""
     names = set(JobSpec.__dataclass_fields__) - {"job_id", "attempt", "created_at", "idempotency_key"}
     return JobSpec(**{name: getattr(job, name) for name in names})
 
@@ -164,7 +164,7 @@ async def _form(
 
 
 async def _known(visit: Visit) -> dict[str, list[str]]:
-    """What people may mean, of each field: tasks that workers know, and the first names in the fleet."""
+    """Suggestions for each field: tasks that workers offer, and the first names in the fleet."""
     accounts, profiles, workers = await asyncio.gather(
         visit.find_if_allowed(Account, limit=NAMED),
         visit.find_if_allowed(Profile, limit=NAMED),
@@ -179,7 +179,7 @@ async def _known(visit: Visit) -> dict[str, list[str]]:
 
 
 def inputs(values: Mapping[str, str], wrong: Mapping[str, str]) -> list[Input]:
-    """The fields of a job as inputs, made of the table that jobs are read by."""
+    """The fields of a job as inputs, made from the table by which jobs are parsed."""
     made = []
     for field in JOB.table:
         if field.name in NOT_ASKED:

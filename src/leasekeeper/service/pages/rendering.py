@@ -40,7 +40,7 @@ PAGES: Final = (
 )
 # Where records are that have an address of their own: begin of the address → page of the navigation.
 RECORDS: Final = {"/ui/profiles/": "/ui/", "/ui/jobs/": "/ui/queue"}
-# A cell without a value. On a phone it is left out, label included.
+# A cell without a value. On a phone it is hidden, with its label.
 NONE: Final = Markup('<span class="none">–</span>')
 
 
@@ -111,13 +111,13 @@ def sentence(text: object) -> str:
 
 
 def short(text: object, length: int = 12) -> str:
-    """A long id by its end: ids that are made at about the same time begin alike."""
+    """The end of a long id: ids that are made at about the same time begin alike."""
     whole = str(text)
     return whole if len(whole) <= length else f"…{whole[-length:]}"
 
 
 def seconds(value: float) -> str:
-    """A duration as a run has them: `0.42 s`, `12.0 s`, `3 min 5 s`."""
+    """A duration: `0.42 s`, `12.0 s`, `3 min 5 s`."""
     if value < 10:
         return f"{value:.2f} s"
     if value < 120:
@@ -127,7 +127,7 @@ def seconds(value: float) -> str:
 
 @cache
 def asset_version(name: str) -> str:
-    """A part of the address that changes with the content: browsers may keep an asset for ever."""
+    """A part of the URL that changes with the content, so that browsers can cache an asset for ever."""
     return hashlib.sha256(asset(name)).hexdigest()[:12]
 
 
@@ -158,7 +158,7 @@ async def page(visit: Visit, template: str, *, title: str, status: int = 200, **
     """One page with the navigation around it."""
     stats = await visit.stats()
     now, root = stats.now, visit.request.scope.get("root_path", "")
-    # A page that only refreshes itself leaves it to the one that the person is sent to.
+    # A background refresh keeps the message for the page that the person is sent to.
     refreshes = "hx-request" in visit.request.headers
     flash = None if refreshes else Flash.read(visit.request.cookies.get(FLASH))
     here = visit.request.url.path.removeprefix(root)

@@ -24,7 +24,7 @@ from leasekeeper.service.pages.visit import PER_PAGE, Visit
 
 MAX_EVENTS: Final = 100
 MAX_OF_JOB: Final = 500
-# What leads from a job to its lease. With the first ones it begins to wait.
+# The events from a job to its lease. The first ones start its waiting time.
 BEGINS_TO_WAIT: Final = frozenset({EventType.JOB_SUBMITTED, EventType.JOB_DUE, EventType.JOB_UNBLOCKED})
 SCHEDULING: Final = BEGINS_TO_WAIT | {
     EventType.JOB_BLOCKED,
@@ -33,7 +33,7 @@ SCHEDULING: Final = BEGINS_TO_WAIT | {
     EventType.LEASE_GRANTED,
 }
 MAX_ATTEMPTS: Final = 50
-# Phases of a run in their order, with what people call them.
+# Phases of a run in order, with their titles.
 PHASES: Final = (
     ("open", "launch"),
     ("task", "task"),
@@ -44,7 +44,7 @@ PHASES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One bar of the waterfall: begins and lasts, in seconds and as a share of the whole, from 0 to 100."""
+    """One bar of the waterfall: start and duration, in seconds and in percent of the whole."""
 
     name: str
     begin: float
@@ -119,7 +119,7 @@ async def _events_of_job(visit: Visit, run: RunRecord) -> Sequence[Event]:
 
 
 def scheduling_of(run: RunRecord, of_job: Sequence[Event], attempts: Sequence[RunRecord]) -> list[Event]:
-    """How the job came to this run: what happened to it from the end of the attempt before to the lease."""
+    """How the job came to this run: its events from the end of the previous attempt to the lease."""
     before = [each.ended_at for each in attempts if each.ended_at is not None and each.ended_at <= run.acquired_at]
     since = max(before, default=None)
     return [
@@ -137,10 +137,10 @@ def images_of(run: RunRecord) -> list[Artifact]:
 
 
 def waterfall(run: RunRecord, waited_since: datetime | None, now: datetime) -> list[Phase]:
-    """The phases of a run one after the other. What was not measured between them belongs to none.
+    """The phases of a run one after the other. Unmeasured time between them belongs to none.
 
-    The run of a lost worker measured nothing: its keeper says when the browser began and ended. One that goes on has
-    measured nothing yet: how long the lease has been held.
+    The run of a lost worker has no measurements: its keeper reports when the browser started and ended. A run that goes
+    on has none yet: it shows how long the lease has been held.
     """
     steps: list[tuple[str, float]] = []
     if waited_since is not None:
@@ -162,8 +162,8 @@ def waterfall(run: RunRecord, waited_since: datetime | None, now: datetime) -> l
 
 
 def _seen_by_keeper(run: RunRecord, held: float) -> list[tuple[str, float]]:
-    """Before, with and after the browser of a lost run. Its machine's clock may not be the store's, so nothing may be
-    longer than the lease.
+    """The time before, with and after the browser of a lost run. Its machine's clock may differ from the store's, so no
+    phase may be longer than the lease.
     """
     keeper = run.evidence.get("keeper")
     if not isinstance(keeper, Mapping) or not keeper.get("started_at") or not keeper.get("ended_at"):

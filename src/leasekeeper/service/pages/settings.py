@@ -1,6 +1,7 @@
 """Settings: workers, limits, tokens, webhook endpoints with what was sent to them, and what doctor says.
 
-What the token may not see is left out. A new token's or endpoint's secret is shown on the answer to its form, once.
+Parts that the token may not see are left out. The secret of a new token or endpoint is shown once, in the answer to its
+form.
 """
 
 from datetime import timedelta
@@ -27,7 +28,7 @@ from leasekeeper.wording.doctor import todo_text
 
 MAX_SHOWN: Final = 200
 DELIVERIES: Final = 50
-# Those that need somebody come first.
+# Those that need attention come first.
 WORKER_STATES: Final = ("unwell", "active", "silent", "stopped")
 # Groups of doctor's checks, as the command line calls them.
 GROUPS: Final = (
@@ -42,7 +43,7 @@ async def view(visit: Visit) -> Response:
 
 
 async def examine(visit: Visit) -> list[tuple[str, list[Finding]]]:
-    """What doctor finds on the machine of this server, by group. Starts no browser and changes nothing."""
+    """The findings of doctor on the machine of this server, by group. Starts no browser and changes nothing."""
     findings = await examine_site(Installation(visit.service.config, with_browser=False), ALL)
     return [(title, [each for each in findings if each.check.group is group]) for group, title in GROUPS]
 

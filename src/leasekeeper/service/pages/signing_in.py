@@ -1,4 +1,4 @@
-"""Who looks at a page: a token in a cookie that no script and no other site can use."""
+"""Signs people in to the pages: a token in a cookie that no script and no other site can use."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ def set_cookie(request: Request, response: Response, text: str) -> None:
 
 
 def keep(request: Request, response: Response, name: str, text: str) -> None:
-    """Keep something in the browser: sent to our pages alone, and readable by no script."""
+    """Set a cookie that is sent to our pages only, and that scripts cannot read."""
     response.set_cookie(
         name,
         text,
@@ -39,7 +39,7 @@ def forget_cookie(request: Request, response: Response) -> None:
 
 
 def safe_next(text: str | None) -> str:
-    """Where to go after signing in: a page of ours, whatever the address said."""
+    """Where to go after signing in: always a page of ours, whatever the URL says."""
     if text and text.startswith(HOME) and "\\" not in text and text.isprintable():
         return text
     return HOME

@@ -1,4 +1,4 @@
-"""What may follow in a filter: names of filters, values of those that have a fixed set, ids that begin so."""
+"""Completions of a filter: names of filters, values of those with a fixed set, ids with this beginning."""
 
 import shlex
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from leasekeeper.service.pages.visit import Visit
 KINDS: Final[dict[str, type]] = {"profiles": Lane, "jobs": Job, "runs": RunRecord, "events": Event, "reviews": Review}
 MAX_SUGGESTED: Final = 12
 MAX_WORKERS: Final = 200
-MAX_PROFILES: Final = 300  # so many profiles are read for what they have
+MAX_PROFILES: Final = 300  # the number of profiles that are read for their values
 
 
 async def view(visit: Visit) -> Response:
@@ -43,7 +43,7 @@ async def view(visit: Visit) -> Response:
 
 
 async def _values(visit: Visit, name: str, begin: str) -> list[str]:
-    """Values of a filter that are known now."""
+    """The known values of a filter."""
     match name:
         case "account_id":
             return await _ids(visit, Account, "account_id", begin)

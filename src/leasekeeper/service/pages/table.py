@@ -1,4 +1,4 @@
-"""The table of pages, and how a request gets to one: who looks, the view, and what an error looks like to a person."""
+"""The table of pages, and how a request is handled: sign-in, the view, and error pages."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -58,7 +58,7 @@ class Row:
 
 
 async def only(visit: Visit) -> Response:
-    """Show another of the accounts and pools that the token is restricted to."""
+    """Switch to another of the accounts and pools that the token is restricted to."""
     form = await visit.form()
     response = RedirectResponse(_root(visit.request) + safe_next(form.get("back")), 303)
     for field, (_, cookie) in CHOICES.items():
@@ -138,20 +138,20 @@ def _endpoint(service: Service, rows: dict[str, Row]) -> Callable[[Request], Awa
             try:
                 return await row.view(visit)
             except (AccessDenied, NotFound) as error:
-                # Whoever may see other pages gets to them from here.
+                # With links to the pages that the token may see.
                 return await page(visit, "refused.html", status=status_of(error), title=_what(error), error=error)
         except NotAuthenticated:
             return _to_sign_in(request)
         except LeasekeeperError as error:
             return _error_page(request, error)
-        except Exception as error:  # noqa: BLE001 - whatever happens, the log gets the reason
+        except Exception as error:  # noqa: BLE001 - every error is logged
             return bug_response(error)
 
     return endpoint
 
 
 async def _reader(service: Service, text: str) -> ApiToken:
-    """The token of somebody who may see pages. Raises NotAuthenticated and AccessDenied."""
+    """The token, if it may see pages. Raises NotAuthenticated and AccessDenied."""
     token = await service.auth.identify(text)
     if not has_scope(token, Scope.READ):
         raise AccessDenied(f"token {token.token_id} ({token.name}) has no scope read, so no page can be shown")
@@ -213,7 +213,9 @@ def _signing_in(service: Service) -> Callable[[Request], Awaitable[Response]]:
 
 def _entering(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        """A page in between, not a redirect: after a link from elsewhere, browsers send the new cookie only then."""
+        """An intermediate page, not a redirect: after a link from another site, browsers send the new cookie only this
+        way.
+        """
         text = service.links.take(request.query_params.get("code", ""))
         if text is None:
             wrong = "this link was used already, or is too old: sign in with a token, or start the server again"
@@ -246,5 +248,5 @@ async def _asset(request: Request) -> Response:
         content = asset(name)
     except OSError:
         return _error_page(request, NotFound(f"there is nothing at {request.url.path}", what="path", id=name))
-    # A shared worker is held to the policy of its own script.
+    # A shared worker gets the content security policy of its own script.
     return Response(content, 200, {**HEADERS, "Cache-Control": FOR_EVER}, kind)

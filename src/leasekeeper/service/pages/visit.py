@@ -1,6 +1,6 @@
-"""One request to a page: who looks, what they ask for, and the store as that token may use it.
+"""One request to a page: its token, its filters, and the store as that token may use it.
 
-Every read and every decision of a page goes through here, so that a page cannot show or do what the API would refuse.
+Every read and every decision of a page goes through here, so a page cannot show or do what the API would refuse.
 """
 
 import base64
@@ -29,7 +29,7 @@ PER_PAGE: Final = 50
 MAX_FORM_BYTES: Final = 1024**2
 MAX_FIELDS: Final = 5_000
 FLASH: Final = "leasekeeper_flash"
-# Filter of a list → what restricts a token to it, and the cookie with the one that the person chose.
+# Filter of a list → the restriction of the token, and the cookie with the person's choice.
 CHOICES: Final[Mapping[str, tuple[str, str]]] = {
     "account_id": ("accounts", "leasekeeper_account"),
     "pool": ("pools", "leasekeeper_pool"),
@@ -38,7 +38,7 @@ CHOICES: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Flash:
-    """What came of the last action, shown once on the next page."""
+    """The outcome of the last action, shown once on the next page."""
 
     text: str
     good: bool = True
@@ -62,13 +62,13 @@ class Visit:
         self.request = request
         self.service = service
         self.token = token
-        # A token of several accounts or pools shows one at a time: the one that the person chose, else the first.
+        # A token for several accounts or pools shows one at a time: the one that the person chose, else the first.
         self.only = {
             field: _chosen(request.cookies.get(cookie), getattr(token, names))
             for field, (names, cookie) in CHOICES.items()
             if getattr(token, names)
         }
-        self.position = service.signals.position  # of the event log, before anything is read for the page
+        self.position = service.signals.position  # position in the event log, before anything is read for the page
         self._stats: Stats | None = None
         self.counted = True  # whether the counts of the fleet may be shown
 
@@ -83,7 +83,7 @@ class Visit:
 
     @property
     def actor(self) -> str:
-        """Whose name the audit log gets: as with the API, the token's, with its id."""
+        """The actor in the audit log: as in the API, the token's name with its id."""
         return f"{self.token.name} ({self.token.token_id})"
 
     async def _call(self, operation: str, **arguments: Any) -> Any:
@@ -93,13 +93,13 @@ class Visit:
     async def find(
         self, kind: type[T], where: Mapping[str, str] | None = None, *, after: str | None = None, limit: int = PER_PAGE
     ) -> Page[T]:
-        """A page of a list. A token of some accounts or pools need not name one: see `only`."""
+        """A page of a list. A restricted token needs no filter by account or pool: see `only`."""
         asked = await self._within(kind, where or {})
         found: Page[T] = await self._call("find", kind=kind, where=asked, after=after, limit=limit)
         return found
 
     async def _within(self, kind: type, where: Mapping[str, str]) -> dict[str, str]:
-        """The filters, with an account and pool of the token: of the record that is named, if they are among them."""
+        """The filters, with an account and pool of the token: those of the named record, if the token has them."""
         missing = {name: own for name, own in self.only.items() if name in LISTS[kind].names and name not in where}
         if not missing:
             return dict(where)
@@ -113,7 +113,7 @@ class Visit:
     async def find_if_allowed(
         self, kind: type[T], where: Mapping[str, str] | None = None, *, limit: int = PER_PAGE
     ) -> Sequence[T]:
-        """The same; none if the token may not see such records."""
+        """The same; empty if the token may not see such records."""
         try:
             return (await self.find(kind, where, limit=limit)).items
         except AccessDenied:
@@ -136,7 +136,7 @@ class Visit:
         return found
 
     async def get_if_there(self, kind: type[T], record_id: str | None) -> T | None:
-        """One record; None if it is gone, was never named, or is not this token's."""
+        """One record; None if it does not exist, or if the token may not see it."""
         try:
             return await self.get(kind, record_id) if record_id else None
         except (NotFound, AccessDenied):
@@ -146,7 +146,7 @@ class Visit:
         return explain(await self._call("why", **about))
 
     async def stats(self) -> Stats:
-        """Counts of now. A token that is restricted sees none, only the time."""
+        """Current counts. A restricted token gets none, only the time."""
         if self._stats is None:
             try:
                 self._stats = await self._call("stats")
@@ -164,7 +164,7 @@ class Visit:
         return submitted
 
     def may(self, target: Target | str, action: Action | str) -> bool:
-        """Whether to offer an action. The store is asked again when it is taken."""
+        """Whether to offer an action. It is checked again when it is sent."""
         needs = DECISIONS.get((Target(target), Action(action)), OPERATIONS["decide"])
         return has_scope(self.token, needs.scope)
 

@@ -46,7 +46,7 @@ class ConflictReport:
 
 
 async def report(call: Call) -> ConflictReport:
-    """Count the conflicts that are kept."""
+    """Count the conflicts in the event log."""
     store, top = call.service.store, call.query.get("top", TOP)
     found = await count_conflicts(store, (await store.check()).now)
     return ConflictReport(

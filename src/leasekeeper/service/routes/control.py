@@ -22,7 +22,7 @@ class AfterJob(StrEnum):
 
 
 class AfterProfile(StrEnum):
-    """Where the profile goes, unless it is free again."""
+    """The state of the profile, instead of available."""
 
     REVIEW = "review"
     QUARANTINE = "quarantine"
@@ -39,7 +39,7 @@ _RELEASE: Final = Record(
     [
         _text("note", "what you did"),
         Field(name="job", kind=Choice(AfterJob), doc="what becomes of its job; in review if left out"),
-        Field(name="profile", kind=Choice(AfterProfile), doc="where the profile goes; free if left out"),
+        Field(name="profile", kind=Choice(AfterProfile), doc="the profile's state; available if left out"),
     ]
 )
 
@@ -55,7 +55,7 @@ def _body(record: Record) -> Body:
 
 
 async def about(call: Call) -> Subject:
-    """A browser is about its profile's account and pool. What is not there belongs to nobody."""
+    """A browser is about its profile's account and pool. A missing record has none."""
     try:
         found = await target_of(call.service, call.path["id"])
     except NotFound:
@@ -79,7 +79,7 @@ async def show(call: Call) -> ControlView:
 
 
 async def take(call: Call) -> ControlView:
-    """Answers once the person has control: nothing of the task or agent reaches the browser any more."""
+    """Answers once the person has control: no command of the task or agent reaches the browser any more."""
     browser, body, token = await _of(call)
     return await browser.take(token, body.get("note") or "")
 

@@ -77,7 +77,7 @@ async def decide(target: Target, action: Action, call: Call) -> Decided:
 
 
 async def about(target: Target, action: Action, call: Call) -> Subject:
-    """What the decision is about; only a token that is restricted makes it worth a read."""
+    """What the decision is about; the record is only read for a restricted token."""
     if call.token is None or not (call.token.accounts or call.token.pools):
         return Subject()
     decision = Decision(target=target, id=call.path["id"], action=action, note="", actor="")

@@ -1,7 +1,7 @@
-"""Evidence over HTTP: a worker uploads under its own live lease, whoever may read the run downloads.
+"""Evidence over HTTP: a worker uploads under its own live lease, tokens that may read the run download.
 
-Where a file goes is made of the lease's record; nothing of a path comes from the caller but a name that is an id. What
-is served is an attachment in a sandbox: it was made by pages that nobody trusts.
+The path of a file is made from the lease's record; the caller only gives a name, which is an id. Files are served as
+attachments in a sandbox: untrusted pages made them.
 """
 
 from collections.abc import AsyncIterator
@@ -21,10 +21,10 @@ from leasekeeper.service.routing import Call, Parameter, Route, Subject
 from leasekeeper.service.uploads import received
 from leasekeeper.wire.kinds import ID, Text
 
-# What a lost run's keeper leaves; its lease is over by then.
+# The files of a lost run's keeper; the lease is over by then.
 KEEPER_FILES: Final = frozenset({"last.png"})
 _LOST: Final = (LeaseStatus.EXPIRED, LeaseStatus.REVOKED)
-# Everything else is served as bytes: a browser must not find a page in it.
+# Other types are served as bytes: a browser must not render them as a page.
 SAFE_TYPES: Final = frozenset(
     {"image/png", "image/jpeg", "image/webp", "video/webm", "video/mp4", "text/plain", "application/json"}
 )
@@ -33,7 +33,7 @@ MAX_TYPE: Final = 100
 HASH: Final = Text("a SHA-256 as 64 hexadecimal digits", maximum=64, pattern="[0-9a-f]{64}")
 _TOKEN: Final = Text("a fencing token", maximum=MAX_TOKEN_DIGITS, pattern="[0-9]+")
 _KEY: Final = Text("a routing key", maximum=1_000)
-# The lease as its holder claims to hold it.
+# The lease as the caller states it.
 HELD: Final = (
     Parameter("run_id", "the run of the lease", ID),
     Parameter("token", "the fencing token of the lease", _TOKEN),
@@ -43,7 +43,7 @@ HELD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploaded:
-    """A file that the server has, with the hash that it found."""
+    """A file that the server stored, with the hash that it computed."""
 
     run_id: str
     name: str
@@ -52,7 +52,7 @@ class Uploaded:
 
 
 async def upload(call: Call) -> Uploaded:
-    """Keep one file of a run, if its lease is live and the hash is right."""
+    """Store one file of a run, if its lease is live and the hash is right."""
     name, lease = _name(call.path["name"]), call.record
     ref = ref_of(call, lease, "sha256")
     check_holder(call, lease)
@@ -79,7 +79,7 @@ async def download(call: Call) -> StreamingResponse:
     name = _name(call.path["name"])
     (artifact,) = artifacts_of(run.evidence, [name])
     chunks = place_of(run.evidence, call.service.config.browsers).get(f"{run.run_id}/{name}")
-    # A file that is gone is a 404 before the answer has begun.
+    # A missing file must be a 404, so open it before the answer begins.
     first = await anext(chunks, b"")
 
     async def content() -> AsyncIterator[bytes]:
@@ -107,7 +107,7 @@ def _name(text: str) -> str:
 
 
 def ref_of(call: Call, lease: Lease, *more: str) -> LeaseRef:
-    """The lease as the caller claims to hold it. Raises InputError if a parameter is missing, `more` among them."""
+    """The lease as the caller states it. Raises InputError if a parameter is missing, also one of `more`."""
     missing = [name for name in ("run_id", "token", "routing_key", *more) if name not in call.query]
     if missing:
         raise InputError("the call is not acceptable", [Problem(name, "is needed") for name in missing])
@@ -121,7 +121,7 @@ def ref_of(call: Call, lease: Lease, *more: str) -> LeaseRef:
 
 
 def check_holder(call: Call, lease: Lease) -> None:
-    """A worker touches its own leases only."""
+    """A worker may use only its own leases."""
     if call.token is None:
         raise NotAuthenticated("the call has no token")
     denied = denial(call.token, OPERATIONS["settle"], incarnation=lease.incarnation)
@@ -132,7 +132,7 @@ def check_holder(call: Call, lease: Lease) -> None:
 async def check_live(call: Call, ref: LeaseRef, name: str, what: str = "evidence") -> None:
     """Raise LeaseLost, and record the late write, unless the lease is live and the token its own.
 
-    Of a run that was lost, its keeper's file is accepted late: nobody else has it, and its key is that run's alone.
+    A file of a lost run's keeper is accepted late: no other process has it, and its key belongs to that run only.
     """
     lease: Lease = call.record
     if name in KEEPER_FILES and lease.status in _LOST and lease.ref == ref:

@@ -1,6 +1,6 @@
-"""Whether the server lives, and whether it can do its work: for load balancers and service managers, without a token.
+"""Liveness and readiness, for load balancers and service managers, without a token.
 
-Neither says anything about the fleet, nor why the store is away: that is in the log.
+They reveal nothing about the fleet, nor why the store is unavailable: that is in the log.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""`GET /v1/events/stream`: the event log as server-sent events, as it grows.
+"""`GET /v1/events/stream`: new events of the log as server-sent events.
 
 The `id` of a message is a position, not the number of its event: a browser sends it back as `Last-Event-ID`, and goes
-on from there without a gap. Some events may then come twice; `seq` in the data tells them apart.
+on from there without a gap. Some events may then come twice: compare `seq` in the data.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ async def _messages(feed: EventFeed, listener: Listener) -> AsyncGenerator[str, 
         items = [item]
         while not listener.waiting.empty() and len(items) < MAX_TOGETHER:
             items.append(listener.waiting.get_nowait())
-        # What waits goes in one write: with many readers writes cost more than bytes.
+        # Send all queued events in one write: with many readers, writes cost more than bytes.
         text = "".join(_message(each) for each in items if each is not None)
         if text:
             yield text
@@ -108,7 +108,7 @@ async def _messages(feed: EventFeed, listener: Listener) -> AsyncGenerator[str, 
 
 
 def _message(item: FeedItem) -> str:
-    """The event as it is sent; made once for all who read it."""
+    """The event as it is sent; made once for all readers."""
     if item.text is None:
         data = json.dumps(encode(item.event), ensure_ascii=False, separators=(",", ":"))
         item.text = f"id: {item.position}\nevent: {item.event.type.value}\ndata: {data}\n\n"

@@ -12,7 +12,7 @@ MEDIA: Final = "text/plain; version=1.0.0; charset=utf-8"
 
 
 async def metrics(call: Call) -> Response:
-    """Everything that is counted, as it is scraped."""
+    """All metrics, for a scrape."""
     counted = await call.service.signals.metrics()
     return Response(await counted.text(), media_type=MEDIA)
 

@@ -29,7 +29,7 @@ from leasekeeper.wire.kinds import Choice, Kind, Scalar, Text, Wrong
 MAX_FILTER: Final = 512
 DEFAULT_LIMIT: Final = 100
 
-# Path → kind of record. A profile and a schedule are listed by their state; what is configured is in the fleet too.
+# Path → kind of record. Profiles and schedules are listed by their state; `VIEWS` lists their configuration.
 NOUNS: Final[dict[str, type]] = {
     "jobs": Job,
     "profiles": Lane,
@@ -52,12 +52,12 @@ NOUNS: Final[dict[str, type]] = {
     "secrets": Secret,
 }
 
-# Lists that are a part of another: path → kind, filters that are set, what it is.
+# Lists that are a part of another: path → kind, fixed filters, summary.
 VIEWS: Final[dict[str, tuple[type, dict[str, str], str]]] = {
     "dead-letters": (Job, {"state": JobState.DEAD.value, "dropped": "0"}, "Dead jobs that nobody dropped."),
     "conflicts": (Event, {"type": EventType.PROFILE_LOCK_CONFLICT.value}, "Lock conflicts, newest first."),
-    "profile-settings": (Profile, {}, "What the fleet says of each profile."),
-    "schedule-settings": (Schedule, {}, "What the fleet says of each schedule."),
+    "profile-settings": (Profile, {}, "The configuration of each profile."),
+    "schedule-settings": (Schedule, {}, "The configuration of each schedule."),
 }
 
 

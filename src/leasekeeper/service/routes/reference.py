@@ -1,4 +1,4 @@
-"""The API described by itself: `/openapi.json`, and `/docs`, a page that needs no other host."""
+"""The API's own reference: `/openapi.json`, and `/docs`, a page that loads nothing from other hosts."""
 
 import json
 from functools import cache

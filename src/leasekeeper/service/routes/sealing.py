@@ -1,6 +1,6 @@
-"""Secrets and webhook endpoints over HTTP, for programs without the key: this server seals what they send.
+"""Secrets and webhook endpoints over HTTP, for programs without the key: this server encrypts what they send.
 
-Values are write-only: they go in and no answer has them, but for a signing secret that was made here, once.
+Values are write-only: no answer contains them, except a signing secret that was made here, once.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The program of a session asks for a person, and goes on when one has answered."""
+"""The program of a session asks for a person, and continues when one has answered."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -34,18 +34,20 @@ _ASK: Final = Record(
             kind=Text(f"1 to {MAX_TEXT} bytes of text", maximum=MAX_TEXT, lines=True),
             doc="what the person should do; left out: the answer to what was asked before",
         ),
-        seconds_field("timeout", MAX_TIMEOUT, 1, "nobody is waited for after so long; 3600 if not given", "timeout"),
-        seconds_field("wait", MAX_WAIT, 0, "answer after so long at the latest; 0: at once", "wait"),
+        seconds_field(
+            "timeout", MAX_TIMEOUT, 1, "stop waiting for a person after this time; 3600 if not given", "timeout"
+        ),
+        seconds_field("wait", MAX_WAIT, 0, "answer this call after this time at the latest; 0: at once", "wait"),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanRequest:
-    """What came of asking for a person. `by`, `note` and `outcome` are theirs; `next` says what to do.
+    """The outcome of asking for a person. `by`, `note` and `outcome` are the person's; `next` says what to do.
 
-    `session_id` is the session that goes on. `cdp_url` and `session_token` are given if that is a new one: the person
-    took the browser and handed it back.
+    `session_id` is the session to use from now on. `cdp_url` and `session_token` are given if it is a new one: the
+    person took the browser and handed it back.
     """
 
     state: AskState
@@ -68,7 +70,7 @@ def _read(data: object) -> dict[str, Any]:
 
 
 async def request_human(call: Call) -> HumanRequest:
-    """Ask, or ask again for the answer. A caller that leaves withdraws nothing."""
+    """Ask, or wait for the answer to an earlier question. A caller that disconnects withdraws nothing."""
     session = await used_session(call)
     await _check_not_gone(call, session)
     body = call.body or {}
@@ -78,7 +80,7 @@ async def request_human(call: Call) -> HumanRequest:
 
 
 async def _check_not_gone(call: Call, session: HostedSession) -> None:
-    """Raise SessionEnded for a session that was taken if its worker is away and nobody has the browser any more."""
+    """Raise SessionEnded for a session that was taken, if its worker is not connected and the browser is closed."""
     if not (isinstance(session.run, RemoteRun) and session.run.away):
         return
     lease = session.run.lease
@@ -149,7 +151,7 @@ ROUTES: Final = (
     Route(
         method="POST",
         path="/v1/sessions/{id}/request-human",
-        summary="Ask for a person in a review, and wait for what they say. The session stays open.",
+        summary="Ask for a person in a review, and wait for the answer. The session stays open.",
         handler=request_human,
         needs=Needs(Scope.WORK),
         also=(Scope.OPERATE,),

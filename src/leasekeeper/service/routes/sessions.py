@@ -61,11 +61,13 @@ _OPEN: Final = Record(
         Field(name="account_id", kind=ID, doc="or the account, if it has one profile"),
         Field(name="pool", kind=ID, doc="or any free profile of this pool"),
         labels("profile"),
-        seconds_field("wait", MAX_WAIT, 0, "wait so long for the profile; 0: answer 409 at once if it is busy", "wait"),
         seconds_field(
-            "idle_timeout", MAX_IDLE, 1, "end after so long without a client; 300 if not given", "idle_timeout"
+            "wait", MAX_WAIT, 0, "how long to wait for the profile; 0: answer 409 at once if it is busy", "wait"
         ),
-        seconds_field("max_duration", MAX_OPEN, 1, "end after so long in any case; 4 h if not given", "max_duration"),
+        seconds_field(
+            "idle_timeout", MAX_IDLE, 1, "end after this time without a client; 300 if not given", "idle_timeout"
+        ),
+        seconds_field("max_duration", MAX_OPEN, 1, "end after this time in any case; 4 h if not given", "max_duration"),
         Field(name="on_disconnect", kind=Choice(OnDisconnect), doc="what the end of the last client means"),
         Field(name="headless", kind=Flag(), doc="false: show the browser, where its machine has a display"),
     ]
@@ -99,7 +101,7 @@ _SECTION: Final = Record(
         Field(
             name="action", kind=Choice(Bracket), doc="enter before, leave after what cannot be undone", required=True
         ),
-        Field(name="idempotent", kind=Flag(), doc="it may be repeated without harm"),
+        Field(name="idempotent", kind=Flag(), doc="the section may be repeated without harm"),
     ]
 )
 _NOTE: Final = Record(
@@ -107,10 +109,10 @@ _NOTE: Final = Record(
         Field(
             name="text",
             kind=Text(f"1 to {MAX_TEXT} bytes of text", maximum=MAX_TEXT, lines=True),
-            doc="for the people who look after the profile",
+            doc="for the people who are responsible for the profile",
             required=True,
         ),
-        Field(name="about", kind=Choice(NoteAbout), doc="the profile, unless it says the account"),
+        Field(name="about", kind=Choice(NoteAbout), doc="profile if left out"),
     ]
 )
 _RELEASE: Final = Record(
@@ -147,7 +149,7 @@ def _order_of(data: object) -> dict[str, Any]:
 
 
 async def about_order(call: Call) -> Subject:
-    """What is asked for: a profile's account and pool, an account, or any profile of a pool."""
+    """What the order is about: a profile's account and pool, an account, or any profile of a pool."""
     body: Mapping[str, Any] = call.body
     if body.get("pool"):
         return Subject(pool=body["pool"])
@@ -159,7 +161,7 @@ async def about_order(call: Call) -> Subject:
 
 async def _only_profile(call: Call, account: str) -> str:
     found = (await call.service.store.find(Profile, {"account_id": account}, limit=20)).items
-    # What there is, and whether there is anything, is said to those who may use it alone.
+    # Only callers that may use the account learn which profiles it has.
     pools: list[str | None] = [*(each.pool for each in found)] or [None]
     for pool in pools:
         if call.token is not None:
@@ -177,7 +179,7 @@ async def _only_profile(call: Call, account: str) -> str:
 
 
 async def open_one(call: Call) -> OpenedSession:
-    """Open a session. A caller that goes away before the answer leaves none behind."""
+    """Open a session. If the caller disconnects before the answer, the session is closed again."""
     if call.token is None:
         raise Forbidden("the call has no token")
     body = call.body
@@ -219,12 +221,12 @@ async def _while_connected(
         raise InputError("the caller left before its session was open; none is left")
     finally:
         gone.cancel()
-        work.cancel()  # one that is over stays as it is
+        work.cancel()  # an ended one stays as it is
         await asyncio.gather(work, gone, return_exceptions=True)
 
 
 async def until_disconnected(request: Request) -> None:
-    """Wait until the caller has left."""
+    """Wait until the caller disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -301,7 +303,7 @@ async def _live(call: Call) -> HostedSession:
 
 @asynccontextmanager
 async def _using(call: Call) -> AsyncIterator[HostedSession]:
-    """The session that a call uses. What fails because it ended meanwhile is answered with that."""
+    """The session that a call uses. A failure because the session ended meanwhile becomes SessionEnded."""
     session = await _live(call)
     try:
         yield session
@@ -311,7 +313,7 @@ async def _using(call: Call) -> AsyncIterator[HostedSession]:
 
 
 async def version(call: Call) -> dict[str, str]:
-    """What DevTools clients ask first when they are given an http address: where the WebSocket is."""
+    """Where the WebSocket is: the first call of DevTools clients that get an http URL."""
     session = await _live(call)
     text = token_in(call.request.headers, call.request.query_params)
     if not session.proves(text):
@@ -320,12 +322,12 @@ async def version(call: Call) -> dict[str, str]:
 
 
 async def about_version(call: Call) -> Subject:
-    """An API token says nothing of which session is meant where the path does not."""
+    """Without a session in the path, an API token does not say which session is meant."""
     return await about_session(call) if "id" in call.path else Subject()
 
 
 async def no_upgrade(call: Call) -> None:
-    """A plain GET where a WebSocket is."""
+    """Answer a plain GET of the WebSocket's URL."""
     session = await _live(call)
     raise InputError(f"session {session.session_id}: this is a WebSocket; connect a DevTools client to it")
 

@@ -1,7 +1,7 @@
-"""Snapshots over HTTP: a worker uploads and downloads those of a profile that it holds, under its live lease.
+"""Snapshots over HTTP: a worker uploads and downloads those of a profile that it has leased, under its live lease.
 
-Where an object goes is made of the lease's record; the caller gives its name, which begins with the lease's token. What
-is uploaded is encrypted before it gets here; the server needs no key, and never looks inside.
+The path of an object is made from the lease's record; the caller gives its name, which begins with the lease's token.
+Objects are encrypted before the upload; the server needs no key, and never reads their content.
 """
 
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ MAX_PACKED: Final = 4 * 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSnapshot:
-    """An object that the server has stored and read back, with the hash that it found."""
+    """An object that the server has stored and read back, with the hash that it computed."""
 
     place: str
     size: int
@@ -40,7 +40,9 @@ class StoredSnapshot:
 
 
 async def upload(call: Call) -> StoredSnapshot:
-    """Keep one snapshot of the lease's profile, if the lease is live, the name its own and the hash right."""
+    """Store one snapshot of the lease's profile, if the lease is live, the name begins with its token and the hash is
+    right.
+    """
     lease: Lease = call.record
     ref, key = await _held(call, "sha256"), _key(call)
     if int(call.path["name"].partition("-")[0]) != lease.token:
@@ -61,7 +63,7 @@ async def download(call: Call) -> StreamingResponse:
     """One snapshot of the lease's profile."""
     await _held(call)
     chunks = own_profile_store(call.service.config.browsers).read(_key(call))
-    # An object that is gone is a 404 before the answer has begun.
+    # A missing object must be a 404, so open it before the answer begins.
     first = await anext(chunks, b"")
 
     async def content() -> AsyncIterator[bytes]:
@@ -73,7 +75,7 @@ async def download(call: Call) -> StreamingResponse:
 
 
 async def _held(call: Call, *more: str) -> LeaseRef:
-    """The lease, which is live and the caller's. Raises LeaseLost and says so in the log otherwise."""
+    """The caller's live lease. Otherwise raises LeaseLost and records the late write."""
     ref = ref_of(call, call.record, *more)
     check_holder(call, call.record)
     await check_live(call, ref, "", "snapshot")

@@ -1,7 +1,7 @@
 """The store itself over HTTP: one route for each operation of the port, for remote workers (`stores/http`).
 
-Leases of a caller are granted to `TOKEN_ID/INCARNATION`: so a call under a lease is known to come from its holder. The
-caller sees its own incarnations as it sent them.
+Leases of a caller are granted to `TOKEN_ID/INCARNATION`: so the server knows that a call under a lease comes from its
+holder. The caller sees its own incarnations as it sent them.
 """
 
 import json
@@ -47,7 +47,7 @@ async def perform(operation: Operation, call: Call) -> Response:
 async def _answer(operation: Operation, call: Call, token: ApiToken, asked: StoreCall, store: Store) -> bytes:
     """Call the store, and write its answer as this caller sees it."""
     arguments = bind(token, asked.arguments)
-    # Who waits is answered by the server: it waits at its store for all of them.
+    # `wait` is answered by the server, which waits at its store for all callers together.
     target: Any = call.service.polls if operation.name == "wait" else store
     value = await getattr(target, operation.name)(**arguments)
     value = await _for_caller(call, token, operation.name, value)
@@ -87,7 +87,7 @@ def _grants(value: Any) -> Iterable[Grant]:
 
 
 async def _opened(call: Call, secret: LeaseSecret) -> LeaseSecret:
-    """A secret in plain, if this server has a key. Without one the caller gets what its own key may open."""
+    """A secret in plain, if this server has a key. Without one the caller gets it encrypted, for its own key."""
     if secret.sealed is None:
         return secret
     try:
@@ -99,7 +99,8 @@ async def _opened(call: Call, secret: LeaseSecret) -> LeaseSecret:
 
 _ATTEMPT: Final = Parameter(
     ATTEMPT_HEADER,
-    "first: this call was not sent before, which saves a read; again, the default; ask: only answer what was done",
+    "first: this call was not sent before, which saves a read; again, the default; "
+    "ask: only return the answer of an earlier attempt",
     Choice(CallAttempt),
     "header",
 )

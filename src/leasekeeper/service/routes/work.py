@@ -138,7 +138,7 @@ async def _all(call: Call, kind: type[Any]) -> list[Any]:
 
 
 async def apply_fleet(call: Call) -> Changes:
-    """Put the fleet into force, or with `dry_run` say what would change."""
+    """Apply the fleet, or with `dry_run` return what would change."""
     dry, prune = call.query.get("dry_run") == "1", call.query.get("prune") == "1"
     seen: str | None = call.query.get("If-Match")
     changes = await call.service.store.apply(
@@ -171,7 +171,7 @@ _TOKEN: Final = Record(
         Field(
             name="expires_after_seconds",
             kind=Number(1, MAX_LIFETIME.total_seconds(), seconds=True),
-            doc="valid for so long; without it, until it is revoked",
+            doc="lifetime; without it, valid until it is revoked",
             into="expires_after",
         ),
     ]
@@ -258,7 +258,7 @@ ROUTES: Final = (
     Route(
         method="GET",
         path="/v1/stats",
-        summary="Counts of now: jobs by state and reason, profiles, leases, webhooks.",
+        summary="Current counts: jobs by state and reason, profiles, leases, webhooks.",
         handler=stats,
         needs=OPERATIONS["stats"],
         answers=Stats,
@@ -277,11 +277,11 @@ ROUTES: Final = (
     Route(
         method="PUT",
         path="/v1/fleet",
-        summary="Put a fleet into force, after a dry run if you like. Never touches runtime state.",
+        summary="Apply a fleet; with dry_run, only show the changes. Never touches runtime state.",
         handler=apply_fleet,
         needs=OPERATIONS["apply"],
         parameters=(
-            Parameter("dry_run", "1: only say what would change", _SWITCH),
+            Parameter("dry_run", "1: only show what would change", _SWITCH),
             Parameter("prune", "1: remove what the fleet does not name", _SWITCH),
             Parameter(
                 "If-Match",

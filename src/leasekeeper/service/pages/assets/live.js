@@ -1,11 +1,11 @@
 // The live stream of all windows of the dashboard. A browser opens six connections to a server: with a stream for each
 // window, the seventh would never load. So this runs once, as a shared worker, with at most MAX_STREAMS streams; a
-// browser without shared workers imports it into each page. A window that is hidden has left.
+// browser without shared workers imports it into each page. A hidden window leaves.
 const MAX_STREAMS = 2, RETRY_MS = 2000;
 const windows = new Map(); // port → its own stream (`live`), the stream of everything (`all`), and what it has read (`after`)
 const streams = new Map(); // address → stream
 
-// A window that is looked at sends what it wants, one that is not sends null.
+// A visible window sends what it subscribes to, a hidden one sends null.
 export function join(port) {
   port.onmessage = ({ data }) => {
     if (!data) windows.delete(port);
@@ -29,7 +29,7 @@ function arrange() {
   for (const [address, stream] of streams) if (!wanted.has(address)) { stream.end(); streams.delete(address); }
   for (const address of wanted) if (!streams.has(address)) streams.set(address, open(address));
 }
-// What was announced before this window came, and after it was read.
+// Changes that were announced after this window's page was read, and before it subscribed.
 function welcome(port, each) {
   const stream = streams.get(each.address);
   if (!stream.live) return;
@@ -41,7 +41,7 @@ function open(address) {
   const readers = () => [...windows].filter(([, each]) => each.address === address);
   let source, timer;
   function connect() {
-    // From where the page was read that was read first; if that is not known, each is read once more.
+    // From the position of the page that was read first; if that is not known, each page is read once more.
     const known = readers().map(([, each]) => each.after ?? Infinity), after = Math.min(...known);
     const from = known.includes(Infinity) ? Infinity : after;
     source = new EventSource(from < Infinity ? `${address}${address.includes("?") ? "&" : "?"}after=${from}` : address);
@@ -65,7 +65,7 @@ function open(address) {
     };
   }
   stream.end = () => { clearTimeout(timer); source?.close(); };
-  // The window that this is opened for is among its readers by then.
+  // By then the window that opened it is among its readers.
   timer = setTimeout(connect);
   return stream;
 }

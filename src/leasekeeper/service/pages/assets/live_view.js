@@ -1,5 +1,5 @@
-// The live view: pictures of a browser on a canvas, and what the person does with it back to the server.
-// The newest picture wins: while one is being drawn, those in between are left out.
+// The live view: draws pictures of a browser on a canvas, and sends the person's input to the server.
+// The newest picture wins: pictures that arrive while one is being drawn are skipped.
 const byId = (id) => document.getElementById(id);
 const view = byId("lv");
 if (view) start(view);
@@ -135,7 +135,7 @@ function start(view) {
   }
   keys.addEventListener("keydown", (event) => key("down", event));
   keys.addEventListener("keyup", (event) => key("up", event));
-  // What an input method or an on-screen keyboard wrote arrives as a whole.
+  // Text of an input method or an on-screen keyboard is sent as a whole.
   const written = (text) => { if (acts && text) send({ k: "text", text }); keys.value = ""; };
   keys.addEventListener("compositionend", (event) => written(event.data));
   keys.addEventListener("input", (event) => { if (!event.isComposing && event.inputType !== "insertCompositionText" && event.inputType !== "insertFromPaste") written(event.data); });

@@ -1,14 +1,14 @@
-// What a page does beyond showing: it refreshes itself, keeps times current, filters while you type, follows keys.
+// What scripts add to a page: it refreshes itself, keeps times current, filters while you type, follows keys.
 // Without this file every page can still be read, and every form works.
 
 const body = document.body;
 const root = body.dataset.root ?? "";
 const clockSkew = Date.now() - Date.parse(body.dataset.now ?? new Date().toISOString());
 
-// On a phone the navigation scrolls: begin where the present page is.
+// On a phone the navigation scrolls: scroll to the present page.
 document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 
-// In the inbox the list of reviews does, too: begin where the open one is.
+// So does the list of reviews in the inbox: scroll to the open one.
 const items = document.querySelector(".items"), opened = items?.querySelector("[aria-current]");
 if (opened) items.scrollTop = opened.getBoundingClientRect().top - items.getBoundingClientRect().top - items.clientHeight / 3;
 
@@ -29,7 +29,7 @@ function updateTimes() {
 setInterval(() => { if (!document.hidden) updateTimes(); }, 1000);
 
 // Refresh: read this address again and morph the page into it. One at a time; never while the tab is hidden.
-// What changed while an answer was under way is read within a second; what a person asked for, at once after it.
+// Changes during a request are read within a second, a person's action right after the request.
 let refreshing = false, wanted = false, asking = false;
 async function refresh() {
   if (refreshing || document.hidden || busyTyping()) { wanted = true; return; }
@@ -46,12 +46,12 @@ async function refresh() {
 function busyTyping() {
   return Boolean(document.querySelector("details.ask[open]")) || document.activeElement?.closest?.("form:not(.filter)") != null && document.activeElement.matches("textarea, input, select");
 }
-// An answer that was under way when the form was opened waits, too.
+// An answer that arrives while the form is open also waits.
 document.addEventListener("htmx:before:swap", (event) => { if (busyTyping()) { event.preventDefault(); wanted = true; } });
 setInterval(() => { if (wanted) refresh(); }, 1000);
 document.addEventListener("visibilitychange", () => { if (wanted && !document.hidden) refresh(); });
 
-// Live: a stream says that something changed. One that is lost is opened again, and the page read once more.
+// Live: a stream says that something changed. A lost stream is opened again, and the page read once more.
 const status = document.getElementById("live");
 function say(text, on) {
   if (!status) return;
@@ -59,9 +59,9 @@ function say(text, on) {
   status.toggleAttribute("data-on", on);
   status.toggleAttribute("data-lost", !on);
 }
-// All windows share their streams: see live.js. One that nobody looks at has none.
+// All windows share their streams: see live.js. A hidden window has none.
 let port;
-// The first stream begins where the page was read, so that nothing is missed in between.
+// The first stream begins at the page's position, so that nothing is missed in between.
 let readUntil = body.dataset.after && Number(body.dataset.after);
 function follow(through) {
   port = through;
@@ -84,7 +84,7 @@ async function followAlone() {
 }
 if (body.dataset.live) {
   if (globalThis.SharedWorker) {
-    // By name, so that somebody else who signs in does not follow this token's stream.
+    // By name, so that another person who signs in does not follow this token's stream.
     const worker = new SharedWorker(body.dataset.worker, { type: "module", name: body.dataset.token });
     worker.onerror = followAlone;
     follow(worker.port);
@@ -123,7 +123,7 @@ if (filter) {
     ++asked; close(); input.focus();
     if (text.endsWith(":")) suggest(); else apply();
   }
-  // What no longer fits goes at once: a key must not choose from the answer to an earlier text.
+  // Remove suggestions that no longer match at once: a key must not choose from an earlier answer.
   function narrow() {
     const begin = term();
     for (const item of [...list.children]) if (!item.dataset.term.startsWith(begin)) item.remove();
@@ -146,7 +146,7 @@ if (filter) {
     }));
     list.hidden = !found.length; chosen = -1;
     input.setAttribute("aria-expanded", String(found.length > 0));
-    // What was chosen stays chosen when a later answer has it too.
+    // The selection stays if a later answer has the same suggestion.
     const again = found.findIndex(({ term }) => term === kept);
     if (again >= 0) choose(again); else input.removeAttribute("aria-activedescendant");
   }
@@ -165,7 +165,7 @@ if (filter) {
 
 // Keys.
 const GOES = { f: "/ui/", q: "/ui/queue", r: "/ui/runs", i: "/ui/reviews", d: "/ui/dead-letters", a: "/ui/activity" };
-// The row where one is, by its id: others may come and go. If it has gone itself, its place counts.
+// The selected row, by id, since rows come and go. If it is gone: the row in its place.
 let going = false, here = "", place = 0;
 function rows() { return [...document.querySelectorAll("tr[data-row]")]; }
 function markRow() { for (const each of rows()) each.classList.toggle("here", each.id === here); }
@@ -196,7 +196,7 @@ document.addEventListener("keydown", (event) => {
   if (key === "j") move(1);
   if (key === "k") move(-1);
 });
-// One decision at a time: another one that is open closes, and the note gets the cursor.
+// One decision at a time: close any other open one, and focus the note.
 document.addEventListener("toggle", (event) => {
   if (!event.target.matches?.("details.ask") || !event.target.open) return;
   document.querySelectorAll("details.ask[open]").forEach((each) => { if (each !== event.target) each.open = false; });
