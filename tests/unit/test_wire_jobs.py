@@ -148,7 +148,7 @@ def test_a_whole_manifest_of_the_articles_is_accepted() -> None:
 def test_an_alias_that_contradicts_its_field_is_refused(job: dict[str, Any], where: str, first: str) -> None:
     found = faults(job)
     assert list(found) == [where]
-    assert found[where].startswith(f"differs from {first}, and both mean ")
+    assert found[where].startswith(f"differs from {first}, and both are ")
 
 
 def test_an_alias_that_says_the_same_is_fine() -> None:

@@ -8,7 +8,7 @@ from leasekeeper.errors import InputError
 from leasekeeper.wire import parse_fleet
 from tests.launchers.stage import RECIPE
 
-KEEP_IT = "holds a secret, it seems; keep it in the launcher's token, and write {token} here"
+KEEP_IT = "seems to contain a secret; keep it in the launcher's token, and write {token} here"
 
 
 def faults(calls: object, profile: str = "id-1") -> dict[str, str]:
@@ -66,7 +66,7 @@ def test_all_calls_together_are_limited() -> None:
     ("url", "says"),
     [
         ("wss://user:abc@browsers.example/devtools", "must not hold a user or password"),
-        ("wss://browsers.example/?session=7&token=abc", "holds a secret in its query"),
+        ("wss://browsers.example/?session=7&token=abc", "seems to contain a secret in its query"),
         ("http://[::1/devtools", "is not a URL that can be read"),
     ],
 )

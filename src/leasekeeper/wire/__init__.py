@@ -1,7 +1,7 @@
-"""The edge: JSON and YAML ⇄ core types. Validation, aliases, limits and versions live here and nowhere else.
+"""JSON and YAML ⇄ core types. Validation, aliases, limits and versions are here and nowhere else.
 
-What comes in is parsed into core types or refused with every fault named; what goes out is plain JSON types.
-Each name is loaded when it is first asked for, so that a command pays only for what it uses.
+Input is parsed into core types, or refused with every fault named; output is plain JSON types. Each name is imported at
+its first use, so that a command loads only what it needs.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""YAML text → plain values. Strict: no key twice, no cycles, no aliases that blow up, no tags, one document.
+"""YAML text → plain values. Strict: no duplicate keys, no cycles, no alias bombs, no tags, one document.
 
-Reads YAML's events instead of letting the library build objects: that knows the line of every key, needs no
-recursion, and lets `no` and `018` be what YAML 1.2 says they are. Aliases and merge keys (`<<`) work.
+Reads YAML's events instead of letting the library build objects: so the line of every key is known, no recursion is
+needed, and `no` and `018` are what YAML 1.2 says. Aliases and merge keys (`<<`) work.
 """
 
 import re
@@ -38,7 +38,7 @@ class _Open:
 
 
 class _Builder:
-    """Puts the values of one document together, event by event."""
+    """Builds the values of one document, event by event."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,8 +81,10 @@ class _Builder:
     def alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:
             if any(frame.anchor == event.anchor for frame in self._stack):
-                raise self._wrong(event.start_mark, f"cyclic: *{event.anchor} stands inside of what it names")
-            raise self._wrong(event.start_mark, f"*{event.anchor} names nothing: there is no &{event.anchor} before it")
+                raise self._wrong(event.start_mark, f"cyclic: *{event.anchor} is inside of the value that it refers to")
+            raise self._wrong(
+                event.start_mark, f"*{event.anchor} refers to nothing: there is no &{event.anchor} before it"
+            )
         self._put(*self._anchors[event.anchor], event.start_mark)
 
     def _keep(self, value: object, size: int, anchor: str | None) -> None:
@@ -128,7 +130,7 @@ class _Builder:
 
 
 def read_yaml(text: str, name: str) -> object:
-    """The one document in the text, which people call `name`. Raises InputError that names the line."""
+    """The one document in the text. `name` is used in messages. Raises InputError that names the line."""
     import yaml
 
     builder = _Builder(name)
@@ -157,7 +159,7 @@ def read_yaml(text: str, name: str) -> object:
 
 
 def resolve(text: str) -> object:
-    """What an unquoted word means. As in YAML 1.2: `yes`, `no`, `on`, `off` and dates are text."""
+    """The value of an unquoted word. As in YAML 1.2: `yes`, `no`, `on`, `off` and dates are text."""
     if _NULL.fullmatch(text):
         return None
     if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):

@@ -1,6 +1,7 @@
-"""Core and port values → plain JSON types, for `--json`, HTTP and logs. What is written in full, `shapes` reads back.
+"""Core and port values → plain JSON types, for `--json`, HTTP and logs. `shapes` reads back what `encode_in_full`
+writes.
 
-Names follow the words of the product: a `token` is written `fencing_token`, a duration says its unit.
+A `token` is written `fencing_token`, a duration has its unit in its name.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ def encode(value: object, *, payload: bool = False) -> object:
 
 
 def encode_in_full(value: object) -> object:
-    """The value with everything that it holds: for stores and fingerprints, never for a person's eyes."""
+    """The value with all its data: for stores and fingerprints, never shown to people."""
     return _plain(value, payload=True, redact=False)
 
 

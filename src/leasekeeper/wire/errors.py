@@ -1,6 +1,6 @@
 """Errors ⇄ JSON: code, message, problems with their path, and the fields that each class declares.
 
-Another program, in whatever language, gets by the code what `except` gets by the class.
+A program in another language matches the code where Python matches the class.
 """
 
 from functools import cache
@@ -43,5 +43,5 @@ def _by_code() -> dict[str, type[LeasekeeperError]]:
 
 
 def _published(kind: type[LeasekeeperError]) -> type[LeasekeeperError]:
-    """The class that other programs know: of those that modules make for themselves, the one they are a kind of."""
+    """The public class of an error: for a private subclass, the public one that it derives from."""
     return next(each for each in kind.__mro__ if each in _by_code().values())

@@ -1,6 +1,6 @@
-"""Fleet files at the edge: what may stand in fleet.yaml, as tables, and how a file becomes a `Fleet`.
+"""Parses fleet files: the fields of fleet.yaml as tables, and a file → `Fleet`.
 
-Reads one file only; whether its references lead somewhere is for `core.fleet.check_fleet` to say.
+Reads one file only; `core.fleet.check_fleet` checks whether its references exist.
 """
 
 import os
@@ -50,7 +50,7 @@ def _check_server(text: str) -> str | None:
     from urllib.parse import urlsplit
 
     if "@" in text:
-        elsewhere = "put them elsewhere and say credentials: env:NAME, file:PATH or secret:NAME"
+        elsewhere = "store them elsewhere and write credentials: env:NAME, file:PATH or secret:NAME"
         return f"must not hold a user or password: {elsewhere}"
     try:
         parts = urlsplit(text)
@@ -73,7 +73,7 @@ def _check_timezone(text: str) -> str | None:
 
 
 def timezone_fault(text: str, known: frozenset[str]) -> str | None:
-    """What is wrong with a time zone, going by those that are known; if none is, nothing can be said."""
+    """Why a time zone is refused, by the list of known ones; without such a list nothing is refused."""
     if not known or text in known:
         return None
     near = nearest(text, known)
@@ -101,7 +101,7 @@ PROXY: Final = Record(
         Field(
             name="region",
             kind=Text("text of 1 to 128 printable characters", maximum=128),
-            doc="where it exits, as jobs expect it",
+            doc="the region of its exit, as jobs expect it",
         ),
         Field(
             name="credentials",
@@ -123,7 +123,7 @@ LAUNCHER_RECORD: Final = Record(
         Field(
             name="url",
             kind=Text(ADDRESS, maximum=512, check=check_address),
-            doc="where its API is; absent: where the vendor has it on this machine",
+            doc="the URL of its API; absent: the vendor's usual one on this machine",
         ),
         Field(
             name="token",
@@ -160,7 +160,7 @@ CANARY: Final = Record(
         Field(
             name="selector",
             kind=Text("a CSS selector of 1 to 1024 printable characters", maximum=1024),
-            doc="what is on it only for whoever is logged in",
+            doc="what is on the page only when logged in",
             required=True,
             into="canary_selector",
         ),
@@ -172,7 +172,7 @@ ACCOUNT: Final = Record(
     [
         Field(name="routing", kind=Choice(Routing), doc="what runs one at a time"),
         Field(name="url", kind=WEB_ADDRESS, doc="where a person logs in"),
-        Field(name="login_canary", kind=CANARY, doc="how a run finds out at its end whether it is still logged in"),
+        Field(name="login_canary", kind=CANARY, doc="how a run checks at its end whether it is still logged in"),
         labels("account"),
         notes("account"),
     ],
@@ -186,12 +186,12 @@ PROFILE: Final = Record(
         Field(
             name="account",
             kind=ID,
-            doc="the account it belongs to, for life",
+            doc="the account it belongs to; cannot be changed",
             required=True,
             into="account_id",
         ),
         Field(name="pool", kind=ID, doc="the workers and the limit it falls under"),
-        Field(name="tier", kind=ID, doc="how good it is, in your own words: to filter by"),
+        Field(name="tier", kind=ID, doc="its quality, in your own words: to filter by"),
         Field(name="driver", kind=_DRIVER, doc="what opens its browser"),
         Field(
             name="user_data_dir",
@@ -200,7 +200,7 @@ PROFILE: Final = Record(
                 maximum=MAX_PATH_LENGTH,
                 check=_check_path,
             ),
-            doc="the browser's directory; a relative path starts at the fleet file",
+            doc="the browser's directory; a relative path is relative to the fleet file",
         ),
         Field(name="proxy", kind=ID, doc="the proxy it always uses", into="proxy_id"),
         Field(name="launcher", kind=ID, doc="the launcher that has the profile and opens it", into="launcher_id"),
@@ -221,7 +221,7 @@ PROFILE: Final = Record(
             doc="the browser's window",
         ),
         Field(name="max_active_runs", kind=Integer(1, MAX_ACTIVE_RUNS), doc="how many runs may share it"),
-        Field(name="disposable", kind=Flag(), doc="its state is worth nothing, so that any job may share it"),
+        Field(name="disposable", kind=Flag(), doc="disposable: its state need not be kept, so any job may share it"),
         Field(name="warm", kind=Flag(), doc="false: every run gets a browser of its own, none is handed over"),
         Field(name="record", kind=Flag(), doc="true: keep a recording of every run with its evidence"),
         Field(
@@ -229,7 +229,7 @@ PROFILE: Final = Record(
             kind=Choice(ReleasePolicy),
             doc="what becomes of it if a worker vanishes",
         ),
-        Field(name="manual_use", kind=Choice(ManualUse), doc="what to do if somebody used it outside a lease"),
+        Field(name="manual_use", kind=Choice(ManualUse), doc="what to do if it was used outside a lease"),
         Field(
             name="keep_snapshots",
             kind=Integer(1, MAX_SNAPSHOTS),
@@ -272,7 +272,7 @@ FLEET: Final = Record(
         Field(
             name="launchers",
             kind=_by_id("launchers", LAUNCHER_RECORD),
-            doc="programs of others that keep profiles and open their browsers",
+            doc="third-party programs that store profiles and open their browsers",
         ),
         Field(name="accounts", kind=_by_id("accounts", ACCOUNT), doc="the identities to operate"),
         Field(name="profiles", kind=_by_id("profiles", PROFILE), doc="the browser environments of the accounts"),
@@ -289,7 +289,7 @@ FLEET: Final = Record(
         Field(
             name="schedules",
             kind=MapOf(f"at most {MAX_SCHEDULES:,} schedules by id", SCHEDULE_ID, SCHEDULE, MAX_SCHEDULES),
-            doc="jobs that are made again and again, as by cron",
+            doc="jobs that are created by a schedule, as in cron",
         ),
     ]
 )
@@ -317,7 +317,7 @@ def parse_fleet(data: object, *, folder: str | None = None) -> Fleet:
 
 
 def _refuse_unquoted_null(data: object, problems: Problems) -> None:
-    """A field without a value is as good as absent. But `driver: null` was meant for the driver of that name."""
+    """A field without a value counts as absent. But `driver: null` probably means the driver of that name."""
     profiles = data.get("profiles") if isinstance(data, Mapping) else None
     for name, profile in profiles.items() if isinstance(profiles, Mapping) else ():
         if isinstance(profile, Mapping) and profile.get("driver", NULL) is None:
@@ -407,7 +407,7 @@ def _account(account_id: str, values: dict[str, Any]) -> Account:
 
 
 def _plan_limits(launchers: Mapping[str, Launcher], profiles: Mapping[str, Profile]) -> dict[str, Limit]:
-    """What a launcher's plan allows, as the limit of the one pool that its profiles in this file are in."""
+    """The browsers that a launcher's plan allows, as the limit of the pool that all its profiles here are in."""
     pools: dict[str, set[str]] = {}
     for profile in profiles.values():
         if profile.launcher_id is not None:
@@ -423,7 +423,7 @@ def _plan_limits(launchers: Mapping[str, Launcher], profiles: Mapping[str, Profi
 def _profile(profile_id: str, values: dict[str, Any], folder: str) -> Profile:
     directory = values.get("user_data_dir")
     if directory is not None:
-        # Not resolved: where a symbolic link leads is for the machine to say that opens the browser.
+        # Not resolved: a symbolic link is resolved on the machine that opens the browser.
         absolute = Path(folder, Path(directory).expanduser()).absolute()
         values = {**values, "user_data_dir": os.path.normpath(absolute)}
     if values.get("launcher_id") is not None:

@@ -1,7 +1,6 @@
-"""Jobs at the edge: one table says which fields a job has, what each may be, and which old names it goes by.
+"""Parses jobs: one table has the fields of a job, their rules and their aliases.
 
-Aliases are accepted on input and never stored. A version that this program does not know is refused before
-anything else is checked.
+Aliases are accepted on input and never stored. An unknown version is refused before anything else is checked.
 """
 
 import json
@@ -117,7 +116,7 @@ BACKOFF: Final = Record(
             doc="delay before the second attempt",
             into="first",
         ),
-        Field(name="factor", kind=Number(1, 100), doc="each further delay is this many times the one before"),
+        Field(name="factor", kind=Number(1, 100), doc="each further delay is multiplied by this"),
         Field(
             name="max_seconds",
             kind=Number(0, 604_800, seconds=True),
@@ -179,7 +178,7 @@ JOB: Final = Record(
         Field(
             name="payload",
             kind=JsonObject(MAX_PAYLOAD_BYTES, MAX_DEPTH),
-            doc="what the task is given: data, never code",
+            doc="the input of the task: data, never code",
         ),
         Field(
             name="attempt",
@@ -256,7 +255,7 @@ JOB: Final = Record(
         Field(
             name="traceparent",
             kind=TRACEPARENT,
-            doc="the trace that the job is part of; without it, that of whoever submits it",
+            doc="the trace that the job is part of; without it, that of the caller who submits it",
         ),
         Field(name="created_at", kind=Time(), doc="when the job was made; without it, when it arrived"),
         labels("job"),
@@ -266,7 +265,7 @@ JOB: Final = Record(
     camel=True,
 )
 
-# Two submissions with one key may differ in these and still be the same job.
+# Two submissions with one key are the same job even if they differ in these.
 _NOT_OF_THE_BODY: Final = frozenset({"job_id", "created_at", "idempotency_key", "traceparent"})
 
 
@@ -316,14 +315,15 @@ def job_body(spec: JobSpec) -> dict[str, Any]:
 
 
 def fingerprint(spec: JobSpec) -> str:
-    """What makes two submissions the same job: a hash of the body, the same for every spelling of it.
+    """A hash of the body, by which two submissions are the same job.
 
-    Defaults are not part of it, so a field that a later version adds leaves old fingerprints as they were.
+    Spelling does not matter. Defaults are not part of it, so a field that a later version adds does not change old
+    fingerprints.
     """
     from hashlib import sha256
 
     body = {name: value for name, value in job_body(spec).items() if name not in _NOT_OF_THE_BODY}
-    if str(body.get("callback_url")).startswith(BRIDGE):  # a bridge adds it, or not, as it was started
+    if str(body.get("callback_url")).startswith(BRIDGE):  # a bridge adds it depending on its options
         del body["callback_url"]
     text = json.dumps(_canonical(body), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return sha256(text.encode()).hexdigest()
@@ -363,7 +363,7 @@ def _read_job(data: object, where: str, problems: Problems) -> dict[str, Any]:
 
 
 def _id_names(data: Mapping[str, object]) -> str:
-    """What the manifest calls its id, if it is a name that sounds like a task's."""
+    """The alias that the manifest uses for its id, if that can be mistaken for the task's name."""
     return next((name for name in ("task_id", "taskId") if name in data), "")
 
 
@@ -417,7 +417,7 @@ def spec_from(values: dict[str, Any]) -> JobSpec:
 
 
 def _canonical(value: Any) -> Any:
-    """The value with 3.0 written as 3: other languages do not tell them apart, and may send either."""
+    """The value with 3.0 written as 3: other languages do not distinguish them, and may send either."""
     match value:
         case float():
             return int(value) if value.is_integer() and abs(value) < 2**53 else value

@@ -1,8 +1,8 @@
 """The kinds of single values that fields hold: how each is read, described to people, put into a JSON Schema.
 
-What is wrong goes to `Problems` and reading goes on, so that one answer names every fault; the value is then
-None. Values are never echoed: a message says what is allowed, not what was sent. These are plain classes
-because the command line must start fast, and each dataclass takes a millisecond to make.
+Faults go to `Problems` and reading goes on, so that one answer names every fault; the value is then None. Values are
+never echoed: a message says what is allowed, not what was sent. These are plain classes because the command line must
+start fast, and each dataclass takes a millisecond to make.
 """
 
 import json
@@ -27,7 +27,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Problems:
-    """What is wrong with an input, in the order it was found. `hint` is added where text was expected."""
+    """The faults of an input, in the order they were found. `hint` is added where text was expected."""
 
     def __init__(self, hint: str = "") -> None:
         self.hint = hint
@@ -62,7 +62,7 @@ class Kind(Protocol):
 
 
 class Wrong(Exception):
-    """One value that its kind does not take. Ends as a problem, never leaves the reading."""
+    """One value that its kind refuses. Becomes a problem; never raised to the caller."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class Wrong(Exception):
 
 
 class Scalar(ABC):
-    """What the kinds of this module share: `parse` raises Wrong, `read` makes a problem of it."""
+    """The shared part of these kinds: `parse` raises Wrong, `read` makes a problem of it."""
 
     rule: str
 
@@ -92,7 +92,7 @@ def mistyped(rule: str, value: object) -> Wrong:
 
 
 def type_name(value: object) -> str:
-    """What a person calls this type of value."""
+    """The name of this type of value, for people."""
     match value:
         case None:
             return "nothing"
@@ -148,7 +148,7 @@ class Text(Scalar):
         sentence = self.check(value) if self.check is not None else None
         if sentence is not None:
             raise Wrong(sentence)
-        return str.__str__(value)  # of an enum `str` would be the name of its member
+        return str.__str__(value)  # `str(enum member)` would be the member's name
 
     def _fits(self, text: str) -> bool:
         if not is_storable(text) or not (self.lines or text.isprintable()):
@@ -277,7 +277,7 @@ class JsonObject(Scalar):
     def parse(self, value: object) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise mistyped(self.rule, value)
-        # Every value takes two bytes of JSON at least, so a copy with more values would be too large anyway.
+        # Every value takes at least two bytes of JSON, so more values than this would be too large anyway.
         copy: dict[str, Any] = self._copy(value, 1, [self.max_bytes // 2])
         try:
             size = len(json.dumps(copy, separators=(",", ":"), ensure_ascii=False).encode())
@@ -311,14 +311,14 @@ class JsonObject(Scalar):
             case list() | tuple():
                 return [self._copy(item, depth + 1, left) for item in value]
             case _:
-                raise self._wrong(f"it holds {type_name(value)}, which JSON has not")
+                raise self._wrong(f"it holds {type_name(value)}, which JSON does not have")
 
     def _text(self, value: object) -> str:
         if not isinstance(value, str):
             raise self._wrong("it holds a key that is not text")
         if not is_storable(value):
             raise self._wrong("it holds text with a NUL or half a surrogate pair, which stores cannot keep")
-        return str.__str__(value)  # of an enum `str` would be the name of its member
+        return str.__str__(value)  # `str(enum member)` would be the member's name
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}

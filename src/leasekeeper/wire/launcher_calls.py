@@ -1,7 +1,7 @@
-"""The calls of a launcher's API, as a fleet file describes them: which there are, and what each may hold.
+"""Parses the calls of a launcher's API in a fleet file: the calls that exist, and the fields of each.
 
-No value of them is a secret: `{token}` is filled in by whoever makes the call. What a description does is for
-`browsers.keeper.launcher_calls` to say.
+No value of them is a secret: `{token}` is filled in when the call is made. `browsers.keeper.launcher_calls` makes the
+calls.
 """
 
 import json
@@ -27,7 +27,7 @@ _SCHEME = re.compile(r"(?:bearer|basic)\s+\S", re.IGNORECASE)
 
 
 def check_address(text: str) -> str | None:
-    """What is wrong with the address of an API."""
+    """Why the address of an API is refused."""
     try:
         parts = urlsplit(text)
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -38,7 +38,7 @@ def check_address(text: str) -> str | None:
 
 
 def check_launcher_profile(text: str) -> str | None:
-    """What is wrong with a launcher's name of a profile: a DevTools URL must hold no secret, it is shown to people."""
+    """Why a launcher's name of a profile is refused: a DevTools URL is shown to people: it must contain no secret."""
     if "://" not in text:
         return None
     try:
@@ -50,7 +50,7 @@ def check_launcher_profile(text: str) -> str | None:
     for name, value in parse_qsl(parts.query):
         if _is_secret(name, value):
             return (
-                f"holds a secret in its query, it seems; keep it in the launcher's token, and write {TOKEN_HOLE} here"
+                f"seems to contain a secret in its query; keep it in the launcher's token, and write {TOKEN_HOLE} here"
             )
     return None
 
@@ -91,7 +91,7 @@ def _is_plain(wanted: object) -> bool:
 
 
 class NoSecrets:
-    """Like another kind, and no value goes by a secret's name unless it is the launcher's own token."""
+    """Like another kind, but a value with the name of a secret must be the launcher's own token."""
 
     def __init__(self, kind: "JsonObject | MapOf") -> None:
         self.kind = kind
@@ -102,7 +102,7 @@ class NoSecrets:
         for name in _secrets_in(found):
             problems.add(
                 at(where, name),
-                f"holds a secret, it seems; keep it in the launcher's token, and write {TOKEN_HOLE} here",
+                f"seems to contain a secret; keep it in the launcher's token, and write {TOKEN_HOLE} here",
             )
         return found
 
@@ -198,7 +198,7 @@ _PLAN: Final = _step(_path_in_answer("cap", "where the number of browsers is tha
 
 
 class _Calls(Record):
-    """All calls of a launcher. They travel with every browser that it opens."""
+    """All calls of a launcher. They are sent to the keeper of every browser that it opens."""
 
     def read(self, value: object, where: str, problems: Problems) -> dict[str, Any]:
         found = super().read(value, where, problems)

@@ -1,7 +1,7 @@
 """Operations of the store as calls over a wire: their arguments and answers, derived from the port's signatures.
 
 A call is `{"version": 1, "request_id": …, "sequence": …, "arguments": {…}}`, an answer is a document
-(`shapes.to_document`). A new operation of the port has its form here by itself.
+(`shapes.to_document`). A new operation of the port needs nothing here.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from leasekeeper.wire.kinds import Kind, Problems, Scalar, Wrong, mistyped, type
 from leasekeeper.wire.records import at
 from leasekeeper.wire.shapes import VERSION, shape_of
 
-# Closing a handle is the caller's own business; the name of a call travels with it.
+# `close` is local, and `once` is sent as the name of the next call.
 LOCAL: Final = frozenset({"close", "once"})
-# Says how often a call was sent; a client that does not say so is answered as if it had sent it before.
+# Says whether a call was sent before; without it a call is treated as a repeated one.
 ATTEMPT_HEADER: Final = "Leasekeeper-Attempt"
 MAX_REQUEST_ID: Final = 64
 MAX_SEQUENCE: Final = 2**53
@@ -85,14 +85,14 @@ class Operation:
         return found
 
     def answer_kind(self, arguments: Mapping[str, Any]) -> Kind:
-        """What the answer to a call with these arguments is made of."""
+        """The kind of the answer to a call with these arguments."""
         asked: Any = arguments.get("kind")
         if self.name == "get":
             return shape_of(asked)
         return shape_of(Page[asked] if self.name == "find" else self.answers)
 
     def read_answer(self, arguments: Mapping[str, Any], document: object) -> Any:
-        """The value of an answer. Another version than ours is refused, whatever is in it (I14)."""
+        """The value of an answer. Any other version is refused, whatever is in it (I14)."""
         if not isinstance(document, Mapping) or document.get("version") != VERSION or "value" not in document:
             raise InputError(
                 f"the answer to {self.name} cannot be read",
@@ -161,7 +161,7 @@ def read_call(operation: Operation, data: object) -> StoreCall:
 
 @cache
 def operations() -> Mapping[str, Operation]:
-    """Every operation that travels, by name."""
+    """Every operation that can be called over a wire, by name."""
     found = {name: each for name, each in vars(Store).items() if isfunction(each) and name not in LOCAL}
     return {name: _operation(name, each) for name, each in found.items() if not name.startswith("_")}
 

@@ -1,5 +1,5 @@
-"""Records as data: a record is a table of fields. Reading it, its JSON Schema and its table in the docs all
-come from that one table, so they cannot disagree. Knows nothing of jobs or fleets.
+"""Records as tables of fields. Parsing, JSON Schema and the table in the docs come from that one table, so they cannot
+disagree. Knows nothing of jobs or fleets.
 """
 
 import re
@@ -63,7 +63,7 @@ class Record:
                 self._names[alias.name] = (field, alias)
 
     def read(self, value: object, where: str, problems: Problems) -> dict[str, Any]:
-        """The values by attribute of the core type. A value that was wrong is there as None."""
+        """The values by attribute of the core type. A wrong value is None."""
         if not isinstance(value, Mapping):
             problems.add(where, f"must be {self.rule}, not {type_name(value)}")
             return {}
@@ -79,14 +79,14 @@ class Record:
                 first = named.setdefault(field.name, name)
                 other = found.setdefault(field.name, meaning)
                 if meaning is not None and other is not None and meaning != other:
-                    problems.add(at(where, name), f"differs from {first}, and both mean {field.name}: give one of them")
+                    problems.add(at(where, name), f"differs from {first}, and both are {field.name}: give one of them")
         for field in self.table:
             if field.required and field.name not in found:
                 problems.add(at(where, field.name), f"is required: {field.doc}")
         return {field.attribute: found[field.name] for field in self.table if field.attribute and field.name in found}
 
     def knows(self, name: str) -> bool:
-        """Whether a field goes by this name."""
+        """Whether this is the name or an alias of a field."""
         return name in self._names
 
     def names(self, field_name: str) -> list[str]:
@@ -116,7 +116,7 @@ class Record:
         return shape
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
-        """Name, what it must be, default, what it is for: one line of the docs' table per field."""
+        """Name, rule, default and description: one line of the docs' table per field."""
         for field in self.table:
             usual = "required" if field.required else f"{self._defaults.get(field.attribute, '')}".lower()
             aliases = [f"`{alias.name}`" for alias in field.aliases]
@@ -182,12 +182,12 @@ class MapOf:
 
 
 def any_of(names: Sequence[str]) -> dict[str, Any]:
-    """The schema of 'one of these fields is there'."""
+    """The schema of 'at least one of these fields is present'."""
     return {"anyOf": [{"required": [name]} for name in names]}
 
 
 def at(where: str, name: object) -> str:
-    """The path of a field. A name that is no plain word is shown short and quoted, whatever was sent."""
+    """The path of a field. A name that is not a plain word is shortened and quoted."""
     if isinstance(name, str):
         shown = name if is_id(name) else ascii(name[:64])
     else:
@@ -236,7 +236,7 @@ def _or_null(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(*of: type) -> dict[str, object]:
-    """The defaults of dataclasses that can be written in one word."""
+    """The defaults of dataclasses that have a short form."""
     known: dict[str, object] = {}
     for field in (field for kind in of for field in fields(kind)):
         default = field.default

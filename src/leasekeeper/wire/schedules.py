@@ -1,6 +1,6 @@
-"""Schedules at the edge: the fields of `schedules.ID` in a fleet file, and the template of a schedule's jobs as JSON.
+"""Parses schedules: the fields of `schedules.ID` in a fleet file, and the template of a schedule's jobs as JSON.
 
-What a job is, `wire.jobs` says: a schedule takes all of its fields but those that each of its jobs has of its own.
+The template has the fields of a job in `wire.jobs`, without those that each job gets its own.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ MAX_SCHEDULES: Final = 100_000
 MAX_JITTER_SECONDS: Final = 86_400
 MAX_ID_LENGTH: Final = 64  # an idempotency key holds a schedule's id beside a profile's and a time
 
-# Each job of a schedule gets these of its own, or the store makes them.
+# Each job of a schedule gets its own, or the store sets them.
 _OF_EACH_JOB: Final = frozenset(
     {
         "schema_version", "job_id", "account_id", "profile_id", "attempt", "idempotency_key", "run_at", "created_at",
@@ -48,7 +48,7 @@ SELECT: Final = Record(
 
 
 class _ScheduleRecord(Record):
-    """A schedule, with what holds between its fields."""
+    """A schedule, with the rules between its fields."""
 
     def read(self, value: object, where: str, problems: Problems) -> dict[str, Any]:
         values = super().read(value, where, problems)
@@ -91,19 +91,19 @@ def schedule_record(timezone: Kind) -> Record:
         Field(
             name="jitter_seconds",
             kind=Integer(0, MAX_JITTER_SECONDS),
-            doc="each job runs up to this much later, by a delay of its own",
+            doc="each job runs up to this much later, by a random delay",
         ),
         Field(name="profile", kind=ID, doc="the one profile; this or select is needed"),
         Field(name="select", kind=SELECT, doc="all profiles that match when the time comes"),
         Field(
             name="on_overlap",
             kind=Choice(OnOverlap),
-            doc="what to do in a profile where the schedule's previous job has not ended",
+            doc="what to do in a profile in which the schedule's previous job has not ended",
         ),
         Field(
             name="catch_up",
             kind=Choice(CatchUp),
-            doc="which of the times that nobody handled, after an outage, are made up for",
+            doc="which of the times that were missed in an outage are made up for",
         ),
     ]
     return _ScheduleRecord([*own, *TEMPLATE.table], of=(Schedule, JobSpec))

@@ -1,7 +1,7 @@
 """Any type of core or of the port ⇄ plain JSON types, derived from the type itself: reading, JSON Schema.
 
-Writing is `encoding`; both take the names of fields from one table, so what is written can be read back. Nothing is
-guessed: a field that the type does not have is a fault, as is one that is missing and has no default (I14).
+Writing is `encoding`; both take the names of fields from one table, so what is written can be read back. Unknown fields
+are faults, and so are missing ones without a default (I14).
 """
 
 import math
@@ -191,7 +191,7 @@ class Shape:
         return {"$ref": f"#/$defs/{self.name}"}
 
     def definition(self) -> dict[str, Any]:
-        """The schema itself, to which others refer."""
+        """The schema itself; other schemas refer to it."""
         needed = [name for name, (_, _, usual) in self.table.items() if usual is MISSING]
         return {
             "type": "object",
@@ -201,7 +201,7 @@ class Shape:
         }
 
     def inner(self) -> list[Kind]:
-        """The kinds that its fields hold."""
+        """The kinds of its fields."""
         return [kind for _, kind, _ in self.table.values()]
 
 
@@ -216,7 +216,7 @@ def decode(hint: type[T], data: object) -> T:
 
 
 def port_types() -> list[Any]:
-    """Every type that an operation of the store takes or answers with, and every record that it lists."""
+    """Every type in the arguments and answers of store operations, and every record that can be listed."""
     from inspect import isfunction
 
     found: dict[Any, None] = {kind: None for listed in LISTS for kind in (listed, _page_of(listed))}
@@ -241,7 +241,7 @@ def _page_of(kind: Any) -> Any:
 
 
 def _dataclasses(hint: Any) -> Iterator[Any]:
-    """The dataclasses in a hint, generic ones with what they hold."""
+    """The dataclasses in a type hint, generic ones with their arguments."""
     if is_dataclass(get_origin(hint) or hint):
         if not any(isinstance(each, TypeVar) for each in get_args(hint)):
             yield hint
@@ -251,12 +251,12 @@ def _dataclasses(hint: Any) -> Iterator[Any]:
 
 
 def to_document(value: object) -> dict[str, object]:
-    """The value in full with the version of its form: what one program sends to another."""
+    """The value in full, with the version of its format: what one program sends to another."""
     return {"version": VERSION, "value": encode_in_full(value)}
 
 
 def from_document(hint: type[T], document: object) -> T:
-    """The value of a document. Another version than ours is refused, whatever is in it (I14)."""
+    """The value of a document. Any other version is refused, whatever is in it (I14)."""
     problems = Problems()
     if not isinstance(document, Mapping) or "value" not in document:
         problems.add("", "must be an object with version and value")
@@ -267,7 +267,7 @@ def from_document(hint: type[T], document: object) -> T:
 
 
 def schema_of(*hints: Any) -> dict[str, Any]:
-    """One JSON Schema document that defines these types and all that they hold, each under `$defs`."""
+    """One JSON Schema document that defines these types and those of their fields, each under `$defs`."""
     found: dict[str, dict[str, Any]] = {}
     waiting: list[Any] = [shape_of(hint) for hint in hints]
     while waiting:
@@ -287,7 +287,7 @@ def schema_of(*hints: Any) -> dict[str, Any]:
 
 @cache
 def shape_of(hint: Any) -> Kind:
-    """How values of a type are read and described."""
+    """The kind that parses and describes values of a type."""
     hint = getattr(hint, "__supertype__", hint)
     plain = _PLAIN.get(hint)
     if plain is not None:
@@ -323,7 +323,7 @@ _PLAIN: Final[Mapping[Any, Kind]] = {
 
 
 def _filled(hint: Any, arguments: Mapping[Any, Any]) -> Any:
-    """The hint with its type variables replaced: `Sequence[T]` of a page of jobs is `Sequence[Job]`."""
+    """The hint with its type variables replaced: in a page of jobs, `Sequence[T]` is `Sequence[Job]`."""
     found = tuple(arguments.get(each, each) for each in get_args(hint))
     return hint[found] if found and found != get_args(hint) else hint
 
