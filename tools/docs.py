@@ -195,7 +195,7 @@ EVENTS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     EventType.WORKER_UNWELL: ("a worker's machine cannot run jobs; it claims none", ("incarnation", "reason")),
     EventType.WORKER_WELL: ("it can run jobs again", ("incarnation",)),
     EventType.MESSAGES_REJECTED: (
-        "a bridge took messages that are no jobs, and put them apart; the first reasons",
+        "a bridge took invalid messages, and put them apart; the first reasons",
         ("bridge", "source", "messages", "reasons"),
     ),
     EventType.WEBHOOK_DELIVERED: ("the receiver of a webhook answered that it has it", WEBHOOK),

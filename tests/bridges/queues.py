@@ -30,7 +30,7 @@ class Answer:
 
 
 class Queue(Protocol):
-    """A queue of jobs, another of messages that are no jobs, another of results."""
+    """A queue of jobs, another of invalid messages, another of results."""
 
     def broker(self) -> Broker: ...
 

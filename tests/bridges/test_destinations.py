@@ -1,4 +1,4 @@
-"""Where results and messages that are no jobs go if not to a queue of the bridge's own: exchanges and topics."""
+"""Where results and invalid messages go if not to a queue of the bridge's own: exchanges and topics."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What a bridge needs of a broker: take messages, and say of each that it is safe elsewhere, or why it is not a job."""
+"""The protocol of a message broker: take messages, accept those that became jobs, reject invalid ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message. `id` is the same when the broker delivers it again; None: this broker has no such id for it.
+    """One message. `id` is the same when the broker delivers it again; None: it has no such id.
 
-    `handle` is what the broker needs to find the message again.
+    `handle` is the broker's own reference to the message.
     """
 
     id: str | None
@@ -19,7 +19,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A message that is not a job, and why, in words for whoever sent it."""
+    """An invalid message, with the reason for its sender."""
 
     message: Message
     code: str
@@ -37,22 +37,22 @@ class Reply:
 
 
 class Broker(Protocol):
-    """A queue of other people. Guarantees, for each of them:
+    """A message queue. Guarantees, for each implementation:
 
-    - A message that was taken is neither lost nor given up until `accept` or `reject` says so: if this process dies, it
-      comes again, to this bridge or another one.
-    - `accept`, `reject` and `reply` return when the broker has it. Done twice they do no harm, but for a reply or a
-      rejected message that may be there twice.
-    - Whatever fails because the broker is away raises BrokerUnavailable; after that `open` begins anew.
+    - A message that was taken is not lost before `accept` or `reject`: if this process dies, it is delivered again, to
+      this bridge or another one.
+    - `accept`, `reject` and `reply` return when the broker has confirmed. They may be repeated, but then a reply or a
+      rejected message may be there twice.
+    - A failure because the broker is unavailable raises BrokerUnavailable; after that, call `open` again.
     """
 
     @property
     def location(self) -> str:
-        """What people call it, without credentials."""
+        """Its name for people, without credentials."""
         ...
 
     async def open(self) -> None:
-        """Connect, and check that queues exist. Raises InputError if it can never work, else BrokerUnavailable."""
+        """Connect, and check that queues exist. Raises InputError for a wrong configuration, else BrokerUnavailable."""
         ...
 
     async def take(self, limit: int, seconds: float) -> Sequence[Message]:
@@ -60,19 +60,19 @@ class Broker(Protocol):
         ...
 
     async def accept(self, messages: Sequence[Message]) -> None:
-        """These are jobs now: the broker forgets them."""
+        """These are jobs now: the broker deletes them."""
         ...
 
     async def reject(self, rejected: Sequence[Rejected]) -> None:
-        """These are no jobs: the broker keeps them apart, each with its reason."""
+        """These are invalid: the broker moves them to a queue of their own, each with its reason."""
         ...
 
     async def give_back(self, messages: Sequence[Message]) -> None:
-        """These were taken, and it is not known that they are jobs: they come again at once, each with the same id."""
+        """These were taken, but may not be jobs yet: they are delivered again at once, each with the same id."""
         ...
 
     async def reply(self, replies: Sequence[Reply]) -> None:
-        """Put results where they were asked for."""
+        """Send results to their queue."""
         ...
 
     async def close(self) -> None: ...

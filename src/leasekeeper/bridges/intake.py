@@ -1,4 +1,4 @@
-"""A message becomes a job: one JSON schema, as everywhere, and an idempotency key that survives a second delivery.
+"""Turns a message into a job: the usual JSON schema of a job, and an idempotency key that survives a second delivery.
 
 The key is the message's own `idempotency_key`, else its `job_id`, else the broker's id for the message.
 """
@@ -22,7 +22,7 @@ _NO_KEY = (
 class Intake:
     """How one bridge reads messages.
 
-    `by_content`: a message without any id is known by its content, so that equal ones are one job. `replies`: results
+    `by_content`: a message without any id is identified by its content, so equal ones are one job. `replies`: results
     of jobs without a callback_url go back through this bridge.
     """
 
@@ -31,7 +31,7 @@ class Intake:
     replies: bool = False
 
     def read(self, message: Message) -> JobSpec:
-        """The job in a message. Raises InputError that says what is wrong with it."""
+        """The job in a message. Raises InputError with its faults."""
         document = load_json(message.body)
         if not isinstance(document, dict):
             raise InputError("the message is not acceptable", [Problem("", "must be a JSON object: one job")])
@@ -46,7 +46,7 @@ class Intake:
         return replace(spec, idempotency_key=key)
 
     def _key(self, message: Message) -> str | None:
-        """The broker's id for the message, of this bridge alone."""
+        """The broker's id for the message, prefixed with the bridge's name."""
         if message.id is None and not self.by_content:
             return None
         key = f"{self.bridge}:{message.id or sha256(message.body).hexdigest()}"

@@ -1,7 +1,7 @@
-"""A RabbitMQ queue: messages are acknowledged when they are jobs, and come again if this process dies before.
+"""A RabbitMQ queue: messages are acknowledged when they are jobs, and delivered again if this process dies before.
 
-The queue must exist: it is never declared here. Messages that are no jobs go to a queue of their own with the reason
-as a header, or, if wanted, to the queue's dead-letter exchange.
+The queue must exist: it is never declared here. Invalid messages go to a queue of their own with the reason as a
+header, or, as an option, to the queue's dead-letter exchange.
 """
 
 import asyncio
@@ -22,16 +22,17 @@ from leasekeeper.errors import BrokerUnavailable, InputError, Problem
 _LOG = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS: Final = 15.0
-# Quorum queues count how often a message was delivered. From so many on it may be about to reach a delivery-limit.
+# Quorum queues count how often a message was delivered. From this count on it may soon reach a delivery-limit.
 _SUSPICIOUS_DELIVERIES: Final = 3
 _AWAY: Final = (AMQPError, ChannelInvalidStateError, OSError, asyncio.TimeoutError, RuntimeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitQueues:
-    """Which queues a bridge uses. `dead_letter`: messages that are no jobs are rejected, for the queue's own
-    dead-letter exchange. `reply_exchange`: results go there with their type (`job.completed`) as routing key, instead
-    of to the queue `replies`."""
+    """Which queues a bridge uses. `dead_letter`: invalid messages are rejected, for the queue's own dead-letter
+    exchange. `reply_exchange`: results go there with their type (`job.completed`) as routing key, instead of to the
+    queue `replies`.
+    """
 
     jobs: str
     invalid: str = ""
@@ -71,9 +72,9 @@ class RabbitBroker:
         except (ProbableAuthenticationError, ChannelAccessRefused) as error:
             raise InputError(f"{self.location}: RabbitMQ refused: {error}") from None
         except ChannelNotFoundEntity as error:
-            if self._worked:  # so RabbitMQ says it too if the node of a queue that is not replicated is down
+            if self._worked:  # RabbitMQ answers the same if the node of an unreplicated queue is down
                 raise self._away(error) from None
-            fault = f"{error}; create it first, a bridge does not declare other people's queues"
+            fault = f"{error}; create it first: a bridge does not declare the queue of jobs"
             raise InputError("the bridge cannot start", [Problem(self.location, fault)]) from None
         except ValueError as error:
             raise InputError("the bridge cannot start", [Problem("url", str(error))]) from None
@@ -117,7 +118,7 @@ class RabbitBroker:
         return [Message(id=each.message_id or None, body=each.body, handle=each) for each in found]
 
     def _warn_of_a_limit(self, messages: Sequence[AbstractIncomingMessage]) -> None:
-        """Whether a queue has a delivery-limit cannot be asked for: its policy may set one."""
+        """A client cannot query whether a queue has a delivery-limit: its policy may set one."""
         counts = [int(str(each.headers.get("x-delivery-count", 0))) for each in messages]
         if not self._warned and max(counts, default=0) >= _SUSPICIOUS_DELIVERIES:
             self._warned = True

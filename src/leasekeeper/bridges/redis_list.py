@@ -1,8 +1,8 @@
-"""A Redis list as a queue: `LPUSH` on one side, taken here from the other side, and never lost in between.
+"""A Redis list as a queue: programs `LPUSH` at one end, the bridge takes from the other.
 
-Messages move from the list into a hash of taken ones, in one script, and leave it when they are jobs. A bridge that
-starts, or lost its connection, goes on with that hash: under their ids there, messages are the same ones. Needs Redis
-6.2 or Valkey.
+One script moves messages from the list into a hash of taken ones; they are deleted there when they are jobs. A bridge
+that starts, or that lost its connection, first reads that hash, where each message has kept its id. Needs Redis 6.2 or
+Valkey.
 """
 
 import base64
@@ -54,7 +54,7 @@ class RedisLists:
         return self.invalid or f"{self.jobs}:invalid"
 
     def own(self, bridge: str, what: str) -> str:
-        """A key of the bridge's own, in the same hash slot as the list: scripts use both."""
+        """A key of the bridge, in the same hash slot as the list, because scripts use both."""
         slot = self.jobs if "{" in self.jobs and "}" in self.jobs else f"{{{self.jobs}}}"
         return f"{slot}:leasekeeper:{bridge}:{what}"
 
@@ -68,8 +68,8 @@ class RedisBroker:
     bridge: str
     _client: Redis | None = None
     _scripts: Mapping[str, Any] = field(default_factory=dict)
-    _worked: bool = False  # it was open before: what is refused now may work again after a restart or a failover
-    _left: list[str] = field(default_factory=list)  # ids that were taken before, and are to be read again
+    _worked: bool = False  # it was open before: an error now may be gone after a restart or a failover
+    _left: list[str] = field(default_factory=list)  # ids that were taken before, to be read again
 
     @property
     def location(self) -> str:
@@ -82,7 +82,7 @@ class RedisBroker:
                 self.url,
                 socket_timeout=_TIMEOUT_SECONDS,
                 socket_connect_timeout=_TIMEOUT_SECONDS,
-                retry=Retry(NoBackoff(), 0),  # an answer that was lost is found in the hash, not by asking again
+                retry=Retry(NoBackoff(), 0),  # no retries: after a lost answer the messages are in the hash
             )
         except ValueError as error:
             raise InputError("the bridge cannot start", [Problem("url", str(error))]) from None
@@ -129,7 +129,8 @@ class RedisBroker:
         await self._asked(self._scripts["reject"](keys=keys, args=arguments))
 
     async def give_back(self, messages: Sequence[Message]) -> None:
-        # In the list they would get another id: one whose submit was committed, and not answered, would run twice.
+        # They stay in the hash: in the list they would get a new id, and a job whose commit was not confirmed would run
+        # twice.
         self._left = [*(str(message.id) for message in messages), *self._left]
 
     async def reply(self, replies: Sequence[Reply]) -> None:
@@ -144,7 +145,7 @@ class RedisBroker:
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with suppress(RedisError, OSError):  # it was gone already
+            with suppress(RedisError, OSError):  # already disconnected
                 await client.aclose()
 
     def _own(self, what: str) -> str:
@@ -186,7 +187,7 @@ class RedisBroker:
 
 
 def _text(body: bytes) -> dict[str, str]:
-    """A message as it came; what is not UTF-8 as base64."""
+    """The message as text; base64 if it is not UTF-8."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:

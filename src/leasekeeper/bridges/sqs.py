@@ -1,7 +1,7 @@
 """An SQS queue: messages are deleted when they are jobs, and become visible again if this process dies before.
 
-Messages that are no jobs are sent to the dead-letter queue with the reason as an attribute. Results go to a queue, or
-to an SNS topic. Credentials are those of the environment, as for every AWS program.
+Invalid messages are sent to the dead-letter queue with the reason as an attribute. Results go to a queue, or to an SNS
+topic. Credentials come from the usual AWS environment.
 """
 
 import json
@@ -78,15 +78,13 @@ class SqsBroker:
         self._invalid = self.queues.invalid or self._dead_letter_queue()
 
     def _dead_letter_queue(self) -> str:
-        """The queue that the jobs' own redrive policy names."""
+        """The dead-letter queue in the redrive policy of the queue of jobs."""
         asked = {"QueueUrl": self.queues.jobs, "AttributeNames": ["RedrivePolicy"]}
         found = self._called(self._sqs.get_queue_attributes, **asked)
         policy = json.loads(found.get("Attributes", {}).get("RedrivePolicy", "{}"))
         arn = policy.get("deadLetterTargetArn")
         if not arn:
-            fault = (
-                "has no dead-letter queue for messages that are no jobs: give it one, or name a queue with --invalid"
-            )
+            fault = "has no dead-letter queue for invalid messages: give it one, or name a queue with --invalid"
             raise InputError("the bridge cannot start", [Problem(self.location, fault)])
         *_, owner, name = str(arn).split(":")
         url = self._called(self._sqs.get_queue_url, QueueName=name, QueueOwnerAWSAccountId=owner)
@@ -159,7 +157,9 @@ class SqsBroker:
     async def _in_batches(
         self, operation: Callable[..., Any], entries: Sequence[Mapping[str, object]], queue: str | None = None
     ) -> None:
-        """Ten at a time, each with its number as id. What SQS refuses of a batch raises: those messages come again."""
+        """Call in batches of ten, each entry with its number as id. Raises if SQS refuses entries: their messages are
+        delivered again.
+        """
         for start in range(0, len(entries), _BATCH):
             numbered = [{"Id": str(n), **entry} for n, entry in enumerate(entries[start : start + _BATCH])]
             answer = await self._call(operation, QueueUrl=queue or self.queues.jobs, Entries=numbered)
@@ -204,7 +204,7 @@ def _received(message: Message) -> Mapping[str, Any]:
 
 
 def _order(queue: str, message: Mapping[str, Any]) -> dict[str, str]:
-    """A FIFO queue keeps the order of a group, and wants to know one message from another."""
+    """The group and deduplication ids that a FIFO queue needs."""
     if not queue.endswith(".fifo"):
         return {}
     group = message.get("Attributes", {}).get("MessageGroupId", "leasekeeper")
@@ -216,5 +216,5 @@ def _text(value: str) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Without characters that SQS does not take."""
+    """The text without characters that SQS refuses."""
     return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)

@@ -1,4 +1,4 @@
 """The demonstration: a small shop on this machine, a fleet that works in it, and everything that can go wrong with it.
 
-`tasks.py` is written to be copied. The command line shows what happens here, and knows how to draw it.
+`tasks.py` is written to be copied. The command line displays it.
 """

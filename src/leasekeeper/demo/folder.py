@@ -1,6 +1,6 @@
-"""The folder of a demo: its store, its profiles and evidence, and the settings that lead its workers there.
+"""The folder of a demo: its store, profiles and evidence, and the settings of its workers.
 
-What an earlier demo left is removed; a folder with anything else in it is refused, and so is one that is in use.
+The files of an earlier demo are removed; a folder with other files in it, or in use, is refused.
 """
 
 import fcntl
@@ -23,15 +23,15 @@ TIMES: Final[Mapping[str, float]] = {
     "lease_ttl": 8.0, "renew_every": 1.0, "holder_stops_after": 6.0, "lock_delay": 1.0, "sweep_every": 0.5,
     "poll_every": 0.5, "backoff_first": 1.0, "worker_ttl": 6.0, "stop_grace": 5.0, "close_after": 5.0,
 }  # fmt: skip
-# The machine's name in the demo's fleet, whatever it is called.
+# The machine's name in the demo's fleet.
 MACHINE: Final = "demo"
-# Of the person's own settings, these count for the demo too.
+# The settings of the user that apply to the demo too.
 _KEPT: Final = ("LEASEKEEPER_BROWSER", "LEASEKEEPER_BROWSER_ARGS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the demo keeps its store and what browsers leave behind."""
+    """The paths of the demo: its store, profiles and evidence."""
 
     folder: Path
 
@@ -53,21 +53,21 @@ class Place:
         return self.data / "runs"
 
     def environ(self) -> dict[str, str]:
-        """The environment of its workers: the demo's settings, none that were meant for another fleet."""
+        """The environment of its workers: the demo's settings, without those of another fleet."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX) or k in _KEPT}
         times = {PREFIX + name.upper(): f"{seconds:g}" for name, seconds in TIMES.items()}
         no_file = {settings_file.VARIABLE: os.devnull}
         own = {
             "LEASEKEEPER_STORE": self.store,
             "LEASEKEEPER_DATA_DIR": str(self.data),
-            "LEASEKEEPER_MACHINE": MACHINE,  # what people see of it
+            "LEASEKEEPER_MACHINE": MACHINE,  # how the path is shown
         }
         return {**kept, **times, **no_file, **own}
 
 
 @contextmanager
 def taken(folder: Path) -> Iterator[Place]:
-    """The folder, empty but for our mark, and ours until the block ends."""
+    """The folder, locked until the block ends, and empty except for our marker file."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = folder.resolve()

@@ -1,4 +1,4 @@
-"""What the demo submits: a job of every kind. Which of them go wrong, and how, is the shop's and the stage's doing."""
+"""The jobs of the demo, one of every kind. The shop and the scenario make some of them fail."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from leasekeeper.core.ids import ProfileId
 from leasekeeper.core.jobs import JobSpec, OnConflict, Risk
 from leasekeeper.core.leases import Mode
 
-BUSY: Final = "books_us_1"  # somebody else's job comes while it is taken
+BUSY: Final = "books_us_1"  # another job becomes due while it is leased
 LOGGED_OUT: Final = "books_us_3"
 DOUBTED: Final = "books_us_4"
 KILLED: Final = "books_us_5"  # its worker dies inside a mutating section
@@ -31,7 +31,7 @@ FIRST: Final[Sequence[JobSpec]] = (
     _job(LOGGED_OUT, "read_orders"),
     _job(DOUBTED, "sign_in"),
     _job(DOUBTED, "read_orders"),
-    # In the laptop's pool, the one that is killed comes first.
+    # In the laptop's pool, the worker that is killed comes first.
     _job(KILLED, "sign_in", priority=1),
     _job(KILLED, "export_orders", priority=1),
     _job(PAUSED, "sign_in"),
@@ -43,7 +43,7 @@ FIRST: Final[Sequence[JobSpec]] = (
     _job("shoes_de_backup", "export_orders", allowed_actions=("read_orders",)),
     _job("shoes_de_backup", "export_orders", risk_level=Risk.REVIEW_REQUIRED),
     _job("toys_fr_1", "price_list"),
-    # Nobody answers at this address, and one attempt is all it has: a dead job.
+    # Connections to this address are refused, and it has one attempt: a dead job.
     _job("toys_fr_1", "price_list", max_attempts=1, payload={"shop": "http://127.0.0.1:47"}),
     _job("toys_fr_guest", "price_list", mode=Mode.SHARED),
     _job("toys_fr_guest", "price_list", mode=Mode.SHARED),
@@ -57,5 +57,5 @@ WHILE_TAKEN: Final = (
 
 
 def for_shop(specs: Sequence[JobSpec], url: str) -> list[JobSpec]:
-    """The jobs with the shop's address, which is another one each time, unless they bring one along."""
+    """The jobs with the shop's URL, which is new each time, unless they have their own."""
     return [replace(spec, payload=spec.payload or {"shop": url}) for spec in specs]

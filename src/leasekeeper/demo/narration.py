@@ -14,7 +14,7 @@ from leasekeeper.wording import REFUSALS, UNBLOCKED_BY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing that happened: when, to what, and what. `stage`: the demo itself did it, nobody of the fleet."""
+    """One event: when, about what, and its text. `stage`: the demo did it, not the fleet."""
 
     at: datetime
     about: str
@@ -23,7 +23,7 @@ class Line:
 
 
 def line_of(event: Event, tasks: Mapping[str, str]) -> Line | None:
-    """An event as a line; None for what nobody would miss. `tasks`: the task of each job."""
+    """An event as a line; None for events that are not shown. `tasks`: the task of each job."""
     text = _sentence(event, tasks.get(event.job_id or "", "a job"))
     about = event.profile_id or event.account_id or event.worker_id or ""
     return Line(at=event.at, about=about, text=text) if text else None
@@ -81,7 +81,7 @@ def _settled(event: Event, task: str) -> str:
 
 
 def what_became_of(job: Job, runs: Sequence[RunRecord], lane: Lane) -> str:
-    """Why a job is where it is. `runs`: its attempts, oldest first; `lane`: the state of its profile."""
+    """Why a job is in its state. `runs`: its attempts, oldest first; `lane`: the state of its profile."""
     if job.state is JobState.SKIPPED:
         return "its profile was taken, and on_conflict is skip"
     if job.blocked_reason:

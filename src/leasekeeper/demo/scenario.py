@@ -1,4 +1,4 @@
-"""The demo as it is played: the shop opens, workers come, jobs are submitted, and what can go wrong does, on cue.
+"""The scenario of the demo: the shop opens, workers start, jobs are submitted, and failures happen at set events.
 
 Each step starts at an event of the store, never after a guessed time. An `Audience` displays it.
 """
@@ -47,7 +47,7 @@ IDLE_POLLS: Final = 4
 POLL_SECONDS: Final = 0.25
 EVENT_SECONDS: Final = 0.1
 ALL: Final = 1_000
-# A job that waits for one of these goes on by itself, so the show goes on too.
+# A job that is blocked for one of these reasons goes on by itself, so the demo waits for it.
 _MOVING: Final = ("blocked_by_profile_lease", "blocked_by_capacity", "blocked_by_no_worker")
 
 
@@ -90,17 +90,17 @@ class Audience(Protocol):
 
 
 class Stopped(Exception):
-    """Somebody asked the demo to stop. Everything that it started has ended."""
+    """The user stopped the demo. Every process that it started has ended."""
 
 
 async def play(place: Place, audience: Audience) -> Result:
-    """Play the whole thing. Raises Stopped after Ctrl-C; nothing that was started is left either way."""
+    """Play the whole scenario. Raises Stopped after Ctrl-C; no started process is left either way."""
     environ = place.environ()
     config = settings.load(environ)
     store = await open_store(config.store, policy=config.policy)
     troupe = Troupe(place.folder, place.database, environ)
     try:
-        # The killed and the paused worker are busy when it happens, however long the cue takes to come.
+        # `kept`: in these profiles the shop hangs until the worker there was killed or stopped, so it is busy then.
         with Shop(logged_out=[LOGGED_OUT], doubted=[DOUBTED], kept=[KILLED, PAUSED]) as shop:
             stage = _Stage(store, troupe, shop, audience, (await store.check()).now)
             finished = await _until_stopped(stage, config, place)
@@ -113,7 +113,7 @@ async def play(place: Place, audience: Audience) -> Result:
 
 
 async def _until_stopped(stage: "_Stage", config: settings.Config, place: Place) -> bool:
-    """Play until the end (True) or until somebody asks to stop (False); the workers are gone in any case."""
+    """Play until the end (True) or until Ctrl-C (False); the workers have ended in any case."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -156,7 +156,7 @@ async def _until_stopped(stage: "_Stage", config: settings.Config, place: Place)
 
 
 class _Stage:
-    """One performance: what happens when, and everything that was seen of it."""
+    """One play of the scenario: its steps, and the events that were seen."""
 
     def __init__(self, store: Store, troupe: Troupe, shop: Shop, audience: Audience, began_at: datetime) -> None:
         self.store = store
@@ -169,7 +169,7 @@ class _Stage:
         self._tasks: dict[str, str] = {}
 
     def say(self, text: str, about: str = "") -> None:
-        """What the demo itself does."""
+        """Show an action of the demo itself."""
         at = self._events[-1].at if self._events else self._began_at
         self._audience.show(Line(at=at, about=about, text=text, stage=True))
 
@@ -204,12 +204,12 @@ class _Stage:
         )
 
     async def _collide(self) -> None:
-        """Two more jobs for a profile in the moment that it is taken: one waits, one does not want to."""
+        """Submit two more jobs for a profile just when it is leased: one waits, one is skipped."""
         await self._cue(BUSY, EventType.LEASE_GRANTED, task="monthly_report")
         await self._submit(WHILE_TAKEN)
 
     async def _lose_power(self) -> None:
-        """A worker dies inside a mutating section. Another takes its place; nobody touches that profile again."""
+        """Kill a worker inside a mutating section, and start another. The profile is not used again."""
         entered = await self._cue(KILLED, EventType.SECTION_ENTERED)
         worker = str(entered.worker_id)
         await self.troupe.kill(worker)
@@ -218,7 +218,7 @@ class _Stage:
         await self._decide(PAUSED_ACCOUNT, Action.RESUME)
 
     async def _close_the_lid(self) -> None:
-        """A worker sleeps until its lease is over. When it wakes up it wants to go on, and may not."""
+        """Stop a worker until its lease is over. When it continues, it tries to go on and is refused."""
         reached = await self._cue(PAUSED, EventType.CHECKPOINT_SAVED, task="monthly_report")
         worker = str(reached.worker_id)
         await self.troupe.sleep(worker)
@@ -241,7 +241,7 @@ class _Stage:
                     await self._more.wait()
 
     async def _until_quiet(self, cues: Sequence[asyncio.Task[None]]) -> None:
-        """Until nothing is left that moves by itself. A cue that did not come by then never will."""
+        """Wait until no job can go on by itself. An event that did not come by then never will."""
         idle_polls = 0
         while idle_polls < IDLE_POLLS:
             for cue in cues:
@@ -281,7 +281,7 @@ class _Stage:
             await _pause(over, POLL_SECONDS)
 
     async def guard(self, over: asyncio.Event, place: Place) -> None:
-        """A worker that ends without being asked is no part of the play: say where it has said why."""
+        """A worker that ends by itself is an error: raise it, with the path of its log."""
         while not over.is_set():
             for name in self.troupe.missing():
                 raise DemoFailed(f"{name} ended by itself; what it said is in {place.folder / name}.log")

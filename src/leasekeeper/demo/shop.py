@@ -1,7 +1,7 @@
 """The shop that the demo works in: a few pages on a free port of this machine, with the standard library alone.
 
-It lets in whoever has a name, ends one customer's session, doubts another, is slow, and hangs once. And it keeps
-count: every request comes with the lease that made it, so that the shop itself can say what arrived too late.
+It accepts any login, ends one customer's session, asks another for a code, is slow, and hangs once. And it counts:
+every request has the lease that made it in a header, so the shop knows which ones arrived too late.
 """
 
 import threading
@@ -28,7 +28,7 @@ _STYLE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One request as the shop saw it. `click`: somebody pressed a button or a link for it."""
+    """One request that the shop received. `click`: a button or link was pressed for it."""
 
     at: datetime
     lease: str
@@ -39,7 +39,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long the shop takes for what takes long, in seconds. `hang` is longer than anybody has to wait for."""
+    """The delays of slow pages, in seconds. `hang` is longer than any wait."""
 
     export: float = 1.5
     report: float = 3.0
@@ -47,15 +47,15 @@ class Pace:
 
 
 def late(arrivals: Collection[Arrival], ended: Mapping[str, datetime]) -> list[Arrival]:
-    """What came in under a lease that was over by then. `ended`: when each lease was."""
+    """Requests that came under a lease that had ended. `ended`: the end of each lease."""
     return [arrival for arrival in arrivals if arrival.lease in ended and arrival.at > ended[arrival.lease]]
 
 
 class Shop:
     """`with Shop(logged_out={"ada"}) as shop:` then `shop.url`. Every request has a thread of its own.
 
-    Who is `logged_out` may log in and see one page; then the session is over. Who is `doubted` is asked for a code. For
-    whom something is `kept` that takes long, the shop hangs at the first of it: until whatever is to happen there did.
+    Customers in `logged_out` can log in and see one page; then the session ends. Those in `doubted` are asked for a
+    code. For those in `kept`, the first slow page hangs until the demo's next step there has happened.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Shop:
 
     @property
     def arrivals(self) -> list[Arrival]:
-        """Everything that came in so far."""
+        """All requests so far."""
         with self._lock:
             return list(self._arrivals)
 
@@ -93,21 +93,21 @@ class Shop:
             self._arrivals.append(arrival)
 
     def lets_in(self, customer: str) -> bool:
-        """Whether the customer's session is good for one more page."""
+        """Whether the customer's session allows one more page."""
         with self._lock:
             over = not customer or (customer in self.logged_out and customer in self._been_inside)
             self._been_inside.add(customer)
             return not over
 
     def hangs_now(self, customer: str) -> bool:
-        """True for the first visit of each customer, and never again."""
+        """True once, for the first visit of each customer."""
         with self._lock:
             first = customer not in self._hung
             self._hung.add(customer)
             return first
 
     def takes(self, customer: str, usual: float) -> float:
-        """How long the customer waits for what usually takes so long."""
+        """The delay of this customer for a page that usually takes `usual`."""
         return self.pace.hang if customer in self.kept and self.hangs_now(customer) else usual
 
     def __enter__(self) -> Self:
@@ -130,7 +130,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Visit)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that leaves in the middle of an answer is nothing to talk about."""
+        """A browser may disconnect in the middle of an answer: ignore it."""
 
 
 class _Visit(BaseHTTPRequestHandler):
@@ -180,11 +180,11 @@ class _Visit(BaseHTTPRequestHandler):
         return {name: values[0] for name, values in fields.items()}
 
     def wait(self, seconds: float) -> None:
-        """Let the customer wait, but not longer than the shop is open."""
+        """Delay the answer, but not longer than the shop is open."""
         self.server.shop.closing.wait(seconds)
 
     def wait_for(self, usual: float) -> None:
-        """Let the customer wait for what usually takes so long."""
+        """Delay the answer of a page that usually takes `usual`."""
         self.wait(self.server.shop.takes(self.customer, usual))
 
     def answer(self, title: str, body: str, *, status: int = 200) -> None:

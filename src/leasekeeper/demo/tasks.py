@@ -1,4 +1,4 @@
-"""The demo's tasks, written as yours could be. `leasekeeper worker leasekeeper.demo.tasks:app` runs them.
+"""The demo's tasks, written as an example for yours. `leasekeeper worker leasekeeper.demo.tasks:app` runs them.
 
 A task gets one argument: a page in a leased profile, the job's payload, and methods to report its progress. It never
 opens or closes a browser, and has no retry loop: it raises, and Leasekeeper decides by the reason.
@@ -10,7 +10,7 @@ from leasekeeper import App, Fail, Run, SyncRun
 
 app = App()
 
-# Whatever a task was doing: a page that shows the login form at its end means that somebody has to log in.
+# If a task ends on a page with the login form, a person has to log in.
 app.detector("LOGIN_REQUIRED", selector="form#login")
 
 SIGNS_MS = 5_000
@@ -18,7 +18,7 @@ SIGNS_MS = 5_000
 
 @app.task("sign_in")
 async def sign_in(run: Run) -> None:
-    """Log in once. The session lives in the profile, so that every later run finds it there."""
+    """Log in once. The session is stored in the profile, so every later run is logged in."""
     await say_who_asks(run)
     await run.page.goto(f"{run.payload['shop']}/login")
     await run.page.fill("#customer", run.profile_id)
@@ -40,7 +40,7 @@ async def read_orders(run: Run) -> dict[str, Any]:
 
 @app.task("export_orders", actions=["export_orders"])
 async def export_orders(run: Run) -> dict[str, Any]:
-    """Presses a button that must not be pressed twice: that belongs into a mutating section."""
+    """Presses a button that must not be pressed twice: that belongs in a mutating section."""
     await open_dashboard(run)
     await run.page.click("#orders")
     async with run.mutating("export_orders"):
@@ -82,7 +82,7 @@ def price_list(run: SyncRun) -> dict[str, Any]:
 
 
 async def open_dashboard(run: Run) -> None:
-    """How nearly every task begins: from here it could start over without harm."""
+    """The first step of nearly every task: it could start over from here without harm."""
     await say_who_asks(run)
     await run.page.goto(f"{run.payload['shop']}/dashboard")
     await run.page.locator("#dashboard").wait_for(timeout=SIGNS_MS)
@@ -90,5 +90,5 @@ async def open_dashboard(run: Run) -> None:
 
 
 async def say_who_asks(run: Run) -> None:
-    """Put the lease, which names profile and fencing token, on every request: the shop keeps count by it."""
+    """Send the lease, which has profile and fencing token, with every request: the shop counts by it."""
     await run.page.set_extra_http_headers({"X-Lease": run.lease.lease_id})

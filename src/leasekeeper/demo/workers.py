@@ -1,4 +1,4 @@
-"""The demo's processes: workers that are started, killed, put to sleep and woken, and the proof that none is left."""
+"""The demo's processes: workers that are started, killed, stopped and continued, and the check that none is left."""
 
 import asyncio
 import os
@@ -14,14 +14,14 @@ from leasekeeper.demo.jobs import LAPTOP
 
 END_SECONDS: Final = 30.0
 GONE_SECONDS: Final = 15.0
-# In the environment of every worker, and so of its Playwright processes: by this they are found again.
+# In the environment of every worker and its Playwright processes, to find them again.
 MARK: Final = "LEASEKEEPER_DEMO"
 _LOOK_AGAIN: Final = 0.1
 _APP: Final = "leasekeeper.demo.tasks:app"
 
 
 class Troupe:
-    """Real worker processes of `leasekeeper worker`, by name. Each writes what it says into a file of its own."""
+    """Processes of `leasekeeper worker`, by name. Each logs to its own file."""
 
     def __init__(self, folder: Path, database: Path, environ: Mapping[str, str]) -> None:
         self._folder = folder
@@ -56,13 +56,13 @@ class Troupe:
             )
 
     async def kill(self, name: str) -> None:
-        """As if its machine had lost power."""
+        """Kill it (SIGKILL), as if its machine lost power."""
         self._stopped.add(name)
         self._signal(name, signal.SIGKILL)
         await self._workers[name].wait()
 
     async def sleep(self, name: str) -> None:
-        """As if its machine were suspended: nothing in it moves. Not while it writes: the others go on."""
+        """Stop it (SIGSTOP), as if its machine were suspended. Not during a write: that would block the others."""
         await asyncio.to_thread(self._stop_between_commits, name)
 
     def _stop_between_commits(self, name: str) -> None:
@@ -80,7 +80,7 @@ class Troupe:
         return [n for n, worker in self._workers.items() if worker.returncode is not None and n not in self._stopped]
 
     def ask_to_stop(self) -> None:
-        """Once politely; asked again, they end what they run at once."""
+        """Send SIGTERM: the first lets running tasks finish, a second ends them at once."""
         self._stopped.update(self._workers)
         for name in self._workers:
             self._signal(name, signal.SIGCONT)
@@ -104,13 +104,13 @@ class Troupe:
 
 
 def _dies_with_us() -> list[str]:
-    """However the demo ends, its workers are asked to stop: where the system can do that."""
+    """Let the system send a signal to the workers if the demo dies, where it can do that."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
 
 
 async def none_left(folder: Path) -> list[int]:
-    """Wait until no process has to do with the folder any more; those that stay after all."""
+    """Wait until no process of this folder is left. Returns those that do not end."""
     left = processes_of(folder)
     for _ in range(int(GONE_SECONDS / _LOOK_AGAIN)):
         if not left:
@@ -121,7 +121,7 @@ async def none_left(folder: Path) -> list[int]:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Every process that the demo of this folder brought about: workers, Playwright processes, keepers and browsers."""
+    """Every process of the demo in this folder: workers, Playwright processes, keepers and browsers."""
     marks = (f"{MARK}={folder}\0", f"LEASEKEEPER_KEEPER={folder}/", f"--user-data-dir={folder}/")
     found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _has_any(entry, marks)]
     return sorted(pid for pid in found if pid != os.getpid())

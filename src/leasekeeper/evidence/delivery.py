@@ -1,4 +1,4 @@
-"""Brings the files of a run to the place where evidence is kept: with retries, until a deadline."""
+"""Uploads the files of a run to the place where evidence is stored: with retries, until a deadline."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ MAX_RETRY_SECONDS: Final = 5.0
 
 
 class EvidenceNotDelivered(EvidenceNotSaved):
-    """A file is on this machine, and did not get to the place of evidence. The run is not completed."""
+    """A file is on this machine, but could not be uploaded to the place of evidence. The run is not completed."""
 
 
 async def deliver(
@@ -26,7 +26,7 @@ async def deliver(
     *,
     seconds: float = DELIVER_SECONDS,
 ) -> None:
-    """Put one file of a run into the place. Raises EvidenceNotDelivered with what the place said last."""
+    """Upload one file of a run. Raises EvidenceNotDelivered with the last error of the place."""
     said = f"no response within {seconds:g} s"
     try:
         async with asyncio.timeout(seconds):

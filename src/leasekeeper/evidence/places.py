@@ -1,4 +1,4 @@
-"""Places of evidence by the setting `evidence`. What a place needs is imported when it is opened."""
+"""Opens the place of evidence that the setting `evidence` names. Its libraries are imported then."""
 
 import os
 from pathlib import Path
@@ -18,9 +18,9 @@ _FILE: Final = "file://"
 
 
 def open_place(config: BrowserConfig, redactor: Redactor | None = None) -> Evidence | None:
-    """Where evidence is to be delivered; None: it stays in the data directory of the machine of its run.
+    """Where to upload evidence; None: it stays in the data directory of the run's machine.
 
-    `redactor` learns the credentials of the place.
+    The credentials of the place are added to `redactor`.
     """
     text = config.evidence
     if config.server is not None and text in ("", SERVER):
@@ -41,7 +41,7 @@ def open_place(config: BrowserConfig, redactor: Redactor | None = None) -> Evide
 
 
 def open_bucket(text: str, setting: str, redactor: Redactor | None) -> "Bucket":
-    """The bucket that a setting names. `redactor` learns its credentials."""
+    """The bucket that a setting names. Its credentials are added to `redactor`."""
     from leasekeeper.evidence.s3 import parse_bucket
 
     bucket = parse_bucket(text, os.environ, setting)
@@ -51,7 +51,7 @@ def open_bucket(text: str, setting: str, redactor: Redactor | None) -> "Bucket":
 
 
 def folder_of(text: str, setting: str) -> Path:
-    """The folder that a setting names. Raises InputError for what is no place at all."""
+    """The folder that a setting names. Raises InputError for an invalid place."""
     folder = Path(text.removeprefix(_FILE))
     if not folder.is_absolute():
         # Not repeated: it may be a credential that was meant for something else.

@@ -13,12 +13,12 @@ from leasekeeper.evidence_port import Evidence
 
 
 def own_place(config: BrowserConfig) -> Evidence:
-    """Where evidence is kept by whoever has these settings: the configured place, or the data directory."""
+    """Where a process with these settings stores evidence: the configured place, or the data directory."""
     return open_place(config) or FolderEvidence(Path(config.data_dir) / "runs")
 
 
 def place_of(evidence: Mapping[str, object], config: BrowserConfig) -> Evidence:
-    """Where the files of a run's record are. Raises EvidenceRefused if these settings do not lead there."""
+    """Where the files of a run's record are. Raises EvidenceRefused if these settings name another place."""
     recorded = evidence.get("place")
     if recorded is None:
         return FolderEvidence(Path(config.data_dir) / "runs")
@@ -33,7 +33,7 @@ def place_of(evidence: Mapping[str, object], config: BrowserConfig) -> Evidence:
 
 
 def artifacts_of(evidence: Mapping[str, object], names: Sequence[str] = ()) -> list[Artifact]:
-    """The files that a record names; with `names`, those alone. Raises NotFound for one that it does not name."""
+    """The files that a record names; with `names`, only those. Raises NotFound for one that it does not name."""
     listed = evidence.get("artifacts")
     found = {each["name"]: Artifact(**each) for each in (listed if isinstance(listed, list) else [])}
     for name in names:

@@ -23,7 +23,7 @@ class Limits:
     max_bytes: int | None
 
     def exceeded(self, changed_at: float, left: int, now: float) -> bool:
-        """Whether a folder that changed last at that time goes, while `left` bytes are kept in all."""
+        """Whether to delete a folder that last changed at that time, while `left` bytes are stored in all."""
         if changed_at > now - MIN_AGE.total_seconds():
             return False
         too_old = self.older_than is not None and changed_at < now - self.older_than.total_seconds()
@@ -49,7 +49,9 @@ class _Folder:
 async def prune_place(
     place: Evidence, limits: Limits, *, in_use: Collection[str] = (), now: datetime | None = None
 ) -> Pruned:
-    """Delete what exceeds the limits from a place that lists. Safe to run in several processes, and to interrupt."""
+    """Delete what exceeds the limits from a place that can list its objects. Safe to run in several processes, and to
+    interrupt.
+    """
     at = (now or datetime.now(UTC)).timestamp()
     folders: dict[str, _Folder] = {}
     async for entry in place.entries():

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 MAX_ERROR: Final = 300
-# What is larger is not held in memory, but uploaded in parts.
+# Larger files are not read into memory, but uploaded in parts.
 MAX_SINGLE_BYTES: Final = 64 * 1024 * 1024
 PART_BYTES: Final = 8 * 1024 * 1024
 PROBE: Final = ".probe"
-# The bucket's own answer, in the XML of its error.
+# The bucket's error message, in its XML.
 _ANSWER = re.compile(r"<Code>([^<]+)</Code>(?:.*?<Message>([^<]*)</Message>)?", re.DOTALL)
-_METADATA = "169.254.169.254"  # where a machine of the cloud asks for its role, for want of other credentials
+_METADATA = "169.254.169.254"  # where a cloud machine gets the credentials of its role, if there are no others
 _STATUS = re.compile(r"status code: (\d{3})")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9._/-]*")
 _REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
-# What a URL may say of credentials, and where they are if it says nothing.
+# The options of a URL for credentials, and their default variables.
 _CREDENTIALS: Final = {
     "access_key": ("access_key_id", "AWS_ACCESS_KEY_ID"),
     "secret_key": ("secret_access_key", "AWS_SECRET_ACCESS_KEY"),
@@ -148,7 +148,7 @@ class S3Evidence:
                     data = await run_in_thread(source.read_bytes)
                     if (len(data), hash_of(data).hexdigest()) != (size, sha256):
                         raise self._refused(key, "the file has changed since its hash was taken")
-                    # The bucket compares the content with its hash, and takes it only if the key is new.
+                    # The bucket checks the content against its hash, and accepts it only if the key is new.
                     await self._store.put_async(key, data, mode="create", attributes={"Content-Type": media_type})
                 stored = await self._store.head_async(key)
         except AlreadyExistsError as error:
@@ -202,7 +202,7 @@ class S3Evidence:
 
     @contextmanager
     def _saying(self, key: str) -> Iterator[None]:
-        """Errors of the library, as errors of ours: what the bucket said, without the library's own details."""
+        """Convert errors of the library to ours: the bucket's message, without the library's own details."""
         from obstore.exceptions import AlreadyExistsError, BaseError
 
         try:
@@ -246,6 +246,6 @@ def _connect(bucket: Bucket, request_seconds: float) -> "S3Store":
             "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
             "timeout": timedelta(seconds=request_seconds),
         },
-        # Whoever delivers retries, until a deadline of its own.
+        # The caller retries, until a deadline of its own.
         retry_config={"max_retries": 1},
     )

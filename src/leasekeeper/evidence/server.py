@@ -1,7 +1,7 @@
-"""Evidence that is kept by the server: uploaded under a live lease, read by whoever may read the run.
+"""Evidence that is kept by the server: uploaded under a live lease, readable with tokens that may read the run.
 
-Each file is one PUT that carries the lease and its fencing token; the server compares the hash before it answers. What
-is old is deleted by the server.
+Each file is one PUT that carries the lease and its fencing token; the server compares the hash before it answers. The
+server deletes old files.
 """
 
 import json
@@ -22,7 +22,7 @@ from leasekeeper.wire import error_from_json
 
 LOCATION: Final = SERVER
 REQUEST_SECONDS: Final = 30.0
-# Of silence: the server answers an upload when it has stored it and read it back.
+# Timeout without any data: the server answers an upload after it has stored it and read it back.
 SNAPSHOT_SECONDS: Final = 120.0
 CHUNK: Final = 1024 * 1024
 _AWAY: Final = frozenset({429, 502, 503, 504})
@@ -99,7 +99,7 @@ class ServerEvidence:
         return EvidenceUnavailable(text, location=LOCATION, name=key)
 
     def _expect(self, answer: httpx2.Response, key: str) -> None:
-        """Raise what an answer that is no success says."""
+        """Raise the error of an unsuccessful answer."""
         if answer.is_success:
             return
         said: LeasekeeperError = StoreError(f"{self._url} answers with HTTP {answer.status_code}")
@@ -116,7 +116,7 @@ class ServerEvidence:
 
 
 class ServerSnapshots(ServerEvidence):
-    """The server as a place of snapshots: given and taken under a live lease of the profile, streamed both ways."""
+    """The server as a place of snapshots: uploads and downloads need a live lease of the profile, and are streamed."""
 
     async def put(
         self,
@@ -157,7 +157,7 @@ def _snapshot_path(ref: LeaseRef, key: str) -> str:
 
 
 def _claims(ref: LeaseRef, sha256: str | None = None) -> dict[str, str]:
-    """The lease as its holder claims to hold it."""
+    """The lease, as query parameters."""
     held = {"run_id": ref.run_id, "token": str(ref.token), "routing_key": ref.routing_key}
     return held if sha256 is None else {**held, "sha256": sha256}
 

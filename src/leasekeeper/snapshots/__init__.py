@@ -1,4 +1,4 @@
-"""Profiles as data: what of a directory counts, packed and unpacked, imported, exported and swapped into place.
+"""Profiles as data: which files of a directory belong to a snapshot; pack, unpack, import, export and swap them.
 
-Knows Chromium's layout, files and bytes. Knows no lease, job or store: who may touch a directory is decided above.
+Knows Chromium's layout, files and bytes. Knows no lease, job or store: callers decide who may touch a directory.
 """

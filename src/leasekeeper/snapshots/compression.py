@@ -1,4 +1,4 @@
-"""How packed profiles are compressed: zstd where there is a library for it, else gzip. An object names its own.
+"""Compression of packed profiles: zstd if a library for it is installed, else gzip. Each object names its method.
 
 Python has zstd itself from 3.14 on; before that it is the package `backports.zstd`, of the extra `profiles`.
 """
@@ -17,12 +17,12 @@ ZSTD_LEVEL: Final = 3
 
 
 def best() -> str:
-    """What to compress with on this machine."""
+    """The method to use on this machine."""
     return GZIP if _zstd() is None else ZSTD
 
 
 def check(method: str) -> None:
-    """Raise InputError if this machine cannot read what was compressed so."""
+    """Raise InputError if this machine cannot decompress this method."""
     if method == ZSTD and _zstd() is None:
         raise InputError("this snapshot is compressed with zstd: install leasekeeper with the extra profiles")
     if method not in (ZSTD, GZIP):
@@ -44,7 +44,7 @@ def reader(method: str, source: IO[bytes]) -> IO[bytes]:
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """What reading damaged content raises."""
+    """The exceptions of reading damaged content."""
     zstd = _zstd()
     return (zlib.error, gzip.BadGzipFile, *(() if zstd is None else (zstd.ZstdError,)))
 

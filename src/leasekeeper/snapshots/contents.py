@@ -1,9 +1,10 @@
-"""What of a Chromium user data directory travels, and what of it says that a run has changed the profile.
+"""Which files of a Chromium user data directory travel in a snapshot, and which of them show that a run changed the
+profile.
 
-The table is the whole rule. Caches are made again by the browser, locks and logs belong to a process: left behind. (A
-service worker's ScriptCache is none: without its script the registration is dropped.) Everything else travels, also
-what is not known here: a new version may keep a login in a new place. Some of what travels is rewritten whenever a
-browser is opened and closed, so it does not count as a change.
+The tables are the whole rule. Left behind: caches, which the browser makes again, and locks and logs, which belong to a
+process. (A service worker's ScriptCache is not a cache: without its script the registration is dropped.) Everything
+else travels, unknown files too: a new version may store a login in a new place. Files that are rewritten whenever a
+browser is opened and closed travel, but do not count as a change.
 """
 
 import hashlib
@@ -21,12 +22,12 @@ MAX_FILES: Final = 100_000
 MAX_DEPTH: Final = 32
 _CHUNK: Final = 1024 * 1024
 
-# The folder of a profile with the programs of its extensions: their files have names of their own, and all travel.
+# The folder with the extensions of a profile: all their files travel, whatever their names.
 EXTENSIONS: Final = "Extensions"
 
 # Names of files and folders, at any depth, that stay behind.
 LEFT_OUT: Final = (
-    ".leasekeeper",  # the machine's own: lock, fence and seal
+    ".leasekeeper",  # belongs to this machine: lock, fence file and seal
     "Singleton*", "LOCK", "LOG", "LOG.old", "lockfile", "RunningChromeVersion", "*.tmp",
     "Cache", "Cache_Data", "Code Cache", "GPUCache", "GPUPersistentCache", "Dawn*Cache", "GrShaderCache",
     "GraphiteDawnCache", "ShaderCache", "component_crx_cache", "extensions_crx_cache", "Media Cache",
@@ -34,7 +35,7 @@ LEFT_OUT: Final = (
     "Safe Browsing*", "Shared Dictionary", "SmartCardDeviceNames", "screen_ai", "WidevineCdm", "Subresource Filter",
 )  # fmt: skip
 
-# Paths that a browser rewrites although nothing happened in it (seen with Chromium 156). They travel.
+# Paths that a browser rewrites without any change (seen with Chromium 156). They travel.
 NOT_A_CHANGE: Final = (
     "Local State", "Last Version", "Variations", "segmentation_platform/*", "*/Preferences", "*/Secure Preferences",
     "*/Sessions/*", "*/Sessions_Encrypted/*", "*/Session Storage/*", "*/shared_proto_db/*",
@@ -54,7 +55,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """The files of a directory that travel, sorted by path, and the hash of what counts as a change."""
+    """The files of a directory that travel, sorted by path, and a hash of those that count as a change."""
 
     files: tuple[File, ...]
     digest: str
@@ -66,14 +67,14 @@ class Contents:
 
 
 def travels(path: str) -> bool:
-    """Whether the file or folder at this path, or anything above it, is not left behind."""
+    """Whether the file or folder at this path travels: neither it nor a folder above it is left behind."""
     names = path.split("/")
     ours = names[:2] if names[1:2] == [EXTENSIONS] else names
     return not any(fnmatchcase(name, pattern) for name in ours for pattern in LEFT_OUT)
 
 
 def counts(path: str) -> bool:
-    """Whether another content of this file means that the profile has changed."""
+    """Whether a change of this file counts as a change of the profile."""
     return not any(fnmatchcase(path, pattern) for pattern in NOT_A_CHANGE)
 
 
@@ -83,13 +84,13 @@ def find_files(directory: Path) -> tuple[File, ...]:
     for file in _walk(directory, ""):
         found.append(file)
         if len(found) > MAX_FILES:
-            raise InputError(f"{directory} has more than {MAX_FILES:,} files that are no cache: it is no profile")
+            raise InputError(f"{directory} has more than {MAX_FILES:,} files that are no cache: it is not a profile")
     return tuple(sorted(found, key=lambda file: file.path))
 
 
 def _walk(folder: Path, prefix: str, depth: int = 0) -> Iterator[File]:
     if depth > MAX_DEPTH:
-        raise InputError(f"{folder} is more than {MAX_DEPTH} folders deep: it is no profile")
+        raise InputError(f"{folder} is more than {MAX_DEPTH} folders deep: it is not a profile")
     with os.scandir(folder) as entries:
         for entry in entries:
             path = prefix + entry.name
@@ -103,7 +104,7 @@ def _walk(folder: Path, prefix: str, depth: int = 0) -> Iterator[File]:
 
 
 def read_contents(directory: Path, known: Mapping[str, tuple[int, int, str]] | None = None) -> Contents:
-    """The files that travel with the hash of what counts. `known`: hashes of an earlier look, by size and time."""
+    """The files that travel, and the hash of those that count. `known`: hashes of an earlier read, by size and time."""
     files, hashes = find_files(directory), {}
     for file in files:
         if counts(file.path):
@@ -115,7 +116,7 @@ def read_contents(directory: Path, known: Mapping[str, tuple[int, int, str]] | N
 
 
 def digest_of(hashes: Iterable[tuple[str, str]]) -> str:
-    """One hash of many files: the same for the same paths and contents, whatever their times."""
+    """One hash of many files, by their paths and contents, not their times."""
     whole = hashlib.sha256()
     for path, content in sorted(hashes):
         whole.update(f"{path}\0{content}\0".encode(errors="surrogateescape"))
@@ -128,7 +129,7 @@ def _hash_of(path: Path) -> str:
 
 
 def safe_path(name: str) -> str:
-    """The path of an archive's member, below the directory. Raises InputError for one that leads elsewhere."""
+    """The path of an archive's member, below the directory. Raises InputError for a path that leads out of it."""
     path = PurePosixPath(name)
     wrong = not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name or "\\" in name
     if wrong or len(path.parts) > MAX_DEPTH:
@@ -149,7 +150,7 @@ def write_file(directory: Path, path: str, chunks: Iterable[bytes]) -> int:
 
 
 def read_chunks(path: Path, on_bytes: Callable[[int], None] = lambda _size: None) -> Iterator[bytes]:
-    """A file's content in chunks. `on_bytes` hears of each."""
+    """A file's content in chunks. `on_bytes` is called for each."""
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             on_bytes(len(chunk))

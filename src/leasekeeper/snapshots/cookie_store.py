@@ -1,9 +1,9 @@
-"""Whether the cookies of a directory can be read on another machine: which of them a keyring has the key of.
+"""Checks whether the cookies of a directory can be read on another machine, or need the key of a keyring.
 
-Chromium marks each value with how it was encrypted. `v10` on Linux is a fixed password, as with Playwright's
-`--password-store=basic`; macOS says `v10` too, with a key of its keychain. `v11` needs the key in the keyring of the
-user who made it, `v20` and DPAPI that Windows installation. Nobody else can read those: a profile with them would look
-logged in and be logged out.
+Chromium marks each value with its encryption. `v10` on Linux is a fixed password, as with Playwright's
+`--password-store=basic`; macOS also writes `v10`, with a key of its keychain. `v11` needs the key in the keyring of the
+user who made it, `v20` and DPAPI that Windows installation. Another machine cannot read those: a profile with them
+would seem logged in, but is logged out.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ _IV: Final = b" " * 16
 # A wrong key fits one value of 256 by chance.
 _SAMPLED: Final = 32
 _SAMPLE: Final = "SELECT encrypted_value FROM cookies WHERE substr(encrypted_value, 1, 3) = x'763130' LIMIT ?"
-# By how a value begins. What is not here is `v10` or plain.
+# By the first characters of a value. All others are `v10` or plain.
 _LOCKED: Final = {b"v11": _KEYRING, b"v20": _WINDOWS}
 _MAX_LOCAL_STATE: Final = 64 * 1024 * 1024
 
 
 def check_cookies(directory: Path) -> None:
-    """Raise InputError if cookies of the directory can only be read where they were made, or not at all."""
+    """Raise InputError if cookies of the directory can only be read on the machine that made them, or not at all."""
     if _has_windows_key(directory / "Local State"):
         raise _refused("", _WINDOWS)
     for place in _PLACES:
@@ -59,7 +59,7 @@ def _refused(many: str, why: str) -> InputError:
 
 
 def _is_of_a_mac(path: Path) -> bool:
-    """Whether most values that say `v10` are not encrypted as on Linux. Without `cryptography` nobody can tell."""
+    """Whether most `v10` values are not encrypted as on Linux. False without the package `cryptography`."""
     opened = [
         any(opens_padded(key, _IV, bytes(value)[3:]) is not False for key in _KEYS)
         for (value,) in _rows(path, _SAMPLE, _SAMPLED)
@@ -68,14 +68,14 @@ def _is_of_a_mac(path: Path) -> bool:
 
 
 def _marks(path: Path) -> Iterator[tuple[bytes, int]]:
-    """How values begin, and how many do so."""
+    """The marks of values, and the number of each."""
     for mark, number in _rows(path, _COUNT):
         yield bytes(mark), int(number)
 
 
 def _rows(path: Path, query: str, *values: int) -> list[tuple[Any, ...]]:
     try:
-        # Nobody writes to it: it is a copy of ours, or it was found closed.
+        # No process writes to it: it is our copy, or its browser is closed.
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as database:
             return database.execute(query, values).fetchall()
     except sqlite3.DatabaseError as error:
@@ -83,7 +83,7 @@ def _rows(path: Path, query: str, *values: int) -> list[tuple[Any, ...]]:
 
 
 def _has_windows_key(local_state: Path) -> bool:
-    """Windows keeps the key, locked to the installation, in a file that other systems have without it."""
+    """Whether Local State contains an encryption key, as on Windows only."""
     try:
         with local_state.open("rb") as file:
             found = json.loads(file.read(_MAX_LOCAL_STATE)).get("os_crypt", {})

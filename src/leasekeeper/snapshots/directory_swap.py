@@ -1,7 +1,7 @@
-"""A directory made ready beside a profile's own, and put in its place in one step.
+"""Prepares a directory beside a profile's own, and exchanges the two in one step.
 
-Whoever dies on the way leaves the old directory or the new one, whole, and a folder beside it that the next swap
-removes. The lock is one file that both directories share, so that it stays the same lock over the swap.
+A process that dies meanwhile leaves the old directory or the new one, whole, and a folder beside it that the next swap
+removes. Both directories share one lock file, so that the lock survives the swap.
 """
 
 import ctypes
@@ -21,18 +21,18 @@ _EXCHANGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What is ours beside a profile's directory: hidden, on the same file system."""
+    """Our hidden folder beside a profile's directory, on the same file system."""
 
     directory: Path
 
     @property
     def incoming(self) -> Path:
-        """Where a new directory is made ready."""
+        """Where a new directory is prepared."""
         return self.directory.parent / f".{self.directory.name}.incoming"
 
     @property
     def replaced(self) -> Path:
-        """The directory that the first swap since the last clean end replaced, if it was kept."""
+        """The directory that the first swap since the last clean run replaced, if it was kept."""
         return self.directory.parent / f".{self.directory.name}.replaced"
 
     @property
@@ -41,7 +41,7 @@ class Beside:
         return self.directory.parent / f".{self.directory.name}.packed"
 
     def clear(self) -> None:
-        """Remove what was not finished. Only under the directory's lock."""
+        """Remove unfinished work. Only under the directory's lock."""
         shutil.rmtree(self.incoming, ignore_errors=True)
         self.packed.unlink(missing_ok=True)
 
@@ -51,11 +51,11 @@ class Beside:
 
 
 def swap(directory: Path, *, token: int, keep: bool = False) -> None:
-    """Put the directory that is ready beside this one in its place, sealed under the token of the fence that it has; if
-    it has none, under that of this one, which was taken for `token`.
+    """Replace this directory by the prepared one, sealed under the token of its fence file; if it has none, under
+    `token`, the one of this directory's.
 
-    Only under its lock. What was there is removed or, with `keep`, kept, unless an older one is: no run has ended
-    cleanly since that was set aside. Raises OSError; then nothing changed.
+    Only under its lock. The old directory is removed or, with `keep`, kept, unless an older one is already kept, from
+    before the last clean run. Raises OSError; then nothing changed.
     """
     new = Beside(directory).incoming
     (new / OWN_FOLDER).mkdir(mode=0o700, exist_ok=True)
@@ -78,7 +78,7 @@ def swap(directory: Path, *, token: int, keep: bool = False) -> None:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Exchange two directories in one step; where the file system cannot, in two renames."""
+    """Exchange two directories in one step; if the file system cannot do that, in two renames."""
     libc = ctypes.CDLL(None, use_errno=True)
     exchange = getattr(libc, "renameat2", None)
     if exchange is not None:
@@ -93,7 +93,7 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _flush(directory: Path) -> None:
-    """Everything below is on disk when this returns."""
+    """Flush everything below the directory to disk."""
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         flush = getattr(ctypes.CDLL(None), "syncfs", None)

@@ -1,4 +1,4 @@
-"""Snapshots in a folder that several machines have mounted: each appears whole, under a name that nobody had before."""
+"""Snapshots in a folder that several machines have mounted: each appears whole, under a new name."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ PART_DIGITS: Final = len(uuid4().hex)
 
 
 class FolderSnapshots(FolderEvidence):
-    """A folder as a place of snapshots. A file gets its name by a link, which fails if there is one of that name."""
+    """A folder as a place of snapshots. A file gets its name by a hard link, which fails if the name exists."""
 
     def _put(self, key: str, source: Path, size: int, sha256: str, media_type: str) -> None:
         target, _ = self._root.joinpath(*key_parts(key)), media_type
@@ -39,7 +39,7 @@ class FolderSnapshots(FolderEvidence):
                 part.unlink()
 
     async def delete_parts(self, before: datetime) -> int:
-        """Delete what uploads that were cut off left behind, if nobody has written to it since. Returns how many."""
+        """Delete the parts of interrupted uploads that were not written to since. Returns how many."""
         return await self._ask(lambda: self._delete_parts(before.timestamp()), "")
 
     def _delete_parts(self, before: float) -> int:
@@ -56,7 +56,7 @@ class FolderSnapshots(FolderEvidence):
 
 
 def _copy(source: Path, part: Path) -> tuple[int, str]:
-    """Copy a file, open to its owner only, and to the disk. Returns its size and hash."""
+    """Copy a file, readable by its owner only, and flush it to disk. Returns its size and hash."""
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     size, digest = 0, hashlib.sha256()
     with os.fdopen(handle, "wb") as file:

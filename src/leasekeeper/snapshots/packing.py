@@ -1,10 +1,11 @@
-"""A profile's files as one object: a tar of what travels, compressed, encrypted with AES-GCM in chunks.
+"""Packs a profile's files into one object: a tar of the files that travel, compressed, encrypted with AES-GCM in
+chunks.
 
     LKSNAP1 | length of the header | header (JSON) | chunk | chunk | … | last chunk
 
-Each chunk is its length and its bytes. With a key each is encrypted under a nonce of its own, which says its number
-and whether it is the last; the header is bound to all of them: chunks cannot be left out, moved, or put into another
-profile's object. Everything is streamed; nothing is kept in memory but a few chunks.
+Each chunk is its length and its bytes. With a key each is encrypted under its own nonce, which contains its number and
+whether it is the last; the header is associated data of each: so chunks cannot be removed, moved, or put into another
+profile's object. Everything is streamed; only a few chunks are in memory.
 """
 
 import io
@@ -34,12 +35,12 @@ _OVERHEAD: Final = 16  # of AES-GCM's tag
 
 
 class SnapshotDamaged(InputError):
-    """What was read is not a whole object of this profile. Nothing of it was used."""
+    """The input is not a complete object of this profile. Nothing of it was used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """An object as it was written: its size and hash, and the size of what is in it."""
+    """A written object: its size and hash, and the size of its files."""
 
     size: int
     sha256: str
@@ -48,7 +49,7 @@ class Packed:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether the file begins as an object of ours."""
+    """Whether the file begins like one of our objects."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
@@ -100,10 +101,10 @@ def unpack(
     max_bytes: int = MAX_UNPACKED,
     on_bytes: Callable[[int], None] = lambda _size: None,
 ) -> int:
-    """Write what an object holds below `target`, a new directory. Returns its size.
+    """Write the files of an object below `target`, a new directory. Returns their size.
 
-    Raises SnapshotDamaged for an object that is not what was packed for this profile, SecretKeyWrong if no key here
-    opens it, SecretKeyMissing if one is needed and none is set.
+    Raises SnapshotDamaged if the object is damaged or of another profile, SecretKeyWrong if no key here decrypts it,
+    SecretKeyMissing if one is needed and none is set.
     """
     target.mkdir(mode=0o700)
     total = 0
@@ -123,7 +124,7 @@ def unpack(
                         content = cast("BinaryIO", tar.extractfile(member))
                         on_bytes(write_file(target, safe_path(member.name), iter(partial(content.read, CHUNK), b"")))
                 while compressed.read(CHUNK):
-                    pass  # the padding behind the tar: all of the object must be there
+                    pass  # the padding after the tar: the object must be complete
         except broken as error:
             if isinstance(error, SecretUnusable | SnapshotDamaged):
                 raise
@@ -133,7 +134,7 @@ def unpack(
 
 
 class _ChunkWriter(io.RawIOBase):
-    """A stream that ends in chunks."""
+    """A stream that writes chunks."""
 
     def __init__(self, file: BinaryIO, profile_id: str, keyring: Keyring | None, method: str) -> None:
         self._file, self._keyring = file, keyring
@@ -180,7 +181,7 @@ class _ChunkWriter(io.RawIOBase):
 
 
 class _ChunkReader(io.RawIOBase):
-    """The stream that was put into chunks."""
+    """The stream of the content of the chunks."""
 
     def __init__(self, file: BinaryIO, profile_id: str, keyring: Keyring | None) -> None:
         self._file, self._name = file, profile_id

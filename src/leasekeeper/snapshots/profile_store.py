@@ -1,8 +1,8 @@
-"""The profile store: where packed snapshots are kept, by the setting `profile_store` or the fleet's.
+"""The profile store: where packed snapshots are stored, by the setting `profile_store` or the fleet's.
 
-The seam is that of evidence (`evidence_port`): a bucket, a folder, or the server. An object's key is made of the
-profile, the token that it was uploaded under and its own hash: nobody overwrites another's, and the same upload again
-is the same object. Objects are encrypted before they leave the machine, unless the settings allow it otherwise.
+It uses the interface of evidence (`evidence_port`): a bucket, a folder, or the server. An object's key is made of the
+profile, the token that it was uploaded under and its own hash: so no upload overwrites another, and the same upload
+again is the same object. Objects are encrypted before they leave the machine, unless a setting allows plain ones.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ REQUEST_SECONDS: Final = 300.0
 FIRST_RETRY_SECONDS: Final = 0.2
 MAX_RETRY_SECONDS: Final = 5.0
 _HASH_LENGTH: Final = 32
-# A profile's name and, behind it, sixteen digits of a token and the beginning of the object's hash.
+# A profile's name, then sixteen digits of a token and the beginning of the object's hash.
 KEY: Final = re.compile(rf"(?P<profile>[^/]+)/(?P<token>\d{{16}})-[0-9a-f]{{{_HASH_LENGTH}}}")
 
 OnBytes = Callable[[int], None]
 
 
 def key_of(profile_id: str, token: int, sha256: str) -> str:
-    """The name of an object: its own for each token and each content."""
+    """The name of an object: unique for each token and content."""
     return f"{profile_id}/{token:016d}-{sha256[:_HASH_LENGTH]}"
 
 
 class ProfileStore:
-    """A place of snapshots, with the keys that open them. `keyring` None: they are not encrypted."""
+    """A place of snapshots, with their keys. `keyring` None: they are not encrypted."""
 
     def __init__(self, place: Evidence, keyring: Keyring | None) -> None:
         self._place = place
@@ -57,17 +57,17 @@ class ProfileStore:
 
     @property
     def lists(self) -> bool:
-        """Whether its objects can be listed and deleted from here. Else whoever keeps the place does."""
+        """Whether its objects can be listed and deleted from here. Otherwise the place deletes them itself."""
         return self._place.prunes
 
     async def check(self) -> None:
-        """Try in small what an upload needs. Raises EvidenceUnavailable."""
+        """Test with a small object what an upload needs. Raises EvidenceUnavailable."""
         await self._place.check()
 
     async def upload(self, source: Path, key: str, packed: Packed, *, under: LeaseRef | None) -> None:
         """Store an object under a new key, and read it back. Retries until a deadline.
 
-        Raises EvidenceUnavailable, EvidenceRefused or LeaseLost; then nothing may name the object.
+        Raises EvidenceUnavailable, EvidenceRefused or LeaseLost; then no record may name the object.
         """
         await self._retrying(lambda: self._put(source, key, packed, under), UPLOAD_SECONDS)
 
@@ -89,8 +89,8 @@ class ProfileStore:
     async def download(
         self, key: str, target: Path, *, size: int, sha256: str, under: LeaseRef | None, on_bytes: OnBytes
     ) -> None:
-        """Write an object to `target`, a new file. Raises SnapshotDamaged if it is not what was uploaded, NotFound,
-        EvidenceUnavailable."""
+        """Write an object to `target`, a new file. Raises SnapshotDamaged if it is not the one that was uploaded,
+        NotFound, EvidenceUnavailable."""
         await self._retrying(lambda: self._get(key, target, size, sha256, under, on_bytes), DOWNLOAD_SECONDS)
 
     async def _get(
@@ -120,17 +120,17 @@ class ProfileStore:
             yield entry
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects. Those that are not there are no error."""
+        """Delete objects. A missing object is no error."""
         await self._place.delete(keys)
 
     async def delete_parts(self, before: datetime) -> int:
-        """Delete what uploads that were cut off left in a folder. Returns how many. A bucket has objects only whole."""
+        """Delete the parts of interrupted uploads in a folder. Returns how many. A bucket has no such parts."""
         from leasekeeper.snapshots.folder import FolderSnapshots
 
         return await self._place.delete_parts(before) if isinstance(self._place, FolderSnapshots) else 0
 
     async def _retrying(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
-        """Repeat what failed for a reason that may pass, until the deadline."""
+        """Retry temporary failures until the deadline."""
         said: EvidenceUnavailable | None = None
         try:
             async with asyncio.timeout(seconds):
@@ -158,9 +158,9 @@ def _create(path: Path) -> BinaryIO:
 
 
 def open_profile_store(text: str, config: BrowserConfig, redactor: Redactor | None = None) -> ProfileStore:
-    """The profile store that a setting or the fleet names. `redactor` learns its credentials.
+    """The profile store that a setting or the fleet names. Its credentials are added to `redactor`.
 
-    Raises InputError for what is no place, SecretKeyMissing without a key unless the settings allow that.
+    Raises InputError for an invalid place, SecretKeyMissing without a key unless the settings allow that.
     """
     return ProfileStore(_open(text, config, redactor), keyring_of(config))
 
@@ -180,7 +180,7 @@ def keyring_of(config: BrowserConfig) -> Keyring | None:
 
 
 def own_profile_store(config: BrowserConfig) -> ProfileStore:
-    """Where a server keeps what its workers upload: its own setting, or its data directory. It needs no key."""
+    """Where a server stores the uploads of its workers: its own setting, or its data directory. It needs no key."""
     text = config.profile_store
     if text in ("", SERVER):
         text = str(Path(config.data_dir).absolute() / "snapshots")
@@ -188,7 +188,7 @@ def own_profile_store(config: BrowserConfig) -> ProfileStore:
 
 
 def store_without_keys(text: str, config: BrowserConfig) -> ProfileStore:
-    """A profile store to list and delete in, or to check: what is in it cannot be read."""
+    """A profile store for listing, deleting and checking only: without keys its objects cannot be decrypted."""
     return ProfileStore(_open(text, config, None), None)
 
 

@@ -1,6 +1,6 @@
-"""What people bring: a user data directory, a ZIP of one, an encrypted export, or a Playwright storage state.
+"""The sources of an import: a user data directory, a ZIP of one, an encrypted export, or a Playwright storage state.
 
-A source is read and never written to. What is copied is checked afterwards: nobody may have used the source meanwhile.
+A source is never written to. After the copy it is checked again: it must not have been used meanwhile.
 """
 
 import os
@@ -47,14 +47,16 @@ class Source:
 
     @property
     def size(self) -> int:
-        """What there is to copy, in bytes; of an encrypted export, about; of a storage state, cookies and origins."""
+        """The size of the copy in bytes; approximate for an encrypted export; for a storage state, its cookies and
+        origins.
+        """
         if self.state is not None:
             return len(self.state)
         return sum(file.size for file in self.files) if self.packed is None else self.packed
 
 
 def find_source(path: Path) -> Source:
-    """What there is to import. Raises InputError with what to do if it is nothing of that kind."""
+    """The source at a path. Raises InputError, with what to do, if nothing there can be imported."""
     if path.is_dir():
         return _directory(path)
     if not path.is_file():
@@ -130,11 +132,11 @@ def _state(data: bytes, path: Path) -> StorageState:
 def copy_source(
     source: Source, target: Path, on_bytes: Callable[[int], None], *, profile_id: str, keyring: Keyring | None
 ) -> None:
-    """Write what travels of the source to `target`, a new directory.
+    """Write the files of the source that travel to `target`, a new directory.
 
-    A directory that a lease of Leasekeeper may use is copied under its lock; any other must be the same, and closed,
-    before and after. An encrypted export is opened with a key of the keyring, and only for the profile that it is of.
-    Raises InputError, SnapshotDamaged, OSError.
+    A profile directory of Leasekeeper is copied under its lock; any other must be closed and unchanged, before and
+    after. An encrypted export is decrypted with a key of the keyring, and only for its own profile. Raises InputError,
+    SnapshotDamaged, OSError.
     """
     if source.packed is not None:
         unpack(source.path, target, profile_id=profile_id, keyring=keyring, on_bytes=on_bytes)
@@ -184,7 +186,7 @@ def _member(archive: zipfile.ZipFile, name: str, size: int, on_bytes: Callable[[
 
 @contextmanager
 def appearing(target: Path) -> Iterator[Path]:
-    """The path of a part that becomes `target` when the block ends normally: never over a file that is there."""
+    """The path of a temporary file that becomes `target` when the block ends normally. Replaces no existing file."""
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)
     try:

@@ -1,4 +1,5 @@
-"""A storage state that Playwright wrote: cookies, and what origins stored. Checked whole before anything is leased.
+"""A storage state that Playwright wrote: cookies, and what origins stored. Checked completely before anything is
+leased.
 
 Its values are a login: no message repeats them.
 """
@@ -10,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 _SAME_SITE: Final = ("Strict", "Lax", "None")
-# What a cookie may have: the kinds of its values. Others are left out: another version of Playwright wrote them.
+# The fields of a cookie and their types. Unknown fields, of other versions of Playwright, are ignored.
 _TEXTS: Final = ("name", "value", "domain", "path")
 _FLAGS: Final = ("httpOnly", "secure")
 _SIMPLE: Final = ("origin", "localStorage")
@@ -19,7 +20,7 @@ _KEPT: Final = (*_TEXTS, *_FLAGS, "expires", "sameSite", "partitionKey")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageState:
-    """What is put into a browser: cookies as `add_cookies` takes them, origins as Playwright wrote them."""
+    """The session to put into a browser: cookies as `add_cookies` takes them, origins as Playwright wrote them."""
 
     cookies: tuple[Mapping[str, Any], ...]
     origins: tuple[Mapping[str, Any], ...]
@@ -37,8 +38,7 @@ class StorageState:
 
 
 def parse_state(data: bytes) -> StorageState | None:
-    """The state; None if this is none at all. Raises ValueError with what is wrong in one that Playwright did not
-    write so."""
+    """The state; None if this is no storage state at all. Raises ValueError with the fault of an invalid one."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):

@@ -12,18 +12,18 @@ from typing import Final
 from leasekeeper.browsers.keeper.seal import fingerprint, read_seal, seal_directory
 from leasekeeper.snapshots.contents import EXTENSIONS, LEFT_OUT
 
-# What stays behind in a snapshot, but is not a cache: our own folder, locks and what belongs to a process. The logs of
+# Left out of snapshots, but not caches: our own folder, locks, and files that belong to a process. The logs of
 # databases are small, and the seal counts them among the files of a session.
 _NOT_CACHES: Final = frozenset({
     ".leasekeeper", "Singleton*", "LOCK", "LOG", "LOG.old", "lockfile", "RunningChromeVersion", "*.tmp", "WidevineCdm",
 })  # fmt: skip
-# Folders to leave alone: in any other place, and in a profile's own folder.
+# Folders to skip: in any other place, and in a profile's own folder.
 _WHOLE: Final = ((".leasekeeper",), (".leasekeeper", EXTENSIONS))
 CACHES: Final = tuple(pattern for pattern in LEFT_OUT if pattern not in _NOT_CACHES)
 
 
 def size_of(directory: Path) -> int:
-    """The size of everything below, in bytes. What vanishes meanwhile does not count."""
+    """The size of everything below, in bytes. Files that vanish meanwhile do not count."""
     total = 0
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -34,7 +34,7 @@ def size_of(directory: Path) -> int:
 
 
 def find_caches(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """Files and folders that a browser makes again. Not inside others of them, nor in an extension's program."""
+    """Files and folders that a browser makes again. Not those inside another cache, nor in an extension's program."""
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             if any(fnmatchcase(entry.name, pattern) for pattern in CACHES):
@@ -57,7 +57,7 @@ def _size(path: Path) -> int:
 def trim(directory: Path, on_bytes: Callable[[int], None] = lambda _size: None) -> int:
     """Remove the caches of a directory, under its lock. Returns how many bytes that freed.
 
-    One that was as its last run left it is sealed again: this was no use of it.
+    A directory that was as its last run left it is sealed again, so that this does not count as manual use.
     """
     seal, freed = read_seal(str(directory)), 0
     untouched = seal is not None and seal.files == fingerprint(str(directory))

@@ -1,7 +1,7 @@
-"""Whether the directory that a lost run left behind still is the snapshot that it was opened from.
+"""Whether the directory of a lost run still equals the snapshot that it was opened from.
 
-Read anew, file by file, without the directory's lock: the run's own worker, or the next run, may need that at any
-moment. The fence must name the lost run before and after: whoever opens the directory records its own token first.
+Reads every file again, without the directory's lock: the run's own worker, or the next run, may need the lock at any
+moment. The fence file must name the lost run before and after: every opener records its own token there first.
 """
 
 from pathlib import Path
@@ -14,9 +14,9 @@ from leasekeeper.snapshots.contents import read_contents
 
 
 def snapshot_left_in(directory: Path, run_id: str, lease_id: LeaseId | str) -> Token | None:
-    """The token of the snapshot whose contents the run left there; None: it changed something, or nobody can tell.
+    """The token of the snapshot that the directory still equals; None: the run changed something, or that is unknown.
 
-    Call it when the run's browser is proven dead: what a living one writes meanwhile would not be seen.
+    Call it when the run's browser is proven dead: it would miss later writes of a live one.
     """
     try:
         basis = read_basis(str(directory))
@@ -29,6 +29,6 @@ def snapshot_left_in(directory: Path, run_id: str, lease_id: LeaseId | str) -> T
 
 
 def _was_last(directory: Path, run_id: str, lease_id: str) -> bool:
-    """Whether nobody has opened the directory since this run did."""
+    """Whether this run was the last to open the directory."""
     fence = read_fence(str(directory))
     return fence is not None and (fence.run_id, fence.lease_id) == (run_id, lease_id)

@@ -82,7 +82,7 @@ def signature_headers(keys: Keys, message_id: str, at: datetime, body: bytes) ->
 
 
 def verify(keys: Keys, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
-    """Why a message that arrived is not to be trusted; None if it is. Names of headers are lower case."""
+    """Why a received message is not valid; None if it is. Names of headers are lower case."""
     message_id, seconds = headers.get("webhook-id"), headers.get("webhook-timestamp", "")
     if not message_id or not seconds.isdecimal() or len(seconds) > MAX_DIGITS:
         return "it has no webhook-id or webhook-timestamp"
