@@ -1,4 +1,6 @@
-"""The `leasekeeper` program, and `python -m leasekeeper`. First of all: Ctrl-C while it is imported is no traceback."""
+"""The `leasekeeper` program, and `python -m leasekeeper`. Ctrl-C during the imports must not print a traceback, so that
+comes first.
+"""
 
 from leasekeeper.interrupts import leave_at_once
 

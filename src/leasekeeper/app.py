@@ -44,7 +44,7 @@ Retry = bool | tuple[type[BaseException], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A registered function and how it wants to be run. See App.task for what each option means."""
+    """A registered function and its options. See App.task for what each option means."""
 
     name: str
     function: Callable[..., Any]
@@ -67,7 +67,7 @@ class Task:
 class App:
     """The tasks of one project, its own failure reasons and detectors, and where its store is.
 
-    Settings are those of `leasekeeper.config`; what is given here counts before the environment.
+    Settings are those of `leasekeeper.config`; what is given here wins over the environment.
     """
 
     def __init__(self, store: str | None = None, **settings: str | float) -> None:
@@ -120,9 +120,9 @@ class App:
         mode       "shared" for a task that only reads: no mutating sections; "exclusive" refuses jobs that were
                    submitted as shared
         warm       False: never start in a browser that the run before left open, and never leave one
-        detectors  what on a page means a reason, for this task; the app's own count too
-        canary     how to see at the end of a run whether the profile is still logged in: see `App.canary`
-        resumable  True: when a person has taken its browser and hands it back, an `async def` task begins anew in it
+        detectors which page content ends a run with which reason, for this task; the app's detectors apply too
+        canary how to check at the end of a run whether the profile is still logged in: see `App.canary`
+        resumable  True: when a person has taken its browser and hands it back, an `async def` task starts again in it
         record     True: keep a recording of each run with its evidence; a profile may say so too
         """
 
@@ -190,16 +190,16 @@ class App:
     def detector(
         self, reason: str, *, url: str | None = None, selector: str | None = None, text: str | None = None
     ) -> Detector:
-        """Say what on a page means that the run must end for this reason: all that is given must match."""
+        """End a run for this reason when a page matches: its URL, a selector, a text. All that are given must match."""
         found = Detector(reason=reason, url=url, selector=selector, text=text)
         self.detectors.append(found)
         return found
 
     def canary(self, asked: Canary | CanaryFunction) -> Canary | CanaryFunction:
-        """Say how to see whether a profile is still logged in, for every task that has no canary of its own.
+        """Say how to check whether a profile is still logged in, for every task that has no canary of its own.
 
         `app.canary(Canary(url=…, selector=…))`; or, as a decorator, a function that gets a page of the profile's
-        browser and returns True or False. It is asked at the end of a run, before the browser is closed.
+        browser and returns True or False. It is called at the end of a run, before the browser is closed.
         """
         self.login_canary = as_canary(asked)
         return asked
@@ -210,7 +210,7 @@ Content = bytes | str | Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanAnswer:
-    """What a person said whom a task had asked for: who it was, a note, and a word of their own choice (`outcome`)."""
+    """A person's answer to `request_human`: who answered, a note, and a word of their choice (`outcome`)."""
 
     by: str
     note: str = ""
@@ -242,7 +242,7 @@ class RunBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Something that the task noticed, and that ends its run with this reason whatever else happens."""
+    """A reason that the task reported. The run ends with it, whatever else happens."""
 
     reason: str
     message: str = ""
@@ -292,7 +292,7 @@ class _Base(Generic[AnyBackend]):
         return self.lease.account_id
 
     def action(self, name: str) -> None:
-        """Say that the task is about to do this. One that the job does not allow stops the run."""
+        """Declare an action before doing it. The run stops if the job does not allow it."""
         allowed = self.job.allowed_actions
         if allowed is not None and name not in allowed:
             self._refuse(f"{name} is not among the job's allowed actions ({', '.join(allowed) or 'none'})")
@@ -304,7 +304,7 @@ class _Base(Generic[AnyBackend]):
         raise Fail(Reason.ACTION_NOT_ALLOWED, message)
 
     def signal(self, reason: str, message: str = "") -> None:
-        """Note a reason without stopping: the run ends with it, also if the task returns normally."""
+        """Report a reason without stopping: the run ends with it, even if the task returns normally."""
         self.signals.append(Signal(reason, message))
 
     def _enter(self, name: str) -> None:
@@ -314,7 +314,7 @@ class _Base(Generic[AnyBackend]):
 
 
 class RunOver:
-    """Stands for `run.page` and `run.context` once the task has ended: the browser may be another run's by now."""
+    """Replaces `run.page` and `run.context` after the task has ended: the browser may belong to another run by then."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -335,7 +335,7 @@ class Run(_Base[RunBackend]):
         self.context = context
 
     def end(self) -> None:
-        """The task has ended: whoever kept this run cannot reach the browser through it."""
+        """The task has ended: code that kept this run cannot reach the browser through it."""
         over: Any = RunOver(self.lease.run_id)
         self.page = self.context = over
 
@@ -354,11 +354,11 @@ class Run(_Base[RunBackend]):
 
     @asynccontextmanager
     async def mutating(self, name: str, *, idempotent: bool = False) -> AsyncIterator[None]:
-        """A section that changes something for good. Vanishing inside it quarantines the profile.
+        """A section that changes something for good. A worker that dies inside it leaves the profile quarantined.
 
-        It is left only if the block ends normally: after an exception nobody knows what was submitted. A run that
-        fails inside it, or after it and before the next safe step, goes to review instead of a retry.
-        `idempotent=True` says that to do it twice does no harm, and allows the retry.
+        It is left only if the block ends normally: after an exception nobody knows what was submitted. A run that fails
+        inside it, or after it and before the next safe step, goes to review instead of a retry. `idempotent=True` says
+        that doing it twice does no harm, and allows the retry.
         """
         self._enter(name)
         self._api.check()
@@ -372,7 +372,8 @@ class Run(_Base[RunBackend]):
         await self._api.attach(name, content)
 
     async def note(self, text: str, *, about: NoteAbout | str = NoteAbout.PROFILE) -> None:
-        """Write a note on the profile, or with `about="account"` on the account: for the people who look after it.
+        """Write a note on the profile, or with `about="account"` on the account: for the people who are responsible for
+        it.
 
         It is in `leasekeeper notes`, in `why` and in reviews. The same text twice in one run is kept once.
         """
@@ -387,18 +388,18 @@ class Run(_Base[RunBackend]):
         return await self._api.secret(reference)
 
     async def request_human(self, what: str, *, timeout: float | timedelta = HUMAN_TIMEOUT) -> HumanAnswer:
-        """Ask for a person, and wait: they find this run in the review inbox, with a link to its live view.
+        """Ask for a person, and wait: this run appears in the review inbox, with a link to its live view.
 
-        They may only answer, or take control: then nothing of this task reaches the browser until they hand it back,
-        and the task goes on under a lease of its own. A person who releases the browser instead ends the run.
-        `timeout` is how long to wait for somebody to come; then the run ends with HUMAN_REVIEW_REQUIRED.
+        A person may just answer, or take control: then no command of this task reaches the browser until they hand it
+        back, and the task continues under a new lease. A person who releases the browser instead ends the run.
+        `timeout` is how long to wait for a person; after it the run ends with HUMAN_REVIEW_REQUIRED.
         """
         self._api.check()
         return await self._api.request_human(what, _span(timeout))
 
 
 class SyncRunBackend(Protocol):
-    """The same for a plain `def` task, in its thread."""
+    """RunBackend for a plain `def` task, called in its thread."""
 
     @property
     def stopping(self) -> bool: ...
@@ -431,7 +432,7 @@ class SyncRun(_Base[SyncRunBackend]):
         self.context = context
 
     def end(self) -> None:
-        """The task has ended: whoever kept this run cannot reach the browser through it."""
+        """The task has ended: code that kept this run cannot reach the browser through it."""
         over: Any = RunOver(self.lease.run_id)
         self.page = self.context = over
 

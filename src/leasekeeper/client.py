@@ -77,7 +77,7 @@ async def connect(store: str | None = None, **overrides: str | float) -> AsyncIt
 
 
 class Client:
-    """One program's view of a store. `store` is the whole port, for what has no shorthand here."""
+    """A program's connection to a store. `store` is the whole port, for what has no method here."""
 
     def __init__(self, store: Store, config: settings.Config) -> None:
         self.store = store
@@ -133,10 +133,10 @@ class Client:
         wait: timedelta | float | None = None,
         worker_id: str | None = None,
     ) -> "HeldLease":
-        """A lease of one profile, as a context manager. With `wait`, asks again until it is free, at most so long.
+        """A lease of one profile, as a context manager. With `wait`, retries until it is free, at most for that long.
 
-        `ttl` and `wait` are seconds or a timedelta. A lease of the profile that is over is ended and resolved first.
-        With `pool` or `labels` instead of a profile: any free one that matches, the one that rested longest.
+        `ttl` and `wait` are seconds or a timedelta. An expired lease of the profile is ended and resolved first. With
+        `pool` or `labels` instead of a profile: any free one that matches, the least recently used one.
         """
         waits, choice = span_of("wait", wait or 0), choice_of(profile, pool, labels)
         request = replace(
@@ -160,8 +160,8 @@ class Client:
     ) -> "LeasedBrowser":
         """A leased profile with its browser open behind a keeper, as a context manager: `browser.page`.
 
-        Profile, pool, labels, wait and ttl are those of `lease`. Nothing of the program reaches the browser once the
-        lease is lost; it is closed with proof at the end of the block, with evidence.
+        Profile, pool, labels, wait and ttl are those of `lease`. Once the lease is lost, nothing that the program sends
+        reaches the browser. At the end of the block it is closed with proof, and evidence is saved.
         """
         from leasekeeper.runtime.leased_browser import LeasedBrowser
         from leasekeeper.runtime.session_terms import SessionTerms
@@ -200,12 +200,11 @@ class Client:
 
 
 class HeldLease:
-    """A lease while it is held: renewed by itself, released with an outcome at the end.
+    """A lease while it is held: renewed automatically, released with an outcome at the end.
 
-    Leaving the block normally, or with `Fail`, is an ending that explains itself. Any other exception is not, unless
-    `closed` was called: the profile then leaves the rotation until a rule or a person has dealt with it. Before the
-    directory or launch options were given out, and before any step was recorded, nothing can have touched the profile:
-    it stays available.
+    Leaving the block normally, or with `Fail`, explains the ending. Any other exception does not, unless `closed` was
+    called: the profile then leaves the rotation until a rule or a person puts it back. Before the directory or launch
+    options were given out, and before any step was recorded, nothing can have touched the profile: it stays available.
     """
 
     def __init__(
@@ -305,10 +304,10 @@ class HeldLease:
                 raise
             error.add_note(str(lost))
         finally:
-            self._let_go()
+            self._stop_renewing()
 
-    def _let_go(self) -> None:
-        """The lease is over: nothing is renewed any more, and the directory is for others."""
+    def _stop_renewing(self) -> None:
+        """The lease is over: stop its heartbeat and unlock the directory."""
         self._heartbeat.drop(self._held())
         if self._directory is not None:
             self._directory.taken.release()
@@ -326,7 +325,7 @@ class HeldLease:
         return Conflict(message, cause=ConflictReason.LEASE_NOT_HELD, profile_id=self._request.profile_id)
 
     async def lost(self) -> str:
-        """Wait until the lease is lost, and say why. For a task that watches over another."""
+        """Wait until the lease is lost, and return why. For a task that supervises another."""
         await self._lost_event.wait()
         return self._kept.lost or "" if self._kept else ""
 
@@ -343,7 +342,7 @@ class HeldLease:
 
     @asynccontextmanager
     async def mutating(self, name: str, *, idempotent: bool = False) -> AsyncIterator[None]:
-        """A section that changes something for good. Vanishing inside it quarantines the profile.
+        """A section that changes something for good. A program that dies inside it leaves the profile quarantined.
 
         The section is left only if the block ends normally: after an exception nobody knows what was submitted.
         """
@@ -371,12 +370,12 @@ class HeldLease:
         return options
 
     async def user_data_dir(self) -> Path:
-        """The profile's directory on this machine, made if need be, for your browser alone while you hold the lease.
+        """The profile's directory on this machine, created if missing, for your browser alone while you hold the lease.
 
         Use `launch_options` instead if Playwright launches the browser: a directory alone has neither the profile's
-        proxy nor its language. Raises Fail if a browser is in it, or if it is not the profile's as the store knows it.
-        Call `closed` when your browser is closed: the directory is then remembered as it is, and what you did is no
-        manual use.
+        proxy nor its language. Raises Fail if a browser uses it, or if it is not the directory that the store has a
+        record of. Call `closed` when your browser is closed: the store then remembers its state, and the next run does
+        not report your changes as manual use.
         """
         self.check()
         directory = await self._use_directory(None)
@@ -412,7 +411,7 @@ class HeldLease:
         return Snapshots(self._store, self._browsers, self._redactor)
 
     async def _refuse_manual_use(self, directory: "DirectDirectory") -> None:
-        """If somebody used the profile outside a lease, say so; then go on or leave it to a person, as configured."""
+        """Record a use of the profile outside any lease; then go on, or leave it to a person, as configured."""
         policy, found = self.grant.profile.manual_use, directory.manual_use
         if not found:
             return
@@ -436,7 +435,7 @@ class HeldLease:
         return found
 
     def closed(self, *, final_url: str | None = None) -> None:
-        """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
+        """Say that your browser was closed cleanly, and its last URL. Then even a failed run ends explained."""
         browser = Browser.CLOSED if final_url is not None else Browser.NONE
         self._closed = EndFacts(browser=browser, final_url=self._redactor.url(final_url) if final_url else None)
 
@@ -453,7 +452,7 @@ class HeldLease:
         kept.status = LeaseStatus.RELEASING
         self._ending = True
         if self._refused is not None and frees_profile(reason):
-            # The program was refused its directory, and goes on as if nothing were: a person has to look all the same.
+            # The program was refused the directory and went on anyway: a person still has to check the profile.
             reason, message = self._refused.reason, self._refused.detail
         row = None if reason is None else handed_in(reason, {})
         doubt = "" if reason is None else unknown(reason, {})
@@ -479,13 +478,13 @@ class HeldLease:
                 ending = await self._snapshots.saved(ending, self.grant, kept, locked=True)
             settled = await settle_with_retries(self._store, ending, kept)
         except LeaseLost:
-            self._let_go()
+            self._stop_renewing()
             raise
         except BaseException:
             self._ending = False  # nothing was settled: the lease goes on, and may be released in another way
             raise
         self._settled = settled
-        self._let_go()
+        self._stop_renewing()
         if settled.refused is not None:
             raise LeaseLost(
                 f"lease {settled.lease_id}: {REFUSALS[settled.refused]}; the ending was not accepted, and profile "

@@ -32,7 +32,7 @@ _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretConfig:
-    """Where the keys of stored secrets are: in a setting, or in a file. They show in no repr."""
+    """Where the keys of stored secrets are: in a setting, or in a file. No repr shows them."""
 
     keys: str = field(default="", repr=False)
     file: str = ""
@@ -156,7 +156,7 @@ def effective(environ: Mapping[str, str] | None = None, /, **overrides: str | fl
     if problems:
         raise InputError("a setting is wrong", problems)
     if not rows["token"].value:
-        # A server on this machine that this user started.
+        # The token of a server that this user started on this machine.
         found = read_local_token(str(rows["store"].value), environ)
         rows["token"] = replace(rows["token"], value=found, source=Source.FILE if found else Source.DEFAULT)
     rows["data_dir"] = _placed(rows["data_dir"], str(rows["store"].value), file)

@@ -28,13 +28,13 @@ NICKNAMES: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# How far back to begin when only the newest times of a long span are wanted.
+# How far back to start when only the newest times of a long span are needed.
 _WINDOWS: Final = tuple(timedelta(hours=hours) for hours in (1, 24, 24 * 32, 24 * 400, 24 * 20_000))
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def fault(expression: str) -> str | None:
-    """What is wrong with an expression, or None."""
+    """Why an expression is refused, or None."""
     from cronsim import CronSim, CronSimError
 
     fields = NICKNAMES.get(expression.lower(), expression).split()

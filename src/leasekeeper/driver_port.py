@@ -1,6 +1,6 @@
 """The second of two seams of the system: what opens a profile's browser, and what each driver must promise.
 
-The first is `Store`, in `ports.py`. Values that pass here are frozen, and are in `core.browsers`.
+The first is `Store`, in `ports.py`. Values that are passed here are frozen; their types are in `core.browsers`.
 """
 
 from dataclasses import dataclass, field
@@ -25,16 +25,16 @@ from leasekeeper.ports import Grant
 
 
 def works_in_copy(grant: Grant) -> bool:
-    """Whether a run shares its profile with others, asked for a session of its own, or its profile is worth nothing."""
+    """Whether a run gets a copy: it shares its profile, asked for an isolated session, or the profile is disposable."""
     isolated = grant.job is not None and grant.job.isolated
     return isolated or grant.lease.shared or grant.profile.disposable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """A run that needs a browser: its grant, whether somebody watches, the login of its proxy.
+    """A run that needs a browser: its grant, whether the browser has a window, the login of its proxy.
 
-    `launcher` has the profile where it is not this machine's; `launcher_token` opens its API.
+    `launcher` keeps the profile if this machine does not; `launcher_token` is for its API.
     """
 
     grant: Grant
@@ -76,12 +76,12 @@ class Driver(Protocol):
 
     A driver knows profiles and proxies, but no store, job or task. Guarantees, for each of them:
 
-    - Nothing is started by anything but `start`, and only for the lease in its terms. Whatever `start` reached lives
-      behind a keeper: past the deadline, at a revocation, or when the worker is gone, nothing more reaches the
-      browser, and it ends by itself, without the worker's help (I2).
-    - A profile is never opened under a token below one that it was opened under before (I3), nor while anybody else
+    - Only `start` starts anything, and only for the lease in its terms. What it started runs behind a keeper: past the
+      deadline, at a revocation, or when the worker is gone, nothing more reaches the browser, and it ends by itself,
+      without the worker's help (I2).
+    - A profile is never opened under a token below one that it was opened under before (I3), nor while another program
       has it open (I6).
-    - What cannot be proven is not claimed: a report whose proof holds means that the session is safe on disk, or
+    - What cannot be proven is not claimed: a report with a valid proof means that the session is saved on disk, or
       wherever the driver keeps it (I7).
     """
 
@@ -95,33 +95,34 @@ class Driver(Protocol):
         ...
 
     async def ready(self) -> DriverInfo:
-        """What this machine has now: a browser may have been upgraded since `prepare`. Quick: called before each claim.
+        """Check again what this machine has: a browser may have been upgraded since `prepare`. Quick: called before
+        each claim.
 
         Raises InputError while no more profiles should be opened here, with the reason.
         """
         ...
 
     async def status(self, profile: Profile) -> Usage:
-        """Who uses the profile outside any lease, as far as the driver can see. Changes nothing."""
+        """Which programs use the profile outside any lease, as far as the driver can see. Changes nothing."""
         ...
 
     async def check(self, request: OpenRequest) -> Checked:
-        """Prove that the profile may be opened under this lease. Starts nothing. Raises CannotOpen or Fail."""
+        """Check that the profile may be opened under this lease. Starts nothing. Raises CannotOpen or Fail."""
         ...
 
     async def accept_manual_use(self, request: OpenRequest) -> None:
-        """The use outside a lease that `check` found was recorded: it is not found again. Raises Fail if refused."""
+        """The use outside a lease that `check` found was recorded: do not report it again. Raises Fail if refused."""
         ...
 
     async def start(self, request: OpenRequest, terms: LeaseTerms) -> "RunningBrowser":
-        """Make the browser reachable under these terms. Raises Fail or InputError; then nothing of it is left.
+        """Make the browser reachable under these terms. Raises Fail or InputError; then nothing of it is left running.
 
-        It may only run once its endpoint is used; `stop` must be called in any case.
+        The browser itself may start only when its endpoint is first used; always call `stop`.
         """
         ...
 
     async def close(self) -> None:
-        """Give back what the driver itself holds. Its browsers were stopped before."""
+        """Release the driver's own resources. Its browsers were stopped before."""
         ...
 
 
@@ -130,25 +131,25 @@ class ClientRefused(Exception):
 
 
 class DevToolsClient(Protocol):
-    """A further client of a running browser, beside whoever launched it: whole DevTools messages both ways.
+    """One more client of a running browser, beside the program that launched it: whole DevTools messages both ways.
 
     It has a browser session of its own and never sees what others do with theirs. What it sends past the lease's
     deadline reaches nothing.
     """
 
     why: str
-    """Why it was cut, once it was; empty if it left by itself."""
+    """Why it was disconnected; empty if it closed the connection itself."""
 
     async def send(self, message: bytes) -> None:
-        """Send one command. Waits while the browser does not read."""
+        """Send one command. Waits while the browser does not read from the connection."""
         ...
 
     async def receive(self) -> bytes | None:
-        """The next answer or event; None once it was cut."""
+        """The next answer or event; None once disconnected."""
         ...
 
     async def close(self) -> None:
-        """Leave. Everything of this client in the browser ends."""
+        """Disconnect. All browser sessions of this client end."""
         ...
 
 
@@ -163,22 +164,22 @@ class RunningBrowser(Protocol):
 
     @property
     def info(self) -> DriverInfo:
-        """The browser that it is."""
+        """Which browser it is: program and version."""
         ...
 
     @property
     def engine(self) -> int | None:
-        """The version that the profile itself has seen; None where the run worked in a copy, or has none."""
+        """The browser version that opened the profile itself; None if the run works in a copy, or has no version."""
         ...
 
     @property
     def begun(self) -> bool:
-        """Whether there may be, or may have been, a browser."""
+        """Whether a browser may have been started."""
         ...
 
     @property
     def pid(self) -> int | None:
-        """The process that leads the session of the browser's processes; None while there is none on this machine."""
+        """The session leader of the browser's processes; None while there is none on this machine."""
         ...
 
     @property
@@ -200,16 +201,17 @@ class RunningBrowser(Protocol):
         ...
 
     async def hand_over(self, terms: LeaseTerms) -> None:
-        """Go on under another lease with a higher token. Raises if refused: the browser must then be stopped."""
+        """Continue under another lease with a higher token. Raises if refused: the browser must then be stopped."""
         ...
 
     async def pause(self, why: str) -> None:
-        """Control passes to a person: when this returns nothing that would act reaches the browser, of whoever launched
-        it, and every other client is cut. Raises if it cannot be said: the browser must then be stopped."""
+        """A person takes control: when this returns, no acting command of the launching program reaches the browser,
+        and every other client is disconnected. Raises if the keeper does not confirm: the browser must then be stopped.
+        """
         ...
 
     def resume(self) -> None:
-        """Whoever launched it has control again. What they sent meanwhile takes effect now."""
+        """The program that launched it has control again. What it sent meanwhile is executed now."""
         ...
 
     async def add_client(self) -> DevToolsClient:
@@ -217,22 +219,24 @@ class RunningBrowser(Protocol):
         ...
 
     async def close_asked(self) -> None:
-        """Wait until a client asks to close the browser, which is its holder's to decide, or until the end."""
+        """Wait until a client asks to close the browser, or until it ends. Whether to close is for the holder to
+        decide.
+        """
         ...
 
     async def ended(self, timeout: float) -> BrowserReport | None:
-        """Wait for its end and return the report; None if it takes longer, or if there is none (then `over`)."""
+        """Wait for its end and return the report; None on timeout, or if there is no report (then `over` is true)."""
         ...
 
     async def closing(self, timeout: float) -> None:
-        """Wait until a requested stop is under way: whoever uses the endpoint may then leave it."""
+        """Wait until a requested stop has begun: users of the endpoint may then disconnect."""
         ...
 
     async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:
-        """End it, in the gentlest way that works in time, and return the report; None if nothing is known of its end.
+        """End it, as gently as the time allows, and return the report; None if nothing is known of its end.
 
-        `revoke`: why it must end whatever it is doing. `with_evidence`: the keeper takes URL and screenshot itself.
-        When this returns, nothing of the browser is alive that this process could end.
+        `revoke`: why it must end at once, whatever it is doing. `with_evidence`: the keeper takes URL and screenshot
+        itself. When this returns, nothing of the browser is alive that this process could end.
         """
         ...
 

@@ -1,6 +1,7 @@
-"""Stored secrets and snapshots encrypted and decrypted: AES-256-GCM, a fresh nonce each time, its owner bound in.
+"""Encrypts and decrypts stored secrets and snapshots: AES-256-GCM, a new nonce each time, the owner's name as
+associated data.
 
-Keys come from the settings: the first encrypts, all decrypt, so that one can replace another. A key's id is kept with
+Keys come from the settings: the first encrypts, all decrypt, so that keys can be rotated. The key's id is stored with
 what it encrypted. Neither keys nor values show in a repr or a message. `cryptography` is imported when it is needed.
 """
 
@@ -31,12 +32,12 @@ SETTING: Final = "LEASEKEEPER_SECRET_KEY"
 
 
 def new_key() -> str:
-    """A fresh key, for LEASEKEEPER_SECRET_KEY."""
+    """A new key, for LEASEKEEPER_SECRET_KEY."""
     return PREFIX + base64.urlsafe_b64encode(os.urandom(KEY_BYTES)).decode()
 
 
 def key_id_of(key: bytes) -> str:
-    """What a key is known by. It says nothing about the key."""
+    """The id of a key. It reveals nothing of the key."""
     return hashlib.sha256(_KEY_ID + key).hexdigest()[:_ID_LENGTH]
 
 
@@ -59,7 +60,7 @@ class Keyring:
         return SealedSecret(name=name, key_id=self.current, sealed=base64.b64encode(sealed).decode())
 
     def open(self, secret: SealedSecret) -> str:
-        """The value of a secret. Raises SecretKeyWrong if no key here opens it, or if it is not what was sealed."""
+        """The value of a secret. Raises SecretKeyWrong if no key here decrypts it, or if it was changed since."""
         key = self.keys.get(secret.key_id)
         if key is None:
             raise SecretKeyWrong(
@@ -113,8 +114,9 @@ def _cipher(key: bytes) -> "AESGCM":
 
 
 def opens_padded(key: bytes, iv: bytes, data: bytes) -> bool | None:
-    """Whether AES-CBC with this key gives text with its padding, as browsers encrypt cookies; None: nobody can tell
-    here, without the package cryptography. Nothing of the text is returned."""
+    """Whether AES-CBC with this key gives text with valid padding, as browsers encrypt cookies. None: unknown, since
+    the package cryptography is not installed. Nothing of the text is returned.
+    """
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     except ImportError:

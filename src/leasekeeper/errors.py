@@ -1,7 +1,7 @@
 """Every exception of Leasekeeper, each with a stable code.
 
 The code and the fields are for programs, the message is for people: what happened, to what, and what to do next.
-How to do it is not said here: a command line and a page have different answers, and find them by the code.
+Commands and links are not in messages: the command line and the pages add their own, by the code.
 
     LeasekeeperError
     ├── InputError              INVALID_INPUT: something in a request is wrong; nothing was written
@@ -48,7 +48,7 @@ def safe_str(something: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """What somebody may have meant who wrote `name`, whatever its case; None if nothing is near."""
+    """The known name that is most similar to `name`, ignoring case; None if none is similar."""
     from difflib import get_close_matches
 
     names = {each.casefold(): each for each in known}
@@ -66,7 +66,7 @@ class Problem:
         return f"{self.where}: {self.message}" if self.where else self.message
 
     def moved(self, name: str, by: int) -> "Problem":
-        """The problem of a part of a list, as it is for the whole list, in which that part begins at `by`."""
+        """The same problem for the whole list, in which this part begins at index `by`."""
         head, found, rest = self.where.partition("]")
         number = head.removeprefix(f"{name}[")
         if not found or number == head or not number.isdecimal():
@@ -75,8 +75,8 @@ class Problem:
 
 
 class LeasekeeperError(Exception):
-    """The root of all that Leasekeeper raises on purpose. `problems` names every field at fault. What else a class
-    declares is given by name: `LeaseLost(…, lease_id=…)`."""
+    """The root of every exception here. `problems` names every field at fault. Fields that a class declares are keyword
+    arguments: `LeaseLost(…, lease_id=…)`."""
 
     code: ClassVar[str] = "ERROR"
 
@@ -94,7 +94,7 @@ class LeasekeeperError(Exception):
 
     @classmethod
     def declared(cls) -> dict[str, object]:
-        """The fields for programs that this class has, with their types."""
+        """The fields that this class has for programs, with their types."""
         found: dict[str, object] = {}
         for kind in reversed(cls.__mro__):
             found |= get_annotations(kind)
@@ -102,7 +102,7 @@ class LeasekeeperError(Exception):
 
     @property
     def data(self) -> dict[str, object]:
-        """The fields that are known of this error, by name."""
+        """The fields that this error has a value for, by name."""
         return {name: value for name in self.declared() if (value := getattr(self, name, None)) is not None}
 
     @classmethod
@@ -123,13 +123,13 @@ def error_tree(kind: type[LeasekeeperError] = LeasekeeperError) -> Iterator[tupl
 
 
 class InputError(LeasekeeperError):
-    """The input is not acceptable. `problems` names every field at fault."""
+    """The input is invalid. `problems` names every field at fault."""
 
     code = "INVALID_INPUT"
 
 
 class PartlyDone(LeasekeeperError):
-    """Part of what was asked for was done. The message says how far it came, and what stopped it."""
+    """The request was done in part. The message says how far it got, and what stopped it."""
 
     code = "PARTLY_DONE"
     done: int | None = None
@@ -161,7 +161,7 @@ class AmbiguousProfile(InputError):
 
 
 class AmbiguousId(InputError):
-    """Several records have an id that begins so. Type more of it."""
+    """Several records have an id that begins with this text. Type more of it."""
 
     code = "AMBIGUOUS_ID"
     what: str | None = None
@@ -356,7 +356,7 @@ class VersionConflict(Conflict):
 
 
 class IllegalTransition(Conflict):
-    """The state machine has no such move from the present state. `allowed` names what a person may decide now."""
+    """The record's present state does not allow this change. `allowed` names what a person may decide now."""
 
     code = "ILLEGAL_TRANSITION"
     state: str | None = None
@@ -374,7 +374,7 @@ class ProfileBusy(Conflict):
 
 
 class EventsGone(Conflict):
-    """A stream of events cannot begin where it was asked to. `position` is where it would begin now."""
+    """A stream of events cannot begin at the requested position. `position` is where it would begin now."""
 
     code = "EVENTS_GONE"
     position: str | None = None
@@ -393,7 +393,7 @@ class LeaseLost(LeasekeeperError):
 
 
 class LeaseExpired(LeaseLost):
-    """It expired by the store's clock. If the holder's deadline has not passed, that clock has leapt: try again."""
+    """It expired by the store's clock. If the holder's deadline has not passed, that clock jumped: try again."""
 
     code = "LEASE_EXPIRED"
 

@@ -1,10 +1,10 @@
-"""The seam between runs and the place where their files are kept: a folder, a bucket, or the server.
+"""The interface between runs and the place where their files are stored: a folder, a bucket, or the server.
 
-A run writes its files to a folder of its own machine first. Where evidence is to travel, each is then put into the
-place, before the commit that names it. Snapshots of profiles are kept behind the same seam (`snapshots.profile_store`).
+A run first writes its files to a folder of its own machine. Each is then uploaded to the place, if one is set, before
+the commit that names it. Snapshots of profiles are stored through the same interface (`snapshots.profile_store`).
 Guarantees that hold for each operation, in every place:
 
-- Keys are names separated by `/`, each a valid id: `RUN_ID/final.png`. Nobody chooses a path.
+- Keys are names separated by `/`, each a valid id: `RUN_ID/final.png`. No caller chooses a path.
 - An object is there whole or not at all, and never changes: `put` creates, it does not replace.
 - When `put` returns, the object can be read by others, and what is stored has the size and the hash that were given.
 - Nothing that is raised or shown contains a credential.
@@ -42,11 +42,11 @@ class Evidence(Protocol):
 
     @property
     def prunes(self) -> bool:
-        """Whether those who use it delete what is old. False: whoever keeps the place does."""
+        """Whether Leasekeeper deletes old objects there. False: the place does that itself."""
         ...
 
     async def check(self) -> None:
-        """Try in small what a delivery needs. Raises EvidenceUnavailable."""
+        """Test with a small object what a delivery needs. Raises EvidenceUnavailable."""
         ...
 
     async def put(
@@ -72,12 +72,12 @@ class Evidence(Protocol):
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects. Those that are not there are no error."""
+        """Delete objects. A missing object is no error."""
         ...
 
 
 def key_parts(key: str) -> list[str]:
-    """The names of a key. Raises InputError for one that could lead anywhere else."""
+    """The names of a key. Raises InputError for a key that could lead out of the place."""
     parts = key.split("/")
     if not 2 <= len(parts) <= MAX_KEY_PARTS or not all(is_id(part) for part in parts):
         raise InputError(f"{key!r} cannot name evidence: it must be names separated by /, and {ID_RULE}")

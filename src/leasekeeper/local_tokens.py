@@ -38,7 +38,7 @@ def read_local_token(url: str, environ: Mapping[str, str]) -> str:
 
 
 def write_local_token(place: Path, text: str) -> None:
-    """Put the token there, readable for its owner alone, whatever was there before."""
+    """Write the token, readable by its owner only; replaces an existing file."""
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = place.with_name(f"{place.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)

@@ -20,10 +20,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("leasekeeper", "browsers of leased profiles")
     group.addoption("--leasekeeper-profile", metavar="PROFILE", help="the profile of leasekeeper_browser")
     group.addoption("--leasekeeper-pool", metavar="POOL", help="instead: any free profile of this pool")
-    group.addoption("--leasekeeper-wait", metavar="SECONDS", type=float, help="wait so long for it  [default: 60]")
+    group.addoption("--leasekeeper-wait", metavar="SECONDS", type=float, help="seconds to wait for it [default: 60]")
     parser.addini("leasekeeper_profile", "the profile of leasekeeper_browser")
     parser.addini("leasekeeper_pool", "instead: any free profile of this pool")
-    parser.addini("leasekeeper_wait", "wait so many seconds for it", default="60")
+    parser.addini("leasekeeper_wait", "seconds to wait for it", default="60")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
-"""Files that hold secrets: ordinary files, not too long, not for others to read. No message shows their content.
+"""Reads files with secrets: ordinary files, not too long, not readable by others. No message shows their content.
 
-And folders for their owner alone."""
+Makes folders that only their owner can open.
+"""
 
 import os
 import stat
@@ -17,7 +18,7 @@ ALL_BUT_OWNER: Final = stat.S_IRWXG | stat.S_IRWXO
 def read_secret_file(place: str, what: str, *, refuse: int) -> str:
     """The text of a file. `what` begins each message, `refuse` are mode bits that it must not have."""
     try:
-        # Not to wait: whoever is to write to a pipe may never come.
+        # Non-blocking: opening a named pipe would wait for a writer.
         file = os.open(Path(place).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             facts = os.fstat(file)

@@ -1,4 +1,4 @@
-"""How a client and a server trust each other: the client's token, and the certificates that it accepts."""
+"""A client's side of trust: the token that it sends, and the certificates that it accepts."""
 
 import ssl
 from pathlib import Path
@@ -7,9 +7,10 @@ from leasekeeper.errors import InputError, Problem
 
 
 def authorization(token: str) -> dict[str, str]:
-    """The header that carries a token; none without one, so that the server says what is missing.
+    """The header with the token; none without a token, so that the server says what is missing.
 
-    Raises InputError for a text that no header can hold, which would only be found out when it is sent, and be shown.
+    Raises InputError for text that a header cannot contain: the HTTP client would raise later, with the token in its
+    message.
     """
     if not all("!" <= character <= "~" for character in token):
         raise InputError(
@@ -35,11 +36,11 @@ def trusted(url: str, ca: str) -> ssl.SSLContext | bool:
 
 
 def tls_fault(error: BaseException | None) -> str | None:
-    """What was wrong with a server's TLS, if that is why a call failed: asking again does not help."""
+    """The TLS error that made a call fail; None if it was another error. A retry does not help."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate was not accepted ({error.verify_message})"
         if isinstance(error, ssl.SSLError):
-            return f"it does not speak TLS as it should ({error.reason})"
+            return f"the TLS handshake failed ({error.reason})"
         error = error.__cause__ or error.__context__
     return None

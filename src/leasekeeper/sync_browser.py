@@ -130,7 +130,7 @@ class SyncBrowser(SyncBlock["LeasedBrowser"]):
     def release(
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
     ) -> None:
-        """Say how the run ends, before the block does: completed with an output, or for a reason. It ends it."""
+        """End the run before the end of the block: completed with an output, or for a reason."""
         self._loop_thread.call(self._release(reason, message, output))
 
     async def _release(self, reason: str | None, message: str, output: Mapping[str, object] | None) -> None:
@@ -145,7 +145,7 @@ class SyncBrowser(SyncBlock["LeasedBrowser"]):
         self._loop_thread.call(self._held.note(text, about=about))
 
     def request_human(self, what: str, *, timeout: timedelta | float = HUMAN_TIMEOUT) -> HumanAnswer:
-        """Ask for a person in a review, and wait for what they say. After one has taken the browser and handed it back
+        """Ask for a person in a review, and wait for the answer. After one has taken the browser and handed it back
         `page` and `context` are new objects. Raises Fail (HUMAN_REVIEW_REQUIRED) or LeaseLost."""
         before = self.lease
         answer = self._loop_thread.call(self._held.request_human(what, timeout=timeout))

@@ -112,7 +112,7 @@ class SyncLease(SyncBlock[HeldLease]):
         return self._loop_thread.call(self._held.proxy_credentials())
 
     def closed(self, *, final_url: str | None = None) -> None:
-        """Say that your browser was closed cleanly, and where it was. Then even a failed run ends explained."""
+        """Say that your browser was closed cleanly, and its last URL. Then even a failed run ends explained."""
         self._held.closed(final_url=final_url)
 
     def release(

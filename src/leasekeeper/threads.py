@@ -1,6 +1,6 @@
-"""Blocking work of Leasekeeper's own, in threads beside the event loop; and an event loop in a thread of its own.
+"""Leasekeeper's own blocking work, in threads beside the event loop; and an event loop in a thread of its own.
 
-Not in the loop's own threads: tasks use those, and may leave all of them busy for ever.
+It does not use the loop's default executor: tasks use that one, and may keep all its threads busy for ever.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _THREADS: Final = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="leasekeepe
 
 
 async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the work returns or raises, done in a thread."""
+    """Run `work` in a thread; return or raise what it does."""
     call = partial(contextvars.copy_context().run, work, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_THREADS, call)
 
@@ -37,8 +37,10 @@ class LoopThread:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.get_loop().run_forever()
 
-    def call(self, work: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
-        """Run `work` in the loop and return its answer. Ctrl-C cancels it first, unless it has to come to its end."""
+    def call(self, work: Coroutine[Any, Any, T], *, uncancelled: bool = False) -> T:
+        """Run `work` in the loop and return its answer. Ctrl-C cancels it, unless it is `uncancelled`: then Ctrl-C
+        waits for its end.
+        """
         answer: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
 
@@ -54,13 +56,13 @@ class LoopThread:
             return answer.result()
         except BaseException:
             if not answer.done():  # the caller was interrupted while it waited
-                if not to_the_end:
+                if not uncancelled:
                     self._loop.call_soon_threadsafe(cancel)
                 until_done([answer])
             raise
 
     def close(self) -> None:
-        """Stop the loop. What was called has ended before."""
+        """Stop the loop. Every call must have ended before."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
