@@ -23,7 +23,7 @@ async function work(job, jobToken) {
     session = await call("", process.env.LEASEKEEPER_TOKEN, { profile_id, on_disconnect: "release" });
   } catch (error) {
     if (error.status !== 409) throw error;
-    // Somebody else has the profile: the job comes back later, and no attempt is used up.
+    // Another program has the profile: the job comes back later, and no attempt is used up.
     await job.moveToDelayed(Date.now() + busyMs, jobToken);
     throw new DelayedError();
   }

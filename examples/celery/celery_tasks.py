@@ -16,7 +16,7 @@ app.conf.update(task_acks_late=True, task_reject_on_worker_lost=True, worker_pre
 
 @app.task(bind=True, max_retries=None)
 def sync_orders(self: Task, profile_id: str, url: str) -> str:
-    """Open the shop in this profile's browser. While somebody else has the profile, the task comes back later."""
+    """Open the shop in this profile's browser. While another program has the profile, the task is retried later."""
     try:
         with leasekeeper.browser(profile_id) as browser:
             browser.page.goto(url)

@@ -14,9 +14,9 @@ async def main() -> None:
             print(f"lease {lease.lease.lease_id}, fencing token {lease.token}")
             # Here your Playwright code calls `launch_persistent_context(**await lease.launch_options())`.
             await lease.checkpoint("dashboard_open", url="https://shop.example/dashboard")
-            async with lease.mutating("submit_order"):  # to vanish in here quarantines the profile
+            async with lease.mutating("submit_order"):  # dying in here quarantines the profile
                 lease.check()  # raises LeaseLost once the profile must not be touched any more
-            lease.closed(final_url="https://shop.example/orders")  # the browser is closed, and was there
+            lease.closed(final_url="https://shop.example/orders")  # the browser is closed; its last URL
             settled = await lease.release(output={"orders": 3})
         print(f"profile store_us_018 is {settled.profile_state}")
 

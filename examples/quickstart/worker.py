@@ -52,7 +52,7 @@ async def run(client: Client, grant: Grant, kept: KeptLease) -> None:
     try:
         ending = Ending(ref=ref, output=await task(client, grant, kept), facts=EndFacts(browser=Browser.NONE))
     except LeaseLost as lost:
-        print(lost)  # the profile is somebody else's business now: nothing to settle
+        print(lost)  # the lease is lost: nothing to settle
         return
     except Fail as fail:
         facts = EndFacts(browser=Browser.NONE)

@@ -34,7 +34,7 @@ async def sync_orders(profile_id: str, url: str) -> str:
 
 @asynccontextmanager
 async def heartbeats() -> AsyncIterator[None]:
-    """Tell Temporal that the activity is alive. Beside the lease's own renewal, which needs no help."""
+    """Send Temporal's heartbeats while the activity runs. The lease is renewed separately."""
 
     async def beat() -> None:
         while True:
