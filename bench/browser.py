@@ -132,7 +132,7 @@ class Bench:
             return await in_turns(*measures)
 
     async def watched(self) -> float:
-        """Seconds of a job whose browser a person looks at."""
+        """Seconds of a job whose browser a person watches."""
         async with live_view.looking(live_view.open_browser("p1")) as person:
             took = await self.jobs("clicks", 1, clicks=WATCHED_CLICKS)
         assert person.seen, "nobody has seen anything"
@@ -207,8 +207,8 @@ def _resident_mb(pid: int) -> float:
 async def in_turns(*measures: Callable[[], Awaitable[float]]) -> list[list[float]]:
     """Each measure once per round, in turns, after one round that does not count.
 
-    Between them is a pause: a bare script returns while its browser's processes are still ending, and whoever is
-    measured next would pay for that.
+    Between them is a pause: a bare script returns while its browser's processes are still ending, and the next
+    measurement would be slower for it.
     """
     figures: list[list[float]] = [[] for _ in measures]
     for number in range(ROUNDS + 1):
@@ -259,7 +259,7 @@ async def measure(bench: Bench) -> dict[str, float]:
     print_figure("  the same over a bare DevTools connection", median(direct), "s")
 
     seen, unseen = await in_turns(bench.watched, lambda: bench.jobs("clicks", 1, clicks=WATCHED_CLICKS))
-    print_figure(f"one job of {WATCHED_CLICKS} clicks that somebody looks at", median(seen), "s")
+    print_figure(f"one job of {WATCHED_CLICKS} clicks that a person watches", median(seen), "s")
     print_figure("  the same unseen", median(unseen), "s")
     frames, takes = zip(*[await bench.taken() for _ in range(max(1, ROUNDS // 3))], strict=True)
     print_figure("pictures of a moving page", median(frames), "per s")

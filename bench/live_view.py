@@ -1,6 +1,7 @@
 """The live view of a job's browser: what it costs the task, how many pictures a person gets, how long taking takes.
 
-The worker is in this process, as in `leasekeeper up`. Whoever looks takes each picture at once, as a page nearby does.
+The worker is in this process, as in `leasekeeper up`. The viewer takes each picture at once, as a page on a fast
+connection does.
 """
 
 from __future__ import annotations

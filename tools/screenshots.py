@@ -1,6 +1,6 @@
-"""`make screenshots`: plays the demo, then photographs every page of the dashboard, on a desktop and on a phone, in the
-light and in the dark theme, into docs/images/dashboard. Beside the demo's data there are a session for the live view, a
-profile with a long name, more dead letters, and a store in which nothing has happened yet.
+"""`make screenshots`: plays the demo, then takes a screenshot of every page of the dashboard, on a desktop and on a
+phone, in the light and in the dark theme, into docs/images/dashboard. Beside the demo's data there are a session for
+the live view, a profile with a long name, more dead letters, and a store in which nothing has happened yet.
 """
 
 import argparse
@@ -197,7 +197,7 @@ async def main(place: Place) -> None:
         image.unlink()
     try:
         service = Service(store, loaded, sessions=1)
-        service.sessions.here.worker_id = WorkerId("server-1")  # not the name of whoever takes the pictures
+        service.sessions.here.worker_id = WorkerId("server-1")  # not the name of the user who runs this
         made = await create_token(store, "ann", [Scope.ADMIN], actor="demo")
         await extend(store)
         leases = await work(store)

@@ -11,14 +11,14 @@ PROFILE_STATES: Final = {
     ProfileState.AVAILABLE: "ready for checkout",
     ProfileState.LEASED: "in use",
     ProfileState.STALE: "its holder stopped reporting or could not prove a clean close; what it left is unknown",
-    ProfileState.REVIEW_REQUIRED: "needs human eyes",
+    ProfileState.REVIEW_REQUIRED: "a person has to check it",
     ProfileState.QUARANTINED: "unsafe until a person clears it",
     ProfileState.DISABLED: "out of rotation",
 }
 CAUSES: Final = {
     Cause.GRANTED: "a lease was granted",
-    Cause.INSPECTED: "a person looks inside, under an `inspect` lease",
-    Cause.CLEAN_RELEASE: "the run ended safely and nothing stands against the profile",
+    Cause.INSPECTED: "a person opens it to look inside, under an `inspect` lease",
+    Cause.CLEAN_RELEASE: "the run ended safely and no quarantine trigger fired",
     Cause.EXPIRED: "the lease expired, or a person revoked it",
     Cause.NOT_PROVEN_CLOSED: "the holder could not say that its browser was closed cleanly",
     Cause.NEEDS_PERSON: "the run stopped for a reason that needs a person",

@@ -21,7 +21,7 @@ VENDORED = {
 
 
 def copy_vendored(root: Path) -> None:
-    """Copy what is missing or another. Raises if the package does not have the very file that is pinned here."""
+    """Copy the file if it is missing or differs. Raises if the package does not have the file that is pinned here."""
     for name, (package, source, pinned) in VENDORED.items():
         target = root / ASSETS / name
         if target.is_file() and _hash(target.read_bytes()) == pinned:

@@ -1,7 +1,8 @@
 """The SET NX recipe as it is written: one list, one lock per profile with an expiry, GET and DEL to give it back.
 
 In its best documented configuration: the lock lives longer than any job, a taken profile's job goes back with a delay,
-and the client library retries lost connections. Whoever ends a job posts its webhook: that is the only record of it.
+and the client library retries lost connections. The worker that ends a job posts its webhook: that is the only record
+of it.
 """
 
 from __future__ import annotations
