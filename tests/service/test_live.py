@@ -21,7 +21,7 @@ from leasekeeper.core.workers import WorkerReport
 from leasekeeper.ports import LeaseRequest
 from leasekeeper.service import metrics as metrics_module
 from leasekeeper.service.metric_table import METRICS
-from leasekeeper.service.metrics import MAX_LABELS, OTHER, Metrics, Names, Worst
+from leasekeeper.service.metrics import MAX_LABELS, OTHER, Metrics, Names, TroubledProfiles
 from tests.conformance.world import START, end, fleet, profile
 from tests.serving import Served
 
@@ -191,7 +191,7 @@ def test_labels_are_bounded() -> None:
 
 def test_the_profiles_with_most_trouble_have_names() -> None:
     dropped: list[str] = []
-    worst = Worst(dropped.append)
+    worst = TroubledProfiles(dropped.append)
     for number in range(MAX_LABELS):
         worst.troubled(f"p{number:02}")
     worst.troubled("p00")

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from leasekeeper.core.events import Event, EventType
 from leasekeeper.service import connections
-from leasekeeper.service.connections import _MustRead
+from leasekeeper.service.connections import _StallDetector
 from leasekeeper.service.event_feed import FeedItem
 from leasekeeper.service.serving import Address, serving
 from tests.conformance.world import START
@@ -92,7 +92,7 @@ async def test_downloads_and_sockets_that_nobody_reads_are_cut_off() -> None:
         assert await asyncio.to_thread(both, url) == [True, True]
 
 
-class Kept(_MustRead):
+class Kept(_StallDetector):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 

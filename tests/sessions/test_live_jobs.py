@@ -202,7 +202,7 @@ async def test_a_worker_speaks_of_its_own_leases_only(server: ServerThread, sqli
             await socket.send(b"\x05\0\0\0\0" + json.dumps({"live": news}).encode())
             await at.offered(2)
             other = at.served.service.sessions.places[1]
-            await asyncio.to_thread(at.served.run, other.offering._lives.caught_up())  # type: ignore[attr-defined]  # it is a worker's
+            await asyncio.to_thread(at.served.run, other.offering._lives.all_processed())  # type: ignore[attr-defined]  # it is a worker's
             assert (other.lives, (await at.api.get("/v1/runs/p1/control")).json()) == ({}, seen)
         await control(at, "p1", "hand-back")
         await output_of(at, job)

@@ -39,7 +39,7 @@ MAX_HOLDERS: Final = 100
 MAX_ENDED: Final = 500  # runs, for how its directory grew
 
 
-def _because(lane: Lane) -> str:
+def _reason_shown(lane: Lane) -> str:
     """The reason, unless the state is an ordinary one."""
     return "" if lane.state in (ProfileState.AVAILABLE, ProfileState.LEASED) else lane.state_reason
 
@@ -79,7 +79,7 @@ def view(holders: "Mapping[str, str]") -> View[Lane]:
             Column[Lane]("HELD BY", lambda lane: holders.get(lane.profile_id), spare=2, least=12),
             Column[Lane]("NEXT TASK", "head_task", spare=5),
             Column[Lane]("BLOCKED BY", _blocked_by, spare=6, least=15),
-            Column[Lane]("BECAUSE", _because, spare=3, least=30),
+            Column[Lane]("BECAUSE", _reason_shown, spare=3, least=30),
         ),
         empty="declare them in fleet.yaml, then: leasekeeper apply fleet.yaml",
     )

@@ -235,7 +235,7 @@ def _width(text: str) -> int:
 
 def render_sheet(fields: Sequence[tuple[str, object]], now: datetime, screen: Screen) -> list[str]:
     """One record: a line per field that says something, names in one column, long values wrapped."""
-    shown = [(name, value) for name, value in fields if _says_something(value)]
+    shown = [(name, value) for name, value in fields if _has_value(value)]
     name_width = max((len(name) for name, _ in shown), default=0)
     lines = []
     for name, value in shown:
@@ -246,7 +246,7 @@ def render_sheet(fields: Sequence[tuple[str, object]], now: datetime, screen: Sc
     return lines
 
 
-def _says_something(value: object) -> bool:
+def _has_value(value: object) -> bool:
     return value is not None and value is not False and value not in ("", (), {}, [])
 
 
@@ -263,7 +263,7 @@ def _full(value: object, now: datetime) -> str:
             return f"{value.total_seconds():g} s"
         case _ if is_dataclass(value) and not isinstance(value, type):
             named = ((field.name, getattr(value, field.name)) for field in fields(value))
-            return ", ".join(f"{name}={_full(inner, now)}" for name, inner in named if _says_something(inner))
+            return ", ".join(f"{name}={_full(inner, now)}" for name, inner in named if _has_value(inner))
         case _:
             return cell(value, now)
 

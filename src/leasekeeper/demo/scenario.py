@@ -98,13 +98,13 @@ async def play(place: Place, audience: Audience) -> Result:
     environ = place.environ()
     config = settings.load(environ)
     store = await open_store(config.store, policy=config.policy)
-    troupe = Troupe(place.folder, place.database, environ)
+    workers = WorkerProcesses(place.folder, place.database, environ)
     try:
         # `kept`: in these profiles the shop hangs until the worker there was killed or stopped, so it is busy then.
         with Shop(logged_out=[LOGGED_OUT], doubted=[DOUBTED], kept=[KILLED, PAUSED]) as shop:
-            stage = _Stage(store, troupe, shop, audience, (await store.check()).now)
+            stage = _Stage(store, workers, shop, audience, (await store.check()).now)
             finished = await _until_stopped(stage, config, place)
-            left = await none_left(place.folder)
+            left = await wait_until_gone(place.folder)
             if not finished:
                 raise Stopped
             return await stage.result(left)
@@ -119,7 +119,7 @@ async def _until_stopped(stage: "_Stage", config: settings.Config, place: Place)
 
     def asked() -> None:
         if stop.is_set():
-            stage.troupe.ask_to_stop()
+            stage.workers.ask_to_stop()
         stop.set()
 
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -142,7 +142,7 @@ async def _until_stopped(stage: "_Stage", config: settings.Config, place: Place)
         await asyncio.gather(playing, stopping, return_exceptions=True)
         if stop.is_set():
             stage.say("stopping: the workers close their browsers")
-        await stage.troupe.end()
+        await stage.workers.end()
         over.set()
         troubles = [t for t in await asyncio.gather(*helpers, return_exceptions=True) if t is not None]
         for number in signals:
@@ -158,9 +158,11 @@ async def _until_stopped(stage: "_Stage", config: settings.Config, place: Place)
 class _Stage:
     """One play of the scenario: its steps, and the events that were seen."""
 
-    def __init__(self, store: Store, troupe: Troupe, shop: Shop, audience: Audience, began_at: datetime) -> None:
+    def __init__(
+        self, store: Store, workers: WorkerProcesses, shop: Shop, audience: Audience, began_at: datetime
+    ) -> None:
         self.store = store
-        self.troupe = troupe
+        self.workers = workers
         self._shop = shop
         self._audience = audience
         self._began_at = began_at
@@ -185,10 +187,13 @@ class _Stage:
             await self.store.apply(load_fleet(path), actor="demo")
         await self._decide(PAUSED_ACCOUNT, Action.PAUSE)
         await self._submit([*FIRST, AGAIN])
-        await self.troupe.start()
-        cues = [asyncio.create_task(cue) for cue in (self._collide(), self._lose_power(), self._close_the_lid())]
+        await self.workers.start()
+        cues = [
+            asyncio.create_task(cue)
+            for cue in (self._submit_conflicting_jobs(), self._kill_a_worker(), self._suspend_a_worker())
+        ]
         try:
-            await self._until_quiet(cues)
+            await self._wait_until_idle(cues)
         finally:
             for cue in cues:
                 cue.cancel()
@@ -203,28 +208,28 @@ class _Stage:
             Decision(target=Target.ACCOUNT, id=account, action=action, note="part of the demo", actor="demo")
         )
 
-    async def _collide(self) -> None:
+    async def _submit_conflicting_jobs(self) -> None:
         """Submit two more jobs for a profile just when it is leased: one waits, one is skipped."""
         await self._cue(BUSY, EventType.LEASE_GRANTED, task="monthly_report")
         await self._submit(WHILE_TAKEN)
 
-    async def _lose_power(self) -> None:
+    async def _kill_a_worker(self) -> None:
         """Kill a worker inside a mutating section, and start another. The profile is not used again."""
         entered = await self._cue(KILLED, EventType.SECTION_ENTERED)
         worker = str(entered.worker_id)
-        await self.troupe.kill(worker)
+        await self.workers.kill(worker)
         self.say(f"{worker} is killed (SIGKILL) inside {entered.data.get('section')}", KILLED)
-        await self.troupe.hire("laptop-2", pool=LAPTOP)
+        await self.workers.start_worker("laptop-2", pool=LAPTOP)
         await self._decide(PAUSED_ACCOUNT, Action.RESUME)
 
-    async def _close_the_lid(self) -> None:
+    async def _suspend_a_worker(self) -> None:
         """Stop a worker until its lease is over. When it continues, it tries to go on and is refused."""
         reached = await self._cue(PAUSED, EventType.CHECKPOINT_SAVED, task="monthly_report")
         worker = str(reached.worker_id)
-        await self.troupe.sleep(worker)
+        await self.workers.sleep(worker)
         self.say(f"{worker} is put to sleep (SIGSTOP) after {reached.data.get('step')}", PAUSED)
         await self._cue(PAUSED, EventType.LEASE_EXPIRED)
-        self.troupe.wake(worker)
+        self.workers.wake(worker)
         self.say(f"{worker} is woken (SIGCONT), too late", PAUSED)
 
     async def _cue(self, profile: str, kind: EventType, task: str | None = None) -> Event:
@@ -240,7 +245,7 @@ class _Stage:
                 if len(self._events) == seen:
                     await self._more.wait()
 
-    async def _until_quiet(self, cues: Sequence[asyncio.Task[None]]) -> None:
+    async def _wait_until_idle(self, cues: Sequence[asyncio.Task[None]]) -> None:
         """Wait until no job can go on by itself. An event that did not come by then never will."""
         idle_polls = 0
         while idle_polls < IDLE_POLLS:

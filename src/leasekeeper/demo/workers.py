@@ -20,7 +20,7 @@ _LOOK_AGAIN: Final = 0.1
 _APP: Final = "leasekeeper.demo.tasks:app"
 
 
-class Troupe:
+class WorkerProcesses:
     """Processes of `leasekeeper worker`, by name. Each logs to its own file."""
 
     def __init__(self, folder: Path, database: Path, environ: Mapping[str, str]) -> None:
@@ -32,16 +32,16 @@ class Troupe:
 
     async def start(self) -> None:
         """Two workers for the fleet, and one on somebody's laptop."""
-        await self.hire("worker-1", concurrency=2)
-        await self.hire("worker-2")
-        await self.hire("laptop-1", pool=LAPTOP)
+        await self.start_worker("worker-1", concurrency=2)
+        await self.start_worker("worker-2")
+        await self.start_worker("laptop-1", pool=LAPTOP)
 
-    async def hire(self, name: str, *, concurrency: int = 1, pool: str = "default") -> None:
+    async def start_worker(self, name: str, *, concurrency: int = 1, pool: str = "default") -> None:
         """Start one worker process, as a person would."""
         arguments = ["worker", _APP, "--name", name, "--concurrency", str(concurrency), "--pool", pool]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._workers[name] = await asyncio.create_subprocess_exec(
-                *_dies_with_us(),
+                *_stop_with_parent(),
                 sys.executable,
                 "-m",
                 "leasekeeper",
@@ -103,13 +103,13 @@ class Troupe:
                 worker.send_signal(number)
 
 
-def _dies_with_us() -> list[str]:
+def _stop_with_parent() -> list[str]:
     """Let the system send a signal to the workers if the demo dies, where it can do that."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
 
 
-async def none_left(folder: Path) -> list[int]:
+async def wait_until_gone(folder: Path) -> list[int]:
     """Wait until no process of this folder is left. Returns those that do not end."""
     left = processes_of(folder)
     for _ in range(int(GONE_SECONDS / _LOOK_AGAIN)):

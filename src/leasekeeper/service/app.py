@@ -114,7 +114,7 @@ def _mounted(path: str, endpoint: _Endpoint) -> BaseRoute:
 async def answer(service: Service, row: Route, request: Request) -> Response:
     """Authenticate, read, authorize, call the handler, write. The body is not read before the caller is known."""
     call = Call(request=request, service=service)
-    if row.needs is not None and not await _let_in(service, row, call):
+    if row.needs is not None and not await _needs_no_token(service, row, call):
         call.token = await service.auth.identify(bearer(request.headers.get("authorization")))
         # Without the scope nothing is read for the caller.
         if not any(has_scope(call.token, scope) for scope in row.also):
@@ -130,7 +130,7 @@ async def answer(service: Service, row: Route, request: Request) -> Response:
     return value if isinstance(value, Response) else write(row, call, value)
 
 
-async def _let_in(service: Service, row: Route, call: Call) -> bool:
+async def _needs_no_token(service: Service, row: Route, call: Call) -> bool:
     """Whether no API token is needed: the call has another proof that the row accepts, or the caller is on this machine
     and a setting lets such callers in without one.
     """

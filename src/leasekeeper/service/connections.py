@@ -19,7 +19,7 @@ STALLED_SECONDS: Final = 60.0
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
-class _MustRead(asyncio.Protocol):
+class _StallDetector(asyncio.Protocol):
     """A full buffer has to shrink within `STALLED_SECONDS`."""
 
     transport: asyncio.Transport
@@ -58,9 +58,9 @@ class _MustRead(asyncio.Protocol):
         self.transport.abort()
 
 
-class HttpConnection(_MustRead, HttpToolsProtocol):
+class HttpConnection(_StallDetector, HttpToolsProtocol):
     """HTTP. What becomes a WebSocket goes on as a `SocketConnection`."""
 
 
-class SocketConnection(_MustRead, WebSocketsSansIOProtocol):
+class SocketConnection(_StallDetector, WebSocketsSansIOProtocol):
     """A WebSocket."""

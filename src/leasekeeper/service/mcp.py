@@ -128,7 +128,7 @@ def make_server(api_of: Callable[[Any], Api]) -> Any:
     )
 
 
-class AgentDoor:
+class McpEndpoint:
     """`/mcp` as an ASGI application. The MCP server starts with the first call: most servers never need it."""
 
     def __init__(self, auth: Authenticator) -> None:

@@ -94,7 +94,7 @@ class Names:
         return name
 
 
-class Worst:
+class TroubledProfiles:
     """The profiles with most trouble under their own name, the rest as `other`. At most `MAX_LABELS` have a name at any
     time.
 
@@ -149,7 +149,7 @@ class Metrics:
         for name, series in _FROM_START.items():
             for labels in series:
                 (self._counters.get(name) or self._histograms[name]).labels(*labels)
-        self._profiles, self._tasks, self._pools = Worst(self._forget), Names(), Names()
+        self._profiles, self._tasks, self._pools = TroubledProfiles(self._forget), Names(), Names()
         self._waiting: dict[str, tuple[datetime, str]] = {}  # job → since when it waits, and its task
         self._ended: set[str] = set()  # runs whose times were not read yet
 

@@ -48,7 +48,7 @@ _PASSED_OVER: Final = (
 )
 
 
-class Offering(Protocol):
+class OpensSessions(Protocol):
     """What opens sessions: this server's own host, or a worker's connection."""
 
     @property
@@ -77,7 +77,7 @@ class Place:
     `lives` are the browsers that it has open for jobs, by their first run.
     """
 
-    offering: Offering
+    offering: OpensSessions
     worker_id: str
     pool: str | None
     machine: str | None

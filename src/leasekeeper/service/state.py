@@ -11,7 +11,7 @@ from leasekeeper.service.auth import Authenticator
 from leasekeeper.service.call_log import logged
 from leasekeeper.service.call_times import timed
 from leasekeeper.service.long_polls import LongPolls
-from leasekeeper.service.mcp import AgentDoor
+from leasekeeper.service.mcp import McpEndpoint
 from leasekeeper.service.one_time_links import OneTimeLinks
 from leasekeeper.service.permissions import Permissions
 from leasekeeper.service.session_fleet import SessionFleet
@@ -48,7 +48,7 @@ class Service:
         self.under_way = CallsUnderWay()
         self.links = OneTimeLinks()
         self.sessions = SessionFleet(store, config, sessions)
-        self.agents = AgentDoor(self.auth)
+        self.agents = McpEndpoint(self.auth)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -31,7 +31,7 @@ from leasekeeper.service.permissions import refuse
 from leasekeeper.service.problems import bug_response, problem_response
 from leasekeeper.service.session_fleet import Place
 from leasekeeper.service.token_watch import serve_while_valid
-from leasekeeper.service.worker_lives import WorkerLives
+from leasekeeper.service.worker_browsers import WorkerBrowsers
 from leasekeeper.wire.encoding import encode_in_full
 from leasekeeper.wire.shapes import decode
 
@@ -114,7 +114,7 @@ class _Worker:
         self.unwell: str | None = None
         self._adopting: set[asyncio.Task[None]] = set()
         self._link = Link(socket.send_bytes, on_news=self._hear, on_orphan=self._orphan)
-        self._lives = WorkerLives(service.store, token, self._place, self._link)
+        self._lives = WorkerBrowsers(service.store, token, self._place, self._link)
 
     @property
     def free(self) -> int:
@@ -126,12 +126,12 @@ class _Worker:
         fleet, place = self._service.sessions, self._place
         _LOG.info("worker %s is connected, with %d sessions for pool %s", place.worker_id, place.limit, place.pool)
         fleet.join(place)
-        learning = asyncio.ensure_future(self._lives.learn())
+        processing = asyncio.ensure_future(self._lives.process_reports())
         try:
             why = await self._link.run(self._next)
         finally:
-            learning.cancel()
-            await asyncio.gather(learning, return_exceptions=True)
+            processing.cancel()
+            await asyncio.gather(processing, return_exceptions=True)
             known = list(place.known.values())
             self._link.lose(f"the connection to worker {place.worker_id} was lost")
             fleet.leave(place)
@@ -171,7 +171,7 @@ class _Worker:
 
     def _hear(self, said: Mapping[str, Any]) -> None:
         if "live" in said:
-            self._lives.hear(said["live"])
+            self._lives.queue_report(said["live"])
             return
         if "unwell" in said:
             self.unwell = None if said["unwell"] is None else str(said["unwell"])[:MAX_URL]

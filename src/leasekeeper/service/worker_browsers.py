@@ -24,8 +24,8 @@ AGAIN_SECONDS: Final = 1.0
 _LEARNING: Final = "the browsers of workers are not known"
 
 
-class WorkerLives:
-    """Keeps `place.lives` as the worker reports. `learn` runs while the connection is open."""
+class WorkerBrowsers:
+    """Keeps `place.lives` as the worker reports. `process_reports` runs while the connection is open."""
 
     def __init__(self, store: Store, token: ApiToken, place: Place, link: Link) -> None:
         self._store = store
@@ -36,21 +36,21 @@ class WorkerLives:
         self._leases: dict[str, Lease] = {}
         self._trouble = FailureLog()
 
-    def hear(self, said: Any) -> None:
+    def queue_report(self, said: Any) -> None:
         """Queue a report of the worker. Raises InputError if it cannot be parsed."""
         self._news.put_nowait(decode(LiveNews, said))
 
-    async def caught_up(self) -> None:
+    async def all_processed(self) -> None:
         """Wait until every report so far is processed."""
         await self._news.join()
 
-    async def learn(self) -> None:
+    async def process_reports(self) -> None:
         """Process reports until cancelled."""
         try:
             while True:
                 news = await self._news.get()
                 try:
-                    await self._learned(news)
+                    await self._process(news)
                 except LeasekeeperError as error:
                     _LOG.warning("worker %s reports a browser that is not its own: %s", self._place.worker_id, error)
                 finally:
@@ -60,7 +60,7 @@ class WorkerLives:
                 self._news.get_nowait()
                 self._news.task_done()
 
-    async def _learned(self, news: LiveNews) -> None:
+    async def _process(self, news: LiveNews) -> None:
         lives = self._place.lives
         if news.over or not news.leases:
             gone = lives.pop(news.key, None)
@@ -71,7 +71,7 @@ class WorkerLives:
         if news.key in lives:
             lives[news.key].hear(news, leases)
         else:
-            lives[news.key] = RemoteLive(self._link, self.caught_up, news, leases)
+            lives[news.key] = RemoteLive(self._link, self.all_processed, news, leases)
 
     async def _lease(self, lease_id: str) -> Lease:
         """The lease, from the store. Raises LeaseOfAnotherToken if it was not granted to this worker's token."""
