@@ -66,7 +66,7 @@ class SyncBlock(ABC, Generic[H]):
     ) -> None:
         thread = self._loop_thread
         try:
-            thread.call(self._close(kind, error, trace), to_the_end=True)
+            thread.call(self._close(kind, error, trace), uncancelled=True)
         finally:
             self._over = True
             thread.close()

@@ -93,7 +93,7 @@ class SyncLease(SyncBlock[HeldLease]):
 
     @contextmanager
     def mutating(self, name: str, *, idempotent: bool = False) -> Iterator[None]:
-        """A section that changes something for good. Vanishing inside it quarantines the profile."""
+        """A section that changes something for good. A program that dies inside it leaves the profile quarantined."""
         thread, section = self._loop_thread, self._held.mutating(name, idempotent=idempotent)
         thread.call(section.__aenter__())
         yield  # after an exception the section stays open: nobody knows what was submitted
@@ -119,4 +119,4 @@ class SyncLease(SyncBlock[HeldLease]):
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
     ) -> Settled:
         """End the run: completed, or stopped for a reason. Raises LeaseLost if the lease is not ours any more."""
-        return self._loop_thread.call(self._held.release(reason, message, output=output), to_the_end=True)
+        return self._loop_thread.call(self._held.release(reason, message, output=output), uncancelled=True)

@@ -34,7 +34,7 @@ from leasekeeper.demo.jobs import (
 )
 from leasekeeper.demo.narration import Line, line_of
 from leasekeeper.demo.shop import Arrival, Shop, late
-from leasekeeper.demo.workers import Troupe, none_left
+from leasekeeper.demo.workers import WorkerProcesses, wait_until_gone
 from leasekeeper.errors import DemoFailed
 from leasekeeper.ports import Stats, Store
 from leasekeeper.runtime.lost_runs import LostRunReports
@@ -288,8 +288,8 @@ class _Stage:
     async def guard(self, over: asyncio.Event, place: Place) -> None:
         """A worker that ends by itself is an error: raise it, with the path of its log."""
         while not over.is_set():
-            for name in self.troupe.missing():
-                raise DemoFailed(f"{name} ended by itself; what it said is in {place.folder / name}.log")
+            for name in self.workers.missing():
+                raise DemoFailed(f"{name} ended by itself; its log is {place.folder / name}.log")
             await _pause(over, POLL_SECONDS)
 
     async def _scene(self) -> Scene:
