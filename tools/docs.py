@@ -262,10 +262,9 @@ def blocked_reasons() -> str:
             ["reason", "when", "what ends it"],
             [(f"`{reason}`", BLOCKED[reason], _unblocked(reason)) for reason in Blocked],
         ),
-        "What exactly blocks a job, as data, is `block` of `why`. A mismatch names its `field`, one of\n"
-        f"{code(Expected)}, what is `wanted` and what is `actual`. `no_worker` is one of\n"
-        f"{code(NoWorker)}; a browser that is too old comes with the `engine` that the profile needs. `home` is the\n"
-        "machine that has the profile's directory.",
+        "What exactly blocks a job, as data, is `block` of `why`. A mismatch names its `field`, what is `wanted` and\n"
+        f"what is `actual`: {code(Expected)}. `no_worker` is {code(NoWorker)}; a\n"
+        "browser that is too old comes with the `engine` that the profile needs. `home` has the profile's directory.",
     )
 
 

@@ -14,6 +14,7 @@ from leasekeeper.errors import (
     AccessDenied,
     BrokerUnavailable,
     Conflict,
+    DemoFailed,
     EvidenceUnavailable,
     InputError,
     LeasekeeperError,
@@ -47,6 +48,7 @@ _CODE_OF: Final[tuple[tuple[type[LeasekeeperError], int], ...]] = (
     (EvidenceUnavailable, 6),
     (BrokerUnavailable, 6),
     (PartlyDone, 7),
+    (DemoFailed, 7),
     (AccessDenied, 8),
 )
 
