@@ -47,7 +47,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Files with the longest tests, which go first.
-LONG = ("test_many.py", "test_server_killed.py", "test_watchman.py", "test_faults.py", "test_store_away.py")
+LONG = ("test_many.py", "test_server_killed.py", "test_overdue_browsers.py", "test_faults.py", "test_store_away.py")
 
 
 @pytest.hookimpl(optionalhook=True)

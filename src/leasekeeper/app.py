@@ -269,7 +269,7 @@ class _Base(Generic[AnyBackend]):
         self.log = logging.getLogger(f"leasekeeper.task.{task.name}")
         self.signals: list[Signal] = []
 
-    def go_on_under(self, grant: Grant) -> None:
+    def continue_under(self, grant: Grant) -> None:
         """A person had the browser and handed it back: the task goes on under another lease."""
         self._grant = grant
 

@@ -35,8 +35,8 @@ from leasekeeper.errors import Conflict, Fail, InputError, LeaseLost
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Page, Settled, Store, Submitted
 from leasekeeper.runtime import tracing
-from leasekeeper.runtime.acquiring import acquire_waiting
 from leasekeeper.runtime.direct_input import choice_of, frees_profile, note_of, span_of
+from leasekeeper.runtime.direct_leases import acquire_waiting
 from leasekeeper.runtime.heartbeat import (
     Heartbeat,
     KeptLease,

@@ -341,7 +341,7 @@ class Store(Protocol):
     async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
         """Leases that ended without an explanation and wait for `resolve`, oldest first."""
 
-    async def reserve_questions(self, lease_ids: Sequence[LeaseId], reserve_for: timedelta) -> list[LeaseId]:
+    async def reserve_launcher_checks(self, lease_ids: Sequence[LeaseId], reserve_for: timedelta) -> list[LeaseId]:
         """Those of these whose launchers only this caller may ask for a while: unresolved, due, not granted again."""
 
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Settled]:
@@ -459,7 +459,7 @@ class Store(Protocol):
     async def note_token_uses(self, token_ids: Sequence[str]) -> None:
         """These tokens were used just now. A commit of its own: call it in the background, and rarely."""
 
-    async def pace(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
+    async def reserve_call(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
         """Reserve the next call to an API that several workers share (a rate limit). Returns how long to wait before
         making it. Calls of one key are at least `spacing` apart, in all processes. With `pause`, the API asked for no
         calls for that long: no call is reserved before that, and this reserves none.

@@ -1,6 +1,6 @@
 """Who is ended when a browser is overdue: the processes that have the directory's lock, if its fence names the lease.
 
-Small programs stand in for the browser; a real one is in tests/e2e/test_watchman.py.
+Small programs stand in for the browser; a real one is in tests/e2e/test_overdue_browsers.py.
 """
 
 import fcntl

@@ -102,18 +102,18 @@ async def test_turns_of_one_key_are_spaced_whoever_takes_them(new_world: NewWorl
     async with new_world() as world:
         other = await world.another()
         stores = [world.store, other] * 3
-        turns = await asyncio.gather(*(store.pace("mlx", seconds(0.5)) for store in stores))
+        turns = await asyncio.gather(*(store.reserve_call("mlx", seconds(0.5)) for store in stores))
         assert sorted(turns) == [seconds(n / 2) for n in range(6)]
-        assert await world.store.pace("other", seconds(0.5)) == timedelta()
+        assert await world.store.reserve_call("other", seconds(0.5)) == timedelta()
         world.advance(10)
-        assert await other.pace("mlx", seconds(0.5)) == timedelta()
+        assert await other.reserve_call("mlx", seconds(0.5)) == timedelta()
 
 
 async def test_after_a_refusal_nobody_calls_for_as_long_as_was_asked(new_world: NewWorld) -> None:
     async with new_world() as world:
-        assert await world.store.pace("mlx", seconds(1)) == timedelta()
-        assert await world.store.pace("mlx", seconds(1), pause=seconds(30)) == seconds(30)
-        assert await world.store.pace("mlx", seconds(1)) == seconds(30)
-        assert await world.store.pace("mlx", seconds(1)) == seconds(31)
+        assert await world.store.reserve_call("mlx", seconds(1)) == timedelta()
+        assert await world.store.reserve_call("mlx", seconds(1), pause=seconds(30)) == seconds(30)
+        assert await world.store.reserve_call("mlx", seconds(1)) == seconds(30)
+        assert await world.store.reserve_call("mlx", seconds(1)) == seconds(31)
         with pytest.raises(InputError):
-            await world.store.pace("", seconds(1))
+            await world.store.reserve_call("", seconds(1))

@@ -120,8 +120,8 @@ async def test_decisions_fleets_tokens_and_turns_count_once(new_world: NewWorld)
         await twice(world, lambda store: store.create_token(new, actor="ann"), "token")
         assert len(await world.all(ApiToken)) == 1
         spacing = timedelta(seconds=10)
-        await twice(world, lambda store: store.pace("api", spacing), "pace")
-        assert await world.store.pace("api", spacing) == spacing
+        await twice(world, lambda store: store.reserve_call("api", spacing), "reserve_call")
+        assert await world.store.reserve_call("api", spacing) == spacing
 
 
 async def test_leases_expire_once_and_are_reported_again(new_world: NewWorld) -> None:

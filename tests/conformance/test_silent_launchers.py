@@ -101,25 +101,25 @@ async def test_one_alone_is_given_a_question_and_it_comes_back(new_world: NewWor
     async with new_world() as world:
         grant = await lost_run(world, ReleasePolicy.REVIEW)
         asked = [grant.lease.lease_id]
-        assert await world.store.reserve_questions(asked, seconds(60)) == asked
+        assert await world.store.reserve_launcher_checks(asked, seconds(60)) == asked
         assert await world.store.unresolved() == []
-        assert await world.store.reserve_questions(asked, seconds(60)) == []
+        assert await world.store.reserve_launcher_checks(asked, seconds(60)) == []
         assert await world.resolve(grant) == []  # who does not ask changes nothing
         assert await world.store.unresolved() == []
         world.advance(60)
         assert [lease.lease_id for lease in await world.store.unresolved()] == asked
-        assert await world.store.reserve_questions(asked, seconds(60)) == asked
+        assert await world.store.reserve_launcher_checks(asked, seconds(60)) == asked
         (settled,) = await world.resolve(grant, **IDLE)
         assert settled.profile_state == "review_required"
         world.advance(60)
-        assert await world.store.reserve_questions([*asked, LeaseId("nobody:1")], seconds(60)) == []
-        assert await world.store.reserve_questions([], seconds(60)) == []
+        assert await world.store.reserve_launcher_checks([*asked, LeaseId("nobody:1")], seconds(60)) == []
+        assert await world.store.reserve_launcher_checks([], seconds(60)) == []
 
 
 async def test_a_browser_that_still_runs_is_asked_about_later_and_later(new_world: NewWorld) -> None:
     async with new_world() as world:
         grant = await lost_run(world, ReleasePolicy.REVIEW)
-        await world.store.reserve_questions([grant.lease.lease_id], seconds(60))
+        await world.store.reserve_launcher_checks([grant.lease.lease_id], seconds(60))
         assert await world.resolve(grant, launcher=LauncherSaid.RUNNING) == []
         assert await world.store.unresolved() == []
         world.advance(2)
@@ -133,7 +133,7 @@ async def test_nobody_asks_about_a_profile_that_somebody_has_again(new_world: Ne
         await world.resolve(grant, **IDLE)
         await world.decide_profile(Action.CLEAR)
         await world.run()
-        assert await world.store.reserve_questions([grant.lease.lease_id], seconds(60)) == []
+        assert await world.store.reserve_launcher_checks([grant.lease.lease_id], seconds(60)) == []
 
 
 async def test_a_person_may_decide_on_a_profile_whose_launcher_is_silent(new_world: NewWorld) -> None:

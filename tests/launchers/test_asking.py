@@ -17,7 +17,7 @@ from leasekeeper.core.leases import Lease
 from leasekeeper.core.profiles import Lane, ReleasePolicy
 from leasekeeper.core.settle import LostFacts
 from leasekeeper.ports import Grant, LeaseRequest, Resolution, Store
-from leasekeeper.runtime.launcher_asking import LauncherAsker, Question
+from leasekeeper.runtime.launcher_checks import LauncherAsker, Question
 from leasekeeper.runtime.launchers import pace_key
 from leasekeeper.stores import open_store
 from tests.conformance.world import profile
@@ -143,7 +143,7 @@ async def test_a_question_that_is_one_call_too_many_pauses_the_starts(sqlite_url
     saying.answer = (429, {"Retry-After": "30"}, {})
     async with lost(sqlite_url, saying) as stage:
         assert await stage.asker().ask([stage.question]) == []
-        assert await stage.store.pace(pace_key(stage.launcher), timedelta()) == timedelta(seconds=30)
+        assert await stage.store.reserve_call(pace_key(stage.launcher), timedelta()) == timedelta(seconds=30)
 
 
 async def test_a_start_that_nobody_knows_of_leaves_the_profile_stale_until_the_launcher_answers(

@@ -103,7 +103,7 @@ async def test_a_launcher_says_for_how_long_nobody_calls_it(sqlite_url: str) -> 
     launchers = Launchers(store, Redactor())
     for said, pause in [(30, 30), (1, 30), (3600, 60)]:
         await launchers.back_off(launcher, Reason.LAUNCHER_UNAVAILABLE, timedelta(seconds=said))
-        assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=pause)
+        assert await store.reserve_call(pace_key(launcher), timedelta()) == timedelta(seconds=pause)
     await store.close()
 
 
@@ -114,9 +114,9 @@ async def test_a_429_at_the_end_of_a_run_pauses_the_starts_of_everybody(sqlite_u
     await store.apply(launched_fleet(launcher, profile), actor="test")
     launchers = Launchers(store, Redactor())
     await launchers.refused_calls(profile, timedelta(seconds=20))
-    assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=20)
+    assert await store.reserve_call(pace_key(launcher), timedelta()) == timedelta(seconds=20)
     await launchers.back_off(launcher, Reason.BROWSER_LAUNCH_FAILED, timedelta(seconds=30))
-    assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=30)
+    assert await store.reserve_call(pace_key(launcher), timedelta()) == timedelta(seconds=30)
     await launchers.refused_calls(launched(launcher_id=LauncherId("gone")), timedelta(seconds=20))
     await store.close()
 
@@ -127,5 +127,5 @@ async def test_a_list_that_is_one_call_too_many_pauses_the_starts_of_everybody(s
     saying.answer = (429, {"Retry-After": "30"}, {})
     with pytest.raises(InputError, match=r"launcher mlx: .* too many requests"):
         await inventory(store, launcher)
-    assert await store.pace(pace_key(launcher), timedelta()) == timedelta(seconds=30)
+    assert await store.reserve_call(pace_key(launcher), timedelta()) == timedelta(seconds=30)
     await store.close()

@@ -141,12 +141,12 @@ async def test_a_launcher_that_is_away_is_left_alone_longer_each_time(sqlite_url
     waits = []
     for _ in range(7):
         await launchers.back_off(launcher, Reason.LAUNCHER_UNAVAILABLE)
-        waits.append((await other.pace(pace_key(launcher), timedelta())).total_seconds())
+        waits.append((await other.reserve_call(pace_key(launcher), timedelta())).total_seconds())
     assert waits == [2, 4, 8, 16, 32, 60, 60]
     await launchers.back_off(launcher)
     now += timedelta(minutes=2)
     await launchers.back_off(launcher, Reason.LAUNCHER_UNAVAILABLE)
-    assert await other.pace(pace_key(launcher), timedelta()) == timedelta(seconds=2)
+    assert await other.reserve_call(pace_key(launcher), timedelta()) == timedelta(seconds=2)
     assert counter.calls == []
     await store.close()
     await other.close()

@@ -39,7 +39,7 @@ async def test_a_launcher_that_is_paused_delays_no_other(
     async with house(app, sqlite_url, tmp_path, profile("local"), drivers=LAUNCHER, launch_together=1) as home:
         declared = replace(fleet(*profiles), launchers={"mlx": paused, "other": other})
         await home.store.apply(declared, actor="test")
-        await home.store.pace(pace_key(paused), timedelta(), pause=timedelta(minutes=10))
+        await home.store.reserve_call(pace_key(paused), timedelta(), pause=timedelta(minutes=10))
         for name in ("a", "b"):
             await home.submit("visit", profile_id=name, max_attempts=1, priority=1)
         job = await home.submit("visit", profile_id="c", max_attempts=1)

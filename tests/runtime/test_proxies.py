@@ -14,8 +14,8 @@ from leasekeeper.core.decisions import Review
 from leasekeeper.core.events import EventType
 from leasekeeper.core.jobs import Job
 from leasekeeper.errors import Fail
-from leasekeeper.runtime.proxy_asking import MAX_ASKED, ProxyAsker
 from leasekeeper.runtime.proxy_check import report_on
+from leasekeeper.runtime.proxy_checks import MAX_ASKED, ProxyAsker
 from tests.browsers.sites import serving, telling
 from tests.conformance.world import profile, proxy
 from tests.runtime.browsing import House, house

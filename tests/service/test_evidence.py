@@ -22,7 +22,7 @@ from leasekeeper.ports import LeaseRequest, Store
 from leasekeeper.service.routes import evidence as routes
 from leasekeeper.stores import open_store
 from tests.conformance.world import fleet, profile
-from tests.evidence.test_travelling import new_app
+from tests.evidence.test_uploads import new_app
 from tests.runtime.browsing import House
 from tests.serving import Served, ServerThread
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright._impl._driver import compute_driver_executable
 
 from tests.conformance.world import profile
-from tests.evidence.test_travelling import new_app
+from tests.evidence.test_uploads import new_app
 from tests.runtime.browsing import house
 from tests.serving import ServerThread
 

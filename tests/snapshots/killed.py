@@ -17,12 +17,12 @@ from tests.snapshots.two_machines import CLOSED, reopened, use
 # Where the process dies: the function, whether before or after the call, and at which call.
 STEPS: dict[str, tuple[str, str, str, int]] = {
     "first_byte_of_download": ("leasekeeper.snapshots.profile_store", "_create", "after", 1),
-    "downloaded": ("leasekeeper.runtime.checkout", "_unpack", "before", 1),
+    "downloaded": ("leasekeeper.runtime.profile_checkout", "_unpack", "before", 1),
     "half_unpacked": ("leasekeeper.snapshots.packing", "write_file", "after", 3),
-    "unpacked": ("leasekeeper.runtime.checkout", "swap", "before", 1),
+    "unpacked": ("leasekeeper.runtime.profile_checkout", "swap", "before", 1),
     "before_exchange": ("leasekeeper.snapshots.directory_swap", "_exchange", "before", 1),
     "after_exchange": ("leasekeeper.snapshots.directory_swap", "_exchange", "after", 1),
-    "swapped": ("leasekeeper.runtime.checkout", "swap", "after", 1),
+    "swapped": ("leasekeeper.runtime.profile_checkout", "swap", "after", 1),
     "half_packed": ("leasekeeper.snapshots.packing", "_add", "after", 2),
     "packed": ("leasekeeper.runtime.saving", "_pack", "after", 1),
     "half_uploaded": ("leasekeeper.snapshots.folder", "_copy", "after", 1),

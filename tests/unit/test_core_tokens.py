@@ -46,7 +46,7 @@ EXPECTED = """
 read     free_profiles check get find why stats
 submit   submit
 work     claim wait report report_proxy acquire renew checkpoint enter_section leave_section lease_secrets settle
-work     hand_over unresolved reserve_questions resolve record pace write_note transfer request_person
+work     hand_over unresolved reserve_launcher_checks resolve record reserve_call write_note transfer request_person
 operate  decide expire pause_expiry promote fire heal prune take_deliveries settle_deliveries mark_silent
 operate  forget_snapshots
 admin    add_endpoint apply create_token stored_token note_token_uses put_secret remove_secret sealed_secrets

@@ -282,10 +282,10 @@ def _webhook_steps(facts: WhyFacts) -> list[Step]:
 
 def _webhook_actions(facts: WhyFacts) -> list[Possible]:
     """What was given up, or is sent later only, may be sent now."""
-    owed = [delivery for delivery in facts.webhooks if delivery.state is not DeliveryState.DELIVERED]
+    pending = [delivery for delivery in facts.webhooks if delivery.state is not DeliveryState.DELIVERED]
     return [
         Possible(target=Target.WEBHOOK, id=delivery.delivery_id, action=Action.REPLAY)
-        for delivery in owed
+        for delivery in pending
         if delivery.state is DeliveryState.EXHAUSTED or delivery.due_at > facts.now
     ]
 

@@ -83,7 +83,7 @@ class Launchers:
             apart = spacing(launcher) * 4
             if key in self._refused:
                 apart = max(apart, APART_AFTER_REFUSAL)
-            wait = await self._store.pace(key, apart)
+            wait = await self._store.reserve_call(key, apart)
             await sleep(wait.total_seconds())
 
     async def back_off(
@@ -99,7 +99,7 @@ class Launchers:
             return
         before = self._refused[key] = self._refused.get(key, -1) + 1
         pause = min(max(BACK_OFF_FIRST * 2 ** min(before, 10), retry_after), BACK_OFF_LAST)
-        await self._store.pace(key, timedelta(), pause=pause)
+        await self._store.reserve_call(key, timedelta(), pause=pause)
 
     async def refused_calls(self, profile: Profile, retry_after: timedelta) -> None:
         """Calls at the end of a run were too many. Whoever ends a run has to end it, also where this cannot be kept."""
@@ -133,7 +133,7 @@ async def wait_for_turn(store: Store, launcher: Launcher, calls: int = 1) -> Non
     """Reserve so many calls, and wait until the first of them may be made."""
     apart = spacing(launcher)
     if apart:
-        wait = await store.pace(pace_key(launcher), apart * calls)
+        wait = await store.reserve_call(pace_key(launcher), apart * calls)
         await sleep(wait.total_seconds())
 
 
@@ -141,7 +141,7 @@ async def note_refusal(store: Store, launcher: Launcher, error: CallFailed) -> N
     """A question of ours was one call too many: nobody starts a profile there for as long as the launcher said."""
     if error.rate_limited:
         pause = max(timedelta(seconds=error.retry_after or 0.0), BACK_OFF_FIRST)
-        await store.pace(pace_key(launcher), timedelta(), pause=min(pause, BACK_OFF_LAST))
+        await store.reserve_call(pace_key(launcher), timedelta(), pause=min(pause, BACK_OFF_LAST))
 
 
 def pace_key(launcher: Launcher) -> str:

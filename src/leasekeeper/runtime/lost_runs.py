@@ -255,6 +255,6 @@ def lost_facts(report: BrowserReport, evidence: RunEvidence) -> LostFacts:
     return LostFacts(
         final_url=report.final_url,
         browser_dead=report.proof.processes_gone,
-        reported_by="watchman" if report.cause is EndCause.OVERDUE else "keeper",
+        reported_by="another_worker" if report.cause is EndCause.OVERDUE else "keeper",
         evidence={**evidence.as_json(), "keeper": report_summary(report, completed=False)},
     )

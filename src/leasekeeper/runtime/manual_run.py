@@ -18,11 +18,11 @@ from leasekeeper.core.leases import Purpose
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import LeaseLost
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
-from leasekeeper.runtime.any_profile import acquire_any
 from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import end_facts
 from leasekeeper.runtime.evidence import RunEvidence
+from leasekeeper.runtime.free_profile import acquire_any
 from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lease_opening import check_machine, open_leased

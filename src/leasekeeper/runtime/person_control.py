@@ -123,9 +123,9 @@ class PersonControl:
     def _take_back(
         current: RunState, opened: Opened, live: LiveRun, run: Run | SyncRun, api: RunApi, passed: Passed
     ) -> None:
-        current.go_on_under(passed.grant, passed.guard, passed.evidence)
-        api.go_on_under(passed.guard.kept, passed.evidence)
-        run.go_on_under(passed.grant)
+        current.continue_under(passed.grant, passed.guard, passed.evidence)
+        api.continue_under(passed.guard.kept, passed.evidence)
+        run.continue_under(passed.grant)
         live.taken_back(passed.grant.lease)
         opened.browser.resume()
         if live.asks is not None and not live.asks.done():

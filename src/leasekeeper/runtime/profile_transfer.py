@@ -40,19 +40,19 @@ from leasekeeper.encryption import Keyring, read_keyring
 from leasekeeper.errors import Conflict, Fail, InputError, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.redact import Redactor
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
-from leasekeeper.runtime.acquiring import acquire_waiting
-from leasekeeper.runtime.checkout import undo_swap
 from leasekeeper.runtime.copying import OnBytes, copy_under
+from leasekeeper.runtime.direct_leases import acquire_waiting
 from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_leases import LostLeases
+from leasekeeper.runtime.profile_checkout import undo_swap
 from leasekeeper.runtime.saving import Snapshots
 from leasekeeper.runtime.state_import import make_directory
 from leasekeeper.snapshots.contents import File, find_files
 from leasekeeper.snapshots.cookie_store import check_cookies
 from leasekeeper.snapshots.directory_swap import Beside, swap
 from leasekeeper.snapshots.packing import pack
-from leasekeeper.snapshots.sources import Source, appearing, copy_source, write_zip
+from leasekeeper.snapshots.sources import Source, atomic_file, copy_source, write_zip
 from leasekeeper.snapshots.trimming import size_of, size_of_caches, trim
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
@@ -304,7 +304,7 @@ def _write_export(
     if keyring is None:
         write_zip(directory, files, target, on_bytes)
         return
-    with appearing(target) as part:
+    with atomic_file(target) as part:
         pack(directory, files, part, profile_id=profile_id, keyring=keyring, on_bytes=on_bytes)
 
 

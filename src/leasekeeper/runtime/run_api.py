@@ -107,7 +107,7 @@ class RunApi:
         self._redactor.add(value)
         return value
 
-    def go_on_under(self, kept: KeptLease, evidence: RunEvidence) -> None:
+    def continue_under(self, kept: KeptLease, evidence: RunEvidence) -> None:
         """A person handed the browser back: from now on this is another run."""
         self._kept, self._evidence = kept, evidence
 

@@ -40,7 +40,7 @@ class RunState:
         if report is None or not report.proof.holds:
             self.unproven = report.proof.failing_clause if report else "the browser's keeper left no report"
 
-    def go_on_under(self, grant: Grant, guard: LeaseGuard, evidence: RunEvidence) -> None:
+    def continue_under(self, grant: Grant, guard: LeaseGuard, evidence: RunEvidence) -> None:
         """A person had the browser and handed it back: this is another run of the same job."""
         self.grant, self.guard, self.evidence = grant, guard, evidence
         self.given_away, self.timings, self.began = False, {}, boot_time()

@@ -19,9 +19,9 @@ from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot, Snapshot, V
 from leasekeeper.errors import Fail, LeasekeeperError, LeaseLost
 from leasekeeper.evidence.redact import MAX_MESSAGE, Redactor
 from leasekeeper.ports import Grant, Store
-from leasekeeper.runtime.checkout import Checkout, ProfileStores, own_directory, record_contents
 from leasekeeper.runtime.copying import OnBytes, copy_under
 from leasekeeper.runtime.heartbeat import KeptLease
+from leasekeeper.runtime.profile_checkout import Checkout, ProfileStores, own_directory, record_contents
 from leasekeeper.snapshots.contents import Contents, read_contents
 from leasekeeper.snapshots.directory_swap import Beside
 from leasekeeper.snapshots.packing import Packed, pack

@@ -10,7 +10,7 @@ from leasekeeper.core.failures import Reason
 from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.ports import Grant, LeaseRequest, Store
-from leasekeeper.runtime.acquiring import acquire_waiting
+from leasekeeper.runtime.direct_leases import acquire_waiting
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lease_opening import check_machine, open_leased

@@ -28,14 +28,14 @@ from leasekeeper.lists import MAX_IN_PAGE
 from leasekeeper.ports import MAX_IN_BATCH, Resolution, Store
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.failure_log import FailureLog
-from leasekeeper.runtime.launcher_asking import LauncherAsker
+from leasekeeper.runtime.launcher_checks import LauncherAsker
 from leasekeeper.runtime.lost_runs import LostRunReports
 from leasekeeper.runtime.outbox import Outbox, check_somebody_sends, sender_of
-from leasekeeper.runtime.proxy_asking import ProxyAsker
+from leasekeeper.runtime.overdue_browsers import OverdueBrowsers
+from leasekeeper.runtime.proxy_checks import ProxyAsker
 from leasekeeper.runtime.scheduler import fire_due
 from leasekeeper.runtime.snapshot_housekeeping import keep_snapshots_in_order
 from leasekeeper.runtime.sweep_log import log_expired, log_resolved, log_swept
-from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ class Sweeper:
         self._config = config
         self._facts = reports.facts if reports is not None else facts
         self._reports = reports
-        self._watchman = Watchman(reports.ledger, config.policy.timing) if reports is not None else None
+        self._overdue = OverdueBrowsers(reports.ledger, config.policy.timing) if reports is not None else None
         self._trouble = trouble or FailureLog()
         self._asker = ProxyAsker(store, config.browsers)
         self.launchers = LauncherAsker(
@@ -271,7 +271,7 @@ class Sweeper:
 
     async def end_overdue_browsers(self) -> int:
         """End browsers of this machine that outlived their leases. Returns how many."""
-        return await self._watchman.round(self._store) if self._watchman is not None else 0
+        return await self._overdue.round(self._store) if self._overdue is not None else 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until `stop` is set. Errors are logged and retried at the next interval."""

@@ -29,13 +29,13 @@ from leasekeeper.runtime.child_tasks import keep_track
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import unknown_here
 from leasekeeper.runtime.heartbeat import Heartbeat
-from leasekeeper.runtime.launcher_asking import LauncherAsker
+from leasekeeper.runtime.launcher_checks import LauncherAsker
 from leasekeeper.runtime.lost_runs import Ledger, LostRunReports
 from leasekeeper.runtime.opening import BrowserOpener
-from leasekeeper.runtime.proxy_asking import ProxyAsker
+from leasekeeper.runtime.overdue_browsers import OverdueBrowsers
+from leasekeeper.runtime.proxy_checks import ProxyAsker
 from leasekeeper.runtime.runner import Runner
 from leasekeeper.runtime.shutdown import Shutdown
-from leasekeeper.runtime.watchman import Watchman
 from leasekeeper.stores import split
 from leasekeeper.threads import run_in_thread
 from leasekeeper.version import __version__
@@ -141,13 +141,13 @@ class Worker:
             self._stop,
             self._request,
         )
-        watchman = Watchman(Ledger(self._opener.data_dir), self._config.policy.timing)
+        overdue = OverdueBrowsers(Ledger(self._opener.data_dir), self._config.policy.timing)
         duties = (
             self._report_often(),
             self._deliver_often(),
             self._ask_proxies_often(),
             self._ask_launchers_often(),
-            watchman.run(self._store, self._config.sweep_every, self.trouble),
+            overdue.run(self._store, self._config.sweep_every, self.trouble),
         )
         background = [asyncio.create_task(duty) for duty in duties]
         _LOG.info(

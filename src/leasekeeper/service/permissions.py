@@ -140,7 +140,7 @@ class Permissions:
 
     async def _check_own(self, token: ApiToken, operation: str, arguments: Mapping[str, Any]) -> None:
         """A worker may use only its own leases. A housekeeper, who may expire any lease, may also resolve it."""
-        if operation in ("unresolved", "reserve_questions", "resolve") and is_housekeeper(token):
+        if operation in ("unresolved", "reserve_launcher_checks", "resolve") and is_housekeeper(token):
             return
         if operation == "record":
             await self._check_event(token, arguments["event"])
@@ -235,7 +235,7 @@ def _leases(operation: str, arguments: Mapping[str, Any]) -> Iterable[str]:
             return {each.ref.lease_id for each in arguments["endings"]}
         case "hand_over" | "transfer":
             return {arguments["ending"].ref.lease_id}
-        case "reserve_questions":
+        case "reserve_launcher_checks":
             return set(arguments["lease_ids"])
         case "resolve":
             return {each.lease_id for each in arguments["resolutions"]}

@@ -185,7 +185,7 @@ def _member(archive: zipfile.ZipFile, name: str, size: int, on_bytes: Callable[[
 
 
 @contextmanager
-def appearing(target: Path) -> Iterator[Path]:
+def atomic_file(target: Path) -> Iterator[Path]:
     """The path of a temporary file that becomes `target` when the block ends normally. Replaces no existing file."""
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)
@@ -198,7 +198,7 @@ def appearing(target: Path) -> Iterator[Path]:
 
 def write_zip(directory: Path, files: tuple[File, ...], target: Path, on_bytes: Callable[[int], None]) -> None:
     """Write files of a directory as a ZIP that only its owner may read. It appears whole, or not at all."""
-    with appearing(target) as part:
+    with atomic_file(target) as part:
         handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w+b") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -10,9 +10,9 @@ from leasekeeper.core.secrets import LeaseSecret, SealedSecret, Secret, check_na
 from leasekeeper.core.tokens import ApiToken, NewToken, StoredToken, check_new
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.stores.sql import free_profiles, heartbeats, pacing, secrets, tokens
-from leasekeeper.stores.sql.answers import RepeatableOperations
 from leasekeeper.stores.sql.checks import check_batch, check_limit
 from leasekeeper.stores.sql.codec import clean
+from leasekeeper.stores.sql.repeated_calls import RepeatableOperations
 
 
 class AccessOperations(RepeatableOperations):
@@ -38,10 +38,10 @@ class AccessOperations(RepeatableOperations):
         if token_ids:
             await self._engine.change(lambda tx: tokens.note_uses(tx, token_ids))
 
-    async def pace(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
+    async def reserve_call(self, key: str, spacing: timedelta, *, pause: timedelta = timedelta()) -> timedelta:
         if not key or spacing < timedelta() or pause < timedelta():
             raise InputError("nothing was reserved", [Problem("key", "needs a name, and spans that are not negative")])
-        return await self._change(lambda tx: pacing.pace(tx, key, spacing, pause))
+        return await self._change(lambda tx: pacing.reserve_call(tx, key, spacing, pause))
 
     async def put_secret(self, sealed: SealedSecret, *, actor: str, replaces: int | None = None) -> Secret:
         check_name(sealed.name)

@@ -6,9 +6,9 @@ from leasekeeper.core.settle import Ending
 from leasekeeper.errors import InputError, Problem
 from leasekeeper.ports import HandedOver
 from leasekeeper.stores.sql import heartbeats, transferring
-from leasekeeper.stores.sql.answers import NOTHING, RepeatableOperations
 from leasekeeper.stores.sql.checks import check_endings
 from leasekeeper.stores.sql.codec import clean
+from leasekeeper.stores.sql.repeated_calls import NOTHING, RepeatableOperations
 
 MAX_TEXT = 2_000
 

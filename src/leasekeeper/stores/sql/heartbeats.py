@@ -15,9 +15,9 @@ from leasekeeper.errors import LeaseExpired, LeaseLost
 from leasekeeper.ports import Renewal, Renewed
 from leasekeeper.stores.sql.codec import encoder, to_us
 from leasekeeper.stores.sql.engine import Context, Tx
-from leasekeeper.stores.sql.forgotten import review_forgotten
 from leasekeeper.stores.sql.lanes import leases, refused, writer_of
 from leasekeeper.stores.sql.log import Log
+from leasekeeper.stores.sql.lost_grants import review_forgotten
 from leasekeeper.wording import REFUSALS
 
 _KEY = ("profile_id", "token")

@@ -11,8 +11,8 @@ from leasekeeper.errors import InputError, Problem
 from leasekeeper.ports import MAX_IN_BATCH, Page
 from leasekeeper.stores.sql import deciding, endpoints, sending
 from leasekeeper.stores.sql.access import check_actor
-from leasekeeper.stores.sql.answers import NOTHING, RepeatableOperations
 from leasekeeper.stores.sql.checks import check_batch
+from leasekeeper.stores.sql.repeated_calls import NOTHING, RepeatableOperations
 from leasekeeper.wire.jobs import web_address_fault
 
 

@@ -7,7 +7,7 @@ from leasekeeper.stores.sql.codec import from_us, to_us
 from leasekeeper.stores.sql.engine import Tx
 
 
-def pace(tx: Tx, key: str, spacing: timedelta, pause: timedelta) -> timedelta:
+def reserve_call(tx: Tx, key: str, spacing: timedelta, pause: timedelta) -> timedelta:
     """Reserve the next turn. Returns how long to wait for it."""
     tx.read(("lock_calls", {"key": key}))
     now, (rows,) = tx.clock(("call_turn", {"key": key}))

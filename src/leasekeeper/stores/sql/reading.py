@@ -360,10 +360,12 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         ("known_tasks", {}),
         ("notes_on", {**about, "account_id": account.account_id, "limit": MAX_NOTES}),
     )
-    owed: Sequence[Row] = []
+    pending: Sequence[Row] = []
     counted: Sequence[Row] = []
     if job is not None and job.callback_url is not None:
-        owed, counted = tx.read(("deliveries_of", {"job_id": job.job_id, "limit": MAX_SHOWN}), ("count_deliveries", {}))
+        pending, counted = tx.read(
+            ("deliveries_of", {"job_id": job.job_id, "limit": MAX_SHOWN}), ("count_deliveries", {})
+        )
     ran = find(tx, ctx, RunRecord, {"run_id": job.run_id}, None, 1).items if job and job.run_id else []
     return WhyFacts(
         now=now,
@@ -390,7 +392,7 @@ def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> Why
         next_job=None if job else _next_job(tx, ctx, lane),
         reviews=tuple(decoder(Review)(row) for row in reviews),
         notes=tuple(decoder(Note)(row) for row in notes),
-        webhooks=tuple(decoder(Delivery)(row) for row in owed),
+        webhooks=tuple(decoder(Delivery)(row) for row in pending),
         webhooks_tried_at=_pending(counted, "tried_at"),
     )
 

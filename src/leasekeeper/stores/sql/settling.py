@@ -19,7 +19,7 @@ from leasekeeper.core.routing import account_of, freed_keys, is_taken
 from leasekeeper.core.settle import Ending, LostFacts, Settlement, ban_of, ended_job, used_proxy
 from leasekeeper.core.settle import settle as decide_ending
 from leasekeeper.ports import Resolution, Settled
-from leasekeeper.stores.sql import forgotten
+from leasekeeper.stores.sql import lost_grants
 from leasekeeper.stores.sql.banning import ban_accounts, lock_banned
 from leasekeeper.stores.sql.claiming import read_held_keys
 from leasekeeper.stores.sql.codec import clean, decoder, dump, to_us
@@ -177,7 +177,7 @@ def _settle_one(batch: Endings, ending: Ending) -> Settled:
     why = refused(batch.tx, lease, ref, batch.now)
     if why is not None or lease is None or work is None:
         why = why or Refusal.NO_SUCH_LEASE
-        forgotten.refused(batch.tx, batch.log, work, lease, ref, "settle", why)
+        lost_grants.refused(batch.tx, batch.log, work, lease, ref, "settle", why)
         return Settled(lease_id=ref.lease_id, refused=why)
     job = batch.jobs.get(lease.run_id)
     ending = kept(ending)

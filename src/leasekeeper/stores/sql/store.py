@@ -42,7 +42,6 @@ from leasekeeper.ports import (
     Submitted,
 )
 from leasekeeper.stores.sql import (
-    answering,
     checks,
     claiming,
     configuring,
@@ -53,6 +52,7 @@ from leasekeeper.stores.sql import (
     notes,
     on_conflict,
     pausing,
+    person_answers,
     proxy_health,
     pruning,
     reading,
@@ -65,14 +65,14 @@ from leasekeeper.stores.sql import (
     tokens,
 )
 from leasekeeper.stores.sql.access import AccessOperations
-from leasekeeper.stores.sql.answers import NOTHING, Naming
-from leasekeeper.stores.sql.asking import AskingOperations
 from leasekeeper.stores.sql.batching import Batcher
 from leasekeeper.stores.sql.codec import clean
 from leasekeeper.stores.sql.control import ControlOperations
 from leasekeeper.stores.sql.engine import Context, Engine, Params, Tx
+from leasekeeper.stores.sql.launcher_checks import LauncherCheckOperations
 from leasekeeper.stores.sql.new_ids import new_id
 from leasekeeper.stores.sql.outbox import OutboxOperations
+from leasekeeper.stores.sql.repeated_calls import NOTHING, Naming
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wire.jobs import fingerprint
 
@@ -136,7 +136,7 @@ class _Changed(NamedTuple):
             yield call, list(islice(settled, len(call.endings))), next(granted) if call.claim is not None else []
 
 
-class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOperations):
+class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, OutboxOperations):
     """A store on SQL. See ports.Store for what each operation guarantees."""
 
     def __init__(self, engine: Engine, policy: Policy, jitter: Callable[[], float]) -> None:
@@ -410,7 +410,7 @@ class SqlStore(AccessOperations, AskingOperations, ControlOperations, OutboxOper
 
     async def _decide_lease(self, decision: Decision) -> Decided:
         if decision.action is Action.ANSWER:
-            return await self._change(lambda tx: answering.answer(tx, self._ctx, decision))
+            return await self._change(lambda tx: person_answers.answer(tx, self._ctx, decision))
         lease = await self._change(
             lambda tx: revoking.revoke(tx, self._ctx, decision.id, decision.actor, decision.note),
             answer=lambda lease: NOTHING if lease is None else Decided(state=lease.status, version=0),

@@ -1,7 +1,7 @@
-"""The second watchman: ends browsers of this machine that their keepers should have ended and did not.
+"""Ends browsers of this machine whose keepers should have ended them and did not: the keeper is stopped, or hangs.
 
-Every sweeper and worker is one for its machine. It acts only if both say so: the keeper's own time to end the browser
-has passed (by the machine's clock), and the store has the lease as ended or not renewed for as long.
+Every worker and every sweeper does so on its machine. Two conditions must hold: the keeper's deadline has passed (by
+the machine's clock), and the store has the lease as ended, or as not renewed for as long.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ MAX_PAUSE_SECONDS: Final = 1.0
 AT_ONCE: Final = 4
 
 
-class Watchman:
+class OverdueBrowsers:
     """Watches the browsers of one data directory. Any number may run at once."""
 
     def __init__(self, ledger: Ledger, timing: Timing) -> None:

@@ -10,20 +10,20 @@ from leasekeeper.core.ids import LeaseId
 from leasekeeper.core.launchers import may_be_asked
 from leasekeeper.core.leases import Lease, lease_key
 from leasekeeper.ports import MAX_IN_BATCH
-from leasekeeper.stores.sql.answers import NOTHING, RepeatableOperations
 from leasekeeper.stores.sql.checks import check_batch
 from leasekeeper.stores.sql.codec import from_us, to_us
 from leasekeeper.stores.sql.engine import Tx
 from leasekeeper.stores.sql.lanes import lock_runs, read_lease
+from leasekeeper.stores.sql.repeated_calls import NOTHING, RepeatableOperations
 
 
-class AskingOperations(RepeatableOperations):
+class LauncherCheckOperations(RepeatableOperations):
     """Lost leases. A part of `SqlStore`."""
 
     async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
         return await self._engine.view(lambda tx: _unresolved(tx, limit))
 
-    async def reserve_questions(self, lease_ids: Sequence[LeaseId], reserve_for: timedelta) -> list[LeaseId]:
+    async def reserve_launcher_checks(self, lease_ids: Sequence[LeaseId], reserve_for: timedelta) -> list[LeaseId]:
         check_batch(lease_ids, "leases")
         if not lease_ids:
             return []

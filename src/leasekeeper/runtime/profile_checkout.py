@@ -188,7 +188,7 @@ class Checkout:
             )
             await copy_under(kept, partial(_unpack, beside, grant, newest, place))
             kept.check()
-            await to_the_end(partial(swap, taken.path, token=lease.token, keep=True))
+            await run_uncancelled(partial(swap, taken.path, token=lease.token, keep=True))
         except BaseException as error:
             await run_in_thread(undo_swap, taken)
             if isinstance(error, SnapshotDamaged | NotFound):
@@ -251,7 +251,7 @@ def undo_swap(taken: TakenDirectory) -> None:
     taken.give_back()
 
 
-async def to_the_end(work: Callable[[], None]) -> None:
+async def run_uncancelled(work: Callable[[], None]) -> None:
     """Wait for work that must not be left half-way. If we are cancelled meanwhile, that is raised when it is done."""
     doing = asyncio.ensure_future(run_in_thread(work))
     try:

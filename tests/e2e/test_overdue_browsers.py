@@ -1,5 +1,5 @@
-"""The second watchman: when a worker, its Playwright process and its keeper all stand still, whoever sweeps or works on
-the machine ends the browser before its lease is over. It never touches the browser of a lease that is renewed."""
+"""When a worker, its Playwright process and its keeper all stand still, any other worker or sweeper of the machine
+ends the browser before its lease is over. It never touches the browser of a lease that is renewed."""
 
 import asyncio
 import os
@@ -80,7 +80,7 @@ async def test_a_stopped_browser_without_a_keeper_is_killed_and_reported(sqlite_
         assert a.browsers() == []
         assert late(a, await a.ended(run)) == []
         told = await reported(a, run)
-        assert told.evidence["report"] == {"by": "watchman", "browser_dead": True, "proxy_changed": False}
+        assert told.evidence["report"] == {"by": "another_worker", "browser_dead": True, "proxy_changed": False}
         lane = await a.lane_when(lambda lane: lane.state not in ("leased", "stale"))
         assert lane.state in ("review_required", "quarantined")
         for pid in (first.pid, a.driver(first)):
@@ -96,7 +96,7 @@ async def test_a_keeper_that_stands_still_while_its_lease_is_renewed_keeps_its_b
         await a.at_work(job)
         keeper = a.keeper()
         os.kill(keeper, signal.SIGSTOP)
-        await asyncio.sleep(LONGER_THAN_A_LEASE)  # waits: the watchman would act now
+        await asyncio.sleep(LONGER_THAN_A_LEASE)  # waits: another worker would end the browser now
         assert len(a.browsers()) == 1
         os.kill(keeper, signal.SIGCONT)
         assert (await a.job_when(job, lambda j: j.state == "completed")).attempt == 1

@@ -9,8 +9,8 @@ from leasekeeper.core.free_profiles import ProfileChoice
 from leasekeeper.core.settle import Browser, EndFacts, Ending
 from leasekeeper.errors import LeasekeeperError, ProfileBusy
 from leasekeeper.ports import Grant, LeaseRequest, Store
-from leasekeeper.runtime.any_profile import acquire_any
 from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.free_profile import acquire_any
 from leasekeeper.runtime.lost_leases import LostLeases
 
 ASK_AGAIN = timedelta(seconds=1)

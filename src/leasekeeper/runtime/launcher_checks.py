@@ -117,7 +117,7 @@ class LauncherAsker:
         silent = ""
         for lease, profile, launcher, token, known in questions:
             # The list may be half a minute old, and others have it too.
-            if not await self._store.reserve_questions([lease.lease_id], RESERVE_FOR):
+            if not await self._store.reserve_launcher_checks([lease.lease_id], RESERVE_FOR):
                 continue
             said = LauncherSaid.SILENT
             if not silent:
