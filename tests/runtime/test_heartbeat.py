@@ -1,6 +1,7 @@
 """The heartbeat thread: deadlines are kept whatever the store does, and any number of leases is renewed."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -149,4 +150,30 @@ def test_a_long_lease_is_renewed_every_minute_and_its_holder_stops_long_before_i
     try:
         assert (kept.next_at, kept.deadline) == (granted_at + 60, granted_at + 160)
     finally:
+        heartbeat.close()
+
+
+async def test_a_thread_that_could_not_be_started_is_started_for_the_next_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = Network()
+    heartbeat = Heartbeat(network.open, TIMING)
+    first, second = leases(2, TIMING)
+
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def renewed() -> list[int]:
+        return network.batches
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="new thread"):
+            heartbeat.keep(first, boot_time(), lambda _: None)
+    kept = heartbeat.keep(second, boot_time(), lambda _: None)
+    try:
+        await until(renewed)
+        assert set(network.batches) == {1}, "the first one was never begun"
+    finally:
+        heartbeat.drop(kept)
         heartbeat.close()

@@ -275,10 +275,11 @@ class Heartbeat:
             trouble=self.trouble,
         )
         with self._lock:
-            self._kept[lease.lease_id] = kept
             if self._thread is None:
-                self._thread = threading.Thread(target=self._main, name="leasekeeper-heartbeat", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._main, name="leasekeeper-heartbeat", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: where no thread can be started now, the next lease tries again
+            self._kept[lease.lease_id] = kept
         self._wake_thread()
         return kept
 
