@@ -1,4 +1,4 @@
-"""Somebody who takes control of a browser: how their lease is named."""
+"""A person who takes control of a browser: the worker_id and the incarnation of their lease."""
 
 import os
 from dataclasses import dataclass
@@ -8,27 +8,27 @@ from typing import Final
 from leasekeeper.core.ids import WorkerId, is_id
 
 PERSON: Final = "human:"
-# A person who neither looks nor acts for so long has left.
+# A person who neither watches nor acts for this long counts as gone.
 IDLE: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody who takes control, and why."""
+    """A person who takes control, and why."""
 
     name: str
     note: str = ""
 
     @property
     def worker_id(self) -> WorkerId:
-        """What the lease is held as."""
+        """The worker_id of the person's lease."""
         plain = "".join(letter if is_id(letter) else "_" for letter in self.name)[:100].strip("_") or "somebody"
         return WorkerId(f"{PERSON}{plain}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """How the run of a person ended who released a browser. `profile_state`: None if the lease was lost."""
+    """How a person's run ended when they released the browser. `profile_state`: None if the lease was lost."""
 
     reason: str | None
     message: str
@@ -36,10 +36,10 @@ class Closed:
 
 
 def own_part(incarnation: str) -> str:
-    """An incarnation as its process named it: a server has put the id of the process's token before it."""
+    """The incarnation as its process named it, without the token id that a server puts before it."""
     return incarnation.rpartition("/")[2]
 
 
 def incarnation_of(prefix: str) -> str:
-    """A name that no other transfer has."""
+    """A new, unique incarnation for one transfer."""
     return f"{prefix}-{os.urandom(6).hex()}"

@@ -1,7 +1,7 @@
 """A person takes the browser of a job's run, works in it, and hands it back to the task or releases it.
 
-The worker stays the holder: it renews the person's lease, bounded by how long they may be idle. The task is told to
-stop, unless it waits for this very person; nothing of it reaches the browser until that is handed back.
+The worker stays the holder: it renews the person's lease until they are idle for too long. The task is cancelled,
+unless it waits for a person. Nothing that it sends reaches the browser until the browser is handed back.
 """
 
 import asyncio
@@ -53,14 +53,15 @@ class PersonControl:
         api: RunApi,
         work: "asyncio.Future[object]",
     ) -> GoesOn:
-        """Give a person what they asked for, and wait until they are done."""
+        """Give the browser to the person who asked for it, and wait until they are done. Returns what becomes of the
+        task."""
         order = live.order
         if order is None:
             return GoesOn.WAITING
         waited = live.asks is not None
         try:
             passed = await self._give(current, opened, order.person)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+        except Exception as error:  # noqa: BLE001 - the person who asked gets it
             opened.browser.resume()
             live.refuse_order(error)
             return GoesOn.WAITING

@@ -1,6 +1,6 @@
-"""A recording of a run: pictures of its browser with their times, in one file that stays below a bound.
+"""Records a run: pictures of its browser with their times, in one file with a maximum size.
 
-Opt-in, for a profile or a task. When the bound is reached every second picture goes, and from then on half as many are
+Opt-in, for a profile or a task. At the maximum size every second picture is dropped, and from then on half as many are
 kept: a long run is recorded more coarsely, never cut off. The file is `recording.lkr`: the mark `LKR1`, then for each
 picture milliseconds since the first (4 bytes), width and height of the page (2 each), length (4), JPEG.
 """
@@ -19,7 +19,7 @@ MARK: Final = b"LKR1"
 MAX_BYTES: Final = 8 * 1024 * 1024
 LEAST_SECONDS: Final = 0.5
 EVERY_NTH: Final = 6
-# A run that is over before its first picture waits for it, so long at most.
+# A run that ends before its first picture waits for one up to this long.
 FIRST_SECONDS: Final = 5.0
 _HEAD: Final = struct.Struct(">IHHI")
 
@@ -38,7 +38,7 @@ class Recording:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin beside the run."""
+        """Start recording in the background."""
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -50,11 +50,11 @@ class Recording:
                 await client.close()
 
     def keep(self, frame: Frame) -> None:
-        """Take a picture, unless the one before is too young: then it is kept only if it is the last."""
+        """Add a picture taken now. If it follows the one before too soon, it is kept only if it is the last."""
         self.put(boot_time(), frame)
 
     def put(self, at: float, frame: Frame) -> None:
-        """The same, at a time."""
+        """Add a picture taken at this time, by `boot_time`."""
         if self._frames and at - self._frames[-1][0] < self._apart:
             self._newest = (at, frame)
             return
@@ -71,7 +71,7 @@ class Recording:
             self._apart *= 2
 
     async def stop(self) -> bytes | None:
-        """End it, and return the file; None if there was no picture."""
+        """Stop recording. Returns the file, or None if there was no picture."""
         if self._task is not None:
             first = asyncio.ensure_future(self._first.wait())
             await asyncio.wait({self._task, first}, timeout=FIRST_SECONDS, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""A DevTools client of a browser that a worker has, opened by its server over the worker's connection."""
+"""A DevTools client of a worker's browser, opened by its server over the worker's connection."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from leasekeeper.runtime.session_link import Link
 
 @asynccontextmanager
 async def remote_client(link: Link, name: str, arguments: Mapping[str, Any]) -> AsyncIterator[DevToolsClient]:
-    """A stream of the connection that is such a client, as long as the block runs. Raises ClientRefused, and Conflict
+    """Open such a client for as long as the block runs: a stream of the connection. Raises ClientRefused, or Conflict
     (WORKER_AWAY) while the worker is not connected."""
     try:
         stream = await link.open(name, arguments)

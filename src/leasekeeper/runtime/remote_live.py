@@ -1,7 +1,7 @@
-"""A browser that a worker has open for a job, as its server knows it: what the worker said last, and calls to it.
+"""A job's browser on a worker, as the worker's server knows it: what the worker reported last, and calls to it.
 
-Used in the place of a `LiveRun`. The worker decides; who may ask is for the server to check. Its leases are the
-store's, so that nothing about accounts and pools is believed of the worker.
+Used in place of a `LiveRun`. The worker decides; the server checks who may ask. Leases are read from the store, because
+the server does not trust a worker about accounts and pools.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ from leasekeeper.wire.shapes import decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveNews:
-    """What a worker says of one browser: everything, each time. `key` is its first run.
+    """What a worker reports about one browser: the whole state, each time. `key` is its first run.
 
     `leases` are those that it has served, in their order. `wants` is what its task waits for a person to do.
     """
@@ -34,14 +34,14 @@ class LiveNews:
     over: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """As it travels among the news of sessions."""
+        """The JSON that is sent among the news of sessions."""
         return {"live": encode_in_full(self)}
 
 
 class RemoteLive:
     """One browser of a worker. Raises Conflict (WORKER_AWAY) while the worker is not connected.
 
-    `caught_up` waits until what the worker has said so far is known here.
+    `caught_up` waits until the server knows all that the worker has reported so far.
     """
 
     def __init__(self, link: Link, caught_up: Callable[[], Awaitable[None]], news: LiveNews, leases: Sequence[Lease]):
@@ -51,12 +51,12 @@ class RemoteLive:
         self.leases = leases
 
     def hear(self, news: LiveNews, leases: Sequence[Lease]) -> None:
-        """What the worker says now. The leases are as the store has them."""
+        """Take over what the worker reports now. `leases` are as the store has them."""
         self._news, self.leases = news, leases
 
     @property
     def lease(self) -> Lease:
-        """The lease that counts now."""
+        """The current lease."""
         return self.leases[-1]
 
     @property

@@ -1,6 +1,7 @@
-"""A session whose browser runs on a worker, as its server knows it: what the worker said last, and calls to it.
+"""A session whose browser runs on a worker, as the worker's server knows it: what the worker reported last, and calls
+to it.
 
-Used in the place of a `SessionRun`. The worker decides; whatever is asked here is done there, or refused there.
+Used in place of a `SessionRun`. The worker decides: it does or refuses what is requested here.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteEnd:
-    """How it ended."""
+    """How a session on a worker ended."""
 
     reason: str | None = None
     message: str = ""
@@ -38,9 +39,11 @@ class RemoteEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNews:
-    """What a worker says of one of its sessions: everything, each time. `hash` is that of the session's token.
+    """What a worker reports about one of its sessions: the whole state, each time. `hash` is that of the session's
+    token.
 
-    `person` has control in it; `asks` is what it waits for a person to do; `passed_to` names who got its browser.
+    `person` is who has control, `asks` what the session waits for a person to do, `passed_to` the session that got its
+    browser.
     """
 
     owner: str
@@ -58,16 +61,17 @@ class SessionNews:
     passed_to: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As it travels. What is None is left out: a server that does not know the field does not miss it."""
+        """The JSON that is sent. None is left out: a server that does not know a field does not miss it."""
         found: Any = encode_in_full(self)
         return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteAnswer:
-    """What came of asking for a person. `news` is about the session that has the browser; no `end`: it still waits.
+    """The answer of a call: what came of a request for a person. `news` is about the session that has the browser.
+    Without `end` it still waits.
 
-    It is the answer of a call and never news: the end may hold a session's token.
+    Never sent as news: `end` may hold a session's token.
     """
 
     asked: str
@@ -81,7 +85,7 @@ Adopt = Callable[[SessionNews], Awaitable["HostedSession"]]
 class RemoteRun:
     """One session of a worker. Raises Conflict (WORKER_AWAY) while the worker is not connected.
 
-    `adopt` makes the session known that news are about.
+    `adopt` makes the session that the news are about known to the server, and returns it.
     """
 
     def __init__(self, link: Link, news: SessionNews, adopt: Adopt) -> None:
@@ -92,12 +96,12 @@ class RemoteRun:
         self._asked: set[asyncio.Task[None]] = set()
 
     def hear(self, news: SessionNews) -> None:
-        """What the worker says now."""
+        """Take over what the worker reports now."""
         self._news = news
         self._changed.set()
 
     def wake(self) -> None:
-        """The connection was lost: whoever waits for the end waits for nothing."""
+        """The connection was lost: `ended` must not wait any longer."""
         self._changed.set()
 
     @property
@@ -106,7 +110,7 @@ class RemoteRun:
         return self._link.lost is not None
 
     def comes_by(self, link: Link) -> bool:
-        """Whether it is asked over this connection."""
+        """Whether calls to the worker go over this connection."""
         return self._link is link
 
     @property
@@ -192,7 +196,8 @@ class RemoteRun:
         await self._link.call("ask", self._named(what=what, timeout_seconds=timeout.total_seconds()))
 
     async def answer(self, timeout: float) -> tuple[str, "HostedSession", AskEnd | None]:
-        """What was asked, who has the browser, and what came of it, within so long."""
+        """Wait up to `timeout` seconds for the end of the request. Returns what was asked, the session that has the
+        browser, and the end; None if it still waits."""
         found = await self._link.call("answer", self._named(wait_seconds=timeout))
         answer = decode(RemoteAnswer, found)
         return answer.asked, await self._adopt(answer.news), answer.end
@@ -200,7 +205,7 @@ class RemoteRun:
     def release(
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
     ) -> None:
-        """Ask for the end. `ended` waits for it."""
+        """Ask the worker to end the session. `ended` waits for that."""
         asked = asyncio.ensure_future(self._release(self._named(reason=reason, message=message, output=output)))
         self._asked.add(asked)
         asked.add_done_callback(self._asked.discard)
@@ -223,7 +228,8 @@ class RemoteRun:
 
 
 class RemoteAsk:
-    """What a session of a worker asked a person for, as `SessionAsk` says. The worker keeps it: `ended` asks there."""
+    """A worker's session asked for a person. Used in place of a `SessionAsk`; the worker keeps the request, and `ended`
+    asks it."""
 
     def __init__(self, session: "HostedSession", run: RemoteRun) -> None:
         self.session = session
@@ -232,6 +238,6 @@ class RemoteAsk:
         self._run = run
 
     async def ended(self, timeout: float) -> AskEnd | None:
-        """Wait so long for the end; None: it still waits. Raises InputError if nobody was asked."""
+        """Wait up to `timeout` seconds for the end; None if it still waits. Raises InputError if nobody was asked."""
         self.what, self.session, self.end = await self._run.answer(timeout)
         return self.end

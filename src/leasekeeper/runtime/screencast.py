@@ -1,7 +1,7 @@
 """The picture of a browser: which page is shown, and its newest frame. Reads only: no page notices that it is shown.
 
-Frames are acknowledged as they arrive and never queued: whoever is slow gets the newest one later. It never resizes a
-page nor brings one to the front.
+Frames are acknowledged as they arrive and never queued: a slow viewer gets the newest one later. A page is never
+resized or brought to the front.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""A program that gets a leased browser for as long as it runs: started, signalled and waited for like in a shell.
+"""Runs a program that uses a leased browser: started, signalled and waited for as a shell does.
 
-It is in a process group of its own, in the terminal's foreground if there is one: Ctrl-C is the program's. A signal
-sent to us is passed on. If the session is ended, other than by
-the program itself, the program is asked to end, then killed.
+The program has a process group of its own, in the terminal's foreground if there is one: Ctrl-C goes to the program. A
+signal that is sent to us is passed on. If the session ends and the program did not end it, the program is asked to end,
+then killed.
 """
 
 import asyncio
@@ -26,9 +26,10 @@ async def run_command(
     environment: Mapping[str, str],
     taken_away: Callable[[], Coroutine[Any, Any, bool]],
 ) -> int:
-    """Run it beside the open session; returns its exit code, 128 + the signal if one ended it.
+    """Run the program while the session is open. Returns its exit code, or 128 + the signal that ended it.
 
-    `taken_away` waits for the session's end, and says whether that was not the program's own doing.
+    `taken_away` waits for the session's end, and returns False if the program ended the session itself. `kill_after` is
+    the time that the program has to end when it is asked to. Raises InputError if the program cannot be run.
     """
     try:
         process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **environment}, process_group=0)
@@ -94,7 +95,7 @@ def _passing_signals(pid: int) -> Iterator[None]:
 
 @contextmanager
 def _foreground(pid: int) -> Iterator[None]:
-    """The terminal is the program's while it runs, as for a job of a shell."""
+    """Give the program the terminal's foreground while it runs, as a shell does for a job."""
     terminal = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
     if terminal is None or os.tcgetpgrp(terminal) != os.getpgrp():
         yield

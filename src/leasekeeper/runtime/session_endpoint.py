@@ -1,6 +1,6 @@
-"""The address of a session on this machine: a WebSocket on loopback that speaks DevTools, for whoever has its token.
+"""The address of a session on this machine: a WebSocket on loopback that speaks DevTools, for clients with its token.
 
-The browser has no debugging port; what is connected here is one client of its keeper, and ends with the session.
+The browser has no debugging port: each connection here is a client of the browser's keeper, and ends with the session.
 """
 
 import asyncio
@@ -59,13 +59,14 @@ class SessionEndpoint:
         return f"ws://127.0.0.1:{self._port}/?token={self._token}"
 
     async def close(self) -> None:
-        """Stop listening. Clients are cut."""
+        """Stop listening, and disconnect the clients."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
 
     def _answer(self, connection: "ServerConnection", request: "Request") -> "Response | None":
-        """Refuse who has no token, answer who asks first, let the others in."""
+        """Refuse requests without the token, answer those for the version, let others connect. None: go on with the
+        WebSocket."""
         parts = urlsplit(request.path)
         given = parse_qs(parts.query).get("token", [""])[0]
         given = given or request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -105,10 +106,10 @@ async def _send_all(client: DevToolsClient, connection: "ServerConnection") -> N
 
 
 def close_reason(why: str) -> str:
-    """As long as a WebSocket's close frame takes."""
+    """The text, cut to the length that a WebSocket's close frame can carry."""
     return why.encode()[:120].decode(errors="ignore")
 
 
 def version_answer(url: str) -> dict[str, str]:
-    """What clients that are given an http address ask first."""
+    """The answer to `/json/version`, which clients request first if they are given an http address."""
     return {"Browser": "Leasekeeper", "Protocol-Version": "1.3", "webSocketDebuggerUrl": url}

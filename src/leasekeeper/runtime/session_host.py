@@ -1,7 +1,7 @@
 """The sessions that this process runs for programs elsewhere: opened on request, found by id or token, ended with it.
 
-A session's id is that of its run. Its token is bound to one lease and its fencing token, and kept as a hash; whoever
-has it may use this session and nothing else. Knows neither HTTP nor who may ask for a session.
+A session's id is that of its run. Its token is bound to one lease and its fencing token, and kept as a hash; with it, a
+program may use this session and nothing else. Knows neither HTTP nor who may ask for a session.
 """
 
 import asyncio
@@ -46,16 +46,17 @@ from leasekeeper.stores import open_store
 from leasekeeper.threads import run_in_thread
 
 TOKEN_PREFIX: Final = "lks_"  # noqa: S105 - what a session's token begins with
-# So many sessions that are over are remembered, to say why they are; those before are in the list of runs.
+# Limit of ended sessions in memory, kept to say why they ended. Older ones are in the list of runs.
 MAX_ENDED: Final = 1_000
 STOPPING: Final = "this server is being stopped: ask again when it is back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOrder:
-    """What somebody wants. `profile_id` None: any free profile of `choice`. `owner` is the id of their API token.
+    """A request for a session. `profile_id` None: any free profile of `choice`. `owner` is the id of the caller's API
+    token.
 
-    `again`: it was refused a moment ago, so that this refusal is no further conflict.
+    `again`: the same request was refused a moment ago, so that another refusal is no further conflict.
     """
 
     owner: str
@@ -69,8 +70,8 @@ class SessionOrder:
 
 class HostedSession:
     """A session of this process, or of a worker that is connected to it; open or over. `hash` is that of its token,
-    `passed_to` who got its browser while it was open, `ask` what its program last asked a person for. `owner` is the
-    API token that opened it; empty: that of this very process."""
+    `passed_to` the session that got its browser, `ask` its program's last request for a person. `owner` is the API
+    token that opened it; empty: this process itself did."""
 
     def __init__(self, run: SessionRun | RemoteRun, owner: str, kept: str) -> None:
         self.run = run
@@ -85,12 +86,12 @@ class HostedSession:
 
     @property
     def over(self) -> bool:
-        """Whether nothing can be done with it any more."""
+        """Whether the session can no longer be used: it is closing or closed, or its lease is lost."""
         return self.run.closing or self.run.lost is not None
 
     @property
     def asks(self) -> str | None:
-        """What it waits for a person to do."""
+        """What it waits for a person to do; None if it does not wait."""
         if isinstance(self.run, RemoteRun):
             return self.run.asks
         return self.ask.what if self.ask is not None and self.ask.waits else None
@@ -127,28 +128,28 @@ def ended(
     lease_id: str | None = None,
     profile_id: str | None = None,
 ) -> SessionEnded:
-    """The error of whoever comes to a session that is over."""
+    """The error of a request to a session that is over."""
     text = f"session {session_id} is over: {why}. Nothing more of it reaches the browser; open another session"
     return SessionEnded(text, session_id=session_id, reason=reason, lease_id=lease_id, profile_id=profile_id)
 
 
 def not_offered(why: str) -> Conflict:
-    """Nobody opens a session here; the text says why."""
+    """The error of a process that opens no session; `why` is its message."""
     return Conflict(why, cause=ConflictReason.SESSIONS_NOT_OFFERED)
 
 
 def _abandon(opening: "asyncio.Task[tuple[HostedSession, str]]") -> None:
-    """End a session that was open just when its caller left."""
+    """End a session that was opened at the moment when its caller left."""
     if not opening.cancelled() and opening.exception() is None:
         session, _ = opening.result()
         session.run.release(Reason.TASK_ERROR, NOBODY_WAITED)
 
 
 class SessionHost:
-    """Up to `limit` open sessions at once. One for a process and a store; whoever opened the store closes it.
+    """Runs up to `limit` sessions at once. One for a process and a store; it does not close the store.
 
-    None is opened while the machine is unwell. `machine` is that of a worker of this process, which checks it; a host
-    without one checks by itself.
+    No session is opened while the machine is unwell. `machine` is that of a worker in this process, which checks it;
+    without one the host checks its own.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class SessionHost:
 
     @property
     def unwell(self) -> str | None:
-        """Why no session can be opened on this machine now."""
+        """Why no session can be opened on this machine now; None if the machine is well."""
         return None if self.machine.unwell is None else self.machine.unwell.message
 
     @property
@@ -199,7 +200,7 @@ class SessionHost:
 
     @property
     def free(self) -> int:
-        """How many more it would open now."""
+        """How many more sessions could be opened now."""
         if self._closing or self.machine.unwell is not None:
             return 0
         return max(0, self.limit - len(self._open) - len(self._opening))
@@ -214,15 +215,15 @@ class SessionHost:
         return self._open.get(session_id) or self._ended.get(session_id)
 
     def by_token(self, text: str) -> HostedSession | None:
-        """The session that this token is of."""
+        """The session with this token; None if it is unknown."""
         return self._by_hash.get(hash_of(text)) if text.startswith(TOKEN_PREFIX) else None
 
     async def open(self, order: SessionOrder) -> tuple[HostedSession, str]:
-        """Open a session; returns it with its token, which is kept nowhere. Raises what `open_session` does, and
+        """Open a session. Returns it with its token, which is kept nowhere. Raises what `open_session` does, and
         Conflict if there is no place for one.
 
-        A task of its own, which is cancelled once however often the caller is, and which `close` waits for: what it
-        has leased or opened it gives back.
+        It is opened in a task of its own, which gives back what it has leased or opened if it is cancelled. That task
+        is cancelled only once, however often the caller is, and `close` waits for it.
         """
         opening = asyncio.create_task(self._open_one(order))
         self._opening.add(opening)
@@ -270,7 +271,8 @@ class SessionHost:
         return session, text
 
     def keep(self, run: SessionRun) -> HostedSession:
-        """A session that a program of this process has opened for itself: shown, taken and asked for as the others."""
+        """Add a session that a program of this process has opened for itself. It is shown, can be taken over and can
+        ask for a person like the others."""
         return self._keep(run, "")[0]
 
     async def take(self, session: HostedSession, person: Person, owner: str) -> HostedSession:
@@ -296,7 +298,8 @@ class SessionHost:
         return following
 
     async def request_human(self, session: HostedSession, what: str, timeout: timedelta) -> SessionAsk:
-        """Ask for a person in a review. While one is waited for, returns that. Raises Conflict or SessionEnded."""
+        """Ask for a person, in a review. If the session already waits for one, returns that request. Raises Conflict or
+        SessionEnded."""
         if session.ask is not None and session.ask.waits:
             return session.ask
         session.check()
@@ -321,7 +324,8 @@ class SessionHost:
         return ask
 
     def asked(self, session: HostedSession) -> SessionAsk:
-        """What was asked last. Raises SessionEnded or InputError if nobody was."""
+        """The session's last request for a person. If there is none: raises SessionEnded if the session is over, else
+        InputError."""
         if session.ask is None:
             session.check()
             raise InputError("nobody was asked", [Problem("message", "is required: what should the person do?")])
@@ -338,9 +342,10 @@ class SessionHost:
             ask.finish()
 
     async def hand_back(self, session: HostedSession, answer: HumanAnswer) -> HostedSession:
-        """Answer a session that asks; one that a person took goes on as another session, for whom it asked.
+        """Answer a session that asks for a person. If a person took its browser, a new session goes on for the program
+        that asked. Returns the session that goes on.
 
-        Raises Conflict if nobody asks, or SessionEnded.
+        Raises Conflict if no program asks, or SessionEnded.
         """
         ask, run = session.ask, _own_run(session)
         if ask is None or not ask.waits:
@@ -370,7 +375,7 @@ class SessionHost:
         """End every session as a stopping worker ends its runs: closed with proof, settled."""
         self._closing = True
         for opening in list(self._opening):
-            if not opening.cancelling():  # one whose caller left gives back already what it has
+            if not opening.cancelling():  # if its caller left, it is already giving back what it has
                 opening.cancel()
         for session in list(self._open.values()):
             self._stop(session)
@@ -415,7 +420,8 @@ class SessionHost:
             ) from None
 
     async def _until_well(self, until: float) -> None:
-        """Wait so long for the machine. Raises Conflict, which says what is wrong with it."""
+        """Wait until the machine is well, at most until this time. Raises Conflict, which says what is wrong with
+        it."""
         self.machine.check_room()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - boot_time())):
@@ -431,7 +437,7 @@ class SessionHost:
             self._checking = asyncio.create_task(self.machine.check_until_well())
 
     async def _prepare(self) -> BrowserOpener:
-        """The opener. Prepared when the first session is opened: a server without one needs no browser."""
+        """The opener. It is prepared when the first session is opened: a server without sessions needs no browser."""
         opener = self._opener
         if opener is None:
             raise RuntimeError("this host opens no sessions")
@@ -449,7 +455,7 @@ class SessionHost:
 
     async def _watch(self, session: HostedSession) -> None:
         try:
-            with suppress(Exception):  # it is logged, and the lease resolved, where it happened
+            with suppress(Exception):  # the run has logged it; its lease will be resolved
                 await session.run.ended()
         finally:
             del self._open[session.session_id]
@@ -458,7 +464,7 @@ class SessionHost:
                 _, forgotten = self._ended.popitem(last=False)
                 del self._by_hash[forgotten.hash]
             end = session.run.end
-            if not (isinstance(end, SessionEnd) and end.passed):  # else whoever got the browser has its place
+            if not (isinstance(end, SessionEnd) and end.passed):  # else the next session keeps the place
                 self._places.release()
                 _nobody_answers(session)
 
@@ -470,7 +476,7 @@ def _own_run(session: HostedSession) -> SessionRun:
 
 
 def _nobody_answers(session: HostedSession) -> None:
-    """The browser is closed: whoever waits for a person in it waits for nothing."""
+    """The browser is closed: end the request for a person, if there is one."""
     if session.ask is not None:
         person = session.run.person if isinstance(session.run, SessionRun) else None
         why = session.run.why_over

@@ -1,7 +1,7 @@
 """One connection between a server and a worker that runs sessions for it: calls, news and DevTools streams in frames.
 
-A frame is a byte for its kind, four for its number, and a body. Every stream has a window of its own: who does not read
-one fills its window, and no other stream waits for it. Long messages travel in pieces. Knows neither WebSockets nor
+A frame is a byte for its kind, four for its number, and a body. Every stream has its own window: a stream that is not
+read fills that window, and delays no other stream. Long messages are sent in pieces. Knows neither WebSockets nor
 sessions; both sides use the same class.
 """
 
@@ -26,14 +26,14 @@ WINDOW_BYTES: Final = 1024 * 1024
 MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
 BEAT_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 20.0
-# What a piece costs in a window beside its bytes: many empty ones must not be free.
+# Each piece counts for this many bytes more in a window: otherwise empty pieces would have no limit.
 _PIECE_COST: Final = 64
 _HEAD: Final = struct.Struct("!BI")
 _COUNT: Final = struct.Struct("!I")
 
 
 class Kind(IntEnum):
-    """What a frame is. Its number is that of the call or of the stream that the call opened."""
+    """The kind of a frame. Its number is that of the call, or of the stream that the call opened."""
 
     CALL = 1
     ANSWER = 2
@@ -48,12 +48,12 @@ class Kind(IntEnum):
 
 
 def lost_link(why: str) -> Conflict:
-    """The error of a call whose connection was lost: whether it was done is not known."""
+    """The error of a call whose connection was lost: it may have been done or not."""
     return Conflict(why, cause=ConflictReason.WORKER_AWAY)
 
 
 class Stream:
-    """One DevTools client on its way over a link, as `DevToolsClient` says: whole messages, both ways."""
+    """One DevTools client over a link. Implements `DevToolsClient`: whole messages, both ways."""
 
     def __init__(self, link: "Link", number: int) -> None:
         self.why = ""
@@ -70,7 +70,8 @@ class Stream:
         self._sending = asyncio.Lock()
 
     async def send(self, message: bytes) -> None:
-        """Send one message. Waits while the other side does not read; a stream that is over takes it silently."""
+        """Send one message. Waits while the other side does not read. On a stream that is over, the message is
+        dropped."""
         async with self._sending:
             for start in range(0, len(message) or 1, PIECE_BYTES):
                 piece = message[start : start + PIECE_BYTES]
@@ -104,13 +105,13 @@ class Stream:
             await self._arrived.wait()
 
     async def close(self) -> None:
-        """Leave, and say why if there is a reason."""
+        """End the stream, and send the other side the reason if there is one."""
         if not self._over:
             self.end(self.why)
             await self._link.send(Kind.CLOSE, self._number, self.why.encode())
 
     def end(self, why: str) -> None:
-        """It is over: nothing more comes or goes."""
+        """Mark the stream as over, without sending anything. What has arrived can still be read."""
         self._over = True
         self.why = self.why or why
         self._link.forget(self._number, self)
@@ -118,14 +119,14 @@ class Stream:
         self._room.set()
 
     def arrived(self, piece: bytes, *, last: bool) -> bool:
-        """A piece came. False: the other side sends more than it was allowed to."""
+        """A piece has arrived. Returns False if the other side sent more than the window allows."""
         self._waiting_bytes += len(piece) + _PIECE_COST
         self._pieces.append((piece, last))
         self._arrived.set()
         return self._waiting_bytes <= WINDOW_BYTES + PIECE_BYTES + _PIECE_COST
 
     def credit(self, count: int) -> None:
-        """The other side read so much."""
+        """The other side has read this many bytes: as many more may be sent."""
         self._may_send = min(self._may_send + count, WINDOW_BYTES)
         self._room.set()
 
@@ -138,7 +139,7 @@ class Stream:
 
 
 class IncomingCall:
-    """A call of the other side. What `perform` returns is its answer, unless `accept` gave one before."""
+    """A call of the other side. What `perform` returns is the answer, unless one was sent before."""
 
     def __init__(self, link: "Link", number: int, name: str, arguments: Mapping[str, Any]) -> None:
         self.name = name
@@ -163,7 +164,8 @@ class IncomingCall:
 
 
 async def relay(call: IncomingCall, client: DevToolsClient, why_over: Callable[[], str]) -> None:
-    """Answer a call with a stream, and pass on what a client and the browser say to each other, until one leaves."""
+    """Answer a call with a stream, and relay messages between the client on it and the browser until one of them
+    leaves."""
     stream = await call.accept()
     answering = asyncio.ensure_future(_answer_all(client, stream, why_over))
     try:
@@ -188,7 +190,8 @@ Perform = Callable[[IncomingCall], Awaitable[object]]
 class Link:
     """One side of a connection. `send_frame` sends a frame and may wait; it raises once the connection is gone.
 
-    `on_news` gets what the other side says unasked; `on_orphan` the answer of a call whose caller has left.
+    `perform` does the other side's calls. `on_news` gets its notifications, `on_orphan` the answer of a call whose
+    caller has left.
     """
 
     def __init__(
@@ -213,11 +216,12 @@ class Link:
         self.lost: str | None = None
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Ask the other side. Raises what it refused with, or Conflict (WORKER_AWAY) if the connection is lost."""
+        """Call the other side and return its answer. Raises what it refused with, or Conflict (WORKER_AWAY) if the
+        connection is lost."""
         return (await self._ask(name, arguments))[1]
 
     async def open(self, name: str, arguments: Mapping[str, Any]) -> Stream:
-        """Ask for a stream."""
+        """Make a call that the other side answers with a stream. Raises what `call` does."""
         return self.open_stream((await self._ask(name, arguments, stream=True))[0])
 
     async def _ask(self, name: str, arguments: Mapping[str, Any], *, stream: bool = False) -> tuple[int, Any]:
@@ -226,7 +230,7 @@ class Link:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         if stream:
-            self.open_stream(number)  # what comes right behind the answer is not lost
+            self.open_stream(number)  # pieces right after the answer must not be lost
         try:
             await self.send(Kind.CALL, number, json.dumps({"name": name, "arguments": arguments}).encode())
             if self.lost is not None:
@@ -242,7 +246,8 @@ class Link:
             self._asked.pop(number, None)
 
     def _leave(self, number: int, answer: "asyncio.Future[Any]") -> None:
-        """The caller has left. An answer that came at the same moment is an orphan as one that comes later."""
+        """The caller has left: cancel its call on the other side. An answer that has just arrived, or arrives later,
+        goes to `on_orphan`."""
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             if self._on_orphan is not None:
                 self._on_orphan(answer.result())
@@ -251,19 +256,19 @@ class Link:
             self._begin(self.send(Kind.CANCEL, number))
 
     def open_stream(self, number: int) -> Stream:
-        """The stream of a call."""
+        """The stream with the number of a call; made if there is none yet. On a lost connection it is over."""
         found = self._streams.setdefault(number, Stream(self, number))
         if self.lost is not None:
             found.end(self.lost)
         return found
 
     def forget(self, number: int, stream: Stream) -> None:
-        """The stream is over."""
+        """Remove a stream that is over."""
         if self._streams.get(number) is stream:
             del self._streams[number]
 
     def notify(self, news: Mapping[str, Any]) -> None:
-        """Say something unasked. In the order of calls; never waits."""
+        """Send news, in the order of calls. Never waits."""
         self._begin(self.send(Kind.NEWS, 0, json.dumps(news).encode()))
 
     async def flush(self) -> None:
@@ -272,7 +277,8 @@ class Link:
             await asyncio.wait(self._background)
 
     async def send(self, kind: Kind, number: int, body: bytes = b"") -> None:
-        """Send a frame, after those before it. A lost connection takes it silently: its reader ends everything."""
+        """Send a frame, after those before it. On a lost connection it is dropped: `run` notices the loss and ends
+        everything."""
         async with self._turn:
             if self.lost is None:
                 with suppress(Exception):  # whatever it is, the connection is gone, and its reader notices too
@@ -295,14 +301,14 @@ class Link:
         return why
 
     def lose(self, why: str) -> None:
-        """The connection is gone: every call on it fails, every stream ends, what the other side asked is cancelled."""
+        """The connection is gone: every call on it fails, every stream ends, the other side's calls are cancelled."""
         if self.lost is not None:
             return
         self.lost = why
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(lost_link(why))
-                answer.exception()  # whoever asked may have left
+                answer.exception()  # the caller may have left
         for stream in list(self._streams.values()):
             stream.end(why)
         for task in self._working.values():
@@ -388,7 +394,7 @@ def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise StoreError("a frame is no JSON") from None
+        raise StoreError("a frame is not JSON") from None
 
 
 def _object(value: Any) -> dict[str, Any]:

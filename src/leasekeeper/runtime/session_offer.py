@@ -1,8 +1,8 @@
-"""A worker's browsers, offered to its server: one connection that the worker dials, so that it needs no open port.
+"""Offers a worker's browsers to its server, over one connection that the worker opens, so that it needs no open port.
 
-The server asks for sessions and passes on their DevTools clients; the browsers, leases and limits are the worker's.
-Those of its jobs are shown and taken over the same connection (`live_offer`). When it is lost everything goes on but
-clients and viewers; the worker dials again and says what it has.
+The server requests sessions and relays their DevTools clients; the browsers, leases and limits are the worker's. The
+browsers of its jobs are shown and taken over through the same connection (`live_offer`). If it is lost, only clients
+and viewers are disconnected; the worker connects again and reports what it has.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def news_of(session: HostedSession) -> SessionNews:
     """Everything that the server has to know of a session."""
     run, end = session.run, session.run.end
     over = session.over
-    has_browser = session.passed_to is None  # else whoever got it asks
+    has_browser = session.passed_to is None  # else the session that got it asks
     return SessionNews(
         owner=session.owner,
         hash=session.hash,
@@ -75,7 +75,7 @@ def news_of(session: HostedSession) -> SessionNews:
 
 
 class SessionOffer:
-    """What a worker does for its server's sessions. `run` dials until it is cancelled."""
+    """The worker's side of its server's sessions. `run` keeps connecting until it is cancelled."""
 
     def __init__(self, host: SessionHost, config: Config, pool: str, *, quiet: bool = False) -> None:
         self._host = host
@@ -83,12 +83,12 @@ class SessionOffer:
         self._pool = pool
         self._trouble = FailureLog(level=logging.INFO if quiet else logging.WARNING)
         self._link: Link | None = None
-        self._told: dict[str, dict[str, Any]] = {}
+        self._reported: dict[str, dict[str, Any]] = {}
         self._passing: set[asyncio.Task[Any]] = set()
         self._lives = LiveOffer()
 
     async def run(self) -> None:
-        """Keep a connection to the server."""
+        """Keep a connection to the server: connect again whenever it is lost."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -102,7 +102,7 @@ class SessionOffer:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _connected(self) -> tuple[str, bool]:
-        """Dial, and serve the connection until it is lost."""
+        """Connect, and serve the connection until it is lost. Returns why it was lost, and True: it was up."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus, WebSocketException
 
@@ -122,14 +122,14 @@ class SessionOffer:
                 link = Link(socket.send, perform=self._perform)
                 receive = partial(_next_frame, socket)
                 await socket.send(await self._hello())
-                self._link, self._told = link, {}
+                self._link, self._reported = link, {}
                 self._host.machine.watch(self._on_machine)
                 if self._host.unwell is not None:
                     self._on_machine()
                 for session in self._host.open_sessions:
                     self._watch(session)
                 for session in self._host.sessions:
-                    if session.passed_to is not None:  # its program may still wait for what a person says
+                    if session.passed_to is not None:  # its program may still wait for a person's answer
                         self._notify(session)
                 self._trouble.over(_OFFERING)
                 try:
@@ -162,17 +162,17 @@ class SessionOffer:
         )
 
     async def flush(self) -> None:
-        """Wait until the server was told what there is to tell, or the connection is lost."""
+        """Wait until all news were sent to the server, or the connection is lost."""
         if self._link is not None:
             await self._link.flush()
 
     def _on_machine(self) -> None:
-        """A server asks an unwell worker for no sessions."""
+        """Report whether this machine is unwell: the server requests no sessions from an unwell worker."""
         if self._link is not None:
             self._link.notify({"unwell": self._host.unwell})
 
     def _watch(self, session: HostedSession) -> None:
-        """Say how the session is, now and whenever that changes."""
+        """Report the session to the server, now and whenever it changes."""
         if isinstance(session.run, SessionRun):
             session.run.on_change = partial(self._notify, session)
         self._notify(session)
@@ -183,16 +183,16 @@ class SessionOffer:
             return
         end = session.run.end
         if isinstance(end, SessionEnd) and end.passed and session.passed_to is None:
-            return  # to whom is known in a moment
+            return  # which session got the browser is known in a moment
         news = news_of(session).as_json()
-        if self._told.get(session.session_id) != news:
-            self._told[session.session_id] = news
+        if self._reported.get(session.session_id) != news:
+            self._reported[session.session_id] = news
             link.notify(news)
         if session.run.over:
-            self._told.pop(session.session_id, None)
+            self._reported.pop(session.session_id, None)
 
     async def _perform(self, call: IncomingCall) -> object:
-        """What the server asks."""
+        """Do what the server requests, and return the answer."""
         asked = call.arguments
         if call.name in CALLS:
             return await self._lives.perform(call)
@@ -224,7 +224,7 @@ class SessionOffer:
         return None
 
     async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it to its end, also if the connection is lost: a browser that has passed on needs its next run."""
+        """Finish this work, also if the connection is lost: a browser that was passed on needs its next run."""
         task = asyncio.ensure_future(work)
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
@@ -272,7 +272,7 @@ async def _use(session: HostedSession, name: str, asked: Any) -> None:
 
 
 async def _serve(call: IncomingCall, session: HostedSession) -> None:
-    """Pass on what a client and the browser say to each other, until one of them leaves."""
+    """Relay messages between a client and the browser until one of them leaves."""
     run, asked = session.run, call.arguments
     session.check()
     try:
@@ -298,7 +298,7 @@ async def _next_frame(socket: Any) -> bytes | None:
 
 
 def _refusal(refused: Any) -> Exception:
-    """What a server's refusal of the connection means."""
+    """The error for a server's refusal of the connection."""
     status = refused.response.status_code
     if status in (401, 403):
         said = bytes(refused.response.body or b"").decode(errors="replace")[:500]
@@ -318,10 +318,11 @@ async def browsers_offered(
     worker_id: WorkerId | None = None,
     machine: Machine | None = None,
 ) -> AsyncIterator[None]:
-    """Connect to the server that the store is, while the block lasts: it shows the browsers of this process's jobs, and
-    opens up to that many sessions here, which are ended with the block. `machine`: see `SessionHost`.
+    """While the block runs, keep a connection to the server that this process uses as its store. The server shows the
+    browsers of this process's jobs, and opens up to `sessions` sessions here, which end with the block. `machine`: see
+    `SessionHost`.
 
-    Without sessions, and where there is no server or no library to connect with, this does nothing.
+    Without a server, or a library to connect with, this does nothing if `sessions` is 0, else it raises InputError.
     """
     can_connect = find_spec("websockets") is not None
     if sessions == 0 and (config.browsers.server is None or not can_connect):
@@ -343,9 +344,9 @@ async def browsers_offered(
 
 @asynccontextmanager
 async def offered(host: SessionHost, config: Config, pool: str, *, quiet: bool = False) -> AsyncIterator[None]:
-    """Keep the connection to the server while the block lasts. Its end ends the sessions of the host.
+    """Keep the connection to the server while the block runs. The end of the block ends the host's sessions.
 
-    `quiet`: for a program that does well without the connection.
+    `quiet`: failures to connect are logged at INFO, for a program that works without the connection.
     """
     dialling, offer = None, SessionOffer(host, config, pool, quiet=quiet)
     if config.browsers.server is not None and find_spec("websockets") is not None:

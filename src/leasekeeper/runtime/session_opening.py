@@ -1,4 +1,4 @@
-"""Opening a session: lease a profile, open its browser, and leave nothing behind if whoever asked has left."""
+"""Opening a session: lease a profile, open its browser, and leave nothing behind if the caller has left."""
 
 import asyncio
 from contextlib import suppress
@@ -36,7 +36,7 @@ async def open_session(
     """Lease a profile and open its browser. Raises ProfileBusy, or Conflict if the profile cannot be opened here: no
     profile is leased while this machine is unwell.
 
-    Whoever is cancelled meanwhile leaves nothing behind: a lease is given back, a browser closed and settled.
+    If the caller is cancelled meanwhile, nothing is left behind: a lease is given back, a browser closed and settled.
     """
     terms = terms or SessionTerms()
     check_machine(opener.machine)

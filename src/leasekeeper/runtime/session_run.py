@@ -1,7 +1,7 @@
 """A session: one run of a profile whose work is done by other programs, over DevTools, behind the keeper.
 
 It owns the browser and the lease from the grant to the settlement, and ends exactly once: by a release, by a client's
-Browser.close, by its idle or maximum time, by its memory limit, by the browser's end, or since the lease is lost. The
+Browser.close, by its idle or maximum time, by its memory limit, by the browser's end, or because the lease is lost. The
 order of an ending is that of any run: evidence, close, proof, settle.
 """
 
@@ -84,7 +84,8 @@ class SessionRun:
         self._used_at = boot_time()
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] | None = None
-        """Called when something that others see of it has changed: clients, that it ends, that it has ended."""
+        """Called when something that others see of the session has changed: its clients, that it is ending, that it has
+        ended."""
         self._released: asyncio.Future[Outcome | PassOrder] = asyncio.get_running_loop().create_future()
         self._recording = Recording(opened.browser) if grant.profile.record else None
         if self._recording is not None:
@@ -117,7 +118,7 @@ class SessionRun:
 
     @property
     def profile_state(self) -> str | None:
-        """What became of the profile, once the run is settled."""
+        """The profile's state, once the run is settled."""
         settled = self.end.settled if self.end else None
         return settled.profile_state if settled else None
 
@@ -164,7 +165,8 @@ class SessionRun:
 
     @asynccontextmanager
     async def viewer(self, *, acts: bool = False) -> AsyncIterator[DevToolsClient]:
-        """A DevTools client that shows the browser to a person. A session that is watched is not idle."""
+        """A DevTools client that shows the browser to a person. A session that is watched is not idle. Raises
+        ClientRefused."""
         client = await self._opened.browser.add_client()
         self._viewers += 1
         self._acting += acts
@@ -180,7 +182,8 @@ class SessionRun:
             await self._leave_dialogs()
 
     async def _leave_dialogs(self) -> None:
-        """JavaScript dialogs are for clients and for people who act here. Without any, Playwright dismisses them."""
+        """Leave JavaScript dialogs to clients and to people who act here. If there are none, Playwright dismisses
+        dialogs."""
         async with self._dialogs:
             others = bool(self._clients or self._acting or self.person) and not self._closing
             await self._opened.session.leave_dialogs(to_others=others)
@@ -201,7 +204,7 @@ class SessionRun:
         await note_with_retries(self._store, self._guard.kept, self._opener.redactor.text(text), about)
 
     async def ask_person(self, what: str, on_answer: Callable[[PersonAnswer], None]) -> str:
-        """Open a review that asks for a person; returns what it says. Until it is closed the session is not idle."""
+        """Open a review that asks for a person; returns its text. Until it is closed the session is not idle."""
         self._touch()
         said = self._opener.redactor.text(what)
         await request_person_with_retries(self._store, self._guard.kept, said)
@@ -237,8 +240,8 @@ class SessionRun:
             self._notify()
 
     async def pass_on(self, to: TransferRequest, *, reason: str | None, message: str) -> Passed:
-        """End this run and give its open browser to the next. Raises LeasekeeperError if it could not be: the browser
-        is still this run's then, or is being closed."""
+        """End this run and pass its open browser to the next. Raises LeasekeeperError if that failed: then the browser
+        is still this run's, or is being closed."""
         if self.closing:
             raise LeaseLost(f"run {self.lease.run_id} is over: {self.why_over}", lease_id=self.lease.lease_id)
         answer: asyncio.Future[Passed] = asyncio.get_running_loop().create_future()
@@ -246,7 +249,7 @@ class SessionRun:
         return await asyncio.shield(answer)
 
     def next_run(self, passed: Passed, terms: SessionTerms, *, person: Person | None = None) -> "SessionRun":
-        """The run that goes on in the browser which this one has passed on. Without a person, what waited goes on."""
+        """The run that goes on in the browser that this one has passed on. Without a person, paused programs go on."""
         if person is None:
             self._opened.browser.resume()
         return SessionRun(
@@ -299,7 +302,8 @@ class SessionRun:
             self._evidence.save_soon(NAME, found)
 
     async def _pass_on(self, order: PassOrder) -> SessionEnd | None:
-        """Give the browser to somebody else. None: it stays here."""
+        """Pass the browser to the next run. Returns how this run ended; None if that failed and the browser stays
+        here."""
         self._closing = True
         try:
             await self._leave_dialogs()
@@ -318,12 +322,12 @@ class SessionRun:
             passed = await pass_on(
                 self._store, self._opener, self._opened, self._guard, self._evidence, ending, order.to
             )
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+        except Exception as error:  # noqa: BLE001 - the caller of `pass_on` gets it
             self._closing = False
             await self._leave_dialogs()
             self._released = asyncio.get_running_loop().create_future()
             order.answer.set_exception(error)
-            order.answer.exception()  # whoever asked may have left
+            order.answer.exception()  # the caller may have left
             return None
         order.answer.set_result(passed)
         return SessionEnd(reason=order.reason, message=order.message, settled=None, report=None, passed=passed)
@@ -375,7 +379,7 @@ class SessionRun:
         return self._clients > 0 or self._viewers > 0 or self._asks
 
     async def _idle(self) -> None:
-        """Return once nobody was connected, and nothing was asked, for the idle time."""
+        """Return after the idle time without clients, viewers and requests for a person."""
         limit = self.terms.idle_timeout
         while limit is None or self._used_now or (left := self._used_at + limit.total_seconds() - boot_time()) > 0:
             self._changed.clear()
@@ -390,7 +394,8 @@ class SessionRun:
         await (asyncio.Event().wait() if limit is None else asyncio.sleep(limit.total_seconds()))
 
     async def _collect(self) -> None:
-        """Summaries and the proxy's exit. Final URL and screenshot are the keeper's: it knows the page last used."""
+        """Collect summaries, and probe the proxy. The keeper takes the final URL and the screenshot: it knows which
+        page was used last."""
         notes = self._evidence.notes
         try:
             notes.update(self._opened.session.recorder.summary())
@@ -403,7 +408,8 @@ class SessionRun:
             self._evidence.unsaved = "an error of Leasekeeper's own; see the worker's log"
 
     async def _verdict(self) -> Verdict:
-        """Whether the profile is still logged in. In a browser that a person took, commands of programs wait."""
+        """Whether the profile is still logged in. Not asked in a browser that a person took, where commands of programs
+        wait."""
         if self.person is not None:
             return Verdict.NOT_ASKED
         return await verdict_at_end(self._opened, self.grant, self._guard.kept)
@@ -441,7 +447,7 @@ class SessionRun:
         ending = await self._opener.snapshots.saved(ending, self.grant, self._guard.kept, verdict=verdict)
         settled = await self._settle_ending(ending)
         reason, decided = outcome.reason, settled.settlement if settled else None
-        if decided is not None and decided.stop_reason != reason:  # what was said to be completed is not
+        if decided is not None and decided.stop_reason != reason:  # for instance, a run reported as completed is not
             reason, message = decided.stop_reason, message or decided.profile.reason
         return SessionEnd(reason=reason, message=message, settled=settled, report=report)
 

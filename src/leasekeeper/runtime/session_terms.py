@@ -1,4 +1,4 @@
-"""What is said of a session at its two ends: the terms it is opened on, and how it ended.
+"""The terms that a session is opened on, and how it ended.
 
 Plain records, for the API, the command line and pages. `session_run` is the session itself.
 """
@@ -14,7 +14,8 @@ from leasekeeper.runtime.control_transfer import Passed
 
 
 class OnDisconnect(StrEnum):
-    """What the end of the last client means: nothing until the session is idle for too long, or a release."""
+    """What happens when the last client disconnects. KEEP: the session stays open until it is released or idle for too
+    long. RELEASE: it is released."""
 
     KEEP = "keep"
     RELEASE = "release"
@@ -22,7 +23,8 @@ class OnDisconnect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTerms:
-    """How a session is opened and when it ends by itself. None: never, or as the machine has a display."""
+    """How a session is opened and when it ends by itself. A time of None: never. `headless` None: visible if the
+    machine has a display."""
 
     idle_timeout: timedelta | None = None
     max_duration: timedelta | None = None

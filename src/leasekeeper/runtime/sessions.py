@@ -30,9 +30,10 @@ class Sessions:
         await run_in_thread(write_starter, self._data_dir)
 
     async def open(self, browser: RunningBrowser, *, sync: bool) -> Session:
-        """A session on the browser. A Playwright process that died before it started anything is replaced once.
+        """Open a session on the browser. If the Playwright process died before it started anything, it is replaced
+        once.
 
-        If it raises, the browser may have begun: it must be stopped.
+        If this raises, the browser may have started: the caller must stop it.
         """
         session = self._session(browser, sync=sync)
         try:
@@ -61,7 +62,8 @@ class Sessions:
         return self._threads.pop() if self._threads else TaskThread(self._data_dir)
 
     async def playwright_is_dead(self) -> bool:
-        """Whether the process of the async sessions has ended or does not answer. The next launch gets another."""
+        """Whether the process of the async sessions has ended or does not answer. If so, the next launch gets
+        another."""
         return await self._playwright.replace_if_dead()
 
     def shared_process(self, session: Session) -> int | None:
@@ -69,14 +71,15 @@ class Sessions:
         return self._playwright.pid_of(session)
 
     async def retire_playwright(self, pid: int) -> bool:
-        """New async sessions get another process; this one ends with its last session. False if it is not the one."""
+        """Let new async sessions get another process; this one ends with its last session. Returns False if new
+        sessions did not get this one."""
         return await self._playwright.retire(pid)
 
     def leave(self, session: Session, browser: RunningBrowser, timeout: float) -> "asyncio.Future[bool]":
-        """The browser is being stopped: let Playwright notice, and clear up. Nobody waits for that but `close`.
+        """Close the session in the background while its browser is stopped. Only `close` waits for that.
 
-        The result of the returned future is to be set: True if the stop went wrong. Then the session's thread, if it
-        has one, serves no other.
+        The caller sets the result of the returned future, True if stopping the browser failed, or cancels it. After a
+        failure, or if it is cancelled, the session's thread, if it has one, serves no other session.
         """
         failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -95,7 +98,7 @@ class Sessions:
         return failed
 
     async def _take_back(self, session: Session, *, failed: bool) -> None:
-        """A session is over: its thread, if it had one and all went well, may serve another."""
+        """Called when a session is over: its thread, if it had one and nothing failed, may serve another."""
         await self._playwright.release(session)
         thread: TaskThread | None = getattr(session, "thread", None)
         if thread is None:
@@ -106,7 +109,7 @@ class Sessions:
             self._threads.append(thread)
 
     async def close(self) -> None:
-        """End every thread and every Playwright process, once the sessions that were left are over."""
+        """End every thread and every Playwright process, once all sessions are closed."""
         if self._leaving:
             await asyncio.wait(self._leaving)
         await self._playwright.stop()

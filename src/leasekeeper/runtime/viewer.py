@@ -1,7 +1,8 @@
-"""One person's view of a running browser: pictures and news to them, their input to the browser, if they have control.
+"""One person's view of a running browser: pictures and news to the person, and their input to the browser if they have
+control.
 
-A viewer is one more DevTools client of the browser's keeper, so it is fenced as every client is. What waits for the
-person is the newest picture and the newest of each kind of news, however slowly they read.
+A viewer is one more DevTools client of the browser's keeper, so it is cut off as every client is when the lease is
+lost. Only the newest picture and the newest news of each kind wait for the person, however slowly they read.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ DIALOG_TEXT: Final = 10_000
 
 
 class Screen:
-    """What a person is to see and has not been sent yet."""
+    """The picture and the news that were not yet sent to the person."""
 
     def __init__(self) -> None:
         self._news: dict[str, object] = {}
@@ -29,12 +30,12 @@ class Screen:
         self.frames = 0
 
     def say(self, kind: str, value: object) -> None:
-        """News of one kind; it replaces what was not sent yet of that kind."""
+        """Add news of one kind. It replaces news of that kind that was not sent yet."""
         self._news[kind] = value
         self._ready.set()
 
     def show(self, frame: Frame) -> None:
-        """A newer picture."""
+        """Replace the picture with a newer one."""
         self._frame = frame
         self.frames += 1
         self._ready.set()
@@ -67,11 +68,11 @@ class Viewer:
         self._input = ViewerInput(self._screencast, screen.say)
 
     async def run(self) -> None:
-        """Until the client is cut."""
+        """Run until the client is cut."""
         await self._screencast.run()
 
     async def receive(self, message: Mapping[str, Any]) -> None:
-        """What the person did. Everybody may choose what to look at; the rest is for whoever has control."""
+        """Handle what the person did. Every viewer may choose a tab; the rest is for the person who has control."""
         if message.get("k") == "tab":
             target = message.get("target")
             self._screencast.choose(target if isinstance(target, str) else None)

@@ -1,7 +1,7 @@
-"""What a person does in the live view → DevTools input on the page that is shown.
+"""Turns what a person does in the live view into DevTools input on the page that is shown.
 
-Pages draw neither the list of a `<select>` nor a file dialog into their frames: the first is asked for and drawn by
-the viewer, the second is answered with files that the person sends.
+The frames of a page show neither the list of a `<select>` nor a file dialog: the viewer draws the list itself, and a
+file dialog is answered with files that the person sends.
 """
 
 import asyncio
@@ -57,18 +57,18 @@ class ViewerInput:
         self._acting: asyncio.Lock = asyncio.Lock()
 
     async def attached(self) -> None:
-        """Another page is shown: its file dialogs are answered here."""
+        """Another page is shown: from now on its file dialogs are answered here."""
         self._asks_files = None
         await self._send("Page.setInterceptFileChooserDialog", {"enabled": True})
 
     async def heard(self, method: str, params: Mapping[str, Any]) -> None:
-        """An event of the page that is shown."""
+        """Handle an event of the page that is shown."""
         if method == "Page.fileChooserOpened":
             self._asks_files = params
             self._say("files", {"multiple": params.get("mode") == "selectMultiple"})
 
     async def act(self, message: Mapping[str, Any]) -> None:
-        """One thing that the person did, in its order. What is not understood is left out."""
+        """Do one thing that the person did, after those before it. What is not understood is ignored."""
         act = {
             "mouse": self._mouse,
             "key": self._key,
@@ -166,7 +166,7 @@ class ViewerInput:
         ]
         if asked is None or not given or sum(len(each["data"]) for each in given) > MAX_FILE_TEXT:
             return
-        # Nobody chooses the files a second time because the browser was busy for a moment.
+        # A longer limit: nobody wants to choose the files again because the browser was busy for a moment.
         found = await self._ask("DOM.resolveNode", {"backendNodeId": asked["backendNodeId"]}, seconds=ANSWER_SECONDS)
         await self._do(found["object"]["objectId"], _GIVE_FILES, given)
 
