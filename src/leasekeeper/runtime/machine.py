@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 FIRST_CHECK_SECONDS = 5.0
 MAX_CHECK_SECONDS = 300.0
 MAX_CHAIN: Final = 10
-# What a browser and its evidence need at the least to start.
+# No run starts with less free disk space than this: a browser and its evidence need it.
 MIN_FREE_BYTES = 16 * 1024 * 1024
 PROBE_FILES: Final = 64
 SPAWN_SECONDS: Final = 30.0
@@ -39,7 +39,7 @@ SPAWN_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unwell:
-    """What is wrong, for people (`message`) and for the check (`path`: where it went wrong)."""
+    """What is wrong with the machine: `message` for people, `path` (where it went wrong) for the next check."""
 
     trouble: Trouble
     path: Path
@@ -49,9 +49,9 @@ class Unwell:
 
 
 class Machine:
-    """The health of this machine, as whoever opens browsers on it sees it: jobs and sessions of a worker share one.
+    """The health of this machine. Jobs and sessions of a worker share one.
 
-    `browser`: the program that is started; None until that is known.
+    `browser` returns the browser's program, or None until it is known. `place`: where evidence is delivered.
     """
 
     def __init__(self, data_dir: Path, browser: Callable[[], Path | None], place: Evidence | None = None) -> None:
@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def on_trial(self) -> bool:
-        """Well again, but no run has got its browser since: claim one job, not many."""
+        """Whether the machine is well again, but no run has got a browser since: then claim one job at a time."""
         return self.unwell is None and self._delay > 0.0
 
     @property
@@ -73,16 +73,16 @@ class Machine:
         return max(0.0, self._check_at - boot_time())
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Call this whenever it becomes unwell or well."""
+        """Call `on_change` whenever the machine becomes unwell or well."""
         self._listeners.append(on_change)
 
     def unwatch(self, on_change: Callable[[], None]) -> None:
         self._listeners.remove(on_change)
 
     def blame(self, error: BaseException | str, *, before_task: bool = False) -> Unwell | None:
-        """What the machine has to do with this error; None if nothing. From then on it is unwell.
+        """If the machine caused this error, mark it unwell and return what is wrong; else return None.
 
-        `before_task`: the browser, or a file of the worker's own, is what failed; not a file of a task's.
+        `before_task`: the browser or one of the worker's own files failed, not a file of a task.
         """
         found = self._found(error)
         if found is None and before_task and isinstance(error, BaseException):
@@ -98,19 +98,20 @@ class Machine:
         return found
 
     def works(self) -> None:
-        """A run has got its browser: whatever was wrong before the last check is over."""
+        """A run has got its browser. A machine that is well is no longer on trial then."""
         if self.unwell is None:
             self._delay = 0.0
 
     def check_room(self) -> None:
-        """Before a claim or a lease: on a disk that is nearly full a task would run, and its evidence be lost."""
+        """Mark the machine unwell if its disk is nearly full: a task would run, and its evidence would be lost. Called
+        before each claim and each lease."""
         with suppress(OSError):
             found = os.statvfs(self._data_dir)
             if found.f_bavail * found.f_frsize < MIN_FREE_BYTES:
                 self.blame(OSError(errno.ENOSPC, "too little room for a run", str(self._data_dir)))
 
     async def check(self) -> None:
-        """Check what was wrong. If it still is, the next check is later."""
+        """Test again what did not work. If it still does not, the next check comes later."""
         unwell = self.unwell
         if unwell is None:
             return
@@ -119,7 +120,7 @@ class Machine:
                 await self._place.check()
             await run_in_thread(self._probe, unwell)
         except Exception as error:  # noqa: BLE001 - whatever it is, it does not work yet
-            # A person who has just cleared a profile waits for this one.
+            # Missing profiles are checked often: a person who clears one waits for this check.
             longest = MAX_CHECK_SECONDS if unwell.missing is None else FIRST_CHECK_SECONDS
             self._delay = min(self._delay * 2, longest)
             self._check_at = boot_time() + self._delay
@@ -131,7 +132,7 @@ class Machine:
         self._changed()
 
     async def check_until_well(self) -> None:
-        """For whoever has no loop of its own that checks."""
+        """Check until the machine is well, for a process without a loop that does so."""
         while self.unwell is not None:
             await asyncio.sleep(self.seconds_to_check)
             await self.check()
@@ -141,7 +142,8 @@ class Machine:
             listener()
 
     def _found(self, error: BaseException | str) -> Unwell | None:
-        """The first of the errors that it was raised from that is the machine's."""
+        """What is wrong with the machine, by the first error in the chain of causes that is the machine's; None if none
+        is."""
         if isinstance(error, str):
             return self._unwell(trouble_of(None, error), self._data_dir, error)
         chain = _chain(error)
@@ -162,8 +164,9 @@ class Machine:
         return None
 
     def _of_data_dir(self, error: BaseException) -> Unwell | None:
-        """A launch failed: can the data directory be used at all? A folder for evidence that could not be made is an
-        answer; else it is tried, since one profile's directory may be damaged in as many ways."""
+        """After a failed launch: what is wrong with the data directory; None if it can be used. An evidence folder that
+        could not be created proves it; otherwise the directory is tested, since one damaged profile directory fails in
+        the same ways."""
         said = next((safe_str(each) for each in _chain(error) if isinstance(each, EvidenceNotSaved)), None)
         try:
             try_data_dir(self._data_dir)
@@ -184,7 +187,7 @@ class Machine:
         return Unwell(trouble=trouble, path=path, message=cut(f"{message}: {text}", MAX_URL), since=boot_time())
 
     def _probe(self, unwell: Unwell) -> None:
-        """Do in small what a run needs. Raises if it cannot be done."""
+        """Test on a small scale what a run needs. Raises if that fails."""
         program = self._browser()
         match unwell.trouble:
             case Trouble.DISK_FULL | Trouble.DISK_READ_ONLY:
@@ -205,11 +208,11 @@ class Machine:
             case Trouble.DATA_DIR_UNUSABLE:
                 try_data_dir(self._data_dir)
             case Trouble.NO_DISPLAY | Trouble.NO_EVIDENCE:
-                pass  # only a launch can tell, and only the place itself
+                pass  # a display is tested by the next launch, the place of evidence by its own check
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """An error and those that it was raised from."""
+    """The error and its causes, the error first."""
     chain = [error]
     while len(chain) < MAX_CHAIN and (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
@@ -217,7 +220,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _folder(path: Path) -> Path:
-    """The nearest folder that is there."""
+    """The path if it is a folder, else its nearest parent folder that exists."""
     return next((each for each in (path, *path.parents) if each.is_dir()), Path("/"))
 
 

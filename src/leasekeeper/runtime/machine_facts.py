@@ -40,7 +40,7 @@ def existing(path: Path) -> Path:
 
 
 def folder_facts(path: Path) -> FolderFacts:
-    """Whose the data directory is, and whether it can be written to."""
+    """Who owns the data directory, its mode, and whether this process can write to it."""
     user = os.geteuid()
     try:
         facts = path.stat()
@@ -63,7 +63,7 @@ def _writable(folder: Path) -> bool:
 
 
 def file_systems(found: Sequence[Place], mounts: str | None = None) -> list[FileSystem]:
-    """The kind of file system under each place. `mounts` in the place of /proc/self/mounts."""
+    """The kind of file system under each place. `mounts`: the text to use instead of /proc/self/mounts."""
     kinds = [(place, file_system(existing(Path(place.path)), mounts)) for place in found]
     return [
         FileSystem(place=place, kind=kind, network=kind in NETWORK_FILE_SYSTEMS, is_store=place.name == STORE)
@@ -72,7 +72,7 @@ def file_systems(found: Sequence[Place], mounts: str | None = None) -> list[File
 
 
 def space_at(place: Place) -> Space:
-    """What an ordinary user may still write there."""
+    """The free space and free inodes there, for a user who is not root."""
     facts = os.statvfs(existing(Path(place.path)))
     return Space(
         place=place,
@@ -84,7 +84,7 @@ def space_at(place: Place) -> Space:
 
 
 def sync_at(place: Place) -> Sync:
-    """Write a block and wait for the disk, some times over, in a file that is gone afterwards."""
+    """Measure how long a write and fsync of one block takes, several times, in a temporary file."""
     taken = []
     try:
         with tempfile.TemporaryFile(prefix=".doctor-", dir=existing(Path(place.path)), buffering=0) as file:
@@ -99,7 +99,7 @@ def sync_at(place: Place) -> Sync:
 
 
 def fonts_listed(environ: Mapping[str, str]) -> int | None:
-    """How many fonts fontconfig knows; None if it cannot be asked."""
+    """How many fonts fontconfig knows; None if `fc-list` is missing or fails."""
     program = shutil.which("fc-list", path=environ.get("PATH"))
     if program is None:
         return None
@@ -118,7 +118,7 @@ def display_of(environ: Mapping[str, str]) -> str:
 
 
 def display_answers(environ: Mapping[str, str]) -> bool:
-    """Whether somebody accepts connections at the display that is set."""
+    """Whether a display server accepts connections at the display that is set."""
     if environ.get("DISPLAY"):
         named = _DISPLAY.fullmatch(environ["DISPLAY"])
         return named is not None and _x11_answers(named["host"], int(named["number"]))
@@ -128,7 +128,7 @@ def display_answers(environ: Mapping[str, str]) -> bool:
 
 def _x11_answers(host: str, number: int) -> bool:
     if host not in ("", "unix"):
-        with suppress(OSError, OverflowError):  # the latter for a port that cannot be
+        with suppress(OSError, OverflowError):  # OverflowError: the port is out of range
             socket.create_connection((host, 6000 + number), SECONDS_TO_ANSWER).close()
             return True
         return False

@@ -1,5 +1,6 @@
-"""A person opens a profile: a lease of their own, a browser they can see, renewed while it is open, released with
-proof."""
+"""A person opens a profile: take a lease, open a visible browser, renew the lease while it is open, release it with
+proof of a clean close.
+"""
 
 import asyncio
 import logging
@@ -59,8 +60,11 @@ async def run_manually(
     purpose: Purpose = Purpose.MANUAL,
     opened_as: Callable[[Grant, RunMode], None] = lambda _grant, _mode: None,
 ) -> ManualRun:
-    """Open the profile, or any free one of a choice, until its window is closed, a stop is asked for, or the lease is
-    lost."""
+    """Open a profile for a person and wait until its window is closed, a stop is requested, or the lease is lost.
+
+    `profile_id`: the profile, or a choice of which any free one is taken. `who` becomes the worker_id. `opened_as` is
+    called once the browser is open. Raises LeaseLost.
+    """
     opener = BrowserOpener(config.browsers, store)
     try:
         browser = await opener.prepare()
@@ -129,7 +133,7 @@ async def _run(
 async def _close(
     opener: BrowserOpener, grant: Grant, guard: LeaseGuard, evidence: RunEvidence, opened: Opened, final_url: str
 ) -> tuple[BrowserReport | None, Ending]:
-    """Close the browser; how it ended, and the ending of its run."""
+    """Close the browser. Returns its report, if there is one, and the ending of the run."""
     final_url = opener.redactor.url(final_url)
     lost = guard.kept.lost
     report = await opener.close_browser(opened, revoke=lost)
@@ -155,16 +159,18 @@ async def _close(
 
 
 def _judged(ending: Ending, report: BrowserReport, budget: Budget) -> Ending:
-    """The ending of a browser that was ended because it used too much memory."""
+    """The ending, with the reason MEMORY_EXCEEDED if the browser was ended because it used too much memory."""
     if ending.reason is None and report.cause is EndCause.REVOKED and budget.exceeded.is_set():
         return replace(ending, reason=Reason.MEMORY_EXCEEDED, message=budget.message)
     return ending
 
 
 async def _warn(budget: Budget) -> None:
-    """Say it once: somebody is at work, and may save it."""
+    """Log once that the browser is above its memory limit: the person may still save their work."""
     await budget.exceeded.wait()
-    _LOG.warning("%s; at %d times the limit it is ended: close what is not needed", budget.message, REVOKE_FACTOR)
+    _LOG.warning(
+        "%s; at %d times the limit the browser is ended: close tabs that are not needed", budget.message, REVOKE_FACTOR
+    )
 
 
 async def _until_closed(opened: Opened, guard: LeaseGuard, stop: Shutdown, budget: Budget) -> None:

@@ -1,8 +1,9 @@
-"""Memory budgets: one per run or session, for its browser and a Playwright process of its own, and one for a Playwright
-process that async tasks share.
+"""Memory limits: one per run or session, for its browser and its own Playwright process if it has one; and one per
+Playwright process that async tasks share.
 
-One watcher for all browsers of an opener, which measures while there is any. A run above its budget ends alone; a
-shared Playwright process above its own serves no new run, and far above it the run that fills it most ends.
+One watcher measures all browsers of an opener, while any is open. A run above its limit is ended alone. A shared
+Playwright process above its limit gets no new runs; at twice the limit, the run whose browser sent it the most is
+ended.
 """
 
 import asyncio
@@ -24,12 +25,14 @@ from leasekeeper.threads import run_in_thread
 _LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-# A run above its budget still gets its evidence taken; above this many times the budget its browser ends at once. Above
-# this many times its own, a shared Playwright process would soon end, with all its runs: node has a limit, too.
+# A run above its limit is ended with evidence; above this many times the limit its browser is ended at once. A shared
+# Playwright process above this many times its own limit would soon crash, with all its runs: node has a memory limit,
+# too.
 REVOKE_FACTOR: Final = 2
-# One run was ended for a shared process; the next is if it has grown by this part of its limit all the same.
+# After a run was ended for a shared process, another one is ended only if the process has grown by this fraction (1/4)
+# of its limit since.
 _GROWN: Final = 4
-# Of a plain task's own Playwright process: above this part of a run's budget it serves no other run.
+# A plain task's own Playwright process serves no other run above this fraction (1/2) of a run's limit.
 _WORN: Final = 2
 _MB: Final = 1_000_000
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -37,7 +40,8 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(slots=True, eq=False)
 class Budget:
-    """One run's. `exceeded` is set once; `used` and `used_by` say what was measured then."""
+    """The memory limit of one run. `exceeded` is set at most once; then `used` (bytes), or `used_by` (a message), says
+    why."""
 
     browser: RunningBrowser
     limit: int
@@ -58,7 +62,7 @@ class Budget:
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The leaders of the sessions of processes that count for this run alone."""
+        """The process sessions that count for this run alone, each by the pid of its leader."""
         own = _own_thread(self.session)
         found = (self.browser.pid, own.playwright.pid if own is not None else None)
         return tuple(pid for pid in found if pid is not None)
@@ -71,7 +75,7 @@ class Budget:
             self.browser.revoke(f"{used / _MB:.0f} MB of memory in use: more than {REVOKE_FACTOR} times the limit")
 
     def end(self, why: str) -> None:
-        """The shared process cannot wait for this run to end by itself."""
+        """End this run's browser at once, because of the Playwright process that it shares. `why` is the message."""
         if not self.exceeded.is_set():
             self.used_by = why
             self.exceeded.set()
@@ -84,7 +88,7 @@ def _own_thread(session: Session | None) -> TaskThread | None:
 
 
 class MemoryWatch:
-    """Measures every few seconds. A limit of None is no limit."""
+    """Measures memory every few seconds while a browser is watched. A limit of None means no limit."""
 
     def __init__(self, sessions: Sessions, *, run_bytes: int | None, playwright_bytes: int | None) -> None:
         self._sessions = sessions
@@ -96,7 +100,8 @@ class MemoryWatch:
 
     @contextmanager
     def watch(self, browser: RunningBrowser, session: Session | None = None) -> Iterator[Budget]:
-        """While inside, the memory of the browser, and what the session has for itself, counts for one run."""
+        """While the block runs, the memory of the browser, and of the session's own Playwright process, counts for one
+        run."""
         budget = Budget(browser, self._run_bytes or 0, session)
         self._budgets.add(budget)
         if self._measuring is None and (self._run_bytes or self._playwright_bytes) is not None:
@@ -120,7 +125,7 @@ class MemoryWatch:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Measure once. A browser that a person has taken from a run counts for both."""
+        """Measure once. A browser that a person took over counts for both runs."""
         watched = [(each, each.processes) for each in self._budgets] if self._run_bytes is not None else []
         shared = self._shared_processes() if self._playwright_bytes is not None else {}
         limits = {pids: budget.limit for budget, pids in watched if pids}
@@ -138,7 +143,8 @@ class MemoryWatch:
             await self._judge_shared(pid, used[pid], budgets)
 
     def _shared_processes(self) -> dict[int, list[Budget]]:
-        """The Playwright processes that runs share, also those that get no new runs, and whose they are."""
+        """The Playwright processes that runs share, by pid, with the budgets of those runs. Processes that get no new
+        runs are included."""
         found: dict[int, list[Budget]] = {}
         for budget in self._budgets:
             pid = self._sessions.shared_process(budget.session) if budget.session is not None else None
@@ -159,7 +165,7 @@ class MemoryWatch:
             )
         if used <= limit * REVOKE_FACTOR:
             return
-        # What a run has filled is free only some time after its end.
+        # The memory that a run used is freed only some time after the run's end.
         last, then = self._ended.get(pid, (None, 0))
         running = [each for each in budgets if each in self._budgets and not each.exceeded.is_set()]
         if not running or last in self._budgets or (last is not None and used < then + limit // _GROWN):
@@ -174,16 +180,16 @@ class MemoryWatch:
             f"the most: about {most.browser.relayed_bytes / _MB:.0f} MB"
         )
         for each in running:
-            if each.browser is most.browser:  # a person may have it: then it is two runs'
+            if each.browser is most.browser:  # if a person took the browser over, two runs have it
                 each.end(why)
 
 
 def memory_of_sessions(limits: Mapping[tuple[int, ...], int]) -> dict[int, int]:
-    """Bytes in use by each of these sessions of processes, known by their leaders, which share a limit each. Reads
-    /proc once for all.
+    """The memory in bytes that each process session uses, by the pid of its leader. `limits`: groups of leaders, and
+    the limit that each group shares. Reads /proc once for all.
 
-    The sum of what is resident counts shared pages several times, but is cheap: only where it exceeds the limit,
-    shared pages are counted by their shares.
+    The sum of resident memory counts shared pages several times, but is cheap: only where it exceeds the limit, the
+    proportional share of each process is read.
     """
     members: dict[int, list[tuple[int, int]]] = {leader: [] for group in limits for leader in group}
     for entry in os.scandir("/proc"):
@@ -201,7 +207,8 @@ def memory_of_sessions(limits: Mapping[tuple[int, ...], int]) -> dict[int, int]:
 
 
 def _share(pid: int, resident: int) -> int:
-    """A process's share of memory; of one that may not be read, all but the files that it has mapped."""
+    """A process's proportional share of memory. If that may not be read: its memory without mapped files. 0 if it has
+    ended."""
     files: tuple[tuple[str, Callable[[str], bool]], ...] = (
         ("smaps_rollup", lambda line: line.startswith("Pss:")),
         ("status", lambda line: line.startswith(("RssAnon:", "RssShmem:"))),

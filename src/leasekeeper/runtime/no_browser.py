@@ -22,7 +22,7 @@ NOWHERE = "about:blank"
 
 
 class NoPageHere:
-    """Stands for `run.page` and `run.context`. Whatever a task wants of it raises an error that says why."""
+    """Takes the place of `run.page` and `run.context`. Every use of an attribute raises InputError, which says why."""
 
     def __init__(self, message: str) -> None:
         self._message = message
@@ -35,7 +35,7 @@ class NoPageHere:
 
 
 class NoBrowserSession:
-    """See `task_browsers.Session`. With a thread it is for plain `def` tasks."""
+    """Implements `task_browsers.Session`. `thread` is for plain `def` tasks; None for `async def` tasks."""
 
     def __init__(self, endpoint: NoPage, thread: TaskThread | None, redactor: Redactor) -> None:
         self._page: Any = NoPageHere(endpoint.message)
@@ -49,7 +49,7 @@ class NoBrowserSession:
 
     @property
     def playwright_objects(self) -> tuple[Any, Any]:
-        """What says why there is no page."""
+        """Objects that raise an error when they are used, in place of a page and a context."""
         return self._page, self._page
 
     @property

@@ -1,6 +1,6 @@
-"""From a lease to an open browser, and back: proxy, driver, session; then stop and report.
+"""Opens the browser of a lease (proxy, driver, session), and closes it with a report.
 
-What kind of browser it is only its driver knows. Each reason not to open says what becomes of the job: given back
+Only the driver knows what kind of browser it is. Each reason not to open says what becomes of the job: given back
 untouched, or ended for that reason.
 """
 
@@ -97,7 +97,8 @@ class Opened:
     async def environment(self, timezone: str | None, *, untouched: bool) -> dict[str, str]:
         """Language, time zone and so on as a page sees them, read once in each browser.
 
-        `untouched`: no site has had the page yet. Only such a page counts for a check: a site's own may say anything.
+        `untouched`: no site was opened in the page yet. Only such a page counts for a check: a site's page may report
+        anything.
         """
         known = self._environments.get((timezone, True)) or self._environments.get((timezone, untouched), {})
         if not known and not self.browser.over:
@@ -108,7 +109,8 @@ class Opened:
 class BrowserOpener:
     """Opens and closes the browsers of one worker. What it needs is prepared once and shared by all runs.
 
-    `machine`: the health of this machine, where another opener of this process has it already.
+    `machine`: the health of this machine, if another opener in this process has it already. `on_launch` is called after
+    each launch, also one that failed.
     """
 
     def __init__(
@@ -138,7 +140,8 @@ class BrowserOpener:
         self._launching: Counter[str] = Counter()
 
     async def prepare(self) -> DriverInfo:
-        """Check the drivers that this worker is for. Raises InputError if this machine cannot run one of them."""
+        """Check the drivers that this worker uses, and return the first one's info. Raises InputError if this machine
+        cannot run one of them."""
         await run_in_thread(claim_data_dir, self.data_dir)
         found = [await self._driver(name).prepare() for name in self.config.drivers]
         if any(info.playwright for info in found):
@@ -151,13 +154,14 @@ class BrowserOpener:
 
     @property
     def info(self) -> DriverInfo:
-        """The worker's first driver, as it was when last asked."""
+        """The info of the worker's first driver, from the last `prepare` or `ready`."""
         if self._info is None:
             raise RuntimeError("prepare the opener first")
         return self._info
 
     async def ready(self) -> DriverInfo:
-        """Ask every driver in use before a claim. Raises InputError while one of them should get no profile."""
+        """Check every driver in use, before a claim. Returns the first one's info. Raises InputError while one of them
+        should open no profile."""
         # A copy: a run may bring another driver into use meanwhile.
         found = {name: await driver.ready() for name, driver in list(self._drivers.items())}
         self._info = found[self.config.drivers[0]]
@@ -165,8 +169,8 @@ class BrowserOpener:
 
     @property
     def busy(self) -> bool:
-        """Whether as many browsers are being launched as a driver may launch at one moment. One that waits for a turn
-        at its launcher is not."""
+        """Whether some driver launches as many browsers as it may at the same time. A browser that waits for its turn
+        at a launcher does not count."""
         return any(self._launching[name] >= driver.capacity.launches for name, driver in self._drivers.items())
 
     def _driver(self, name: str) -> Driver:
@@ -184,10 +188,10 @@ class BrowserOpener:
         by_person: bool = False,
         mode: RunMode | None = None,
     ) -> Opened:
-        """Open the browser of a lease. Raises NotOpened or a LeasekeeperError; then no process of it is left.
+        """Open the browser of a lease. Raises NotOpened or a LeasekeeperError; then no process of the browser is left.
 
-        `by_person`: somebody who opens a profile by hand is not kept out because somebody used it by hand.
-        `mode`: visible or not, where no job says so.
+        `by_person`: a person opens the profile, and manual use of it does not keep them out. `mode`: the run mode of a
+        lease without a job.
         """
         check_display(grant, headless_allowed=self.config.headless_without_display)
         credentials = await self.proxies.credentials(grant)
@@ -230,8 +234,8 @@ class BrowserOpener:
 
     @asynccontextmanager
     async def _launch(self, profile: Profile, launcher: Launcher | None) -> AsyncIterator[None]:
-        """A place to launch a browser at, and a turn at its launcher. Each launcher has places of its own: one that is
-        paused, or slow, delays no other."""
+        """Wait for a free launch place, and for a turn at the launcher. Each launcher has its own places: one that is
+        paused or slow delays no other."""
         key = (profile.driver, profile.launcher_id)
         if key not in self._places:
             self._places[key] = asyncio.Semaphore(self._driver(profile.driver).capacity.launches)
@@ -244,7 +248,8 @@ class BrowserOpener:
                 self._launching[profile.driver] -= 1
 
     async def _check_launched(self, opened: Opened, grant: Grant) -> None:
-        """What a page of the launcher's browser sees must be what the profile is declared to be."""
+        """Close the browser and raise NotOpened if a page of the launcher's browser sees something else than the
+        profile declares."""
         try:
             found = await self._launchers.mismatch(opened, grant.proxy, self.config.probe_url)
             if found is None:
@@ -256,7 +261,8 @@ class BrowserOpener:
             raise refused from error
 
     async def _check(self, driver: Driver, request: OpenRequest, *, by_person: bool) -> None:
-        """Ask the driver. Use outside a lease is recorded; whether the run then goes on is the profile's setting."""
+        """Let the driver check the profile. Manual use outside a lease is recorded; the profile's setting says whether
+        the run goes on. Raises NotOpened if not."""
         grant = request.grant
         used = (await driver.check(request)).manual_use
         if not used:
@@ -267,7 +273,7 @@ class BrowserOpener:
             raise NotOpened(Reason.MANUAL_USE_DETECTED, used, give_back=True)
 
     async def _open_session(self, browser: RunningBrowser, guard: LeaseGuard, *, sync: bool) -> Session:
-        """A session on a browser that was just started. If that fails, whatever there is of the browser ends now."""
+        """Open a session on a browser that was just started. If that fails, the browser is ended."""
         guard.attach(browser)
         try:
             return await self.sessions.open(browser, sync=sync)
@@ -280,23 +286,23 @@ class BrowserOpener:
             raise refused from error
 
     def _not_opened(self, error: Exception, refusal: LaunchRefusal | None, *, lost: bool) -> NotOpened:
-        """Why a launch failed: as the keeper says, else as Playwright does."""
+        """Why a launch failed: the keeper's reason if there is one, else Playwright's error."""
         if refusal is None:
             reason = classify(kind_of(error), str(error))
             text = summary(str(error), self.redactor.text) or type(error).__name__
             failed = reason if reason != Reason.TASK_ERROR else Reason.BROWSER_LAUNCH_FAILED
             return NotOpened(failed, f"the browser could not be started: {text}")
         if refusal.reason != Reason.LEASE_LOST:
-            # What is wrong with a launcher is not the job's failure.
+            # A launcher that is unavailable is not the job's failure.
             away = refusal.reason == Reason.LAUNCHER_UNAVAILABLE
             return NotOpened(refusal.reason, refusal.message, give_back=away, retry_after=refusal.retry_after)
-        # A lease that was lost before there was a browser: nothing happened to the profile, and the job keeps its
-        # place. But if only the keeper thinks so, the launch has failed, and counts: else it is tried without end.
+        # The lease was lost before there was a browser: nothing happened to the profile, and the job keeps its place.
+        # If only the keeper says so, the launch counts as failed: otherwise it would be retried without end.
         reason = Reason.LEASE_LOST if lost else Reason.BROWSER_LAUNCH_FAILED
         return NotOpened(reason, refusal.message, give_back=lost)
 
     def refusal(self, error: Exception) -> NotOpened:
-        """Why no browser was opened, whatever came in the way. If that is this machine, the run is given back."""
+        """The error of an opening as NotOpened. If this machine caused it, the job is given back."""
         refused = as_not_opened(error)
         before_task = refused.reason in (Reason.BROWSER_LAUNCH_FAILED, Reason.EVIDENCE_NOT_SAVED)
         lost = refused.reason == Reason.LEASE_LOST
@@ -308,13 +314,14 @@ class BrowserOpener:
         return refused
 
     async def report_of(self, browser: RunningBrowser, seconds: float) -> BrowserReport | None:
-        """Wait so long for the browser's end, and return its report if there is one."""
+        """Wait up to `seconds` for the browser's end. Returns its report, or None if there is none."""
         return await self._redacted(browser.ended(seconds))
 
     async def close_browser(
         self, opened: Opened, *, revoke: str | None = None, with_evidence: bool = False
     ) -> BrowserReport | None:
-        """Close a browser and return its report; with `revoke`, whatever it is doing."""
+        """Close a browser and return its report, or None if there is none. `revoke`: why it must end at once, whatever
+        it is doing. `with_evidence`: the keeper takes URL and screenshot."""
         failed = self.sessions.leave(opened.session, opened.browser, self.config.close_after.total_seconds())
         try:
             report = await self._redacted(opened.browser.stop(revoke=revoke, with_evidence=with_evidence))
@@ -328,7 +335,7 @@ class BrowserOpener:
         return report
 
     async def _log_user(self, profile: Profile) -> None:
-        """Nothing is known of how a browser ended: if something of it is still there, say what."""
+        """Called for a browser that left no report: log which program still uses its profile, if there is one."""
         usage = await self._driver(profile.driver).status(profile)
         if usage.user:
             _LOG.warning("profile %s: its browser left no report, and %s", profile.profile_id, usage.user)
@@ -338,21 +345,21 @@ class BrowserOpener:
         return None if report is None else redacted(report, self.redactor)
 
     async def close(self) -> None:
-        """End what is shared by the runs. They have ended before."""
+        """Close what the runs share. All runs must have ended before."""
         await self.sessions.close()
         for driver in list(self._drivers.values()):
             await driver.close()
 
 
 def _given_back(refused: NotOpened, reason: str, message: str) -> NotOpened:
-    """The same, for another reason: the job was not touched and keeps its place and its attempts."""
+    """The same refusal for another reason, with the job given back: it keeps its place and its attempts."""
     answer = NotOpened(reason, message, give_back=True, engine=refused.engine, directory_token=refused.directory_token)
     answer.begun, answer.report = refused.begun, refused.report
     return answer
 
 
 def terms_of(guard: LeaseGuard, folder: Path) -> LeaseTerms:
-    """What the browser of a lease lives by, at this moment."""
+    """What the browser of a lease must know of it: ids, token, folder, and the deadlines at this moment."""
     lease = guard.kept.lease
     return LeaseTerms(
         lease_id=lease.lease_id,
@@ -365,7 +372,8 @@ def terms_of(guard: LeaseGuard, folder: Path) -> LeaseTerms:
 
 
 def run_mode(grant: Grant, mode: RunMode | None = None) -> RunMode:
-    """Visible only where there is a display. See `check_display` for jobs that want one."""
+    """The run mode of this lease's browser: visible only where there is a display. `mode`: for a lease without a job.
+    See `check_display` for jobs that need a display."""
     wanted = grant.job.run_mode if grant.job else mode or RunMode.VISIBLE
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return wanted if screen else RunMode.HEADLESS
@@ -373,7 +381,7 @@ def run_mode(grant: Grant, mode: RunMode | None = None) -> RunMode:
 
 def check_display(grant: Grant, *, headless_allowed: bool) -> None:
     """Raise NotOpened for a job with run_mode visible on a machine without a display, unless the settings say that it
-    may run headless. It is given back: a worker with a display takes it."""
+    may run headless. The job is given back: a worker with a display takes it."""
     if grant.job is None or headless_allowed or run_mode(grant) is grant.job.run_mode:
         return
     raise NotOpened(
@@ -385,7 +393,7 @@ def check_display(grant: Grant, *, headless_allowed: bool) -> None:
 
 
 def as_not_opened(error: Exception) -> NotOpened:
-    """Why no browser was opened, whatever came in the way."""
+    """Any error of an opening as NotOpened."""
     match error:
         case NotOpened():
             return error

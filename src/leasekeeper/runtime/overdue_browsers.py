@@ -1,7 +1,7 @@
 """Ends browsers of this machine whose keepers should have ended them and did not: the keeper is stopped, or hangs.
 
-Every worker and every sweeper does so on its machine. Two conditions must hold: the keeper's deadline has passed (by
-the machine's clock), and the store has the lease as ended, or as not renewed for as long.
+Every worker and every sweeper does so on its own machine. Two conditions must hold: the keeper's deadline has passed
+(by the machine's clock), and in the store the lease has ended, or was not renewed for as long.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
 
-# Between the time a browser is overdue and the end of its lease there are seconds: look more often than that.
+# A lease ends only seconds after its browser is overdue: check more often than that.
 MAX_PAUSE_SECONDS: Final = 1.0
-# So many browsers are ended at the same time.
+# Limit of browsers that are ended at the same time.
 AT_ONCE: Final = 4
 
 
@@ -39,9 +39,9 @@ class OverdueBrowsers:
         self._unrecorded: list[Event] = []
 
     async def round(self, store: Store) -> int:
-        """End every overdue browser of this machine. Returns how many. The store is asked only about those that their
-        keepers should have ended already."""
-        found = await run_in_thread(self._past_their_time)
+        """End every overdue browser of this machine. Returns how many. The store is asked only about browsers whose
+        keepers should have ended them already."""
+        found = await run_in_thread(self._past_deadline)
         if found:
             ended = await asyncio.gather(*(self._check_browser(store, status) for status in found))
             self._unrecorded += [event for event in ended if event is not None]
@@ -62,7 +62,7 @@ class OverdueBrowsers:
                 trouble.again(what, error)
             await asyncio.sleep(min(every.total_seconds(), MAX_PAUSE_SECONDS))
 
-    def _past_their_time(self) -> list[Status]:
+    def _past_deadline(self) -> list[Status]:
         now, found = boot_time(), []
         for run_id, lease_id in self._ledger.entries().items():
             status = read_status(str(self._folder(run_id)))

@@ -28,7 +28,8 @@ _STARTER = "playwright"
 
 
 def write_starter(data_dir: Path) -> Path | None:
-    """A program that starts Playwright's node in a session of its own; None where the system has no `setsid`."""
+    """Write a program that starts Playwright's node in a process session of its own. Returns its path, or None where
+    the system has no `setsid`. Raises NoPlaywright, or InputError if the data folder cannot be written to."""
     try:
         import playwright
     except ImportError:
@@ -48,8 +49,8 @@ def write_starter(data_dir: Path) -> Path | None:
 
 
 class _Starting:
-    """While Playwright processes are started, an environment variable makes Playwright use the starter, and not longer:
-    programs that this process starts must not inherit it."""
+    """Sets the environment variable that makes Playwright use the starter, only while Playwright processes are started:
+    other programs that this process starts must not inherit it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +58,7 @@ class _Starting:
         self._before: str | None = None
 
     def chosen_node(self) -> str | None:
-        """The node that the person chose, also while the variable names the starter for a process that starts now."""
+        """The node that the environment names, also while the variable is set to the starter; None if it names none."""
         with self._lock:
             return (self._before if self._count else os.environ.get(_NODE)) or None
 
@@ -86,7 +87,7 @@ starting = _Starting()
 
 
 class PlaywrightProcess:
-    """The one that all `async def` tasks of a worker share."""
+    """The Playwright process that all `async def` tasks of a worker share."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -99,7 +100,8 @@ class PlaywrightProcess:
         self._starting = asyncio.Lock()
 
     async def get(self, user: object | None = None) -> Any:
-        """Playwright, its process started if there is none. It lives at least until its last user releases it."""
+        """Return Playwright; start its process if there is none. The process lives at least until `user` releases
+        it."""
         async with self._starting:
             if self._playwright is None:
                 try:
@@ -117,11 +119,12 @@ class PlaywrightProcess:
             return self._playwright
 
     def pid_of(self, user: object) -> int | None:
-        """The process that this user has, also one that was replaced."""
+        """The pid of the process that this user got, also if it was replaced since; None if that is unknown."""
         return self._pids.get(self._users.get(user))
 
     async def retire(self, pid: int) -> bool:
-        """Give this process to nobody else. Returns whether it was the one that new users got."""
+        """Give this process to no new user: it ends with its last one. Returns False if new users did not get it
+        anyway."""
         async with self._starting:
             if self.pid != pid:
                 return False
@@ -131,7 +134,7 @@ class PlaywrightProcess:
         return True
 
     async def release(self, user: object) -> None:
-        """One who used it does not any more. A process that was replaced ends with its last user."""
+        """Called when `user` no longer needs its process. A process that was replaced ends with its last user."""
         await self._stop_if_unused(self._users.pop(user, None))
 
     async def _stop_if_unused(self, playwright: Any) -> None:
@@ -141,7 +144,7 @@ class PlaywrightProcess:
             await _stop(playwright)
 
     async def replace_if_dead(self) -> bool:
-        """After a launch that failed: replace a process that does not answer. Returns whether it was."""
+        """After a failed launch: replace the process if it does not answer. Returns whether it was replaced."""
         async with self._starting:
             playwright = self._playwright
             if playwright is None or await _answers(playwright):
@@ -151,7 +154,7 @@ class PlaywrightProcess:
             return True
 
     async def stop(self) -> None:
-        """End the processes. Their browsers should be closed by now; those that are not, their keepers close."""
+        """End the processes. Their browsers should be closed by now; keepers close those that are not."""
         async with self._starting:
             for playwright in (self._playwright, *self._replaced):
                 if playwright is not None:
@@ -161,7 +164,8 @@ class PlaywrightProcess:
 
 
 def _pid_of(manager: Any) -> int | None:
-    """The process id is private to Playwright: another version may have it elsewhere."""
+    """The pid of the process. Playwright keeps it private: None, with a warning, in a version that stores it
+    elsewhere."""
     found = manager
     for name in ("_client", "_transport", "_proc", "pid"):
         found = getattr(found, name, None)
@@ -178,7 +182,8 @@ async def _stop(playwright: Any) -> None:
 
 
 async def round_trip(playwright: Any) -> None:
-    """A question that needs no browser. The process answers what it is told in its order."""
+    """Make a request that needs no browser and wait for the answer. The process handles requests in order, so all
+    earlier ones are done then."""
     await (await playwright.request.new_context()).dispose()
 
 
@@ -193,7 +198,7 @@ async def _answers(playwright: Any) -> bool:
 
 
 class SyncPlaywrightProcess:
-    """The one of a thread, for the sync API."""
+    """The Playwright process of one thread, for the sync API."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir

@@ -1,8 +1,9 @@
-"""The newest state of a profile in its directory here, before a browser opens there.
+"""Puts the newest state of a profile into its directory on this machine, before a browser opens there.
 
-The directory is used as it is if it holds the newest snapshot, or if the store says that this machine's is newer than
-any. Else that snapshot is downloaded, checked, unpacked beside the directory and put in its place in one step. Killed
-anywhere on the way, this leaves the old directory or the new one, whole, and files beside it that the next one removes.
+The directory is used as it is if it holds the newest snapshot, or if the store says that this machine's state is newer
+than any snapshot. Otherwise the newest snapshot is downloaded, checked, unpacked beside the directory and swapped in,
+in one step. If the process is killed at any point, the directory is the old one or the new one, whole; files that are
+left beside it are removed by the next checkout.
 """
 
 import asyncio
@@ -65,8 +66,8 @@ class ProfileStores:
     _opened: dict[str, ProfileStore] = field(default_factory=dict)
 
     def of(self, grant: Grant) -> ProfileStore | None:
-        """The store for this profile's snapshots: as the settings here say, else as the fleet does; None: there is
-        none. Raises InputError, SecretKeyMissing."""
+        """The store for this profile's snapshots: the one in the settings here, else the fleet's, else None. Also None
+        if the profile keeps no directory. Raises InputError, SecretKeyMissing."""
         text = self.config.profile_store or grant.profile_store
         if not text or not keeps_directory(grant.profile):
             return None
@@ -91,9 +92,9 @@ class Checkout:
     async def bring(
         self, grant: Grant, kept: KeptLease, *, by_person: bool = False, on_bytes: OnBytes = ignore
     ) -> bool:
-        """Make the directory here the profile's newest. Returns whether it was replaced.
+        """Make the directory here hold the profile's newest state. Returns whether the directory was replaced.
 
-        Raises CannotOpen if that is not possible here, LeaseLost. Nothing has changed then.
+        Raises CannotOpen if that is not possible here, or LeaseLost. Nothing has changed then.
         """
         if not keeps_directory(grant.profile):
             return False
@@ -125,7 +126,8 @@ class Checkout:
         return True
 
     async def _refuse_elsewhere(self, grant: Grant) -> None:
-        """A program that does not say which machine it is on may have been granted any profile as a mere lock."""
+        """Raise CannotOpen if only another machine has the newest state. The store may have granted such a profile to a
+        program that does not say which machine it is on, as a mere lock."""
         if grant.unsaved_on is None:
             return
         here = await run_in_thread(known_machine_name, self.config)
@@ -133,7 +135,7 @@ class Checkout:
             raise _unavailable(f"its newest state is in the directory on machine {grant.unsaved_on}, and not saved")
 
     async def _take(self, directory: Path, grant: Grant, kept: KeptLease, newest: Snapshot) -> TakenDirectory | None:
-        """The directory, once it is free; None if it holds the newest snapshot already."""
+        """Wait until the directory is free and take it. Returns None if it holds the newest snapshot already."""
         until = boot_time() + SHARED_SECONDS
         while await run_in_thread(held_snapshot, directory) != newest.token:
             kept.check()
@@ -144,14 +146,15 @@ class Checkout:
                     strange.reason, strange.detail, give_back=True, directory_token=strange.directory_token
                 ) from strange
             except Fail as refused:
-                # Runs that share the profile come here together: one of them brings it.
+                # Runs that share the profile arrive here together: one of them brings the snapshot, the others wait.
                 if not works_in_copy(grant) or boot_time() > until:
                     raise CannotOpen(refused.reason, refused.detail) from refused
             await asyncio.sleep(LOCK_SECONDS)
         return None
 
     async def _refuse_manual_use(self, directory: Path, grant: Grant, *, by_person: bool) -> None:
-        """What somebody did in a directory that is about to be replaced is said first; it is kept aside."""
+        """Record manual use of a directory that is about to be replaced; the old directory is kept beside the new one.
+        Raises CannotOpen unless a person opens the profile, or its setting accepts manual use."""
         used = await run_in_thread(manual_use_of, directory)
         if not used:
             return
@@ -211,7 +214,7 @@ def _take(directory: Path, grant: Grant) -> TakenDirectory:
 
 
 def _tidy(directory: Path) -> None:
-    """Remove what somebody left who was killed, unless somebody is at work."""
+    """Remove files that a killed process left beside the directory, unless another process is using it."""
     beside = Beside(directory)
     if not (beside.incoming.exists() or beside.packed.exists()):
         return
@@ -220,7 +223,7 @@ def _tidy(directory: Path) -> None:
 
 
 def _trim(directory: Path, max_bytes: int) -> None:
-    """Remove the caches of a directory that is too large, unless somebody is in it."""
+    """Remove the caches of a directory that is too large, unless the directory is in use."""
     if size_of(directory) <= max_bytes:
         return
     with suppress(Fail), lock_unused(directory):
@@ -228,13 +231,15 @@ def _trim(directory: Path, max_bytes: int) -> None:
 
 
 def _unpack(beside: Beside, grant: Grant, newest: Snapshot, place: ProfileStore, on_bytes: OnBytes) -> None:
-    """The directory that is ready to be swapped, with what says which snapshot it holds."""
+    """Unpack the snapshot beside the directory, ready to be swapped in, and record there which snapshot it is. Raises
+    SnapshotDamaged."""
     profile_id = grant.lease.profile_id
     unpack(beside.packed, beside.incoming, profile_id=profile_id, keyring=place.keyring, on_bytes=on_bytes)
     contents = read_contents(beside.incoming)
     if contents.digest != newest.contents_hash:
-        raise SnapshotDamaged(f"what was in it is not what was packed: snapshot {newest.token} of {profile_id}")
-    # One below the lease's own token: a browser that is opened in it now records that one, and so makes it another.
+        raise SnapshotDamaged(f"its contents differ from what was packed: snapshot {newest.token} of {profile_id}")
+    # One below the lease's own token: a browser that opens the directory now records the lease's token, and the
+    # directory no longer counts as this snapshot.
     lease, before = grant.lease, grant.lease.token - 1
     record_contents(beside.incoming, contents, snapshot=newest.token, token=before)
     record_token(beside.incoming, before, lease)
@@ -246,13 +251,15 @@ def record_contents(directory: Path, contents: Contents, *, snapshot: int, token
 
 
 def undo_swap(taken: TakenDirectory) -> None:
-    """Nothing came of it: what was not finished goes, and what was true of the directory still is."""
+    """After a failure: remove what was not finished, and give the directory back. What was recorded of it before is
+    still true."""
     Beside(taken.path).clear()
     taken.give_back()
 
 
 async def run_uncancelled(work: Callable[[], None]) -> None:
-    """Wait for work that must not be left half-way. If we are cancelled meanwhile, that is raised when it is done."""
+    """Run work that must not be left half-way, in a thread. If we are cancelled meanwhile, CancelledError is raised
+    when the work is done."""
     doing = asyncio.ensure_future(run_in_thread(work))
     try:
         await asyncio.shield(doing)

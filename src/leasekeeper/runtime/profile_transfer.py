@@ -1,7 +1,7 @@
-"""A profile's directory brought in or taken away by a person: under a lease, beside the real one, in one step.
+"""Import and export of a profile's directory by a person, under a lease.
 
-Until the swap nothing of the profile is touched; from then on it is the new one, whole. Whoever is interrupted gives
-the lease back and leaves nothing behind.
+An import is prepared beside the real directory and swapped in, in one step: before the swap the profile is untouched,
+after it the new directory is there as a whole. An interrupted transfer gives the lease back and leaves nothing behind.
 """
 
 import asyncio
@@ -58,13 +58,13 @@ from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
 
 T = TypeVar("T")
-# Called with how many bytes there are to copy; what it returns is called with the size of each part.
+# Called with the number of bytes to copy. Returns a function that is called with the size of each part.
 Counting = Callable[[int], OnBytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transferred:
-    """What was brought in or taken away."""
+    """What was imported or exported."""
 
     profile_id: str
     directory: str
@@ -89,11 +89,11 @@ class Transfer:
         self.snapshots = Snapshots(self.store, self.config.browsers, Redactor())
 
     async def import_source(self, profile_id: str, source: Source, *, replace: bool, counting: Counting) -> Transferred:
-        """Make what the source holds the profile's directory on this machine.
+        """Replace the profile's directory on this machine with the contents of the source.
 
-        Raises InputError or Conflict, and changes nothing: cookies that cannot be read here, a browser older than the
-        profile, a storage state that the browser does not take, a profile that has a session already (unless
-        `replace`).
+        Raises InputError or Conflict, and changes nothing, if its cookies cannot be read here, the browser here is
+        older than the profile, the browser does not take the storage state, or the profile has a session already
+        (unless `replace`).
         """
         async with self._leased(profile_id) as under:
             lease, directory = under.grant.lease, under.directory
@@ -124,7 +124,7 @@ class Transfer:
         )
 
     async def _stage(self, source: Source, under: "_Under", profile_id: str, on_bytes: OnBytes) -> None:
-        """The directory that will be swapped in, beside the real one."""
+        """Make the directory that will be swapped in, beside the real one."""
         incoming, kept = Beside(under.directory).incoming, under.guard.kept
         if source.state is None:
             keyring = read_keyring(self.config.secrets) if source.packed is not None else None
@@ -140,7 +140,8 @@ class Transfer:
         await make_directory(incoming, source.state, browser, self.config.browsers, done)
 
     def _checked(self, source: Source, incoming: Path) -> int:
-        """The version of the browser that used it last. Raises InputError for what cannot be used here."""
+        """The version of the browser that used the directory last. Raises InputError if the directory cannot be used
+        here."""
         check_cookies(incoming)
         last, here = last_engine(incoming), None
         with suppress(LeasekeeperError):
@@ -239,7 +240,8 @@ class Transfer:
             )
 
     async def _settle(self, under: "_Under", reason: str | None, message: str) -> Settled:
-        """No browser was open. With an engine, the directory on this machine is the profile's newest now."""
+        """Settle the transfer, in which no browser was open. If an engine is set, the directory on this machine is the
+        profile's newest state now."""
         ending = Ending(
             ref=under.grant.lease.ref,
             reason=reason,
@@ -256,7 +258,7 @@ class Transfer:
 
 
 class _Under:
-    """A lease for a transfer, and what is known of it so far."""
+    """The lease of a transfer, and what is known of the transfer so far."""
 
     def __init__(self, grant: Grant, guard: LeaseGuard, directory: Path) -> None:
         self.grant, self.guard, self.directory = grant, guard, directory
@@ -266,7 +268,7 @@ class _Under:
 
 
 def _is_newest(under: _Under) -> bool:
-    """Whether the directory here is the profile's newest state: its size is the profile's."""
+    """Whether the directory here holds the profile's newest state: only then its size is the profile's size."""
     grant = under.grant
     if grant.newest is None or grant.unsaved_on is not None:
         return True
@@ -315,7 +317,8 @@ def _lock_to_read(directory: Path) -> LockedDirectory:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for work that must not stop half-way. If we are cancelled meanwhile, that is raised when it is done."""
+    """Run work that must not stop half-way. If we are cancelled meanwhile, CancelledError is raised when the work is
+    done."""
     doing = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(doing)

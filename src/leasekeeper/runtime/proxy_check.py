@@ -1,4 +1,4 @@
-"""A profile's proxy before and after a run: its login, and the probe that says where it really exits."""
+"""The proxy of a run: its login, and the probe that finds out where it really exits, before and after the run."""
 
 import logging
 from dataclasses import replace
@@ -29,7 +29,8 @@ class ProxyCheck:
         self._redactor = redactor
 
     async def credentials(self, grant: Grant) -> Credentials | None:
-        """The login of the lease's proxy, if it has one. Raises Fail if it cannot be had, LeaseLost if that is lost."""
+        """The login of the lease's proxy, if it has one. Raises Fail if the login cannot be read, LeaseLost if the
+        lease is lost."""
         try:
             found = await proxy_credentials(self._store, grant, self._secrets)
         except LeaseLost:
@@ -43,7 +44,7 @@ class ProxyCheck:
         return found
 
     async def probe(self, proxy: Proxy | None, credentials: Credentials | None) -> Probe | None:
-        """Ask the probe's address through the proxy; None if there is no proxy, or no probe is configured."""
+        """Request the probe URL through the proxy. Returns None if there is no proxy, or no probe is configured."""
         if proxy is None or self._probe_url is None:
             return None
         found = await run_in_thread(
@@ -53,7 +54,7 @@ class ProxyCheck:
         return replace(found, seen=redact(found.seen), region=redact(found.region), detail=redact(found.detail))
 
     async def probe_before_launch(self, proxy: Proxy | None, credentials: Credentials | None) -> Probe | None:
-        """The same; raises ProxyNotReady unless the proxy is as it should be, and reports it to the store."""
+        """Probe the proxy. If it is not as declared, report that to the store and raise ProxyNotReady."""
         found = await self.probe(proxy, credentials)
         if proxy is None or found is None or found.result is ProbeResult.OK:
             return found
@@ -62,7 +63,8 @@ class ProxyCheck:
         raise ProxyNotReady(_REASONS[trouble or ProxyTrouble.UNREACHABLE], found.detail)
 
     async def confirm_unreachable(self, proxy: Proxy | None, credentials: Credentials | None) -> str | None:
-        """Why the proxy of a run that could not get through it cannot be reached, also reported; None: it can."""
+        """After a run that could not get through its proxy: check the proxy. Returns why it cannot be reached, and
+        reports that to the store; None if it can be reached."""
         if proxy is None:
             return None
         found = await self.probe(proxy, credentials)
@@ -75,15 +77,16 @@ class ProxyCheck:
         return fault
 
     async def _report(self, report: ProxyReport) -> None:
-        """The job is given back in any case: if the report fails, the next run finds out the same."""
+        """Report to the store. An error is only logged: the job is given back in any case, and the next run finds the
+        same."""
         try:
             await self._store.report_proxy(report)
         except LeasekeeperError as error:
-            _LOG.warning("what is wrong with proxy %s could not be stored: %s", report.proxy_id, error)
+            _LOG.warning("the problem with proxy %s could not be stored: %s", report.proxy_id, error)
 
 
 class ProxyNotReady(Fail):
-    """The proxy is not as it should be, which is no failure of the job."""
+    """The proxy is not as declared. This is not a failure of the job."""
 
 
 _REASONS: Final = {
@@ -93,7 +96,7 @@ _REASONS: Final = {
 
 
 def trouble_of(found: Probe) -> ProxyTrouble | None:
-    """What a probe says is wrong with the proxy."""
+    """The trouble that a probe found; None if the proxy is as declared."""
     match found.result:
         case ProbeResult.OK:
             return None
@@ -104,7 +107,8 @@ def trouble_of(found: Probe) -> ProxyTrouble | None:
 
 
 def report_on(proxy: Proxy, trouble: ProxyTrouble | None, detail: str = "") -> ProxyReport:
-    """The report about a proxy as it was declared when it was asked."""
+    """A report about a proxy, with the server and region that it had when it was checked. `trouble` None: it is
+    well."""
     return ProxyReport(
         proxy_id=proxy.proxy_id, server=proxy.server, region=proxy.region, trouble=trouble, detail=detail
     )

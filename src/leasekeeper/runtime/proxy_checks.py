@@ -1,7 +1,7 @@
-"""Proxies that something is wrong with are asked again, by whoever works or sweeps, and freed when they are well.
+"""Checks proxies in trouble again, and frees them when they are well. Workers and sweepers do so.
 
-With `probe_url` they are probed; without it, or without their login, it only shows whether one can connect to them. A
-machine that cannot tell where a proxy exits leaves a mismatch to others.
+With `probe_url` a proxy is probed. Without it, or without the proxy's login, this machine only checks whether it can
+connect: it cannot tell where the proxy exits, and leaves a region mismatch to other machines.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ class _Login:
 
 
 class ProxyAsker:
-    """Asks proxies in trouble that are due."""
+    """Checks proxies in trouble when they are due."""
 
     def __init__(self, store: Store, config: BrowserConfig) -> None:
         self._store = store
         self._config = config
         self.in_trouble = False
-        """Whether any proxy was in trouble when it was last asked for, due or not."""
+        """Whether the last query found any proxy in trouble, due or not."""
         self._left_to_others: set[ProxyId] = set()
 
     async def ask_due(self) -> int:
-        """Ask those whose time has come, a few, and report to the store. Returns how many are well again."""
+        """Check up to `MAX_ASKED` proxies that are due, and report to the store. Returns how many are well again."""
         due = await self._due()
         reports = await asyncio.gather(*(self._ask(proxy) for proxy in due))
         freed = 0
@@ -55,8 +55,8 @@ class ProxyAsker:
         return freed
 
     async def _due(self) -> list[Proxy]:
-        """The first few that are due. What this machine could not tell stays due and comes last: else it would take the
-        place of those that it can free."""
+        """The first few proxies that are due. Those that this machine could not judge before stay due and come last, so
+        that they do not take the place of proxies that it can free."""
         due: list[Proxy] = []
         last: list[Proxy] = []
         after: str | None = None
@@ -67,19 +67,19 @@ class ProxyAsker:
                 self.in_trouble = True
                 now = (await self._store.check()).now
                 for proxy in page.items:
-                    if (proxy.ask_at is None or proxy.ask_at <= now) and not self._is_beyond(proxy):
+                    if (proxy.ask_at is None or proxy.ask_at <= now) and not self._cannot_judge(proxy):
                         (last if proxy.proxy_id in self._left_to_others else due).append(proxy)
             after = page.after
             if after is None:
                 break
         return [*due, *last][:MAX_ASKED]
 
-    def _is_beyond(self, proxy: Proxy) -> bool:
-        """Without a probe nobody can tell where it exits."""
+    def _cannot_judge(self, proxy: Proxy) -> bool:
+        """Whether this machine cannot judge the proxy: without a probe it does not know where the proxy exits."""
         return proxy.trouble is ProxyTrouble.MISMATCH and self._config.probe_url is None
 
     async def _ask(self, proxy: Proxy) -> ProxyReport | None:
-        """What is wrong with the proxy now; None: this machine cannot tell."""
+        """Check the proxy. Returns the report about it; None if this machine cannot judge it."""
         login = await self._login(proxy)
         if self._config.probe_url is None or not login.known:
             if proxy.trouble is ProxyTrouble.MISMATCH:

@@ -1,4 +1,4 @@
-"""The runtime's side of a Run: what a task says about itself goes to the store here, under its lease."""
+"""The runtime's side of a Run: what a task reports is written to the store here, under its lease."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class RunApi:
-    """For an `async def` task. Every write is fenced twice: by the holder's own deadline, and by the store."""
+    """For an `async def` task. Every write is checked twice: against the holder's own deadline, and by the store."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class RunApi:
         await self._evidence.attach(name, content)
 
     async def note(self, text: str, about: NoteAbout) -> None:
-        """Write a note, without secrets that are known."""
+        """Write a note. Known secrets are redacted in it."""
         await note_with_retries(self._store, self._kept, self._redactor.text(text), about)
 
     async def secret(self, reference: str) -> str:
@@ -108,18 +108,19 @@ class RunApi:
         return value
 
     def continue_under(self, kept: KeptLease, evidence: RunEvidence) -> None:
-        """A person handed the browser back: from now on this is another run."""
+        """A person handed the browser back: from now on, write under the lease of the next run."""
         self._kept, self._evidence = kept, evidence
 
     def person_left(self, error: Exception) -> None:
-        """Nobody will answer any more."""
+        """Nobody will answer any more: `request_human` raises this error if the task still waits in it."""
         if self._live.asks is not None and not self._live.asks.done():
             self._live.asks.set_exception(error)
             self._live.asks.exception()  # the task may have left
             self._live.came.set()
 
     async def request_human(self, what: str, timeout: timedelta) -> HumanAnswer:
-        """Ask for a person, and wait until one has answered. Whoever has taken the browser is waited for."""
+        """Ask for a person, and return their answer. The timeout ends when somebody answers or takes the browser; who
+        has taken it is then waited for. Raises Fail if nobody came in time."""
         live = self._live
         if live.asks is not None:
             raise InputError("the task asks for a person already: it can wait for one at a time")
@@ -145,7 +146,7 @@ class RunApi:
                 await request_person_with_retries(self._store, self._kept, None)
 
     async def _read_answer(self, kept: KeptLease, live: LiveRun) -> None:
-        """An answer of the last moment, which no renewal has brought yet."""
+        """Read an answer that was given at the last moment and that no renewal has brought yet."""
         with suppress(LeasekeeperError):
             said = answer_of(await self._store.get(Lease, kept.lease.lease_id))
             if said is not None:
@@ -153,7 +154,7 @@ class RunApi:
 
 
 class ThreadRunApi:
-    """For a plain `def` task: the same, asked from its thread and done by the worker's loop."""
+    """For a plain `def` task: the same calls, made from its thread and run in the worker's loop."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a worker's log says of each run: one line when it starts, one when it has ended."""
+"""The lines in a worker's log about each run: one when it starts, one when it has ended."""
 
 import logging
 
@@ -13,7 +13,7 @@ _LOG = logging.getLogger("leasekeeper.runtime.runner")
 
 
 def started(current: RunState) -> None:
-    """The lease is there, nothing is open yet."""
+    """Log the start: the lease is granted, no browser is open yet."""
     lease, job = current.grant.lease, current.grant.job
     _LOG.info(
         "run %s started: task %s, job %s, %s, profile %s, worker %s, lease %s",
@@ -28,7 +28,7 @@ def started(current: RunState) -> None:
 
 
 def ended(current: RunState, ending: Ending, settled: Settled) -> None:
-    """The store has answered."""
+    """Log the end, once the store has answered."""
     lease = current.grant.lease
     if settled.refused is not None:
         _LOG.warning("run %s: the ending was refused: %s", lease.run_id, REFUSALS[settled.refused])

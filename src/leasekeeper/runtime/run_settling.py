@@ -71,7 +71,8 @@ class RunSettling:
         await self._write(current, ending)
 
     async def settle_unopened(self, current: RunState, refused: NotOpened) -> None:
-        """The task did not start. If a browser did, the keeper says how it ended; if none did, nothing is to prove."""
+        """Settle a run whose task did not start. If a browser did, the keeper's report says how it ended; if none did,
+        there is nothing to prove."""
         saved = refused.reason != Reason.EVIDENCE_NOT_SAVED
         report = current.report or refused.report
         if report is not None and not report.no_browser:
@@ -92,7 +93,7 @@ class RunSettling:
         await self._write(current, unstarted)
 
     def ending(self, current: RunState, outcome: Outcome, facts: EndFacts) -> Ending:
-        """What the store is told of the end of a run."""
+        """The ending of a run, as the store gets it."""
         return Ending(
             ref=current.grant.lease.ref,
             reason=outcome.reason,
@@ -124,6 +125,6 @@ class RunSettling:
         else:
             run_log.ended(current, ending, settled)
             if settled.refused is None:
-                with suppress(OSError):  # of a data directory that cannot be used: the machine is unwell by then
+                with suppress(OSError):  # the data directory cannot be used: the machine is unwell by then
                     self._ledger.strike(lease.run_id)
                 await run_in_thread(current.evidence.discard)

@@ -1,4 +1,4 @@
-"""What is known of one run while it is under way: its lease, browser, evidence, timings. Decides nothing."""
+"""What is known of one run in progress: its lease, browser, evidence, timings. Decides nothing."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from leasekeeper.runtime.tracing import Step
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """One run under way."""
+    """One run in progress."""
 
     grant: Grant
     task: Task
@@ -35,7 +35,8 @@ class RunState:
     began: float = field(default_factory=boot_time)
 
     def inherit(self, report: BrowserReport | None) -> None:
-        """The browser that this run was to get has ended instead. If that was not clean, it is this run's to say so."""
+        """The browser that was to be handed over to this run has ended instead. If its close is not proven clean, this
+        run has to report that."""
         self.report = report
         if report is None or not report.proof.holds:
             self.unproven = report.proof.failing_clause if report else "the browser's keeper left no report"
@@ -52,7 +53,7 @@ class RunState:
             self.recording.start()
 
     async def end_recording(self) -> None:
-        """Keep what was recorded with the evidence."""
+        """Stop recording, and save the recording as evidence."""
         recording, self.recording = self.recording, None
         found = await recording.stop() if recording is not None else None
         if found is not None:

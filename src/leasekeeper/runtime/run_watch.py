@@ -1,5 +1,5 @@
-"""What ends a task before its time: its limit of time or memory, a lost lease, a dead browser, a stop; and what holds
-the clock meanwhile: a task that waits for a person, or whose browser a person has, uses up no time.
+"""Watches for what ends a task early: its limit of time or memory, a lost lease, a dead browser, a stop. The time limit
+is paused while the task waits for a person, or a person has its browser.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from leasekeeper.runtime.opening import Opened
 from leasekeeper.runtime.run_state import RunState
 from leasekeeper.runtime.shutdown import Shutdown
 
-# A task whose time is over and that blocks the event loop loses its lease this much later.
+# A task that is past its time limit and blocks the event loop loses its lease this much later.
 BLOCKED_SECONDS: Final = 15.0
 Report = Callable[[Opened], Awaitable[BrowserReport | None]]
 
@@ -38,7 +38,7 @@ class RunWatch:
         self.renew()
 
     def renew(self) -> None:
-        """Begin to watch, or go on under another lease."""
+        """Start watching, or continue under another lease."""
         self._cancel()
         self._watchers = {
             asyncio.ensure_future(self._current.guard.lost.wait()): "lost",
@@ -50,7 +50,7 @@ class RunWatch:
         }
 
     def pause(self, *, paused: bool) -> None:
-        """Stop the task's clock, or let it go on."""
+        """Pause or resume the task's time limit."""
         now = boot_time()
         if paused and self._paused_at is None:
             self._paused_at = now
@@ -59,7 +59,8 @@ class RunWatch:
             self._paused_at = None
 
     async def until(self, work: "asyncio.Future[object]", report: Report) -> set[str]:
-        """Wait for the task or for what ends it before its time. A task that closed its browser itself may go on."""
+        """Wait until the task ends, or something ends it early. Returns what was seen, by the names in `renew`; nothing
+        if the task ended or its time limit is over. A task that closed its browser itself may go on."""
         kept = self._current.guard.kept
         pending = {work, *self._watchers}
         while True:
@@ -83,7 +84,7 @@ class RunWatch:
             pending -= done
 
     def end(self) -> None:
-        """The task has ended."""
+        """Stop watching: the task has ended."""
         self._current.guard.kept.stop_at = None
         self._cancel()
 

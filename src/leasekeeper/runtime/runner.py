@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 UNWIND_SECONDS = 5.0
 REPORT_SECONDS = 3.0
-# A task whose time is over and that blocks the event loop loses its lease this much later.
+# A task that is past its time limit and blocks the event loop loses its lease this much later.
 BLOCKED_SECONDS = 15.0
 
 
@@ -76,7 +76,7 @@ class Runner:
         self._warm = WarmHandOver(app, store, opener, self._ledger, stop, request)
 
     async def run(self, grant: Grant, sent_at: float) -> None:
-        """Run a grant, and then whatever its browser is handed over to."""
+        """Run a grant, then the grants that its browser is handed over to."""
         current: RunState | None = self._begin(grant, sent_at)
         while current is not None:
             try:
@@ -115,7 +115,8 @@ class Runner:
             return await self._work(current, current.opened, budget, live)
 
     async def _work(self, current: RunState, opened: Opened, budget: Budget, live: LiveRun) -> "RunState | None":
-        """The task, its evidence, and what becomes of the browser."""
+        """Run the task, collect its evidence, then hand the browser over or close it. Returns the next run, if there is
+        one."""
         with tracing.step(f"task {current.task.name}") as traced:
             outcome, run = await self._perform(current, opened, budget, live)
             if outcome.reason is not None:
@@ -142,7 +143,7 @@ class Runner:
         return None
 
     async def _get_ready(self, current: RunState) -> None:
-        """A browser under this lease: the one that was handed over, or a new one."""
+        """Get a browser under this lease: the one that was handed over, or a new one. Raises NotOpened."""
         since = boot_time()
         grant, mode = current.grant, current.task.mode
         try:
@@ -170,10 +171,12 @@ class Runner:
         current.record_time("open", since)
 
     async def _check_environment(self, current: RunState) -> None:
-        """What the page sees must be what the job expects: a profile that answers otherwise is not touched.
+        """Raise NotOpened if the page sees another language or time zone than the job expects: such a profile is not
+        touched.
 
-        Where nothing is expected, the page is asked at the end of the run: a browser that has just started takes ten
-        times as long to answer. But a thread that asks a page which hangs would hang with it: there it is asked now.
+        If the job expects neither, the page is read at the end of the run: a browser that has just started takes ten
+        times as long to answer. A plain `def` task is the exception: a page that hangs would block the task's thread at
+        the end, so it is read now.
         """
         job, opened = current.grant.job, current.opened
         if job is None or opened is None:
@@ -187,7 +190,7 @@ class Runner:
                 raise NotOpened(Reason.PROFILE_MISMATCH, f"the page sees {name} {seen}, the job expects {expected}")
 
     async def _read_environment(self, current: RunState, *, untouched: bool) -> None:
-        """What the page sees, and how it is run. `untouched`: no site has had the page yet."""
+        """Record what the page sees, and how the browser runs. `untouched`: no site was opened in the page yet."""
         opened, job = current.opened, current.grant.job
         if opened is None or job is None:
             return
@@ -254,7 +257,8 @@ class Runner:
     async def _outcome(
         self, current: RunState, work: "asyncio.Future[object]", seen: set[str], limit: timedelta | None
     ) -> Outcome:
-        """What became of the task. Whatever it left behind that cannot be judged: the run is closed and settled."""
+        """What became of the task. If that cannot be judged, the outcome is TASK_ERROR: the run is closed and settled
+        in any case."""
         try:
             return await self._judge(current, work, seen, limit)
         except Exception as error:  # noqa: BLE001 - other people's objects may raise anything
@@ -299,7 +303,7 @@ class Runner:
         return Outcome(reason=Reason.TIMEOUT, message=f"the task took longer than {seconds:g} s")
 
     async def _why_gone(self, opened: Opened | None, otherwise: str | None = None) -> str:
-        """What to say of a browser that is gone: the keeper may have ended it for a reason of its own."""
+        """The message about a browser that is gone. The keeper may have ended it for a reason of its own."""
         report = None if opened is None else await self._opener.report_of(opened.browser, 0.0)
         return gone_text(None if report is None else report.cause, otherwise)
 
@@ -347,7 +351,8 @@ class Runner:
         return replace(outcome, message=self._opener.redactor.short(outcome.message, MAX_MESSAGE))
 
     async def _hand_over(self, current: RunState, outcome: Outcome) -> "RunState | None":
-        """The next job of this profile in the browser that is open, if there is one and the browser may go on."""
+        """Hand the open browser over to the next job of this profile. Returns its run; None if there is no such job, or
+        the browser may not be used again."""
         opened = current.opened
         if opened is None or not self._warm.possible(current, outcome):
             return None
@@ -372,7 +377,7 @@ class Runner:
         return following
 
     async def _ask_canary(self, current: RunState, opened: Opened) -> None:
-        """Whether the profile is still logged in, while its browser is open."""
+        """Check whether the profile is still logged in, while its browser is open."""
         with tracing.step("canary"):
             current.verdict = await verdict_at_end(
                 opened, current.grant, current.guard.kept, current.task.canary, self._app.login_canary

@@ -1,7 +1,8 @@
-"""A profile's directory at the end of a run: measured, compared with its newest snapshot and, if it changed, uploaded.
+"""Saves a profile's directory at the end of a run: measured, compared with its newest snapshot and, if it changed,
+uploaded.
 
-After the browser was proven closed, before the run is settled: the ending then names the snapshot. An upload that
-fails does not fail the run: the profile stays at home, and the ending says why.
+This happens after the browser was proven closed and before the run is settled, so that the ending names the snapshot.
+An upload that fails does not fail the run: the profile stays on this machine, and the ending says why.
 """
 
 import logging
@@ -48,9 +49,10 @@ class Saving:
         verdict: Verdict = Verdict.NOT_ASKED,
         locked: bool = False,
     ) -> Ending:
-        """The ending with what is known of the directory, and with the snapshot that was uploaded of it.
+        """Save the directory. Returns the ending with a report about the directory and, if one was uploaded, the
+        snapshot.
 
-        `locked`: the caller has the directory's lock. Raises nothing: what cannot be saved stays where it is.
+        `locked`: the caller has the directory's lock. Never raises: what cannot be saved stays where it is.
         """
         if not _was_open(ending, grant) or kept.lost is not None:
             return ending
@@ -125,7 +127,8 @@ def _was_open(ending: Ending, grant: Grant) -> bool:
 
 
 def _is_saved(contents: Contents, newest: Snapshot, place: ProfileStore) -> bool:
-    """Whether the newest snapshot has these contents, under the current key: else that could never be taken away."""
+    """Whether the newest snapshot has these contents, under the current key. A snapshot under an old key is uploaded
+    again: otherwise that key could never be removed."""
     current = newest.key_id if place.keyring is None else place.keyring.current
     return contents.digest == newest.contents_hash and newest.key_id == current
 
@@ -138,6 +141,7 @@ def _pack(
 
 
 def _remember(directory: Path, contents: Contents, held: int, token: int) -> None:
-    """What the directory holds, once the ending is settled; and the one that it replaced is not needed any more."""
+    """Record which snapshot the directory holds once the ending is settled, and delete the directory that it
+    replaced."""
     record_contents(directory, contents, snapshot=held, token=token)
     Beside(directory).delete_replaced()

@@ -1,4 +1,4 @@
-"""The sweeper's duty for schedules: make the jobs of those that are due. What is due, the store decides."""
+"""The sweeper's task for schedules: make the jobs of those that are due. The store decides which are due."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ MAX_BATCHES: Final = 20
 
 
 async def fire_due(store: Store, trouble: FailureLog) -> int:
-    """Make jobs until nothing is due, but not for ever: what is left waits for the next sweep. Returns how many."""
+    """Make jobs until nothing is due, within a limit: the rest waits for the next sweep. Returns how many were made."""
     made = 0
     for _ in range(MAX_BATCHES):
         fired = await store.fire()

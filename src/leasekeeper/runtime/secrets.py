@@ -1,6 +1,6 @@
-"""References to stored secrets (`secret:NAME`) → plain values, where they are used and not before.
+"""Turns references to stored secrets (`secret:NAME`) into plain values, where they are used and not before.
 
-Secrets of a proxy and of a job's payload are handed out by the store to the holder of a live lease alone.
+The store hands out the secrets of a proxy and of a job's payload only to the holder of a live lease.
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,8 @@ async def proxy_credentials(store: Store, grant: Grant, config: SecretConfig) ->
 
 
 async def payload_secret(store: Store, ref: LeaseRef, reference: str, config: SecretConfig) -> str:
-    """The value of a secret that the payload of a lease's job names. Raises Fail if it cannot be had, or LeaseLost."""
+    """The value of a secret that the payload of a lease's job names. Raises Fail if the value cannot be read, or
+    LeaseLost."""
     name = secret_name(reference)
     try:
         if name is None or not name.startswith(JOB_PREFIX):
@@ -56,7 +57,7 @@ async def payload_secret(store: Store, ref: LeaseRef, reference: str, config: Se
 
 
 async def declared_credentials(store: Store, proxy: Proxy, config: SecretConfig) -> Credentials | None:
-    """User and password for a proxy, for somebody who asks how it is and has no lease. Raises a LeasekeeperError."""
+    """User and password for a proxy, for a check without a lease. Raises a LeasekeeperError."""
     reference = proxy.credentials
     if reference is None or secret_name(reference) is None:
         return await run_in_thread(resolve_credentials, reference)
@@ -70,7 +71,8 @@ async def webhook_settings(store: Store, config: Config) -> WebhookConfig:
 
 @dataclass(slots=True)
 class _EndpointKeys:
-    """The signing keys of registered endpoints, each remembered for a few seconds: a changed secret soon counts."""
+    """The signing keys of registered endpoints, each cached for a few seconds, so that a changed secret soon takes
+    effect."""
 
     store: Store
     keyring: Keyring
@@ -93,14 +95,14 @@ class _EndpointKeys:
 
 
 async def endpoint_keys_of(store: Store, config: SecretConfig) -> Callable[[str], Awaitable[Keys]] | None:
-    """What finds the signing keys of an endpoint; None if no key for stored secrets is set here."""
+    """A function that returns the signing keys of an endpoint; None if no key for stored secrets is set here."""
     if not config.keys and not config.file:
         return None
     return _EndpointKeys(store, await run_in_thread(read_keyring, config))
 
 
 async def _resolved(store: Store, text: str, config: SecretConfig) -> str:
-    """A setting of several words, with the value of each `secret:NAME` in its place."""
+    """The setting with each word `secret:NAME` replaced by the secret's value."""
     names = [name for name in map(secret_name, text.split()) if name is not None]
     if not names:
         return text

@@ -1,8 +1,8 @@
-"""Objects of snapshots that nobody wants any more are deleted from the profile store.
+"""Deletes snapshots' objects that are no longer needed from the profile store.
 
-What retention has discarded goes first, its record after it: whoever dies between leaves work for the next. Then what
-was uploaded and never settled, by listing the place: only of profiles that this store knows, and only after a day.
-So do the parts of uploads that were cut off in a folder.
+First those that retention has discarded, each object before its record: if a process dies in between, the next one
+finishes. Then objects that were uploaded and never settled, found by listing the store: only of profiles that this
+store knows, and only after a day. Also after a day, the parts that interrupted uploads left in a folder.
 """
 
 import logging
@@ -23,14 +23,14 @@ from leasekeeper.snapshots.profile_store import KEY, ProfileStore, own_profile_s
 
 _LOG = logging.getLogger(__name__)
 
-# Much longer than an upload may take: nobody is about to settle what is older.
+# Much longer than an upload may take: what is older will not be settled any more.
 ORPHAN_AGE: Final = timedelta(days=1)
 MAX_PAGES: Final = 100
-_NOWHERE: Final = "server-"  # no place: asks what there is
+_NOWHERE: Final = "server-"  # never written: a dry run shows what it would replace
 
 
 async def fleet_profile_store(store: Store) -> str | None:
-    """Where the fleet keeps snapshots: what a change of it would replace. Nothing is written."""
+    """The fleet's profile store; None if it has none. Found by a dry run of a change: nothing is written."""
     for change in await store.apply(Fleet(profile_store=_NOWHERE), actor="leasekeeper", dry_run=True):
         if change.what == STORE:
             before = change.fields.get(STORE, (None, None))[0]
@@ -39,7 +39,7 @@ async def fleet_profile_store(store: Store) -> str | None:
 
 
 async def place_to_keep(store: Store, config: BrowserConfig) -> ProfileStore | None:
-    """The profile store that this process keeps in order; None: there is none, or its server does that."""
+    """The profile store that this process cleans up; None if there is none, or its server does that."""
     text = config.profile_store or await fleet_profile_store(store)
     if not text:
         return None
@@ -49,7 +49,8 @@ async def place_to_keep(store: Store, config: BrowserConfig) -> ProfileStore | N
 
 
 async def keep_snapshots_in_order(store: Store, config: BrowserConfig) -> int:
-    """Delete what nobody wants any more. Returns how many. An unavailable place is logged, and asked next time."""
+    """Delete objects that are no longer needed. Returns how many. If the profile store is unavailable, that is logged,
+    and tried again next time."""
     try:
         place = await place_to_keep(store, config)
         if place is None or not place.lists:
@@ -64,7 +65,7 @@ async def keep_snapshots_in_order(store: Store, config: BrowserConfig) -> int:
 
 
 async def delete_discarded(store: Store, place: ProfileStore) -> int:
-    """The objects that no snapshot needs any more, then their records."""
+    """Delete the objects of discarded snapshots, then their records. Returns how many."""
     total = 0
     for _ in range(MAX_PAGES):
         page = await store.find(Snapshot, {"discarded": "1"}, limit=MAX_IN_PAGE)
@@ -77,7 +78,7 @@ async def delete_discarded(store: Store, place: ProfileStore) -> int:
 
 
 async def delete_orphans(store: Store, place: ProfileStore, now: datetime | None = None) -> int:
-    """Objects that no ending ever named, once they are old enough."""
+    """Delete objects that no ending ever named, once they are old enough. Returns how many."""
     before = (now or datetime.now(UTC)) - ORPHAN_AGE
     found: Mapping[str, list[str]] = defaultdict(list)
     async for entry in place.entries():
@@ -95,9 +96,9 @@ async def delete_orphans(store: Store, place: ProfileStore, now: datetime | None
 
 
 async def _named(store: Store, profile_id: str) -> set[str] | None:
-    """The objects that snapshots of a profile name; None of a profile that this store does not know.
+    """The objects that snapshots of a profile name; None if this store does not know the profile.
 
-    One that was removed from the fleet has its snapshots still: declared again, it goes on from the newest.
+    A profile that was removed from the fleet still has its snapshots: declared again, it goes on from the newest.
     """
     named: set[str] = set()
     after: str | None = None

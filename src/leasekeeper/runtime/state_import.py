@@ -1,7 +1,7 @@
-"""A storage state made into a user data directory, by a browser of its own beside the profile's directory.
+"""Turns a storage state into a user data directory, with a browser of its own beside the profile's directory.
 
-Nothing leaves the machine: every address is answered here, with an empty page, and no name is resolved. Whoever is
-interrupted leaves a directory that nobody opens.
+Nothing leaves the machine: every address is answered here, with an empty page, and no name is resolved. An import that
+is interrupted leaves a directory that nobody opens.
 """
 
 import os
@@ -28,8 +28,8 @@ _STORE: Final = "items => { for (const [name, value] of items) localStorage.setI
 async def make_directory(
     target: Path, state: StorageState, browser: Found, config: BrowserConfig, on_done: Callable[[int], None]
 ) -> None:
-    """Make `target`, a new directory, with this state in it. `on_done` hears of each cookie and origin, and may raise.
-    A state with IndexedDB is put in by Playwright, as a whole.
+    """Make `target`, a new directory, with this state in it. `on_done` is called with the number of cookies and origins
+    that were just stored, and may raise. Playwright stores a state with IndexedDB as a whole.
 
     Raises InputError for what the browser does not take; its message says which, and no value.
     """

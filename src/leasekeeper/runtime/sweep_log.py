@@ -1,6 +1,6 @@
-"""What a sweep decided, in the log: one line for each lease that expired or was resolved, one for what it did to jobs.
+"""Logs what a sweep decided: one line for each lease that expired or was resolved, one for what it did to jobs.
 
-The events of the store have all of it; this is for whoever reads the log of the process that swept.
+The store's events have all of it; these lines are for readers of the log of the process that swept.
 """
 
 import logging
@@ -23,7 +23,7 @@ MAX_LINES: Final = 50  # of one kind in one batch
 
 
 def log_expired(leases: Sequence[Lease], now: datetime) -> None:
-    """Leases that this sweep ended."""
+    """Log the leases that this sweep ended."""
     for lease in leases[:MAX_LINES]:
         _LOG.warning(
             "lease %s expired, profile %s is stale: %s", lease.lease_id, lease.profile_id, silence(lease, now),
@@ -33,7 +33,7 @@ def log_expired(leases: Sequence[Lease], now: datetime) -> None:
 
 
 def log_resolved(done: Sequence[Settled], lost: Sequence[Lease]) -> None:
-    """What became of the profiles and jobs of leases that ended without an explanation."""
+    """Log what became of the profiles and jobs of leases that ended without an explanation."""
     by_id = {lease.lease_id: lease for lease in lost}
     for settled in done[:MAX_LINES]:
         lease, settlement = by_id[settled.lease_id], settled.settlement
@@ -51,7 +51,7 @@ def log_resolved(done: Sequence[Settled], lost: Sequence[Lease]) -> None:
 
 
 def log_fired(fired: Sequence[Fired]) -> None:
-    """Jobs that schedules made, and those that they left out because the previous one had not ended."""
+    """Log the jobs that schedules made, and those that they skipped because the previous one had not ended."""
     for one in fired[:MAX_LINES]:
         if one.made or one.skipped:
             skipped = f", {one.skipped} skipped: the job before has not ended" if one.skipped else ""
@@ -59,7 +59,7 @@ def log_fired(fired: Sequence[Fired]) -> None:
 
 
 def log_swept(swept: "Swept") -> None:
-    """All that one sweep did. Jobs that entered their lanes and old records that were deleted are worth a line."""
+    """Log all that one sweep did. Jobs that entered their lanes and old records that were deleted get a line each."""
     if swept.promoted:
         _LOG.info("%d jobs became due, or met their conflict", swept.promoted)
     if swept.pruned:

@@ -1,5 +1,5 @@
 """Sweeps: expired leases become stale, stale ones are resolved, due jobs enter their lanes, due schedules make jobs,
-old records go.
+old records are deleted.
 
 Any number of sweepers may run at once, on any number of machines. A sweeper that detects a jump of the store's clock,
 compared with its own, lets nothing expire for one TTL and writes an event. At its first reading it has nothing to
@@ -95,8 +95,8 @@ async def _sweep(
 ) -> Swept:
     """One pass over everything. Only leases that had expired when the store's clock was `seen` are ended.
 
-    `skipping` takes those out that their launchers are asked about first. `quiet_counts`: the clock can be trusted to
-    say how long a worker did not report.
+    `skipping` removes the leases whose launchers are asked first. `quiet_counts`: the clock can be trusted to say how
+    long a worker did not report.
     """
     expired = resolved = 0
     for _ in range(MAX_BATCHES):
@@ -265,7 +265,8 @@ class Sweeper:
         return swept
 
     async def without_askable(self, lost: list[Lease]) -> list[Lease]:
-        """The lost runs that can be decided on without asking a launcher that this machine reaches."""
+        """The lost runs, without those whose launcher can be asked from this machine: they are decided on after
+        that."""
         asked = {each.lease.lease_id for each in await self.launchers.askable(lost)}
         return [lease for lease in lost if lease.lease_id not in asked]
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class SyncConnection:
-    """One connection. Everything of it belongs to the thread that made it."""
+    """One connection. Only the thread that made it may use it and its objects."""
 
     def __init__(self, url: str) -> None:
         from playwright.sync_api import sync_playwright
@@ -22,5 +22,5 @@ class SyncConnection:
             raise
 
     def close(self) -> None:
-        """Disconnect. The browser is the session's to close."""
+        """Disconnect. The session closes the browser."""
         self._playwright.stop()

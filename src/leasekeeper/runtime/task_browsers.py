@@ -1,5 +1,5 @@
 """An open browser as a run sees it, for both kinds of tasks: the async API in the worker's loop, the sync API in a
-thread of its own. Every question to the browser has a timeout here: a Playwright process that hangs must not hang the
+thread of its own. Every call to the browser has a timeout here: a Playwright process that hangs must not hang the
 worker. A run without a browser has `no_browser`'s session.
 """
 
@@ -42,8 +42,8 @@ MAX_CLOSE_ROUNDS = 20
 LAUNCH_SECONDS = 60.0
 NEW_PAGES = "the site opens new pages faster than they close"
 
-# What a task may set on a context, or open in its browser, that the next run would inherit. Cookies and storage are the
-# profile's own.
+# Calls of a task that change a context or its browser for good: the next run would inherit the change. Cookies and
+# storage do not count, they are the profile's own.
 _LASTING = (
     "add_init_script", "expose_binding", "expose_function", "grant_permissions", "on", "once", "route",
     "route_from_har", "route_web_socket", "set_default_navigation_timeout", "set_default_timeout",
@@ -57,8 +57,8 @@ _LASTING = (
 
 
 def record_changes(context: Any) -> list[str]:
-    """Returns a list that grows by a name with every call that changes the context, or its browser, for good.
-    `page.clock` is the context's."""
+    """Record the calls that change the context or its browser for good. Returns a list, to which each such call adds
+    its name. `page.clock` counts: it is the context's."""
     made: list[str] = []
 
     def recording(name: str, owner: "ref[Any]", method: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,12 +85,14 @@ def _refuse_other_contexts(context: Any) -> None:
 
 
 def _still_referenced(context: Any, *own: object) -> str | None:
-    """What of the context something else than these refers to."""
+    """The sort of Playwright object of this context that something other than `own` still refers to; None if nothing
+    does."""
     return kept_reference(context, [*own, *(vars(each) for each in own if hasattr(each, "__dict__"))])
 
 
 def _launch_seconds(options: Mapping[str, Any]) -> float:
-    """Playwright gives up first, with a reason: a launcher may take longer than a browser of our own."""
+    """The time limit of a launch. It is longer than Playwright's own, so that Playwright gives up first, with a reason.
+    A launcher may take longer than a browser of our own."""
     return max(LAUNCH_SECONDS, float(options.get("timeout", 0)) / 1000 + 10.0)
 
 
@@ -147,7 +149,7 @@ class Session(Protocol):
 
 
 async def perform_async(run: "Run | SyncRun", task: Task) -> object:
-    """Run an `async def` task in the worker's loop. Whatever it raises to end the program ends the task only."""
+    """Run an `async def` task in the worker's loop. An exception that would end the program ends only the task."""
     try:
         return await task.function(run)
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
@@ -201,7 +203,8 @@ class AsyncSession:
         self._spare = asyncio.ensure_future(self._context.new_page())
 
     async def leave_pages(self) -> None:
-        """Go on with a page that the run has not touched, and no other: its handlers on pages can act no more."""
+        """Open a page that the run has not touched, and close all others, so that its handlers on pages cannot act any
+        more. Raises TimeoutError or OtherContexts."""
         async with asyncio.timeout(ANSWER_SECONDS):
             spare, self._spare = self._spare, None
             self._page = await (spare or self._context.new_page())
@@ -213,7 +216,7 @@ class AsyncSession:
         raise TimeoutError(NEW_PAGES)
 
     async def begin_recording_anew(self) -> None:
-        """What the browser reports from here on is the next run's."""
+        """From here on, record what the browser reports for the next run."""
         self.recorder.detach()
         self.recorder = Recorder(self._redactor)
         self.recorder.attach(self._context)
@@ -237,7 +240,7 @@ class AsyncSession:
             run.end()
 
     async def text_at(self, url: str) -> str | None:
-        """What a page of its own reads at this address; None if it cannot be read."""
+        """The text of this address, read in a page of its own; None if it cannot be read."""
         with suppress(Exception):
             async with asyncio.timeout(ANSWER_SECONDS):
                 page = await self._context.new_page()
@@ -261,7 +264,7 @@ class AsyncSession:
         return await capture(self._context, recorder=self.recorder, redactor=self._redactor, page=self._page)
 
     async def ask(self, canary: Canary) -> bool | None:
-        """Whether the profile is logged in; None if that could not be seen in time."""
+        """Whether the profile is logged in; None if that could not be checked in time."""
         return await ask_async(self._context, canary)
 
     async def flush(self) -> None:
@@ -269,7 +272,7 @@ class AsyncSession:
             await flush_cookies(self._context, self._page)
 
     async def leave_dialogs(self, *, to_others: bool) -> None:
-        """Whether dialogs are answered by others than the program that uses `playwright_objects`."""
+        """Set whether dialogs are answered by others than the program that uses `playwright_objects`."""
         if self._dialogs is not None:
             await self._dialogs.leave(to_others=to_others)
 
@@ -277,7 +280,7 @@ class AsyncSession:
         return str(self._page.url) if self._page is not None else None
 
     async def goto(self, url: str) -> None:
-        """Go there, for a person; what does not load they will see."""
+        """Open this address for a person. Errors are ignored: the person sees what does not load."""
         with suppress(Exception):
             await self._page.goto(url)
 
@@ -419,7 +422,7 @@ class SyncSession:
         await self._ask(lambda: self._page.goto(url), None)
 
     async def close(self) -> None:
-        """The same, unless the task still has the thread."""
+        """Close the context, unless the task still blocks the thread."""
         if self._context is not None and not self.thread.stuck:
             await self.thread.call(self._context.close, ANSWER_SECONDS)
 

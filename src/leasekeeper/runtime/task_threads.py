@@ -1,4 +1,4 @@
-"""The threads that plain `def` tasks run in. One runs one task at a time, and serves another when that has ended."""
+"""The threads that plain `def` tasks run in. A thread runs one task at a time, and then serves another."""
 
 import asyncio
 import threading
@@ -30,7 +30,8 @@ class TaskThread:
         """Its Playwright process uses too much memory to serve another session."""
 
     async def call(self, work: Callable[[], T], seconds: float | None = None) -> T:
-        """Do something in the thread. If it does not return in time the thread is stuck, and not used again."""
+        """Run `work` in the thread and return its result, or raise its error. If it does not return in time, this
+        raises TimeoutError: the thread is stuck, and is not used again."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -51,7 +52,7 @@ class TaskThread:
                 result = work()
             except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
                 answer(None, TaskLeft(f"the task ended with {type(error).__name__}({error})"))
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked, whatever it is
+            except BaseException as error:  # noqa: BLE001 - the caller gets it, whatever it is
                 answer(None, error)
             else:
                 answer(result, None)
@@ -65,7 +66,8 @@ class TaskThread:
             raise
 
     def close(self) -> None:
-        """End the thread and its Playwright process after its present call. A stuck one is left: it is a daemon."""
+        """End the thread and its Playwright process after its current call. A stuck thread is not waited for: it is a
+        daemon."""
         self._calls.put(None)
         if not self.stuck:
             self._thread.join(JOIN_SECONDS)

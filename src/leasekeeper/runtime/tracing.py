@@ -1,8 +1,9 @@
-"""Traces: the spans of a job, through OpenTelemetry's API, wherever a process has loaded it. Nobody else pays for it.
+"""Traces: the spans of a job, through OpenTelemetry's API, in a process that has loaded it. Other processes pay
+nothing.
 
-Whoever wants spans has imported OpenTelemetry before (the SDK, an instrumentation, `leasekeeper worker` with an OTLP
-endpoint). In all other processes every call here is one look into `sys.modules`. What is kept with a job is text,
-W3C's `traceparent`, and travels through processes without OpenTelemetry too.
+A process that wants spans has imported OpenTelemetry before (the SDK, an instrumentation, `leasekeeper worker` with an
+OTLP endpoint). In all other processes each call here costs one lookup in `sys.modules`. What is kept with a job is
+text, W3C's `traceparent`, and travels through processes without OpenTelemetry too.
 
 Attributes are ids, codes and names of tasks: no payload, no address, no message of an error.
 """
@@ -32,18 +33,18 @@ _HEADER: Final = re.compile(rf"(?:00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(?:-.*)
 
 
 def from_header(text: str | None) -> str | None:
-    """The `traceparent` of a request as it is kept; None if there is none, or one that is not valid: it is ignored."""
+    """The `traceparent` of a request, in the form that is kept; None if there is none, or it is not valid."""
     found = None if text is None else _HEADER.fullmatch(text.strip())
     return None if found is None else f"00-{found[1] or found[2]}"
 
 
 def trace_id(traceparent: str | None) -> str | None:
-    """The id that a trace is found by."""
+    """The id of the trace, to find it by; None without a `traceparent`."""
     return None if traceparent is None else traceparent[3:35]
 
 
 def _tracer() -> "Tracer | None":
-    """Where spans begin; None in a process that has not loaded OpenTelemetry."""
+    """The tracer that starts spans; None in a process that has not loaded OpenTelemetry."""
     if _API not in sys.modules:
         return None
     from opentelemetry import trace
@@ -52,7 +53,7 @@ def _tracer() -> "Tracer | None":
 
 
 def _context(parent: str | None) -> "Context | None":
-    """The context of a span of another process. None: the current one."""
+    """The context of a span of another process. Without a parent None, which means the current one."""
     if parent is None:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -61,7 +62,7 @@ def _context(parent: str | None) -> "Context | None":
 
 
 def current() -> str | None:
-    """The present span as `traceparent`; None if there is none, or this process has not loaded OpenTelemetry."""
+    """The current span as `traceparent`; None if there is none, or this process has not loaded OpenTelemetry."""
     if _API not in sys.modules:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -72,7 +73,7 @@ def current() -> str | None:
 
 
 def inherit() -> Callable[[], None]:
-    """A call that makes the present span the current one of another thread."""
+    """A function for another thread: called there, it makes this thread's current span the current one."""
     if _API not in sys.modules:
         return _nothing
     from opentelemetry import context
@@ -101,7 +102,7 @@ class Step:
             self._span.set_attributes({f"leasekeeper.{k}": v for k, v in attributes.items() if v is not None})
 
     def fail(self, reason: str) -> None:
-        """It did not end well, for this reason (a code)."""
+        """Mark the span as failed, for this reason (a code)."""
         if self._span is not None:
             from opentelemetry.trace import Status, StatusCode
 
@@ -113,7 +114,8 @@ class Step:
 def step(
     name: str, *, parent: str | None = None, kind: str = "INTERNAL", **attributes: str | float | None
 ) -> Iterator[Step]:
-    """A span, the current one of this context while the block runs. An exception fails it; its text is left out."""
+    """A span, the current one of this context while the block runs. An exception marks it as failed; its text is left
+    out."""
     tracer = _tracer()
     if tracer is None:
         yield Step()
@@ -134,7 +136,7 @@ def step(
 
 @contextmanager
 def submitting(specs: Sequence[JobSpec]) -> Iterator["Submitting"]:
-    """A span `submit` for each job, which is then kept with it: everything that becomes of the job is below it."""
+    """A span `submit` for each job, which is then kept with it: all later spans of the job are below it."""
     tracer = _tracer()
     if tracer is None:
         yield Submitting(specs, ())
@@ -170,7 +172,7 @@ class Submitting:
         self._spans = spans
 
     def done(self, answers: Sequence[Submitted]) -> None:
-        """What became of them."""
+        """Add the store's answers to the spans."""
         for span, answer in zip(self._spans, answers, strict=False):
             job = answer.job
             Step(span).note(**_of_job(job), state=job.state.value, already_handled=answer.already_handled)
@@ -178,16 +180,16 @@ class Submitting:
 
 @contextmanager
 def leased(grant: Grant) -> Iterator[Step]:
-    """The span `lease`, from the grant to its end, and before it `wait`: since the job was due.
+    """The span `lease`, from the grant to its end, and before it the span `wait`, from the time when the job was due.
 
-    Both are below the job's `submit`. A job that nobody traced, of a schedule say, begins its trace with `wait`.
+    Both are below the job's `submit`. A job without one, of a schedule say, begins its trace with `wait`.
     """
     tracer, job = _tracer(), grant.job
     if tracer is None or job is None:
         yield Step()
         return
     parent = _context(job.traceparent)
-    # The store's clock says how long it waited; where that is on the time line is this machine's to say.
+    # The store's clock says how long the job waited; this machine's clock places that on the time line.
     waited = max(grant.lease.acquired_at - max(job.created_at, job.run_at or job.created_at), timedelta(0))
     now = time.time_ns()
     wait = tracer.start_span("wait", parent, start_time=now - int(waited.total_seconds() * 1e9))

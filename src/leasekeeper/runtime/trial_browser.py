@@ -1,6 +1,6 @@
 """One real browser, started behind the keeper in a throwaway directory and closed again: what a worker would do.
 
-For `leasekeeper doctor`: needs no lease and no store. Nothing of it is left, whatever happened.
+For `leasekeeper doctor`: needs no lease and no store. Nothing of it is left behind, whatever happens.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ TRIAL_SECONDS: Final = 120.0
 KILL_SECONDS: Final = 30.0
 _NAME: Final = "doctor"
 
-# Draws two characters of a script: both boxes, or nothing at all, look the same.
+# Whether two characters of each script can be drawn. If not, both look the same: two boxes, or nothing at all.
 _DRAWN: Final = """scripts => Object.fromEntries(Object.entries(scripts).map(([name, text]) => {
   const pixels = [...text].map(character => {
     const canvas = document.createElement('canvas');
@@ -51,7 +51,7 @@ _DRAWN: Final = """scripts => Object.fromEntries(Object.entries(scripts).map(([n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """How it went, and which scripts a page could show. Empty: no page was there to ask."""
+    """How the launch went, and which scripts a page could show. `drawn` is empty if there was no page."""
 
     launch: LaunchFacts
     drawn: Mapping[str, bool] = field(default_factory=dict)
@@ -70,8 +70,8 @@ async def try_browser(browser: Found, config: BrowserConfig) -> Trial:
 
 
 def _parent(data_dir: str) -> Path | None:
-    """The data directory, so that what holds for it (noexec, a quota) holds for the trial; else that for temporary
-    files."""
+    """Where to make the throwaway directory: the data directory, so that what holds for it (noexec, a quota) holds for
+    the trial. None if that cannot be written to: the system's folder for temporary files."""
     folder = Path(data_dir).absolute()
     return folder if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else None
 
@@ -139,7 +139,7 @@ async def _run(
 
 
 async def _why_not(error: Exception, link: KeeperLink, config: BrowserConfig) -> str:
-    """Why there is no browser: by the keeper if it knows, else by Playwright. What was started of it ends now."""
+    """Why there is no browser: the keeper's reason if it has one, else Playwright's. Ends what was started of it."""
     link.revoke("the trial failed")
     if link.keeper_pid is not None:
         await _unclean(link, config)
@@ -151,7 +151,7 @@ async def _why_not(error: Exception, link: KeeperLink, config: BrowserConfig) ->
 
 
 async def _unclean(link: KeeperLink, config: BrowserConfig) -> str:
-    """Wait for the browser's end: which clause of the clean-close proof failed, '' if none did."""
+    """Wait for the browser's end. Returns which clause of the clean-close proof failed, '' if none did."""
     try:
         report = await link.ended(config.close_after.total_seconds() * 3 + KILL_SECONDS)
     except ReportUnreadable as error:

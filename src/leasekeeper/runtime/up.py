@@ -57,11 +57,11 @@ async def work(
     """Run one worker until it was asked to stop and all runs have ended. With `sweep`, also sweep and send webhooks.
 
     `ready` is called with the worker's name and whether the store has any profiles; `stopping`, at the first request to
-    stop, with the number of runs in progress. `beside` runs from before the first job to after the last; what it gives
-    is put around the stores of the worker.
+    stop, with the number of runs in progress. `beside` is a context, open from before the first job to after the last;
+    the function that it returns wraps the stores of the worker.
 
-    Where the store is a server, the worker connects to it: it shows the browsers of the worker's jobs, and opens up to
-    `sessions` further ones here.
+    If the store is a server, the worker connects to it: the server shows the browsers of the worker's jobs, and opens
+    up to `sessions` further ones here.
     """
     config = config_of(app, store)
     stop = stop or Shutdown(config.browsers.stop_grace)

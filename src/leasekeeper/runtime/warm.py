@@ -66,9 +66,11 @@ class WarmHandOver:
         return kept is None and opened.session.clean
 
     async def next_grant(self, current: RunState, opened: Opened, ending: Ending) -> tuple[Grant, float] | None:
-        """Settle this run and claim the next of its profile, in one commit; and when that was asked for.
+        """Settle this run and claim the next job of its profile, in one commit. Returns the grant, and when it was
+        requested.
 
-        None if there is no next one within `warm_idle`: then this run is not settled.
+        Returns None if there is no next job within `warm_idle`: then this run is not settled. Also None if the ending
+        was refused.
         """
         idle = self._opener.config.warm_idle
         until = boot_time() + idle.total_seconds()
@@ -82,7 +84,8 @@ class WarmHandOver:
         return None if handed is None or handed.grant is None else (handed.grant, sent_at)
 
     async def _settle_and_claim(self, current: RunState, opened: Opened, ending: Ending) -> HandedOver | None:
-        """Meanwhile what becomes of the old lease must not reach the browser."""
+        """Try once to settle this run and claim the next. While this runs, renewal is paused and the browser detached
+        from the old lease, so that the end of that lease does not reach the browser."""
         tasks = tuple(t.name for t in self._app.tasks.values() if t.warm and t.sync == opened.sync)
         request = replace(self._request, limit=1, engine=opened.browser.info.engine)
         current.guard.detach()
@@ -98,7 +101,8 @@ class WarmHandOver:
         return handed
 
     async def take_over(self, current: RunState, following: RunState, opened: Opened) -> None:
-        """Put the browser under the next run's lease. If that fails, it ends, and the next run opens one of its own."""
+        """Put the browser under the next run's lease. If that fails, the browser is ended, and the next run opens one
+        of its own."""
         lease = following.grant.lease
         await run_in_thread(self._ledger.pass_on, current.grant.lease, lease)
         await run_in_thread(current.evidence.discard)
@@ -124,5 +128,5 @@ class WarmHandOver:
 
 
 def _same_browser(before: Grant, after: Grant) -> bool:
-    """Whether the browser of one grant is what the other one would open: the fleet may have changed in between."""
+    """Whether both grants would open the same browser: the fleet may have changed in between."""
     return (before.profile, before.proxy, run_mode(before)) == (after.profile, after.proxy, run_mode(after))

@@ -1,7 +1,7 @@
-"""A worker: claims what it can start, runs it, and goes without leaving anything behind.
+"""A worker: claims jobs that it can start, runs them, and stops without leaving anything behind.
 
-Claims are one loop; each grant is a task of its own. The worker says that it is there every so often, so that jobs
-know whether anybody offers their task.
+One loop claims; each grant is a task of its own. The worker reports to the store at intervals, so that the store knows
+which tasks are offered.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 TROUBLE_SECONDS = 1.0
 GIVE_BACK_TRIES = 5
-# While no proxy is in trouble, that is asked for so many times less often.
+# While no proxy is in trouble, the pause between checks grows up to this many times.
 SELDOM = 12
 
 
@@ -69,7 +69,8 @@ class WorkerOptions:
 
 
 def _check_reasons(app: App) -> None:
-    """Refuse detectors of reasons that nobody knows. Not before: an app may register them in any order."""
+    """Raise InputError for a detector whose reason is unknown. Checked when the worker starts: an app may register
+    detectors and reasons in any order."""
     own = [detector for task in app.tasks.values() for detector in task.detectors]
     faults = {each.reason: unknown_here(each.reason, app.reasons) for each in (*app.detectors, *own)}
     problems = [Problem("detector", fault) for fault in faults.values() if fault]
@@ -99,7 +100,7 @@ class Worker:
         self._config = config
         self._options = options
         self._stop = stop
-        # A server polls its store for all who wait there: to ask it more often would only cost.
+        # A server polls its store for all who wait there: more frequent requests to the server would not help.
         remote = split(config.store)[0] == "http"
         self._idle_wait = max(config.poll_every, LONG_POLL) if remote else config.poll_every
         host = socket.gethostname()
@@ -117,7 +118,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many runs are under way."""
+        """How many runs are in progress."""
         return len(self._running)
 
     async def run(self) -> None:
@@ -202,7 +203,8 @@ class Worker:
                 await self._wait_for_work()
 
     async def _check_evidence(self) -> None:
-        """A worker that could not deliver its evidence claims nothing: as with a disk that is full."""
+        """Mark the machine unwell if evidence cannot be delivered: the worker claims nothing then, as with a full
+        disk."""
         try:
             if self._opener.place is not None:
                 await self._opener.place.check()
@@ -210,7 +212,7 @@ class Worker:
             self.machine.blame(EvidenceNotDelivered(errno.EREMOTEIO, error.message))
 
     async def _until_well(self) -> None:
-        """Wait for the next check of the machine, and make it. A run that ends meanwhile is no reason to hurry."""
+        """Wait until the next check of the machine is due, and make it. The end of a run does not make it earlier."""
         while not self._stop.asked.is_set() and (left := self.machine.seconds_to_check) > 0:
             await self._pause(timedelta(seconds=left))
         if not self._stop.asked.is_set():
@@ -218,7 +220,7 @@ class Worker:
             await self.machine.check()
 
     async def _forget_cleared(self) -> None:
-        """Profiles that a person has cleared may begin with an empty directory: they are not missing any more."""
+        """No longer count profiles as missing that a person has cleared: they may begin with an empty directory."""
         missing = self.machine.unwell.missing if self.machine.unwell is not None else None
         for profile_id in missing.profile_ids if missing is not None else ():
             with suppress(LeasekeeperError):
@@ -249,7 +251,7 @@ class Worker:
             _LOG.error("a run ended in an error of Leasekeeper's own; its lease will expire", exc_info=task.exception())
 
     async def _pause(self, limit: timedelta) -> None:
-        """Until a browser was launched, a run has ended or a stop was asked for, but not longer than this."""
+        """Wait until a browser was launched, a run has ended or a stop was requested, but not longer than `limit`."""
         self._freed.clear()
         waits = {asyncio.ensure_future(self._freed.wait()), asyncio.ensure_future(self._stop.asked.wait())}
         _, pending = await asyncio.wait(waits, timeout=limit.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
@@ -258,12 +260,12 @@ class Worker:
         await asyncio.gather(*pending, return_exceptions=True)
 
     async def _drain(self) -> None:
-        """Wait for what is running: it knows that a stop was asked for."""
+        """Wait for the runs in progress: each knows by itself that a stop was requested."""
         while self._running:
             await asyncio.wait(set(self._running))
 
     async def _give_back(self, grants: list[Grant]) -> None:
-        """Claimed in the moment of the stop: these jobs keep their places."""
+        """Give back jobs that were claimed at the moment of the stop: they keep their places."""
         for _ in range(GIVE_BACK_TRIES if grants else 0):
             try:
                 await self._store.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in grants])
@@ -286,7 +288,7 @@ class Worker:
             self._report_now.clear()
 
     async def _deliver_often(self) -> None:
-        """Hand in what keepers on this machine reported of workers that are gone."""
+        """Deliver the reports of keepers on this machine about runs whose workers are gone."""
         reports, what = (
             LostRunReports(self._opener.data_dir, self._opener.place),
             "reports of lost runs were not delivered",
@@ -300,7 +302,7 @@ class Worker:
             await asyncio.sleep(self._config.sweep_every.total_seconds())
 
     async def _ask_proxies_often(self) -> None:
-        """Ask proxies again that something is wrong with: their jobs wait for that. Less often while all are well."""
+        """Check proxies in trouble again: jobs wait for them. Less often while all are well."""
         asker, what = ProxyAsker(self._store, self._config.browsers), "proxies in trouble were not asked"
         pause = often = self._config.sweep_every.total_seconds()
         while True:
@@ -313,7 +315,7 @@ class Worker:
             await asyncio.sleep(pause)
 
     async def _ask_launchers_often(self) -> None:
-        """Ask launchers of this machine about lost runs: whoever sweeps elsewhere may not reach them."""
+        """Ask launchers that this machine can reach about lost runs: a sweeper elsewhere may not reach them."""
         reports = LostRunReports(self._opener.data_dir, self._opener.place)
         asker = LauncherAsker(self._store, lambda: self._machine_name, reports.facts)
         what = "launchers were not asked about lost runs"
