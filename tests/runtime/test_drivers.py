@@ -66,7 +66,7 @@ async def test_a_driver_may_come_into_use_while_the_others_are_asked(sqlite_url:
         own = await opener.prepare()
         asked = asyncio.create_task(opener.ready())
         await asyncio.sleep(0)
-        opener._driver(NULL)
+        opener._launches._driver(NULL)
         assert (await asked).program == own.program
         await opener.close()
 

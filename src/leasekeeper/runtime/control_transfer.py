@@ -20,13 +20,14 @@ from leasekeeper.driver_port import ClientRefused, RunningBrowser
 from leasekeeper.errors import LeaseLost, StoreUnavailable
 from leasekeeper.evidence.files import EvidenceNotSaved
 from leasekeeper.ports import Grant, HandedOver, Store
+from leasekeeper.runtime.browser_launches import terms_of
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.devtools import DevTools, DevToolsError
 from leasekeeper.runtime.evidence import RunEvidence
 from leasekeeper.runtime.heartbeat import KeptLease
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.opening import BrowserOpener, Opened, terms_of
+from leasekeeper.runtime.opening import BrowserOpener, Opened
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS
 

@@ -18,7 +18,8 @@ from leasekeeper.runtime.heartbeat import settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine, Unwell
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened
+from leasekeeper.runtime.not_opened import NotOpened
+from leasekeeper.runtime.opening import BrowserOpener, Opened
 from leasekeeper.threads import run_in_thread
 
 

@@ -19,6 +19,7 @@ from leasekeeper.core.leases import Purpose
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import LeaseLost
 from leasekeeper.ports import Grant, LeaseRequest, Settled, Store
+from leasekeeper.runtime.browser_launches import run_mode
 from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import end_facts
@@ -30,7 +31,7 @@ from leasekeeper.runtime.lease_opening import check_machine, open_leased
 from leasekeeper.runtime.lost_leases import LostLeases
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.memory import REVOKE_FACTOR, Budget
-from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
+from leasekeeper.runtime.opening import BrowserOpener, Opened
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.threads import run_in_thread
 from leasekeeper.wording import REFUSALS

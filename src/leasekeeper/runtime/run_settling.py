@@ -16,7 +16,8 @@ from leasekeeper.runtime.endings import Outcome, end_facts, unopened_facts
 from leasekeeper.runtime.evidence import report_summary
 from leasekeeper.runtime.heartbeat import settle_with_retries
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened
+from leasekeeper.runtime.not_opened import NotOpened
+from leasekeeper.runtime.opening import BrowserOpener
 from leasekeeper.runtime.run_state import RunState
 from leasekeeper.threads import run_in_thread
 

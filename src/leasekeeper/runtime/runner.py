@@ -19,6 +19,7 @@ from leasekeeper.errors import Fail, LeaseLost, safe_str
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import ClaimRequest, Grant, Store
 from leasekeeper.runtime import log_fields, run_log, tracing
+from leasekeeper.runtime.browser_launches import run_mode
 from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import (
@@ -34,7 +35,8 @@ from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.live_runs import LiveRun, shown
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.memory import Budget
-from leasekeeper.runtime.opening import BrowserOpener, NotOpened, Opened, run_mode
+from leasekeeper.runtime.not_opened import NotOpened
+from leasekeeper.runtime.opening import BrowserOpener, Opened
 from leasekeeper.runtime.person_control import GoesOn, PersonControl
 from leasekeeper.runtime.run_api import RunApi
 from leasekeeper.runtime.run_settling import RunSettling
@@ -50,7 +52,6 @@ _LOG = logging.getLogger(__name__)
 UNWIND_SECONDS = 5.0
 REPORT_SECONDS = 3.0
 # A task that is past its time limit and blocks the event loop loses its lease this much later.
-BLOCKED_SECONDS = 15.0
 
 
 class Runner:

@@ -24,6 +24,7 @@ from leasekeeper.driver_port import DevToolsClient
 from leasekeeper.errors import LeaseLost, safe_str
 from leasekeeper.evidence.redact import MAX_MESSAGE
 from leasekeeper.ports import Grant, Settled, Store
+from leasekeeper.runtime.browser_launches import run_mode
 from leasekeeper.runtime.canary import verdict_at_end
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.control_transfer import Passed, PassOrder, pass_on, seen_evidence
@@ -40,7 +41,7 @@ from leasekeeper.runtime.heartbeat import (
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.memory import Budget
-from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode
+from leasekeeper.runtime.opening import BrowserOpener, Opened
 from leasekeeper.runtime.person import Person
 from leasekeeper.runtime.recording import NAME, Recording
 from leasekeeper.runtime.session_terms import OnDisconnect, SessionEnd, SessionTerms

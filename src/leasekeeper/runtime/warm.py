@@ -9,10 +9,11 @@ from leasekeeper.app import App
 from leasekeeper.core.settle import Ending
 from leasekeeper.errors import LeasekeeperError, StoreError, safe_str
 from leasekeeper.ports import ClaimRequest, Grant, HandedOver, Store
+from leasekeeper.runtime.browser_launches import run_mode, terms_of
 from leasekeeper.runtime.clocks import boot_time
 from leasekeeper.runtime.endings import Outcome
 from leasekeeper.runtime.lost_runs import Ledger
-from leasekeeper.runtime.opening import BrowserOpener, Opened, run_mode, terms_of
+from leasekeeper.runtime.opening import BrowserOpener, Opened
 from leasekeeper.runtime.run_state import RunState
 from leasekeeper.runtime.shutdown import Shutdown
 from leasekeeper.threads import run_in_thread
