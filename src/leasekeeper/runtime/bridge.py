@@ -1,8 +1,8 @@
-"""A bridge: jobs out of somebody else's queue into the store, and their results back.
+"""A bridge: moves jobs from an external queue into the store, and their results back.
 
-Take → read → submit → accept: a message leaves its queue once its job is committed, and a message that comes again is
-the job that there is already. So a crash at any point loses nothing and submits nothing twice. While the store is away
-nothing more is taken.
+Take → read → submit → accept: a message leaves its queue once its job is committed, and a message that is delivered
+again finds its existing job. So a crash at any point loses nothing and submits nothing twice. While the store is
+unavailable, no more messages are taken.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _REPLYING = "results could not be sent"
 
 @dataclass(slots=True)
 class Counts:
-    """What a bridge did. `duplicates` are messages whose job was there already."""
+    """Counts of what a bridge did. `duplicates` are messages whose job existed already."""
 
     taken: int = 0
     submitted: int = 0
@@ -65,12 +65,12 @@ class Counts:
 
 
 class _Stopped(Exception):
-    """The bridge is asked to stop while it waits for the store."""
+    """The bridge was asked to stop while it waited for the store or the broker."""
 
 
 @dataclass(slots=True)
 class Bridge:
-    """Takes messages of one queue until asked to stop. With `keys`, results of its jobs go back, signed with them."""
+    """Takes messages from one queue until asked to stop. With `keys`, it sends back the results, signed with them."""
 
     store: Store
     broker: Broker
@@ -86,7 +86,10 @@ class Bridge:
     _logged_at: float = field(default_factory=boot_time)
 
     async def run(self, *, drain: bool = False) -> Counts:
-        """Work until asked to stop; with `drain`, until the queue is empty. Raises InputError if it can never work."""
+        """Run until asked to stop; with `drain`, until the queue is empty. Returns the counts.
+
+        Raises InputError for a wrong configuration, BrokerUnavailable if the first connection fails.
+        """
         await self._reconnect(first=True)
         replying = asyncio.ensure_future(self._reply_until_stopped()) if self.keys is not None else None
         try:
@@ -108,20 +111,23 @@ class Bridge:
                 self.trouble.over(_TAKING)
                 pause = FIRST_PAUSE
                 if messages:
-                    await self._bring_in(messages)
+                    await self._submit_or_reject(messages)
                 elif drain:
                     return
             except BrokerUnavailable as error:
                 self._connected.clear()
                 self.trouble.again(_TAKING, error)
-                with suppress(_Stopped):  # a server may be reached, and refuse every take, as a replica does
+                with suppress(_Stopped):  # a server may accept the connection and refuse every take, as a replica does
                     pause = await self._pause(pause)
             except _Stopped:
                 return
             self._log_counts()
 
     async def _reconnect(self, *, first: bool = False) -> None:
-        """Open the broker, again and again until that works or the bridge is asked to stop."""
+        """Connect to the broker; retry until that succeeds. Raises _Stopped if asked to stop.
+
+        The `first` connection is not retried.
+        """
         pause = FIRST_PAUSE
         while True:
             try:
@@ -135,8 +141,8 @@ class Bridge:
                 self._connected.set()
                 return
 
-    async def _bring_in(self, messages: Sequence[Message]) -> None:
-        """These messages become jobs, or are put apart with a reason."""
+    async def _submit_or_reject(self, messages: Sequence[Message]) -> None:
+        """Submit these messages as jobs; reject those that are no jobs. If that fails, give them all back."""
         self.counts.taken += len(messages)
         read: list[tuple[Message, JobSpec]] = []
         rejected: list[Rejected] = []
@@ -159,12 +165,12 @@ class Bridge:
             await self._reject(rejected)
 
     async def _submit(self, read: Sequence[tuple[Message, JobSpec]]) -> list[Rejected]:
-        """Submit these jobs; those that the store does not accept come back. One of them does not stop the others: a
-        batch that is refused is submitted in halves."""
+        """Submit these jobs. Returns those that the store refused. One of them does not stop the others: a refused
+        batch is submitted again in halves."""
         if not read:
             return []
         try:
-            answers = await self._until_stored([spec for _, spec in read])
+            answers = await self._submit_with_retries([spec for _, spec in read])
         except (InputError, Conflict, NotFound, BodyTooLarge) as error:
             if len(read) == 1:
                 return [Rejected(message=read[0][0], code=error.code, reason=str(error))]
@@ -175,8 +181,11 @@ class Bridge:
         self.counts.submitted += len(answers) - handled
         return []
 
-    async def _until_stored(self, specs: Sequence[JobSpec]) -> list[Submitted]:
-        """Submit until the store has answered. Messages stay where they are meanwhile, and no more are taken."""
+    async def _submit_with_retries(self, specs: Sequence[JobSpec]) -> list[Submitted]:
+        """Submit; retry until the store answers. Meanwhile the messages stay where they are, and no more are taken.
+
+        Raises _Stopped if asked to stop.
+        """
         pause = FIRST_PAUSE
         while True:
             try:
@@ -189,7 +198,7 @@ class Bridge:
                 return answers
 
     async def _reject(self, rejected: Sequence[Rejected]) -> None:
-        """Put messages apart that are no jobs, and say so in the log of this process and of the store."""
+        """Put messages apart that are no jobs. Writes a log line, and an event in the store."""
         await self.broker.reject(rejected)
         self.counts.rejected += len(rejected)
         reasons = [each.reason for each in rejected]
@@ -201,7 +210,7 @@ class Bridge:
             reasons[0].replace("\n", " "),
         )
         try:
-            now = datetime.now(UTC)  # the store writes its own
+            now = datetime.now(UTC)  # the store sets its own time instead
             await self.store.record(messages_rejected(self.intake.bridge, self.broker.location, reasons, now))
         except StoreError as error:
             self.trouble.again("rejected messages could not be recorded", error)
@@ -212,7 +221,7 @@ class Bridge:
             try:
                 sent = await self._reply_once()
                 self.trouble.over(_REPLYING)
-            except Exception as error:  # noqa: BLE001 - nobody else would go on
+            except Exception as error:  # noqa: BLE001 - whatever it is, results must still be sent later
                 self.trouble.again(_REPLYING, error)
                 sent = 0
             if not sent:
@@ -221,7 +230,7 @@ class Bridge:
                 await asyncio.sleep(FIRST_PAUSE)
 
     async def _reply_once(self) -> int:
-        """Send the results that are due. Returns how many there were."""
+        """Send the results that are due. Returns how many were sent."""
         request = DeliveryRequest(limit=MAX_REPLIES, each=MAX_REPLIES, bridge=self.intake.bridge)
         page = await self.store.take_deliveries(request, RESERVE_FOR)
         if not page.items:

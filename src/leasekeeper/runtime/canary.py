@@ -1,7 +1,7 @@
 """Asks a login canary in a browser that is about to be closed: on a page of its own, in bounded time.
 
-Selectors are evaluated in Playwright's own isolated world: the site's scripts neither see nor change the answer. What
-goes wrong (no network, an error of the site, a function that raises) is no answer, never "logged out".
+Selectors are evaluated in Playwright's own isolated world: the site's scripts neither see nor change the answer. A
+failure (no network, an error of the site, a function that raises) counts as no answer, never as "logged out".
 """
 
 import asyncio
@@ -36,9 +36,10 @@ async def verdict_at_end(
     registered: Canary | None = None,
     otherwise: Canary | None = None,
 ) -> Verdict:
-    """Whether the profile is still logged in, in its browser, which is about to be closed. Raises nothing.
+    """Ask the canary whether the profile is still logged in; its browser is about to be closed. Raises nothing.
 
-    What the task has `registered` counts before what the fleet file says of the account, and that before `otherwise`.
+    The canary is the one that the task `registered`, else the account's from the fleet file, else `otherwise`. Returns
+    NOT_ASKED if there is none, the lease is lost, the browser has ended, or its profile is a throwaway copy.
     """
     canary = registered or canary_of(grant.account) or otherwise
     if canary is None or opened.browser.over or opened.throwaway or kept.lost is not None:
@@ -47,7 +48,7 @@ async def verdict_at_end(
 
 
 async def ask_async(context: Any, canary: Canary) -> bool | None:
-    """Whether the profile is logged in, by Playwright's async API; None if nobody could tell."""
+    """Ask with Playwright's async API whether the profile is logged in. None: the canary gave no answer."""
     try:
         async with asyncio.timeout(TOTAL_SECONDS):
             page = await context.new_page()
@@ -56,7 +57,7 @@ async def ask_async(context: Any, canary: Canary) -> bool | None:
                     answer = canary.function(page)
                     return _as_answer(await answer if inspect.isawaitable(answer) else answer)
                 response = await page.goto(canary.url, timeout=LOAD_SECONDS * 1000, wait_until="domcontentloaded")
-                if _says_nothing(response):
+                if _is_no_answer(response):
                     return None
                 return await _seen(page, canary.selector or "")
             finally:
@@ -78,7 +79,7 @@ async def _seen(page: Any, selector: str) -> bool:
 
 
 def ask_sync(context: Any, canary: Canary) -> bool | None:
-    """The same, by the sync API, in the thread of the task."""
+    """`ask_async` with Playwright's sync API: call it in the thread of the task."""
     from playwright.sync_api import TimeoutError as NotSeen
 
     try:
@@ -87,7 +88,7 @@ def ask_sync(context: Any, canary: Canary) -> bool | None:
             if canary.function is not None:
                 return _as_answer(canary.function(page))
             response = page.goto(canary.url, timeout=LOAD_SECONDS * 1000, wait_until="domcontentloaded")
-            if _says_nothing(response):
+            if _is_no_answer(response):
                 return None
             try:
                 page.locator(canary.selector or "").first.wait_for(state="visible", timeout=SEEN_SECONDS * 1000)
@@ -102,13 +103,13 @@ def ask_sync(context: Any, canary: Canary) -> bool | None:
         return None
 
 
-def _says_nothing(response: Any) -> bool:
-    """Whether the page is none of the site's own. One that asks for a login (401, 404) is."""
+def _is_no_answer(response: Any) -> bool:
+    """Whether the response is not a page of the site: none, a refusal or a server error. 401 and 404 may be a login."""
     return response is None or response.status in _REFUSALS or response.status >= _SERVER_ERROR
 
 
 def _as_answer(answer: object) -> bool | None:
-    """Only True and False say something: a coroutine that nobody awaited does not."""
+    """What a function returned, if it is True or False; else None, also for a coroutine that was not awaited."""
     if inspect.iscoroutine(answer):
         answer.close()
     return answer if isinstance(answer, bool) else None

@@ -1,5 +1,5 @@
-"""What a task starts and leaves running: asyncio tasks, timers, callbacks and threads that outlive it could act in the
-browser of the next run. Where it cannot be proven that none of them is left, the browser is not handed over.
+"""Finds what a task left running: asyncio tasks, timers, callbacks and threads that outlive it could act in the browser
+of the next run. The browser is handed over only if it is certain that none of them is left.
 """
 
 import asyncio
@@ -9,34 +9,34 @@ from contextvars import Context, ContextVar
 from typing import Any, Final
 from weakref import WeakSet
 
-# Threads that belong to no task: our own, and those of the loop, whose work is known by its futures.
+# Names of threads that belong to no task: our own, and those of the loop, whose work is tracked by its futures.
 _NOT_OF_TASKS: Final = ("leasekeeper", "asyncio_", "waitpid-", "Dummy-", "MainThread")
 
 
 class TaskLeft(Exception):
-    """The task ended in a way that is meant to end a program or a loop. It ends its run, and nothing else."""
+    """The task raised SystemExit or KeyboardInterrupt. That ends its run, not the worker."""
 
 
 class ChildTasks:
-    """What was started from inside one run."""
+    """What was started from inside one run and may still be running."""
 
     def __init__(self) -> None:
         self.started: WeakSet[asyncio.Future[Any]] = WeakSet()
         self._threads = frozenset(threading.enumerate())
 
     def left_running(self, loop: asyncio.AbstractEventLoop) -> str | None:
-        """What of it may still act, by its sort; None if nothing can."""
+        """The kind of thing that may still be running; None if nothing is."""
         if any(not future.done() for future in self.started):
             return "a task or a call in a thread"
-        handles = _handles(loop)
+        handles = _scheduled(loop)
         if handles is None:
             return "an event loop that does not say what is scheduled"
-        if any(not handle.cancelled() and _born_in(handle) is self for handle in handles):
+        if any(not handle.cancelled() and _run_of(handle) is self for handle in handles):
             return "a timer or a callback"
         return self.thread_left()
 
     def thread_left(self) -> str | None:
-        """A thread that was not there when the run began. It may be another run's: then it counts."""
+        """The name of a thread that did not exist when the run began, else None. A thread of another run counts too."""
         new = [each for each in threading.enumerate() if each not in self._threads]
         return next((f"thread {each.name}" for each in new if not each.name.startswith(_NOT_OF_TASKS)), None)
 
@@ -44,8 +44,8 @@ class ChildTasks:
 _RUN: ContextVar[ChildTasks | None] = ContextVar("leasekeeper_run", default=None)
 
 
-def _handles(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
-    """Timers, callbacks that are ready, and callbacks of sockets. None: a loop that is not asyncio's own."""
+def _scheduled(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
+    """The loop's timers, ready callbacks and callbacks of sockets. None if the loop is not asyncio's own."""
     timers, ready, selector = (getattr(loop, name, None) for name in ("_scheduled", "_ready", "_selector"))
     if timers is None or ready is None or selector is None:
         return None
@@ -54,13 +54,13 @@ def _handles(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
     return [*timers, *ready, *(each for each in of_sockets if isinstance(each, asyncio.Handle))]
 
 
-def _born_in(handle: asyncio.Handle) -> ChildTasks | None:
+def _run_of(handle: asyncio.Handle) -> ChildTasks | None:
     context: Context | None = getattr(handle, "_context", None)
     return context.get(_RUN) if context is not None else None
 
 
 def keep_track(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on the loop remembers which tasks, and which calls in threads, were started from inside a run."""
+    """From now on the loop records which tasks, and which calls in threads, were started from inside a run."""
     loop.set_task_factory(_new_task)
     run_in_executor = loop.run_in_executor
 
@@ -86,7 +86,7 @@ def _new_task(
 
 
 async def _contained(coro: Any) -> object:
-    """asyncio would let these out of its loop, and the whole worker would end."""
+    """Raise TaskLeft for exceptions that asyncio would let out of its loop: they would end the whole worker."""
     try:
         return await coro
     except (SystemExit, KeyboardInterrupt) as error:
@@ -94,7 +94,7 @@ async def _contained(coro: Any) -> object:
 
 
 def begin() -> ChildTasks:
-    """Called inside a run's own task: what it starts from here on is in the answer."""
+    """Call this inside a run's own task. The result tracks what the task starts from here on."""
     run = ChildTasks()
     _RUN.set(run)
     return run

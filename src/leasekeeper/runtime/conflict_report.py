@@ -1,5 +1,5 @@
-"""Which profiles and which pairs of tasks collide most: counted from the `profile_lock_conflict` events, newest first,
-up to a named number of them. For the command line, the API and the pages.
+"""Counts which profiles and which pairs of tasks collide most, from the newest `profile_lock_conflict` events. For the
+command line, the API and the pages.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ NO_JOB: Final = "(no job)"
 
 @dataclass(slots=True)
 class Tally:
-    """One profile or one pair of tasks: how often, why, and when last."""
+    """The conflicts of one profile or one pair of tasks: how many, their causes, and when the last one was."""
 
     name: str
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Collisions by profile and by pair of tasks, most frequent first."""
+    """Conflicts by profile and by pair of tasks, most frequent first. `complete` is False if older ones exist."""
 
     events: int
     times: Sequence[datetime]
@@ -59,7 +59,7 @@ class Report:
 
 
 class Reads(Protocol):
-    """A store, or somebody who may read a part of it."""
+    """A store, or a reader that sees a part of it."""
 
     async def get(self, kind: type[T], record_id: str) -> T: ...
 
@@ -69,7 +69,7 @@ class Reads(Protocol):
 
 
 async def count_conflicts(store: Reads, now: datetime) -> Report:
-    """Read the conflicts and count them."""
+    """Read the newest conflicts, at most MAX_EVENTS, and count them."""
     events, complete = await _conflicts(store)
     tasks = await _tasks(store, events)
     profiles: dict[str, Tally] = {}
@@ -84,8 +84,8 @@ async def count_conflicts(store: Reads, now: datetime) -> Report:
         events=len(events),
         times=[event.at for event in events],
         complete=complete,
-        profiles=_limit(profiles),
-        pairs=_limit(pairs),
+        profiles=_most_frequent_first(profiles),
+        pairs=_most_frequent_first(pairs),
         now=now,
     )
 
@@ -105,7 +105,7 @@ async def _conflicts(store: Reads) -> tuple[list[Event], bool]:
 
 
 async def _tasks(store: Reads, events: Iterable[Event]) -> dict[str, str]:
-    """The tasks of jobs that events name without their task: of those that still exist, up to a limit."""
+    """Job id → task, for jobs whose task is not in the event: those that still exist, at most MAX_JOBS_LOOKED_UP."""
     wanted = dict.fromkeys(
         str(event.data[f"{role}_job_id"])
         for event in events
@@ -128,5 +128,5 @@ def _task(event: Event, role: str, tasks: Mapping[str, str]) -> str:
     return str(event.data.get(f"{role}_task") or tasks.get(str(job_id), UNKNOWN_TASK))
 
 
-def _limit(tallies: Mapping[str, Tally]) -> list[Tally]:
+def _most_frequent_first(tallies: Mapping[str, Tally]) -> list[Tally]:
     return sorted(tallies.values(), key=lambda tally: (-tally.count, tally.name))

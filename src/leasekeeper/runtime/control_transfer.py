@@ -1,7 +1,7 @@
-"""Control of an open browser passes on: the old run ends and the new one begins in one commit, the browser stays open.
+"""Passes control of an open browser on: the old run ends and the new one begins in one commit, the browser stays open.
 
-The order is the promise: first nothing of the old holder reaches the browser any more, then the store grants the new
-lease, then the keeper raises its fence to the new token. Whatever fails in between ends the browser.
+The order is the promise: first the old lease is detached from the browser, then the store grants the new lease, then
+the keeper raises its fence to the new token. A failure after the grant ends the browser.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassOrder:
-    """Somebody else shall go on in the browser. `answer` is what they get."""
+    """An order to pass the browser to another holder. `answer` is a future with what they get."""
 
     to: TransferRequest
     reason: str | None
@@ -64,9 +64,9 @@ async def pass_on(
     ending: Ending,
     to: TransferRequest,
 ) -> Passed:
-    """Put a held browser under another lease. Raises LeaseLost, Conflict or StoreError: then the old one counts still.
+    """Put an open browser under another lease. Raises LeaseLost, Conflict or StoreError; it keeps its old lease then.
 
-    A browser that could not be put under the new lease is ended: whoever goes on with it finds it gone.
+    If the keeper does not take over the new lease, the browser is ended: the new holder finds it gone.
     """
     browser, kept = opened.browser, guard.kept
     guard.detach()
@@ -118,7 +118,8 @@ async def _raise_fence(browser: RunningBrowser, guard: LeaseGuard, terms: LeaseT
 
 
 async def _transfer(store: Store, kept: KeptLease, ending: Ending, to: TransferRequest) -> HandedOver:
-    """Ask until the holder's deadline. Renewal stays paused: an attempt without an answer may have been done."""
+    """Transfer the lease; retry until the holder's deadline. Renewal stays paused: an attempt without an answer may
+    have been committed."""
     what = f"run {kept.lease.run_id}: control has not passed yet"
     while True:
         try:
@@ -134,14 +135,14 @@ async def _transfer(store: Store, kept: KeptLease, ending: Ending, to: TransferR
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Where a paused browser is, and a picture of its page."""
+    """The URL and a screenshot of a paused browser's page; None for what could not be read."""
 
     url: str | None = None
     screenshot: bytes | None = None
 
 
 async def read_paused(browser: RunningBrowser) -> Seen:
-    """The page of a paused browser, through a client of our own; nothing, if it does not answer in time."""
+    """Read the page of a paused browser, through a client of our own. What is not answered in time is None."""
     try:
         client = await browser.add_client()
     except ClientRefused:
@@ -170,11 +171,11 @@ async def read_paused(browser: RunningBrowser) -> Seen:
 
 
 async def _ignore(_method: str, _params: Mapping[str, Any], _session: str) -> None:
-    """Events are of no interest here."""
+    """Ignore an event."""
 
 
 async def seen_evidence(opener: BrowserOpener, opened: Opened, evidence: RunEvidence) -> EndFacts:
-    """Final URL, screenshot and summaries of a run whose browser is paused, saved before its lease ends."""
+    """Save final URL, screenshot and summaries of a run whose browser is paused; call it before the lease ends."""
     seen = await read_paused(opened.browser)
     if seen.screenshot is not None:
         evidence.save_soon("final.png", seen.screenshot)

@@ -1,4 +1,4 @@
-"""Long copies in a thread, under a lease: they stop soon after it is lost, or after the caller was cancelled."""
+"""Long copies in a thread, under a lease. They stop soon after the lease is lost or the caller is cancelled."""
 
 import asyncio
 import threading
@@ -13,17 +13,17 @@ OnBytes = Callable[[int], None]
 
 
 class Interrupted(Exception):
-    """The copy was stopped on the way."""
+    """The copy was stopped before its end, because the caller was cancelled."""
 
 
 def ignore(_size: int) -> None:
-    """Nobody waits for the progress."""
+    """Report no progress."""
 
 
 async def copy_under(kept: KeptLease, work: Callable[[OnBytes], T], on_bytes: OnBytes = ignore) -> T:
-    """Run `work` in a thread; it calls what it is given with the size of each part. Raises LeaseLost.
+    """Run `work` in a thread and return its result. Raises LeaseLost.
 
-    If the caller is cancelled, the work is stopped first.
+    `work` must call its argument with the size of each part that it copied. A cancelled caller waits until it stops.
     """
     stopped = threading.Event()
 

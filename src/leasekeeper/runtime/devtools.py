@@ -1,4 +1,4 @@
-"""DevTools commands and their answers on one client of a browser. Knows the protocol's frame, and no page."""
+"""DevTools commands and their answers on one client of a browser. Knows the protocol's messages, but no pages."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ class DevToolsError(Exception):
 
 
 class DevTools:
-    """Asks and tells over one client. `read` must run for answers to arrive; it returns once the client is cut."""
+    """Sends commands over one client. Answers arrive only while `read` runs; it returns once the client is closed."""
 
     def __init__(self, client: DevToolsClient, on_event: EventHandler) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class DevTools:
         self._asked: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
 
     async def read(self) -> None:
-        """Deliver answers and events until the client is cut."""
+        """Deliver answers and events until the client is closed."""
         try:
             while (message := await self._client.receive()) is not None:
                 found = json.loads(message)
@@ -38,10 +38,10 @@ class DevTools:
             for waiting in self._asked.values():
                 if not waiting.done():
                     waiting.set_exception(DevToolsError(self._client.why or "the browser is gone"))
-                    waiting.exception()  # whoever asked may have left: then nobody reads it
+                    waiting.exception()  # asyncio logs an error that nobody reads, and the caller may be gone
 
     async def send(self, method: str, params: Mapping[str, Any] | None = None, session: str = "") -> None:
-        """Send a command whose answer nobody needs."""
+        """Send a command without waiting for its answer."""
         await self._send(method, params, session)
 
     async def ask(
@@ -52,7 +52,8 @@ class DevTools:
         *,
         seconds: float = ANSWER_SECONDS,
     ) -> Mapping[str, Any]:
-        """Send a command and return its result. Raises DevToolsError. Never called by a handler of events."""
+        """Send a command and return its result. Raises DevToolsError. Must not be called by an event handler: `read`
+        waits for the handler, so no answer would arrive."""
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         number = await self._send(method, params, session, answer)
         try:

@@ -1,7 +1,7 @@
-"""JavaScript dialogs of a browser that other programs drive: who answers them.
+"""Decides who answers the JavaScript dialogs of a browser that other programs drive.
 
-Playwright, which launched the browser, hears of every dialog and dismisses those that nobody listens for. While a
-client or a person may answer them, a listener here keeps it from that.
+Playwright, which launched the browser, sees every dialog and dismisses it unless a listener is registered. While a
+client or a person may answer dialogs, a listener here prevents that.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ DISMISS_SECONDS: Final = 2.0
 
 
 class Dialogs:
-    """The dialogs of one context of the async API. `answers` returns once Playwright's process has done all that it
-    was told before."""
+    """The dialogs of one context of Playwright's async API. `answers` returns once the Playwright process has handled
+    every command that was sent before."""
 
     def __init__(self, context: Any, answers: Callable[[], Awaitable[object]]) -> None:
         self._context = context
@@ -30,7 +30,8 @@ class Dialogs:
         self._dismissing: set[asyncio.Future[None]] = set()
 
     async def leave(self, *, to_others: bool) -> None:
-        """Dismiss none from now on; or dismiss those that are open, and all that come and nobody listens for."""
+        """With `to_others`, dismiss no dialog from now on. Without, dismiss those that are open, and let Playwright
+        dismiss later ones that have no listener."""
         if to_others is self._left:
             return
         self._left = to_others
@@ -38,11 +39,11 @@ class Dialogs:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._change(to_others=to_others)
         except Exception as error:  # noqa: BLE001 - without Playwright nobody dismisses any
-            _LOG.warning("dialogs are not answered as they should be: %s", safe_str(error))
+            _LOG.warning("it could not be changed who answers dialogs: %s", safe_str(error))
 
     async def _change(self, *, to_others: bool) -> None:
         if to_others:
-            # Its class's: a context that a task was given counts the calls that change it.
+            # The class's method: the context that a task was given counts calls of its own.
             add = type(self._context).on
             add(self._context, "dialog", self._opened)
             add(self._context, "dialogclosed", self._closed)
@@ -60,7 +61,7 @@ class Dialogs:
             self._open.remove(dialog)
 
     async def _dismiss_open(self) -> None:
-        """As Playwright does it. A paused browser hears of it once it goes on: nobody waits for that."""
+        """Dismiss open dialogs as Playwright does. A paused browser answers only when resumed: do not wait for that."""
         dismissing = [asyncio.ensure_future(_dismiss(dialog)) for dialog in self._open]
         self._open.clear()
         for each in dismissing:

@@ -1,7 +1,7 @@
 """A profile's directory under a direct lease, for the program's own browser: locked, fenced, sealed at the end.
 
-The program opens its own browser, so nobody stops that one for it. But no worker gets in meanwhile, a late program does
-not get in at all, and what the program did under its lease does not count as manual use.
+The program opens its own browser, and Leasekeeper cannot stop it. But no worker gets the directory meanwhile, a program
+with an older fencing token is refused, and changes under the lease do not count as manual use.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from leasekeeper.errors import Fail
 from leasekeeper.ports import Grant
 from leasekeeper.threads import run_in_thread
 
-# Which browser the program opens is not known.
+# Newer than any version: which browser the program opens is not known.
 ANY_ENGINE = 1_000_000
 
 
 class DirectDirectory:
-    """The directory, `taken` until that is released. Raises Fail if it cannot be used. Blocks."""
+    """The directory, locked until `taken` is released. Creating this raises Fail if it cannot be used, and blocks."""
 
     def __init__(self, grant: Grant, data_dir: Path, engine: int = ANY_ENGINE) -> None:
         lease = grant.lease
@@ -43,11 +43,12 @@ class DirectDirectory:
 
     @property
     def engine(self) -> int | None:
-        """The version of the browser that used it last."""
+        """The major version of the browser that used it last."""
         return last_engine(self.path)
 
     async def facts_at_end(self, facts: EndFacts, *, said_closed: bool) -> tuple[EndFacts, int | None]:
-        """What the directory shows about the ending, and the version of the browser that the program opened in it."""
+        """The facts of the ending, as the directory shows them, and the version of the browser that the program used
+        (None if the close is not proven)."""
         if facts.browser is Browser.NOT_PROVEN:
             return facts, None
         if facts.browser is Browser.NONE and await run_in_thread(self.taken.give_back_unchanged):
@@ -63,16 +64,16 @@ class DirectDirectory:
 
 
 async def take_in_thread(grant: Grant, data_dir: Path, engine: int | None) -> DirectDirectory:
-    """The directory. If the caller is cancelled while it is being taken, that takes a moment more, and it is let go."""
+    """Take the directory in a thread. If the caller is cancelled meanwhile, wait for the thread, then release it."""
     taking = asyncio.ensure_future(run_in_thread(DirectDirectory, grant, data_dir, engine or ANY_ENGINE))
     try:
         return await asyncio.shield(taking)
     except asyncio.CancelledError:
-        taking.add_done_callback(_unwanted)
+        taking.add_done_callback(_release_taken)
         await asyncio.wait({taking})
         raise
 
 
-def _unwanted(taking: "asyncio.Future[DirectDirectory]") -> None:
+def _release_taken(taking: "asyncio.Future[DirectDirectory]") -> None:
     if not taking.cancelled() and taking.exception() is None:
         taking.result().taken.release()

@@ -1,5 +1,5 @@
-"""What a program says of a lease without a job, or in a note, read: durations, which profile it wants, what its
-ending frees, what the note is on."""
+"""Reads the arguments of programs that lease without a job or write a note: durations, which profile they want,
+whether their ending frees it, what the note is about."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -11,7 +11,7 @@ from leasekeeper.errors import InputError, Problem
 
 
 def span_of(name: str, length: timedelta | float) -> timedelta:
-    """A duration as it was given: in seconds, or as a timedelta."""
+    """The argument `name`, seconds or a timedelta, as a duration. Raises InputError if it is neither, or negative."""
     try:
         span = length if isinstance(length, timedelta) else timedelta(seconds=length)
     except (TypeError, ValueError, OverflowError):
@@ -22,7 +22,10 @@ def span_of(name: str, length: timedelta | float) -> timedelta:
 
 
 def choice_of(profile: str | None, pool: str | None, labels: Mapping[str, str] | None) -> ProfileChoice | None:
-    """Which profiles are meant, if none is named. Raises InputError unless one is named, or a pool or labels are."""
+    """The choice by pool and labels; None if one profile is named.
+
+    Raises InputError unless there is either a profile, or a pool or labels.
+    """
     anyone = pool is not None or labels is not None
     if (profile is None) != anyone:
         raise InputError("nothing was leased", [Problem("profile", "name one profile, or a pool or labels")])
@@ -30,12 +33,12 @@ def choice_of(profile: str | None, pool: str | None, labels: Mapping[str, str] |
 
 
 def frees_profile(reason: str | None) -> bool:
-    """Whether a run that ends for this reason may leave its profile to the next one."""
+    """Whether a run that ends for this reason may free its profile for the next run."""
     return reason is None or not handed_in(reason, {}).needs_person
 
 
 def note_of(text: str, profile: str | None, account: str | None, actor: str) -> Decision:
-    """The note on one profile or one account, as the store takes it. Raises InputError unless one is named."""
+    """The decision that writes a note on one profile or one account. Raises InputError unless exactly one is named."""
     if (profile is None) == (account is None):
         raise InputError("no note was written", [Problem("profile", "name one profile, or one account")])
     target = Target.ACCOUNT if profile is None else Target.PROFILE

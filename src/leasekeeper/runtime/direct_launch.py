@@ -1,7 +1,7 @@
-"""How a program launches the profile's browser itself under a direct lease: everything that the profile declares.
+"""Launch options for a program that opens the profile's browser itself under a direct lease: all the profile declares.
 
 Such a browser has no keeper: the program closes it. What a worker checks before a launch is checked here too: the
-driver, the browser's version, the proxy's login and, where a probe is configured, its exit.
+driver, the browser's version, the proxy's credentials and, if a probe is configured, its exit.
 """
 
 import os
@@ -22,13 +22,13 @@ from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.proxy_check import ProxyCheck
 from leasekeeper.threads import run_in_thread
 
-# A worker decides itself what a signal means; a program leaves that to Playwright.
+# Options for workers only: a worker handles signals itself, a program leaves them to Playwright.
 _WORKERS_OWN: Final = ("handle_sigint", "handle_sigterm", "handle_sighup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectLaunch:
-    """What a launch needs besides the directory, found and checked."""
+    """What a launch needs besides the directory, already checked."""
 
     grant: Grant
     browser: Found
@@ -53,7 +53,7 @@ class DirectLaunch:
         return {name: value for name, value in options.items() if name not in _WORKERS_OWN}
 
     def actual(self, *, headless: bool) -> dict[str, str]:
-        """What the run's record says of the environment that it was given."""
+        """The actual environment, for the run's record."""
         mode = RunMode.HEADLESS if headless else RunMode.VISIBLE
         seen = {"proxy": self.proxy_seen, "proxy_region": self.proxy_region} if self.proxy_seen else {}
         return {"browser": self.browser.version, "run_mode": mode.value, **seen}
@@ -62,7 +62,7 @@ class DirectLaunch:
 async def prepare_launch(
     store: Store, grant: Grant, config: BrowserConfig, redactor: Redactor, args: Sequence[str] = ()
 ) -> DirectLaunch:
-    """Find the browser, read the proxy's login and probe its exit. Touches no directory.
+    """Find the browser, read the proxy's credentials and probe its exit. Touches no directory.
 
     Raises Fail if the profile must not be opened now, InputError if this machine cannot open it, LeaseLost.
     """

@@ -1,4 +1,4 @@
-"""Getting a direct lease: ask, wait while the profile is busy, and give back what came too late."""
+"""Acquires direct leases: waits while the profile is busy, and gives back a lease whose caller was cancelled."""
 
 import asyncio
 from contextlib import suppress
@@ -19,7 +19,8 @@ ASK_AGAIN = timedelta(seconds=1)
 async def acquire_waiting(
     store: Store, lost_leases: LostLeases, request: LeaseRequest, choice: ProfileChoice | None, wait: timedelta
 ) -> tuple[Grant, float]:
-    """The lease, and when it was asked for (boot time). Asks again until `wait` has passed; then raises ProfileBusy."""
+    """The lease, and when it was requested (boot time). Retries while the profile is busy, until `wait` has passed;
+    then raises ProfileBusy."""
     until = boot_time() + wait.total_seconds()
     while True:
         sent_at = boot_time()
@@ -27,7 +28,7 @@ async def acquire_waiting(
             return await _acquire(store, lost_leases, request, choice), sent_at
         except ProfileBusy as busy:
             if boot_time() >= until:
-                if busy.profile_id is not None:  # below the traceback of a script: where its author reads on
+                if busy.profile_id is not None:  # shown below the traceback of a script
                     busy.add_note(
                         f"ask `why` about profile {busy.profile_id}: what happens next, and what you can decide"
                     )
@@ -38,7 +39,7 @@ async def acquire_waiting(
 
 
 async def _acquire(store: Store, lost_leases: LostLeases, request: LeaseRequest, choice: ProfileChoice | None) -> Grant:
-    """Ask for the lease. If we are cancelled while the answer is under way, the lease is given back."""
+    """Ask for the lease once. If the caller is cancelled meanwhile, a lease that is still granted is given back."""
     found = lost_leases.acquire(request) if choice is None else acquire_any(store, lost_leases, choice, request)
     asking = asyncio.ensure_future(found)
     try:

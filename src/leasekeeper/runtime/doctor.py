@@ -1,7 +1,7 @@
 """`leasekeeper doctor`: for each check, how its facts are read here and which rule of the core judges them.
 
-Changes nothing: a store is not made or migrated, the trial browser has a directory of its own. What several checks
-need is read once. A check that needs a store that cannot be used is skipped.
+Changes nothing: no store is created or migrated, and the trial browser has a directory of its own. Facts that several
+checks need are read once. If the store cannot be used, checks that need it are skipped.
 """
 
 import os
@@ -57,12 +57,12 @@ from leasekeeper.stores.sqlite.schema import exists
 from leasekeeper.threads import run_in_thread
 
 ALL: Final[tuple[Check, ...]] = (*CHECKS, *(question.check for question in QUESTIONS))
-MAX_PAGES: Final = 20  # of snapshots, for the keys that they need
+MAX_PAGES: Final = 20  # of snapshots, to count the keys that they are encrypted with
 _GIVEN: Final = (settings.Source.FILE, settings.Source.ENVIRONMENT)
 
 
 class _Unknown(Exception):
-    """What a check needs is not there; the check of that thing says why."""
+    """A fact that a check needs is missing, so the check is skipped. Another check reports why."""
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Installation:
 
     async def trial(self) -> Trial:
         if not self.with_browser:
-            raise _Unknown("no browser was to be started (--no-browser)")
+            raise _Unknown("--no-browser was given")
         if self._trial is None:
             try:
                 self._trial = await try_browser(await self.browser(), self.config.browsers)
@@ -238,7 +238,7 @@ async def _profile_store(site: Installation) -> Verdict:
 
 
 async def _keys_of_snapshots(store: Store) -> Counter[str]:
-    """How many snapshots are encrypted with which key, of the newest."""
+    """Key id → how many of the newest snapshots are encrypted with it."""
     counts, after = Counter[str](), None
     for _ in range(MAX_PAGES):
         page = await store.find(Snapshot, {"discarded": "0"}, after=after, limit=MAX_IN_PAGE)
@@ -285,7 +285,7 @@ async def _display(site: Installation) -> Verdict:
     return judge_display(DisplayFacts(display=name, answers=answers, visible_jobs=visible))
 
 
-def _asking(question: Question) -> "_Examine":
+def _examiner_of(question: Question) -> "_Examine":
     async def examine_question(site: Installation) -> Verdict:
         return question.judge(await site.scale())
 
@@ -313,7 +313,7 @@ EXAMINERS: Final[Mapping[str, _Examine]] = {
     "launch": _launch,
     "fonts": _fonts,
     "display": _display,
-    **{question.check.id: _asking(question) for question in QUESTIONS},
+    **{question.check.id: _examiner_of(question) for question in QUESTIONS},
 }
 
 
@@ -324,9 +324,9 @@ async def examine(
     with_browser: bool = True,
     progress: Callable[[int, int, Check], None] = lambda _done, _total, _check: None,
 ) -> list[Finding]:
-    """Every check that is wanted (ids or groups; none: all), in the order of the table.
+    """Run the checks in `only` (ids or groups; empty: all). Returns their findings, in the order of the table.
 
-    `load` reads the settings; wrong ones are a finding too. `progress` is called before each check.
+    `load` reads the settings; invalid ones are a finding too. `progress` is called before each check.
     """
     wanted = [check for check in ALL if not only or check.id in only or check.group in only]
     try:
@@ -343,7 +343,7 @@ async def examine_site(
     wanted: Collection[Check] = ALL,
     progress: Callable[[int, int, Check], None] = lambda _done, _total, _check: None,
 ) -> list[Finding]:
-    """The checks on one installation, which is closed at the end."""
+    """Run these checks on one installation, and close it at the end."""
     findings = []
     try:
         for number, check in enumerate(wanted):

@@ -20,7 +20,10 @@ MAX_TRACEBACK = 8_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of the task. `reason` None: it completed, with `output`. `said`: by the task itself."""
+    """The outcome of a task. `reason` is None if it completed, with `output`.
+
+    `said`: the task or a detector named the reason; it was not classified from an exception.
+    """
 
     reason: str | None = None
     message: str = ""
@@ -29,23 +32,23 @@ class Outcome:
     said: bool = False
 
     def row(self, own: Mapping[str, Failure]) -> Failure | None:
-        """How its reason is treated, in an app that registered `own`."""
+        """How its reason is treated, in an app that registered `own`; None if the task completed."""
         return None if self.reason is None else handed_in(self.reason, own)
 
     def full_message(self, own: Mapping[str, Failure]) -> str:
-        """The message; of a reason that nobody registered also that, and what it may have meant."""
+        """The message. If the reason is not registered, it says so and suggests one that is."""
         doubt = "" if self.reason is None else unknown_here(self.reason, own)
         return f"{self.message} ({doubt})" if doubt and self.message else self.message or doubt
 
 
 def unknown_here(reason: str, own: Mapping[str, Failure]) -> str:
-    """What to say of a reason that the app has not registered; nothing, if it has."""
+    """The hint about a reason that the app has not registered; empty if it has."""
     doubt = unknown(reason, own)
     return doubt and f"{doubt} Reasons of your own are registered with app.reason"
 
 
 def outcome_of_error(error: BaseException, task: Task, *, facts: Facts, redact: Callable[[str], str]) -> Outcome:
-    """The outcome of a task that raised. `redact` takes secrets out of what the error says, before that is cut."""
+    """The outcome of a task that raised. `redact` removes secrets from the error's text before it is shortened."""
     match error:
         case Fail():
             return Outcome(reason=error.reason, message=error.detail, said=True)
@@ -62,7 +65,7 @@ def outcome_of_error(error: BaseException, task: Task, *, facts: Facts, redact: 
 
 
 def traceback_of(error: BaseException, redact: Callable[[str], str]) -> str:
-    """Where the task failed, without secrets. Of a long one the middle is left out: it ends with what was raised."""
+    """The traceback, without secrets. A long one loses its middle: the end shows the exception."""
     text = redact("".join(traceback.format_exception(error))).rstrip()
     if len(text) <= MAX_TRACEBACK:
         return text
@@ -71,7 +74,8 @@ def traceback_of(error: BaseException, redact: Callable[[str], str]) -> str:
 
 
 def outcome_of_result(result: object) -> Outcome:
-    """The outcome of a task that returned: nothing, or a mapping that can be kept as the run's result."""
+    """The outcome of a task that returned `result`: TASK_ERROR, unless it is None or a mapping that fits into the run's
+    record as JSON."""
     if result is not None and not isinstance(result, Mapping):
         kind = type(result).__name__
         return Outcome(reason=Reason.TASK_ERROR, message=f"the task returned {kind}; return a mapping, or nothing")
@@ -91,7 +95,7 @@ def outcome_of_result(result: object) -> Outcome:
 
 
 def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str, Failure]) -> Outcome:
-    """The outcome with what the task or a detector noticed: the reason that is hardest on the profile counts."""
+    """The outcome, changed by signals of the task or a detector: the reason that is strictest for the profile wins."""
     for signal in signals:
         before, after = strictness(outcome.row(reasons)), strictness(handed_in(signal.reason, reasons))
         if after > before or (after == before and not outcome.said):
@@ -102,7 +106,8 @@ def strictest(outcome: Outcome, signals: Iterable[Signal], reasons: Mapping[str,
 def unopened_facts(
     report: BrowserReport | None, *, begun: bool, final_url: str | None, throwaway: bool, evidence_saved: bool
 ) -> EndFacts:
-    """The same for a run whose task did not start. `begun`: a keeper was there, so that a browser may have been."""
+    """The facts about the browser of a run whose task did not start. `begun`: a keeper was started, so there may have
+    been a browser."""
     if not begun or (report is not None and report.no_browser):
         return EndFacts(browser=Browser.NONE, evidence_saved=evidence_saved)
     return end_facts(
@@ -124,9 +129,9 @@ def end_facts(
     evidence_saved: bool,
     proxy_changed: bool,
 ) -> EndFacts:
-    """What is known of the browser at the end: the keeper's word, since nobody else was there.
+    """The facts about the browser at the end of a run, from the keeper's report. Without a report nothing is proven.
 
-    A browser that never got as far as a page was nowhere; a throwaway copy only has to be gone.
+    A browser that was never `opened` is at about:blank. Of a throwaway copy only the processes must be gone.
     """
     where = final_url or (report.final_url if report else None) or (None if opened else "about:blank")
     browser, clause = Browser.NOT_PROVEN, "the keeper left no report"

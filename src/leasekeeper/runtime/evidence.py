@@ -27,7 +27,7 @@ RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "record
 
 
 class RunEvidence:
-    """What a run leaves behind. `unsaved` says why something is missing: such a run never counts as completed.
+    """Collects what a run leaves behind. `unsaved` says why something is missing: such a run never counts as completed.
 
     With a `place`, each file is delivered there as soon as it is saved here. `failure` is the error behind `unsaved`.
     """
@@ -43,18 +43,19 @@ class RunEvidence:
         self._place = place
         self._under = under
         self._saving: list[asyncio.Future[None]] = []
-        self._room = asyncio.Semaphore(MAX_DELIVERIES)
+        self._deliveries = asyncio.Semaphore(MAX_DELIVERIES)
 
     @property
     def folder(self) -> Path:
         return self.files.path
 
     async def create(self) -> None:
-        """Make the folder. A disk that refuses is a reason not to start."""
-        await self._keep(self.files.create)
+        """Create the folder. Raises EvidenceNotSaved if the disk refuses: the run must not start then."""
+        await self._run_save(self.files.create)
 
     async def attach(self, name: str, content: Content) -> None:
-        """Save one artifact; raises EvidenceNotSaved if the disk refuses, also to the task that asked for it."""
+        """Save one artifact of the task. Raises EvidenceNotSaved if the disk refuses, and InputError for a reserved
+        name, a file that does not exist, or too many files."""
         if _reserved(name):
             raise InputError(f"{name} is a name of Leasekeeper's own evidence; choose another")
         if isinstance(content, Path) and not content.is_file():
@@ -64,16 +65,17 @@ class RunEvidence:
         await self._save(name, content)
 
     async def _save(self, name: str, content: Content) -> None:
-        artifact = await self._keep(lambda: self._write(name, content))
+        artifact = await self._run_save(lambda: self._write(name, content))
         self.artifacts.append(artifact)
         self._deliver_soon(artifact)
 
     def save_soon(self, name: str, content: bytes) -> None:
-        """The same beside other work: `saved` waits for it. A refusal is noted, and decides how the run ends."""
+        """Save one of our own files in the background; `saved` waits for it. A failure is kept in `unsaved`, and
+        decides how the run ends."""
         self._saving.append(asyncio.ensure_future(self._try_attach(name, content)))
 
     async def saved(self) -> None:
-        """Wait until all that was to be saved soon is on disk, and delivered; or was refused."""
+        """Wait until every background save and delivery has succeeded or failed."""
         while self._saving:
             await self._saving.pop()
 
@@ -85,7 +87,7 @@ class RunEvidence:
                 self.unsaved = str(error)
 
     async def adopt(self, report: BrowserReport, *, reason: str | None) -> None:
-        """What the keeper saw, as evidence of this run, which ended for this reason (None: it did what it should)."""
+        """Add the keeper's report and its screenshot. `reason` is why the run ended (None: it completed)."""
         if report.screenshot is not None:
             found = await run_in_thread(self.adopt_now, report.screenshot)
             if found is not None:
@@ -93,7 +95,8 @@ class RunEvidence:
         self.notes["keeper"] = report_summary(report, completed=reason is None and self.unsaved is None)
 
     def adopt_now(self, name: str) -> Artifact | None:
-        """Take a file that is in the folder already as an artifact. It is not delivered."""
+        """Record a file that is in the folder already as an artifact, without delivering it. Returns None if it does
+        not exist or cannot be read."""
         try:
             found = self.files.adopt(name)
         except (EvidenceNotSaved, InputError) as error:
@@ -104,13 +107,13 @@ class RunEvidence:
         return found
 
     def adopt_attached(self) -> None:
-        """Take the files that the task of a lost run attached: finished ones have names that are not reserved."""
+        """Record the files that the task of a lost run attached: the finished ones whose names are not reserved."""
         room = MAX_ARTIFACTS - len(RESERVED)
         for name in [each for each in self.files.finished() if not _reserved(each)][:room]:
             self.adopt_now(name)
 
     def discard(self) -> None:
-        """The run is settled: what was delivered need not be on this machine too."""
+        """Delete the local copies of delivered files. Call it once the run is settled."""
         for artifact in self.artifacts if self._place is not None else ():
             with suppress(OSError):
                 (self.folder / artifact.name).unlink()
@@ -136,17 +139,18 @@ class RunEvidence:
             self._saving.append(asyncio.ensure_future(self._deliver(self._place, artifact)))
 
     async def _deliver(self, place: Evidence, artifact: Artifact) -> None:
-        async with self._room:
+        async with self._deliveries:
             try:
                 if isinstance(self.failure, EvidenceNotDelivered):
-                    raise self.failure  # a run that cannot be completed any more does not wait for the place again
+                    raise self.failure  # the run cannot complete any more: do not wait for the place again
                 await deliver(place, self.files, artifact, self._under)
             except EvidenceNotSaved as error:
                 # A record names only what can be found.
                 self.artifacts.remove(artifact)
                 self.unsaved, self.failure = str(error), error
 
-    async def _keep(self, save: Callable[[], T]) -> T:
+    async def _run_save(self, save: Callable[[], T]) -> T:
+        """Run `save` in a thread; if it fails, keep the error in `unsaved` and `failure` and raise it."""
         try:
             return await run_in_thread(save)
         except EvidenceNotSaved as error:
@@ -159,16 +163,17 @@ def _reserved(name: str) -> bool:
 
 
 def redacted(report: BrowserReport, redactor: Redactor) -> BrowserReport:
-    """A keeper's report with its addresses as they may be kept: the keeper itself knows no secrets."""
+    """A keeper's report without the secrets in its URLs: the keeper itself does not know them."""
     commands = tuple(replace(command, url=redactor.url(command.url)) for command in report.commands)
     url = report.final_url
     return replace(report, final_url=url if url is None else redactor.url(url), commands=commands)
 
 
 def report_summary(report: BrowserReport, *, completed: bool) -> dict[str, object]:
-    """The keeper's report as a record keeps it: how the browser ended and, unless all went well, what it did last.
+    """The keeper's report as JSON for the run's record: how the browser ended and, unless all went well, its last
+    commands.
 
-    A browser is closed cleanly after most failures, too: then its last commands show what led to them.
+    After most failures the browser is closed cleanly too: its last commands then show what led to the failure.
     """
     ended: dict[str, object] = {
         "cause": report.cause,

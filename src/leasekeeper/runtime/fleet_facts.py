@@ -1,4 +1,5 @@
-"""What `leasekeeper doctor` reads of a fleet, through the port alone: changes nothing, and reads a bounded amount."""
+"""Reads the facts of a fleet for `leasekeeper doctor`, through the port alone. Changes nothing, and reads a bounded
+number of records."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -54,7 +55,7 @@ async def recent_jobs(store: Store, now: datetime) -> list[Job]:
 
 
 async def sweep_facts(store: Store, config: Config) -> SweepFacts:
-    """What waits for a sweeper, and when one was last seen at work."""
+    """Since when leases and jobs wait for a sweeper, and when a sweeper last ended or resolved a lease."""
     now = (await store.check()).now
     leases = await read_all(store, Lease, live="1")
     lost = await store.unresolved()
@@ -73,12 +74,12 @@ async def sweep_facts(store: Store, config: Config) -> SweepFacts:
 
 
 def _oldest(times: Iterable[datetime], now: datetime) -> datetime | None:
-    """The first of those that are over."""
+    """The earliest of these times that is in the past; None if none is."""
     return min((at for at in times if at < now), default=None)
 
 
 async def worker_facts(store: Store, config: Config) -> WorkerFacts:
-    """The workers of the last day, and how many jobs could run if there were one."""
+    """The workers of the last day, and how many jobs wait for a worker."""
     stats = await store.stats()
     workers = await read_all(store, Worker)
     return WorkerFacts(
@@ -91,7 +92,7 @@ async def worker_facts(store: Store, config: Config) -> WorkerFacts:
 
 
 async def webhook_facts(store: Store, config: Config) -> WebhookFacts:
-    """Whether webhooks could be sent from here, and what is owed."""
+    """Whether webhooks can be sent from here, and how many are pending or exhausted."""
     problem = ""
     try:
         sender = await sender_of(store, config)
@@ -112,7 +113,7 @@ async def webhook_facts(store: Store, config: Config) -> WebhookFacts:
 
 
 async def scale_facts(store: Store, config: Config, sweep: SweepFacts) -> ScaleFacts:
-    """Everything that the nineteen questions are answered from."""
+    """The facts that answer the nineteen questions."""
     now = (await store.check()).now
     since = now - HISTORY
     events = {kind: (await store.find(Event, {"type": kind}, limit=MAX_IN_PAGE)).items for kind in _COUNTED}

@@ -1,7 +1,7 @@
-"""Any free profile of a pool: the one that rested longest, leased under all limits, or why there is none.
+"""Leases any free profile of a pool: the one that rested longest, under all limits. Says why there is none.
 
-The store lists candidates without locking them; each is then asked for as any profile is. Losing one to somebody else
-costs one request, and the next is tried.
+The store lists candidates without locking them; each is then requested as a named profile is. If another program gets
+a candidate first, that costs one request, and the next one is tried.
 """
 
 from collections import Counter
@@ -19,9 +19,10 @@ MAX_PAGES: Final = 1_000
 
 
 async def acquire_any(store: Store, lost_leases: LostLeases, choice: ProfileChoice, request: LeaseRequest) -> Grant:
-    """Lease one. Raises ProfileBusy with how many are not free for which reason, or NotFound if none matches.
+    """Lease a profile. Raises ProfileBusy, which counts the profiles by why they are not free, or NotFound if none
+    matches.
 
-    If none is free, leases that are over are ended and resolved first, as for a single profile.
+    If none is free, expired and lost leases are ended and resolved, as for a single profile, and it tries again.
     """
     choice = replace(choice, machine=request.machine)
     grant = await _first_free(store, choice, request)
@@ -45,9 +46,9 @@ async def _first_free(store: Store, choice: ProfileChoice, request: LeaseRequest
                 continue  # it was removed from the fleet meanwhile
             except ProfileBusy as busy:
                 if busy.reason == Blocked.CAPACITY:
-                    return None  # the pool is full: nobody gets another one of it
+                    return None  # the pool is full: no other profile of it can be leased
                 if busy.state == ProfileState.AVAILABLE and busy.reason != Blocked.HOME:
-                    taken.add(each.account_id)  # its account's key is held: that goes for all its profiles
+                    taken.add(each.account_id)  # its account is in use: all its profiles are busy
         after = free.after
         if after is None:
             break

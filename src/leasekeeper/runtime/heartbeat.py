@@ -29,7 +29,7 @@ CLOSE_SECONDS = 10.0
 MAX_PAUSE = 1.0
 PAUSE_SECONDS = 2.0
 PAUSE_STEPS = 400
-# A renewal may take this part of the time that is left until the first deadline, before another one is sent.
+# The share of the time until the first deadline that a renewal may take, before another one is sent.
 PATIENCE = 1 / 3
 MAX_UNANSWERED = 8
 NOT_RENEWED = "leases could not be renewed"
@@ -44,7 +44,7 @@ def dead_by(deadline: float, timing: Timing) -> float:
 class KeptLease:
     """One lease that is being renewed. `lost` is the reason once the lease is lost, else None.
 
-    `on_answer` is called in the heartbeat's thread with each renewal that has a person's answer.
+    `on_answer` is called in the heartbeat's thread with a person's answer, for each renewal that returns one.
     """
 
     lease: Lease
@@ -85,7 +85,7 @@ class KeptLease:
 
         `done` returns whether an earlier attempt without a response has reached the store.
         """
-        unanswered, what = False, f"run {self.lease.run_id}: a write was not taken"
+        unanswered, what = False, f"run {self.lease.run_id}: a write could not be stored"
         while True:
             self.check()
             try:
@@ -105,7 +105,7 @@ class KeptLease:
             await asyncio.sleep(self.again_seconds)
 
     def hear_answers(self, on_answer: Callable[[PersonAnswer], None]) -> None:
-        """Call this in the running loop with what a person says to the run, at each renewal that has it."""
+        """Call `on_answer` in the running loop with a person's answer to the run, for each renewal that returns it."""
         loop = asyncio.get_running_loop()
 
         def in_loop(said: PersonAnswer) -> None:
@@ -116,7 +116,7 @@ class KeptLease:
 
     @property
     def again_seconds(self) -> float:
-        """The pause before a retry of what the store could not record."""
+        """The pause before a write that failed is retried."""
         return self.timing.renew_every.total_seconds() / 10
 
     async def pause_renewal(self) -> None:
@@ -149,8 +149,8 @@ class KeptLease:
         return dead_by(self.deadline, self.timing)
 
     def renewed(self, sent_at: float) -> None:
-        """A renewal was acknowledged: extend the deadline, counted from when the renewal was sent. A later one may have
-        been acknowledged before it."""
+        """A renewal was acknowledged: extend the deadline, counted from when the renewal was sent. Ignored if a later
+        one was acknowledged before it."""
         if not self.waits_since(sent_at):
             return
         self.deadline = sent_at + self.timing.holder_stops_after.total_seconds()
@@ -159,7 +159,7 @@ class KeptLease:
             self.on_renewed(self.deadline, self.dead_by)
 
     def waits_since(self, sent_at: float) -> bool:
-        """Whether no renewal that was sent at that time or later was acknowledged."""
+        """False once a renewal that was sent at that time or later was acknowledged."""
         return self.deadline < sent_at + self.timing.holder_stops_after.total_seconds()
 
     def lose(self, why: str, refusal: Refusal | None = None) -> None:
@@ -198,12 +198,12 @@ async def checkpoint_with_retries(store: Store, kept: KeptLease, step: str, url:
 
 
 async def note_with_retries(store: Store, kept: KeptLease, text: str, about: NoteAbout) -> None:
-    """Write a note; retries until the deadline, and is kept once."""
+    """Write a note; retries until the deadline. The note is stored once."""
     await kept.retry_until_deadline(lambda: store.write_note(kept.lease.ref, shortened(text), about=about), _never)
 
 
 async def request_person_with_retries(store: Store, kept: KeptLease, what: str | None) -> None:
-    """Ask for a person, or not any more; retries until the deadline."""
+    """Ask for a person, or with None stop asking; retries until the deadline."""
     await kept.retry_until_deadline(lambda: store.request_person(kept.lease.ref, what), _never)
 
 
@@ -348,7 +348,7 @@ class Heartbeat:
         """If the newest renewal is overdue, wait for it no longer: the next one opens a connection of its own."""
         if self._newest is not None and boot_time() >= self._overdue_at:
             self._newest, self._store = None, None
-            self.trouble.again(NOT_RENEWED, StoreUnavailable("the store does not answer; asking again beside that"))
+            self.trouble.again(NOT_RENEWED, StoreUnavailable("the store does not answer; opening another connection"))
 
     def _current(self) -> list[KeptLease]:
         with self._lock:
@@ -370,7 +370,8 @@ class Heartbeat:
         return due
 
     def _pause_seconds(self) -> float:
-        """How long nothing will be due. While a renewal is in progress only deadlines count, and when it is overdue."""
+        """Seconds until something is due. While a renewal is in progress, only deadlines count, and the time when that
+        renewal is overdue."""
         busy = self._newest is not None
         times = [kept.deadline if busy else min(kept.next_at, kept.deadline) for kept in self._current()]
         if busy and times:
@@ -405,7 +406,7 @@ class Heartbeat:
                         kept.on_answer(answer.answer)
         finally:
             if store is not None and store is not self._store:
-                with suppress(Exception):  # it was left behind, because it did not answer
+                with suppress(Exception):  # this connection was given up, because it did not answer
                     await store.close()
 
     def _failed(self, batch: Sequence[KeptLease], sent_at: float, error: Exception) -> None:

@@ -1,7 +1,7 @@
-"""What the program of a session waits for a person to do: asked once, answered once.
+"""Requests of a session's program to a person: each is asked once and answered once.
 
-It outlives the run that asked: a person may take the browser, and hand it back to a session that is another one. Knows
-neither the store nor the browser.
+A request outlives the run that asked: a person may take the browser, and hand it back to a new session. Knows neither
+the store nor the browser.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AskState(StrEnum):
-    """`over`: the session has ended, so there is nothing to go on with."""
+    """The state of a request. `over`: the session has ended, so its program cannot go on."""
 
     WAITING = "waiting"
     ANSWERED = "answered"
@@ -30,7 +30,7 @@ class AskState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskEnd:
-    """What came of it. `text` is the token of the session that goes on, if that is a new one."""
+    """How a request ended. `text` is the token of the session that goes on, if that is a new one."""
 
     state: AskState
     answer: HumanAnswer | None = None
@@ -39,9 +39,9 @@ class AskEnd:
 
 
 class SessionAsk:
-    """One question. `session` has the browser: the one that asked, or after a take-over the next one.
+    """One request. `session` has the browser: the session that asked, or the next one after a person took it over.
 
-    `owner` and `terms` are those of the session that asked, which the one that goes on has too.
+    `owner` and `terms` are those of the session that asked; the session that goes on has the same.
     """
 
     def __init__(self, session: "HostedSession", terms: "SessionTerms", what: str, timeout: timedelta) -> None:
@@ -57,37 +57,37 @@ class SessionAsk:
 
     @property
     def waits(self) -> bool:
-        """Whether nobody has answered yet."""
+        """Whether it has not been settled yet."""
         return self._end is None
 
     @property
     def end(self) -> AskEnd | None:
-        """What came of it, once its review is closed."""
+        """How it ended, once its review is closed; else None."""
         return self._end if self._over.is_set() else None
 
     def taken(self, session: "HostedSession") -> None:
-        """A person has the browser now, and is waited for without a limit."""
+        """A person has taken the browser. From now on `settled` waits for them without a timeout."""
         self.session = session
         self.came.set()
 
     def answered(self, said: PersonAnswer) -> None:
-        """A person has answered through the store. If one has taken the browser meanwhile, that counts."""
+        """A person has answered through the store. Ignored if a person has taken the browser meanwhile."""
         if not self.came.is_set():
             answer = HumanAnswer(by=said.by, note=said.note, outcome=said.outcome)
             self.settle(AskEnd(state=AskState.ANSWERED, answer=answer))
 
     def settle(self, end: AskEnd) -> None:
-        """There is an end. The first one counts."""
+        """Record how it ended. Only the first call counts."""
         self._end = self._end or end
         self.came.set()
         self._settled.set()
 
     def finish(self) -> None:
-        """The review is closed: whoever waits is told."""
+        """The review is closed: wake everyone who waits in `ended`."""
         self._over.set()
 
     async def settled(self) -> None:
-        """Wait for an end: for its whole time, or until a person who came has answered."""
+        """Wait until it is settled: NOBODY_CAME after `timeout`, but without a limit once a person has come."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.timeout.total_seconds()):
                 await self.came.wait()
@@ -96,7 +96,7 @@ class SessionAsk:
         await self._settled.wait()
 
     async def ended(self, timeout: float | None) -> AskEnd | None:
-        """Wait so long for the end, or as long as it takes; None: it still waits."""
+        """Wait up to `timeout` seconds for the end (None: without a limit). Returns None if it has not ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._over.wait()

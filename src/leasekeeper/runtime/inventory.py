@@ -1,6 +1,6 @@
-"""What a launcher has: its profiles by its own list, and which of them are declared here. For people, never for claims.
+"""Lists the profiles of a launcher, and which of them are declared here. For people, never for claims.
 
-One call a page, each in its turn; whether a profile runs is asked only about those that somebody named.
+One call per page, each in its turn. Whether a profile runs is asked only about a named one.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -25,7 +25,7 @@ CALL_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A profile as its launcher lists it. `declared`: the profile of this fleet that it is, if any."""
+    """A profile as its launcher lists it. `declared` is its profile id in this fleet, if it is declared."""
 
     launcher_profile: str
     name: str
@@ -34,7 +34,8 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What the fleet has already: the ids of its accounts and profiles, and where the launcher's profiles are."""
+    """What the fleet has already: the ids of its accounts and profiles, the pools of this launcher's profiles, and the
+    limit of each pool."""
 
     launcher: Launcher
     ids: frozenset[str]
@@ -42,9 +43,9 @@ class Declared:
     limits: Mapping[str, int]
 
     def limit_left(self, pool: str) -> int | None:
-        """What the plan leaves for a new pool of the launcher's profiles. None: no limit, or the pool has one.
+        """How many browsers the launcher's plan leaves for this new pool. None: the plan has no limit, or the pool has.
 
-        Raises InputError if the other pools take all of it.
+        Raises InputError if the limits of the other pools use up the plan.
         """
         plan = self.launcher.max_running
         if plan is None or pool in self.limits:
@@ -60,7 +61,7 @@ class Declared:
 
 
 async def declared_beside(store: Store, launcher: Launcher) -> Declared:
-    """What an import has to go by."""
+    """Read what the fleet has already, before profiles of this launcher are imported."""
     profiles = await read_all(store, Profile, MAX_PAGES)
     accounts = await read_all(store, Account, MAX_PAGES)
     return Declared(
@@ -72,7 +73,7 @@ async def declared_beside(store: Store, launcher: Launcher) -> Declared:
 
 
 async def inventory(store: Store, launcher: Launcher) -> list[Listed]:
-    """All profiles that the launcher lists. Raises InputError if it cannot list them, or is away."""
+    """All profiles that the launcher lists. Raises InputError if it cannot list them, or does not answer."""
     declared = await declared_profiles(store, launcher)
     return [
         Listed(launcher_profile=key, name=name, declared=declared.get(key))
@@ -81,7 +82,7 @@ async def inventory(store: Store, launcher: Launcher) -> list[Listed]:
 
 
 async def declared_profiles(store: Store, launcher: Launcher) -> dict[str, str]:
-    """The launcher's id of a profile → the id that it has here."""
+    """The launcher's id of a profile → its profile id in this fleet."""
     found: dict[str, str] = {}
     after: str | None = None
     while True:
@@ -95,7 +96,8 @@ async def declared_profiles(store: Store, launcher: Launcher) -> dict[str, str]:
 
 
 async def is_running(store: Store, launcher: Launcher, launcher_profile: str) -> tuple[bool | None, list[str]]:
-    """Whether the launcher says that the profile runs now, None if it cannot say; and who uses it, where it tells."""
+    """Whether the profile runs now (None: the launcher cannot say), and its users, if the launcher lists them. Raises
+    InputError if the launcher does not answer."""
     calls = LauncherCalls(await _described(launcher, launcher_profile))
     runs: bool | None = None
     users: list[str] = []
@@ -107,7 +109,7 @@ async def is_running(store: Store, launcher: Launcher, launcher_profile: str) ->
             await wait_for_turn(store, launcher)
             users = await run_in_thread(calls.users, CALL_SECONDS)
     except CallFailed as error:
-        raise await _away(store, launcher, error) from None
+        raise await _call_error(store, launcher, error) from None
     return bool(users) or runs, users
 
 
@@ -123,7 +125,7 @@ async def _listed(store: Store, launcher: Launcher) -> AsyncIterator[tuple[str, 
         try:
             answer = await run_in_thread(calls.call, "list", CALL_SECONDS, {"page": page, "offset": seen})
         except CallFailed as error:
-            raise await _away(store, launcher, error) from None
+            raise await _call_error(store, launcher, error) from None
         items = answer.at(str(step["items"])) if step.get("items") else answer.body
         if not isinstance(items, list):
             raise InputError(f"launcher {launcher.launcher_id} did not list its profiles: {answer.text()}")
@@ -140,6 +142,6 @@ async def _described(launcher: Launcher, launcher_profile: str) -> dict[str, Any
     return describe(launcher, launcher_profile, headless=True, token=token)
 
 
-async def _away(store: Store, launcher: Launcher, error: CallFailed) -> InputError:
+async def _call_error(store: Store, launcher: Launcher, error: CallFailed) -> InputError:
     await note_refusal(store, launcher, error)
     return InputError(f"launcher {launcher.launcher_id}: {error}")

@@ -1,7 +1,7 @@
-"""Whether anything still refers to what a task was given: a page or a context that it kept in a global would let
-another run, or a thread, act in the browser of the next run.
+"""Finds Playwright objects that a task has kept: a page or a context in a global would let another run, or a thread,
+act in the browser of the next run.
 
-Playwright's public objects wrap inner ones, which know their wrappers. Any other referrer is somebody who kept one.
+Playwright's public objects wrap inner ones, which refer to their wrappers. Any other referrer means that one was kept.
 """
 
 import gc
@@ -11,20 +11,20 @@ from types import FrameType
 from typing import Any, Final
 
 _INNER: Final = "_impl_obj"
-# How an inner object names what it belongs to, the nearest first.
+# Attributes of an inner object that refer to its owner, the nearest first.
 _OWNERS: Final = ("_browser_context", "_page", "_frame", "_parent", "_context", "_request", "_route")
-# What all contexts of a Playwright process share.
+# Types of objects that all contexts of a Playwright process share.
 _SHARED: Final = ("Playwright", "BrowserType", "Selectors", "LocalUtils")
 _OWN_CODE: Final = ("playwright.", "leasekeeper.")
 _MAX_DEPTH: Final = 20
 
 
 def kept_reference(context: Any, own: Collection[object]) -> str | None:
-    """The sort of a Playwright object of this context that something refers to; None if nothing does but Playwright
-    itself and `own`. Reads every object of the process twice, which takes some 20 ms; more only if it found something.
+    """The type of a Playwright object of this context that was kept; None if only Playwright itself and the objects in
+    `own` refer to any. Scans every object of the process twice, which takes about 20 ms; longer only if it found one.
     """
     found = None
-    for generation in (1, 2):  # what nobody can reach any more keeps nothing; most of it is young
+    for generation in (1, 2):  # unreachable objects do not count; most of them are young
         gc.collect(generation)
         found = _find(context, own)
         if found is None:
@@ -33,7 +33,7 @@ def kept_reference(context: Any, own: Collection[object]) -> str | None:
 
 
 def _find(context: Any, own: Collection[object]) -> str | None:
-    # No closure may hold the context here: its cell would be a reference like any other.
+    # No closure here may capture the context: its cell would count as a reference.
     wrappers = list(filter(partial(_belongs, getattr(context, _INNER, None)), _wrappers(type(context))))
     known = {id(wrappers), *map(id, own)}
     for wrapper in wrappers:
@@ -41,7 +41,7 @@ def _find(context: Any, own: Collection[object]) -> str | None:
         known |= {id(inner), id(getattr(inner, "__dict__", None))}
     referrers = gc.get_referrers(*wrappers)
     for each in referrers:
-        # Playwright's sync API remembers from where it was called last: by then that is the worker's own code.
+        # Playwright's sync API keeps the frame that called it last: by then that is the worker's own code.
         if isinstance(each, FrameType) and str(each.f_globals.get("__name__")).startswith(_OWN_CODE):
             known |= {id(each), id(each.f_locals)}
     keeper = next((each for each in referrers if id(each) not in known), None)
@@ -51,7 +51,7 @@ def _find(context: Any, own: Collection[object]) -> str | None:
 
 
 def _wrappers(one: type) -> list[Any]:
-    """Every public object of Playwright in this process: an object refers to its class."""
+    """Every public object of Playwright in this process, found by its reference to its class."""
     base = one.__mro__[-2]
     classes, seen = [base], set[type]()
     while classes:
@@ -63,7 +63,8 @@ def _wrappers(one: type) -> list[Any]:
 
 
 def _belongs(wanted: Any, wrapper: Any) -> bool:
-    """Whether it leads to this context, its browser, or another context of that. What does not say so counts."""
+    """Whether it belongs to this context, its browser, or another context of that browser. True if its owner is
+    unknown."""
     inner: Any = getattr(wrapper, _INNER, None)
     parent = getattr(wanted, "_parent", None)
     browser = parent if type(parent).__name__ == "Browser" else wanted

@@ -1,8 +1,9 @@
-"""Launchers are asked about lost runs: does the browser still run? By every machine that reaches them, until they say.
+"""Asks launchers whether the browser of a lost run still runs. Every machine that reaches a launcher asks it, until it
+answers.
 
 A profile whose launcher does not answer stays stale. A browser that still runs is stopped, then the launcher is
-asked again. Each question is reserved in the store, so that one asker alone calls the launcher, and before each stop
-the store is asked whether the profile was granted again: the stop names only the profile.
+asked again. Each question is reserved in the store, so that only one asker calls the launcher. Before each stop the
+store is asked whether the profile was granted again: the stop names only the profile.
 """
 
 import asyncio
@@ -25,11 +26,11 @@ from leasekeeper.ports import Resolution, Settled, Store
 from leasekeeper.runtime.launchers import launcher_token, note_refusal, wait_for_turn
 from leasekeeper.threads import run_in_thread
 
-# How long a question is one asker's: longer than its turn, its calls and its answer take.
+# How long a question is reserved for one asker: longer than its turn, its calls and its answer take.
 RESERVE_FOR: Final = timedelta(seconds=60)
-# How long the store may take to say whether a profile may be stopped.
+# The store's timeout to say whether a profile may be stopped.
 CHECK_SECONDS: Final = 10.0
-# All of one pass: a sweep must not wait for launchers that do not answer.
+# The timeout of one whole pass: a sweep must not wait for launchers that do not answer.
 PASS_SECONDS: Final = 30.0
 
 
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 class Question(NamedTuple):
-    """A lost run to ask its launcher about, and what is known of it without."""
+    """A lost run to ask its launcher about. `known` are the facts without the launcher's answer."""
 
     lease: Lease
     profile: Profile
@@ -47,7 +48,7 @@ class Question(NamedTuple):
 
 
 class LauncherAsker:
-    """Asks the launchers that this machine reaches. `known`: what is known of a lost run without them."""
+    """Asks the launchers that this machine reaches. `known` returns the facts of a lost run without their answers."""
 
     def __init__(
         self, store: Store, machine: Callable[[], str | None], known: Callable[[Lease], Awaitable[LostFacts]]
@@ -62,7 +63,7 @@ class LauncherAsker:
         return await self.ask(await self.askable(lost)) if lost else []
 
     async def askable(self, lost: Sequence[Lease]) -> list[Question]:
-        """Those whose launcher this machine reaches, and must be asked: nobody decides on them without its answer."""
+        """The lost runs whose launcher this machine reaches and must ask: without its answer they are not resolved."""
         if not lost or not (await self._store.find(Launcher, limit=1)).items:
             return []
         found: list[Question] = []
@@ -83,7 +84,8 @@ class LauncherAsker:
         return found
 
     async def ask(self, questions: Sequence[Question]) -> list[Settled]:
-        """Ask them. The first call of a launcher that fails ends the pass for it: its others are asked later."""
+        """Ask these questions. Returns the runs that were resolved. After a failed call the launcher is not called
+        again in this pass: its other runs count as unanswered."""
         by_launcher: dict[str, list[Question]] = {}
         for each in questions:
             by_launcher.setdefault(each.launcher.launcher_id, []).append(each)
@@ -106,7 +108,7 @@ class LauncherAsker:
             return None
 
     async def _reach(self, launcher_id: str) -> tuple[Launcher, str | None] | None:
-        """The launcher and its token; None if this machine cannot ask it: another may."""
+        """The launcher and its token; None if this machine cannot ask it. Another machine may."""
         launcher = await self._get(Launcher, launcher_id)
         try:
             return None if launcher is None else (launcher, await run_in_thread(launcher_token, launcher))
@@ -116,7 +118,7 @@ class LauncherAsker:
     async def _ask_launcher(self, questions: Sequence[Question]) -> AsyncIterator[list[Settled]]:
         silent = ""
         for lease, profile, launcher, token, known in questions:
-            # The list may be half a minute old, and others have it too.
+            # The list may be 30 s old, and other machines have it too.
             if not await self._store.reserve_launcher_checks([lease.lease_id], RESERVE_FOR):
                 continue
             said = LauncherSaid.SILENT
@@ -137,7 +139,7 @@ class LauncherAsker:
             yield await self._store.resolve([Resolution(lease_id=lease.lease_id, facts=facts)])
 
     def _may_stop(self, lease: Lease) -> Callable[[], bool]:
-        """Whether nobody was granted the profile since, for a thread that is about to have it stopped."""
+        """A check for a thread that is about to stop the browser: True if the profile was not granted again since."""
         loop = asyncio.get_running_loop()
 
         async def ours() -> bool:
@@ -152,7 +154,8 @@ class LauncherAsker:
         return may_stop
 
     async def _may_be_starting(self, lease: Lease, launcher: Launcher, known: LostFacts) -> bool:
-        """Whether the run may have left a start under way: nobody has seen its browser, and there was no time yet."""
+        """Whether a start by the lost run may still be in progress: its browser was never seen, and the launcher's
+        start timeout has not passed."""
         if lease.last_safe_step is not None or known.final_url is not None:
             return False
         over_at = start_over_at(lease.ended_at or lease.expires_at, launcher.start_timeout_seconds)

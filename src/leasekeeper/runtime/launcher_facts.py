@@ -1,4 +1,4 @@
-"""What `leasekeeper doctor` asks of launchers: each one call, in its turn. Starts and stops nothing."""
+"""Asks launchers for `leasekeeper doctor`: one call each, in its turn. Starts and stops no profile."""
 
 import socket
 from typing import Any, Final
@@ -60,7 +60,8 @@ async def _ask(
 
 
 def _one_call(description: dict[str, Any]) -> int | None:
-    """What the plan allows at once, if the launcher says it. Raises CallFailed or OSError if it does not answer."""
+    """Make one call. Returns how many browsers the plan allows, if the launcher says it. Raises CallFailed or OSError
+    if it does not answer."""
     calls = LauncherCalls(description)
     if calls.has("plan"):
         return calls.plan(CALL_SECONDS)

@@ -1,7 +1,7 @@
 """Launchers for one worker: the record of a profile's launcher, its token, and turns to call its API.
 
-The limit of an API belongs to its credential: all launchers with the same token, and all workers of the store, share
-the turns of one key.
+The rate limit of an API belongs to its token: all launchers with the same token, and all workers of the store, share
+the turns.
 """
 
 import os
@@ -24,14 +24,14 @@ from leasekeeper.ports import Store
 from leasekeeper.secret_files import OTHERS, read_secret_file
 from leasekeeper.threads import run_in_thread
 
-# After a launcher did not answer, or had enough of calls, nobody starts a profile in it for so long: twice as long each
-# time that this worker meets it so again.
+# How long no profile is started in a launcher that did not answer, or refused a call because of its rate limit. The
+# pause doubles each time that this happens to this worker again.
 BACK_OFF_FIRST: Final = timedelta(seconds=2)
 BACK_OFF_LAST: Final = timedelta(seconds=60)
-# After such a pause starts come one by one, also where no limit is declared: all that were refused wait for its end.
+# The time between starts after such a pause, also without a declared limit: all refused starts wait for its end.
 APART_AFTER_REFUSAL: Final = timedelta(seconds=1)
 
-# Of so many runs of a profile the newest engine counts as the one that it was last opened by.
+# The newest engine of this many recent runs of a profile counts as the one that opened it last.
 RECENT_RUNS: Final = 10
 
 
@@ -40,7 +40,7 @@ class LaunchedSession(Protocol):
 
 
 class LaunchedBrowser(Protocol):
-    """What is asked of an open browser of a launcher: see `opening.Opened`."""
+    """The part of an open browser that is read here: see `opening.Opened`."""
 
     @property
     def profile(self) -> Profile: ...
@@ -52,7 +52,7 @@ class LaunchedBrowser(Protocol):
 
 
 class Launchers:
-    """What runs need of launchers. Every token that it reads is redacted from then on."""
+    """The launchers of one worker's runs. Every token that it reads is redacted from then on."""
 
     def __init__(self, store: Store, redactor: Redactor) -> None:
         self._store = store
@@ -60,7 +60,8 @@ class Launchers:
         self._refused: dict[str, int] = {}
 
     async def of(self, profile: Profile) -> tuple[Launcher | None, str | None]:
-        """The launcher that has the profile, and its token; neither for a profile of this machine. Raises Fail."""
+        """The profile's launcher and its token; (None, None) if the profile has no launcher. Raises Fail if one of them
+        cannot be read."""
         if profile.launcher_id is None:
             return None, None
         try:
@@ -76,10 +77,10 @@ class Launchers:
         return launcher, token
 
     async def turn(self, launcher: Launcher | None) -> None:
-        """Wait for a turn to call the launcher: where it has a limit, and after it was away."""
+        """Wait for a turn to start a profile: because of the launcher's rate limit, or of a pause by `back_off`."""
         if launcher is not None:
             key = pace_key(launcher)
-            # One for the start, one for the question before it, and two for the end.
+            # One call for the start, one for the check before it, and two for the end.
             apart = spacing(launcher) * 4
             if key in self._refused:
                 apart = max(apart, APART_AFTER_REFUSAL)
@@ -89,8 +90,8 @@ class Launchers:
     async def back_off(
         self, launcher: Launcher | None, reason: str | None = None, retry_after: timedelta = timedelta()
     ) -> None:
-        """A launcher was away or refused a call for its number: nobody calls it for a while, at least `retry_after` if
-        it said so. Without a `reason` it started a profile."""
+        """Pause starts in a launcher that did not answer, or that refused a call because of its rate limit and asked
+        for `retry_after`. Any other `reason`, or None for a start that succeeded, ends the back-off."""
         if launcher is None:
             return
         key = pace_key(launcher)
@@ -102,13 +103,13 @@ class Launchers:
         await self._store.reserve_call(key, timedelta(), pause=pause)
 
     async def refused_calls(self, profile: Profile, retry_after: timedelta) -> None:
-        """Calls at the end of a run were too many. Whoever ends a run has to end it, also where this cannot be kept."""
+        """Back off because calls at the end of a run exceeded the rate limit. Errors are ignored: the run must end."""
         with suppress(LeasekeeperError):
             launcher = await self._store.get(Launcher, profile.launcher_id or "")
             await self.back_off(launcher, Reason.LAUNCHER_UNAVAILABLE, retry_after)
 
     async def mismatch(self, opened: LaunchedBrowser, proxy: Proxy | None, probe_url: str | None) -> str | None:
-        """How the launcher's browser differs from what the profile is declared to be, as a sentence."""
+        """How the launcher's browser differs from the declared profile, as a sentence; None if it does not."""
         profile = opened.profile
         seen = await opened.environment(profile.timezone, untouched=True)
         found = mismatch(profile, seen, await self._last_engine(profile))
@@ -116,7 +117,7 @@ class Launchers:
             return found
         text = await opened.session.text_at(probe_url)
         if text is None:
-            return None  # no page could ask: the proxy's own check has the word
+            return None  # no page could ask: the proxy's own check decides
         exits = judge(text.encode(), proxy.region)
         if exits.result is ProbeResult.OK:
             return None
@@ -130,7 +131,7 @@ class Launchers:
 
 
 async def wait_for_turn(store: Store, launcher: Launcher, calls: int = 1) -> None:
-    """Reserve so many calls, and wait until the first of them may be made."""
+    """Reserve this many calls, and wait until the first of them may be made."""
     apart = spacing(launcher)
     if apart:
         wait = await store.reserve_call(pace_key(launcher), apart * calls)
@@ -138,19 +139,19 @@ async def wait_for_turn(store: Store, launcher: Launcher, calls: int = 1) -> Non
 
 
 async def note_refusal(store: Store, launcher: Launcher, error: CallFailed) -> None:
-    """A question of ours was one call too many: nobody starts a profile there for as long as the launcher said."""
+    """If a call exceeded the rate limit, pause starts in the launcher for as long as it asked, within our limits."""
     if error.rate_limited:
         pause = max(timedelta(seconds=error.retry_after or 0.0), BACK_OFF_FIRST)
         await store.reserve_call(pace_key(launcher), timedelta(), pause=min(pause, BACK_OFF_LAST))
 
 
 def pace_key(launcher: Launcher) -> str:
-    """Whose calls count together: those under one token; without one, those to one launcher."""
+    """The key of calls that share a rate limit: those with the same token, or without a token to the same launcher."""
     return f"launcher:{launcher.api_token or launcher.launcher_id}"
 
 
 def launcher_token(launcher: Launcher) -> str | None:
-    """What `env:NAME` or `file:PATH` leads to. Raises InputError that shows no secret."""
+    """The token that `env:NAME` or `file:PATH` names; None if none is declared. An InputError shows no secret."""
     if launcher.api_token is None:
         return None
     kind, _, place = launcher.api_token.partition(":")

@@ -1,7 +1,7 @@
-"""The tie between a lease and its browser.
+"""Ties a browser to its lease.
 
-What the heartbeat learns reaches the browser from the heartbeat's own thread, so that a task which blocks the event
-loop neither loses its browser nor keeps it a moment too long.
+Renewals and the loss of the lease reach the browser from the heartbeat's own thread, so that a task which blocks the
+event loop neither loses its browser nor keeps it too long.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from leasekeeper.runtime.heartbeat import Heartbeat, KeptLease
 
 
 class LeaseGuard:
-    """One lease that is kept, and the browser that lives by it once there is one."""
+    """One lease that is renewed, and the browser that depends on it, once there is one."""
 
     def __init__(self, heartbeat: Heartbeat, lease: Lease, sent_at: float) -> None:
         self._heartbeat = heartbeat
@@ -23,22 +23,22 @@ class LeaseGuard:
         self.kept: KeptLease = heartbeat.keep(lease, sent_at, self._on_lost, self._on_renewed)
 
     def attach(self, browser: RunningBrowser) -> None:
-        """From now on the browser lives as long as the lease."""
+        """From now on renewals extend the browser's deadline, and the loss of the lease revokes it."""
         self._browser = browser
         browser.extend(self.kept.deadline, self.kept.dead_by)
         if self.kept.lost is not None:
             browser.revoke(self.kept.lost)
 
     def follow(self, lease: Lease, sent_at: float) -> "LeaseGuard":
-        """A guard of the lease that comes after this one."""
+        """A guard for the next lease, with the same heartbeat."""
         return LeaseGuard(self._heartbeat, lease, sent_at)
 
     def detach(self) -> None:
-        """The browser is about to pass to another lease: what becomes of this one must not reach it any more."""
+        """Untie the browser, before it passes to another lease: the end of this lease must not reach it."""
         self._browser = None
 
     def release(self) -> None:
-        """The lease was settled, or is lost: it is not renewed any more."""
+        """Stop renewing: the lease was settled, or is lost."""
         self._browser = None
         self._heartbeat.drop(self.kept)
 

@@ -1,6 +1,6 @@
-"""The browser of a lease that no job has: it is open, or its run is settled and says why not. For sessions and people.
+"""Opens the browser of a lease without a job, or settles its run with the reason why not. For sessions and people.
 
-What is wrong with this machine is not the profile's failure: no profile is leased while that is known, and one that was
+A fault of this machine is not the profile's failure: no profile is leased while a fault is known, and one that was
 leased just before is given back as it was.
 """
 
@@ -24,14 +24,14 @@ from leasekeeper.threads import run_in_thread
 
 
 def check_machine(machine: Machine) -> None:
-    """Before a profile is leased. Raises Conflict if this machine cannot open its browser."""
+    """Call this before a profile is leased. Raises Conflict if this machine cannot open a browser now."""
     machine.check_room()
     if machine.unwell is not None:
         raise machine_unwell(machine.unwell)
 
 
 def machine_unwell(unwell: Unwell) -> Conflict:
-    """No browser is opened here now; the text says why."""
+    """The error that says why this machine cannot open a browser now."""
     return Conflict(f"no browser can be opened on this machine: {unwell.message}", cause=ConflictReason.MACHINE_UNWELL)
 
 
@@ -44,7 +44,7 @@ async def open_leased(
     by_person: bool = False,
     mode: RunMode | None = None,
 ) -> tuple[RunEvidence, Opened]:
-    """Open the browser of a lease, with its evidence. Raises Conflict if there is none; then its run is settled."""
+    """Open the browser of a lease, with its evidence. If it does not open, settle its run, then raise Conflict."""
     lease, ledger = grant.lease, Ledger(opener.data_dir)
     evidence = RunEvidence(ledger.runs_dir, lease.run_id, place=opener.place, under=lease.ref)
     try:
@@ -54,7 +54,7 @@ async def open_leased(
     except Exception as error:
         refused = opener.refusal(error)
         await settle_with_retries(store, _unopened(opener, grant, refused), guard.kept)
-        with suppress(OSError):  # of the folder that was in the way
+        with suppress(OSError):  # the folder itself may be what failed
             ledger.strike(lease.run_id)
         unwell = refused.reason == Reason.MACHINE_UNWELL
         raise Conflict(
@@ -67,7 +67,7 @@ async def open_leased(
 
 
 def _unopened(opener: BrowserOpener, grant: Grant, refused: NotOpened) -> Ending:
-    """The ending of its run. If a browser was started all the same, its report says how it ended."""
+    """The ending of a run whose browser did not open. If one was started nevertheless, its report says how it ended."""
     report = refused.report
     facts = unopened_facts(report, begun=refused.begun, final_url=None, throwaway=False, evidence_saved=True)
     return Ending(

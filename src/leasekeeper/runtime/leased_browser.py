@@ -118,7 +118,8 @@ class LeasedBrowser:
             error.add_note(str(lost))
 
     async def _until_returned(self) -> None:
-        """Whoever has taken the browser needs this process. A program that has left can go on with nothing."""
+        """If a person has taken the browser, wait until they release it: it needs this process. The program's own
+        request to a person ends, as the program has left."""
         hosted = self._last
         if hosted is None or not isinstance(hosted.run, SessionRun) or hosted.run.person is None:
             return
@@ -140,7 +141,7 @@ class LeasedBrowser:
 
     @property
     def _last(self) -> HostedSession | None:
-        """Who has the browser now: this program, or a person."""
+        """The session that has the browser now: this program's, or a person's."""
         hosted = self._hosted
         while hosted is not None and hosted.passed_to is not None:
             hosted = hosted.passed_to
@@ -148,7 +149,7 @@ class LeasedBrowser:
 
     @property
     def _own(self) -> HostedSession:
-        """The last session of this program: after a person has handed the browser back, that is another one."""
+        """The last session of this program: a new one, after a person has handed the browser back."""
         found = hosted = self._hosted
         while hosted is not None:
             found = hosted if isinstance(hosted.run, SessionRun) and hosted.run.person is None else found
@@ -160,7 +161,7 @@ class LeasedBrowser:
     def _open_session(self) -> SessionRun:
         run = self._own.run
         if not isinstance(run, SessionRun):
-            raise TypeError("a session of this process runs here")
+            raise TypeError("the session of this program does not run in this process")
         return run
 
     def _conflict(self, message: str) -> Conflict:
@@ -194,7 +195,7 @@ class LeasedBrowser:
 
     @property
     def end(self) -> SessionEnd | None:
-        """How it ended, after the block."""
+        """How the session ended; None before the end of the block."""
         return self._end
 
     def check(self) -> None:
@@ -210,8 +211,8 @@ class LeasedBrowser:
         await self._open_session().note(text, NoteAbout(about))
 
     async def request_human(self, what: str, *, timeout: timedelta | float = HUMAN_TIMEOUT) -> HumanAnswer:
-        """Ask for a person in a review, and wait for what they say. One who takes the browser and hands it back does so
-        to this program: `lease` is another one then.
+        """Ask for a person in a review, and wait for the answer. A person may take the browser and hand it back to this
+        program: `lease` is a new one then.
 
         Raises Fail (HUMAN_REVIEW_REQUIRED) if nobody comes, or LeaseLost if it is not handed back.
         """
@@ -235,11 +236,11 @@ class LeasedBrowser:
     def release(
         self, reason: str | None = None, message: str = "", *, output: Mapping[str, object] | None = None
     ) -> None:
-        """Say how the run ends, before the block does: completed with an output, or for a reason."""
+        """End the run before the end of the block: completed with an output, or for a reason."""
         self._open_session().release(reason, message, output=output)
 
     async def cdp_url(self) -> str:
-        """An address on this machine for one more DevTools client, with its token: do not log it."""
+        """A URL on this machine for one more DevTools client. It contains a token: do not log it."""
         session = self._open_session()
         if self._endpoint is not None and self._endpoint.session is not session:
             await self._endpoint.close()
@@ -251,8 +252,8 @@ class LeasedBrowser:
         return self._endpoint.url
 
     async def wait_ended(self) -> SessionEnd:
-        """Wait until the session ends by itself: closed by a client, its lease lost, or taken by a person. While the
-        program waits for that person, until they have handed it back and that session ends."""
+        """Wait until the session ends by itself: closed by a client, its lease lost, or taken by a person. If the
+        program has asked for a person who hands it back, wait until the session after that has ended too."""
         while True:
             own = self._own
             end = await self._open_session().ended()

@@ -1,7 +1,7 @@
-"""The browsers that a worker has open for jobs, offered to its server: shown, taken, handed back and released there.
+"""Offers a worker's browsers of jobs to its server: people view, take, hand back and release them there.
 
-Everything is done by the `LiveRun` as if the person was at this machine. Whatever changes is said at once; a server
-that was away is told everything again.
+The `LiveRun` does everything as if the person were at this machine. Every change is sent at once; after a reconnect
+everything is sent again.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _ENDED: Final = "the run has ended, and its browser with it"
 
 
 def news_of(live: LiveRun) -> LiveNews:
-    """Everything that the server has to know of a browser."""
+    """Everything that the server has to know about a browser."""
     return LiveNews(
         key=live.key,
         leases=tuple(lease.lease_id for lease in live.leases),
@@ -37,17 +37,17 @@ def news_of(live: LiveRun) -> LiveNews:
 
 
 class LiveOffer:
-    """What one process says of its browsers to its server, and does for it."""
+    """Reports the browsers of this process to its server, and performs the server's calls on them."""
 
     def __init__(self) -> None:
         self._notify: Callable[[Mapping[str, Any]], None] | None = None
-        self._said: dict[str, LiveNews] = {}
+        self._sent: dict[str, LiveNews] = {}
         self._under_way: set[asyncio.Future[Any]] = set()
 
     @asynccontextmanager
     async def offered(self, link: Link) -> AsyncIterator[None]:
-        """Say what there is, and whatever changes, while this connection lasts."""
-        self._notify, self._said = link.notify, {}
+        """While this connection lasts, report every browser, and then every change."""
+        self._notify, self._sent = link.notify, {}
         with watching(self._changed):
             for live in live_runs():
                 self._changed(live)
@@ -58,31 +58,31 @@ class LiveOffer:
 
     def _changed(self, live: LiveRun) -> None:
         news = news_of(live)
-        if self._notify is None or self._said.get(news.key) == news:
+        if self._notify is None or self._sent.get(news.key) == news:
             return
-        self._said[news.key] = news
+        self._sent[news.key] = news
         if news.over:
-            del self._said[news.key]
+            del self._sent[news.key]
         self._notify(news.as_json())
 
     async def perform(self, call: IncomingCall) -> object:
-        """What the server asks."""
-        live = _open(str(call.arguments.get("key")))
+        """Perform a call of the server. Raises Conflict if the run has ended, InputError for an unknown call."""
+        live = _find(str(call.arguments.get("key")))
         match call.name:
             case "live_view":
                 await _show(call, live)
             case "live_take":
-                await self._whole(live.take(decode(Person, call.arguments["person"])))
+                await self._finish(live.take(decode(Person, call.arguments["person"])))
             case "live_hand_back":
-                await self._whole(live.hand_back(decode(HumanAnswer, call.arguments["answer"])))
+                await self._finish(live.hand_back(decode(HumanAnswer, call.arguments["answer"])))
             case "live_release":
-                return encode_in_full(await self._whole(live.release(str(call.arguments["message"]))))
+                return encode_in_full(await self._finish(live.release(str(call.arguments["message"]))))
             case _:
                 raise InputError(f"this worker does not know {call.name}")
         return None
 
-    async def _whole(self, work: Any) -> Any:
-        """Do it to its end, also if the connection is lost meanwhile."""
+    async def _finish(self, work: Any) -> Any:
+        """Run `work` to its end, also if the connection is lost meanwhile."""
         doing = asyncio.ensure_future(work)
         self._under_way.add(doing)
         doing.add_done_callback(self._done)
@@ -91,10 +91,10 @@ class LiveOffer:
     def _done(self, doing: "asyncio.Future[Any]") -> None:
         self._under_way.discard(doing)
         if not doing.cancelled():
-            doing.exception()  # whoever asked may have left
+            doing.exception()  # asyncio logs an error that nobody reads, and the caller may be gone
 
 
-def _open(key: str) -> LiveRun:
+def _find(key: str) -> LiveRun:
     found = next((live for live in live_runs() if live.key == key), None)
     if found is None:
         raise Conflict(_ENDED, cause=ConflictReason.LEASE_NOT_HELD, run_id=key)

@@ -1,7 +1,7 @@
-"""The browsers that this process runs for jobs, by run: for whoever wants to look at one, or to take it.
+"""The browsers that this process runs for jobs, by run id: people can view them and take control.
 
-One `LiveRun` is one browser from the first run in it that takes a person's order to the last: every run that it has
-served in between is an entry here, so that a page about any of them finds it. Whoever watches hears of each change.
+One `LiveRun` begins with a job's run. If a person takes the browser and hands it back, their runs belong to it too, and
+each run is an entry here, so that a page about any of them finds it. Watchers are called at each change.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from leasekeeper.runtime.person import Closed, Person, incarnation_of
 if TYPE_CHECKING:
     from leasekeeper.runtime.session_run import SessionRun
 
-# So long whoever hands back waits to be told under which lease the task goes on.
+# How long `hand_back` waits until the task goes on under its new lease.
 GOES_ON_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class BackTo:
-    """The job whose task goes on once a person hands its browser back. `ready`: the task waits, or has stopped and
-    `begins_anew`."""
+    """The job whose task goes on once a person hands its browser back. `ready` returns whether that is possible now:
+    the task waits, or it has stopped and `begins_anew`."""
 
     job_id: JobId
     worker_id: WorkerId
@@ -40,7 +40,7 @@ class BackTo:
 
 @dataclass(slots=True)
 class TakeOrder:
-    """Somebody wants control. `answer` is the run that they get."""
+    """A person wants control. `answer` is a future with the run that they get."""
 
     person: Person
     answer: "asyncio.Future[SessionRun]"
@@ -65,27 +65,27 @@ class LiveRun:
         self.job_id = lease.job_id
         self.leases = [lease]
         self.over = False
-        self._heard: PersonAnswer | None = None
+        self._last_answer: PersonAnswer | None = None
         self._with_task = asyncio.Event()
 
     @property
     def key(self) -> str:
-        """What names this browser while it is open: its first run."""
+        """The name of this browser while it is open: the id of its first run."""
         return self.leases[0].run_id
 
     @property
     def person(self) -> Person | None:
-        """Who has taken it."""
+        """The person who has control; None if the task has."""
         return self.human.person if self.human is not None else None
 
     @property
     def wants(self) -> str | None:
-        """What its task waits for a person to do."""
+        """What its task waits for a person to do; None if it does not wait."""
         return self.asks_what if self.asks is not None and not self.asks.done() else None
 
     @property
     def may_hand_back(self) -> bool:
-        """Whether the task goes on when it is handed back, or answered."""
+        """Whether the task goes on once the browser is handed back, or its request is answered."""
         return self.back is not None if self.human is not None else self.wants is not None
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class LiveRun:
             await client.close()
 
     async def take(self, person: Person) -> "SessionRun":
-        """Give a person control. Returns their run. Raises Conflict if somebody has it, or it cannot be taken now."""
+        """Give a person control. Returns their run. Raises Conflict if another person has it, or it cannot be taken."""
         holder = self.human.person if self.human is not None else self.order.person if self.order is not None else None
         if holder is not None:
             raise taken_already(holder, self.lease)
@@ -111,7 +111,11 @@ class LiveRun:
         return await asyncio.shield(order.answer)
 
     async def hand_back(self, answer: HumanAnswer) -> None:
-        """Let the task go on with this answer: one whose browser a person has, or that only asks. Raises Conflict."""
+        """Give the task this answer, and its browser if a person has taken it, so that the task goes on.
+
+        Raises Conflict if nobody has taken the browser and the task does not ask, or if the task cannot go on, or not
+        yet.
+        """
         human, back = self.human, self.back
         if human is None and self.asks is not None and not self.asks.done() and self.order is None:
             self.asks.set_result(answer)
@@ -165,7 +169,7 @@ class LiveRun:
         return Closed(reason=end.reason, message=end.message, profile_state=human.profile_state)
 
     def ask(self, what: str) -> "asyncio.Future[HumanAnswer]":
-        """Its task waits for a person from now on. Returns what they will say."""
+        """From now on the task waits for a person. Returns a future with their answer."""
         self.came.clear()
         self.asks_what, self.said = what, None
         self.asks = asyncio.get_running_loop().create_future()
@@ -173,17 +177,17 @@ class LiveRun:
         return self.asks
 
     def answered(self, said: PersonAnswer) -> None:
-        """A person has answered through the store. Once they have, it is said again until the task has gone on."""
+        """A person has answered through the store. The same answer may come many times, until the task has gone on."""
         waits = self.asks is not None and not self.asks.done() and self.human is None and self.order is None
-        if self.asks is None or not waits or said == self._heard:
+        if self.asks is None or not waits or said == self._last_answer:
             return
-        self._heard = said
+        self._last_answer = said
         self.asks.set_result(HumanAnswer(by=said.by, note=said.note, outcome=said.outcome))
         self.came.set()
         self.changed()
 
     def stop_asking(self) -> None:
-        """The task waits for nobody any more."""
+        """The task no longer waits for a person."""
         self.asks, self.asks_what = None, ""
         self._asks_changed()
 
@@ -192,46 +196,46 @@ class LiveRun:
         self.changed()
 
     def given_to(self, human: "SessionRun", back: BackTo | None, may_be_done: str | None = None) -> None:
-        """A person has it from now on. `back` is the job that can go on afterwards; `may_be_done` is what its task
-        might do twice, if it began anew."""
+        """A person has control from now on. `back` is the job that can go on afterwards; `may_be_done` says what its
+        task might do twice, if it began anew."""
         self.human, self.back, self.order = human, back, None
         self.may_be_done = may_be_done
-        self._under(human.lease)
+        self._add_lease(human.lease)
         self.asked.clear()
         self.came.set()
         self.changed()
 
     def taken_back(self, lease: Lease) -> None:
-        """The task has it again."""
-        self._under(lease)
+        """The task has control again, under this lease."""
+        self._add_lease(lease)
         self._with_task.set()
         self.changed()
 
     def person_left(self) -> None:
-        """The person has it no more: it is closed, or the task is about to have it again."""
+        """The person no longer has control: the browser is closed, or about to go back to the task."""
         self.human = self.back = None
 
     def close_orders(self, why: str) -> None:
-        """Nobody will get control of it any more."""
+        """Refuse the waiting order of a person, if there is one: the browser can no longer be taken."""
         self.refuse_order(
             Conflict(f"nothing was taken: {why}", cause=ConflictReason.LEASE_NOT_HELD, run_id=self.lease.run_id)
         )
 
     def refuse_order(self, error: Exception) -> None:
-        """Whoever wanted control does not get it."""
+        """Refuse the waiting order of a person, if there is one, with this error."""
         order, self.order = self.order, None
         self.asked.clear()
         if order is not None and not order.answer.done():
             order.answer.set_exception(error)
-            order.answer.exception()  # whoever asked may have left
+            order.answer.exception()  # asyncio logs an error that nobody reads, and the caller may be gone
 
-    def _under(self, lease: Lease) -> None:
+    def _add_lease(self, lease: Lease) -> None:
         self.lease = lease
         self.leases.append(lease)
         _RUNNING[lease.run_id] = self
 
     def forget(self) -> None:
-        """The browser has ended, or serves a run that nobody took."""
+        """Remove this entry: the browser has ended, or the next job's run has it."""
         self.close_orders("its run has ended")
         self.over = True
         self._with_task.set()
@@ -240,13 +244,13 @@ class LiveRun:
         self.changed()
 
     def changed(self) -> None:
-        """Tell whoever watches."""
+        """Call every watcher."""
         for watcher in tuple(_WATCHERS):
             watcher(self)
 
 
 def taken_already(person: Person, lease: Lease) -> Conflict:
-    """Somebody else was first."""
+    """The error for a browser that another person has taken already."""
     return Conflict(
         f"{person.name} has control of {lease.profile_id} already: ask them to hand it back",
         cause=ConflictReason.TAKEN_ALREADY,
@@ -256,7 +260,7 @@ def taken_already(person: Person, lease: Lease) -> Conflict:
 
 
 def not_taken(lease: Lease) -> Conflict:
-    """Nobody has it, so nobody can release it."""
+    """The error for a browser that no person has taken: it cannot be released."""
     return Conflict(
         f"nobody has taken run {lease.run_id}: take it first", cause=ConflictReason.LEASE_NOT_HELD, run_id=lease.run_id
     )
@@ -269,7 +273,7 @@ _WATCHERS: list[Watcher] = []
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Call it with each browser that opens, changes hands, asks, or ends, while the block lasts."""
+    """While the block lasts, call `watcher` with each browser that opens, changes hands, asks for a person, or ends."""
     _WATCHERS.append(watcher)
     try:
         yield
@@ -294,7 +298,7 @@ def live_run_of(profile_id: str) -> LiveRun | None:
 
 @contextmanager
 def shown(run: LiveRun) -> Iterator[None]:
-    """The run can be looked at and taken while the block lasts."""
+    """While the block lasts, people can view the run and take control of it."""
     _RUNNING[run.lease.run_id] = run
     run.changed()
     try:

@@ -1,6 +1,6 @@
-"""The ids of a run in every log line that is written in it, by whomever: Leasekeeper, a library, the task itself.
+"""Adds the ids of a run to every log line that is written in it, by Leasekeeper, a library or the task itself.
 
-They are kept in the context of the run, which its asyncio tasks and threads inherit.
+The ids are kept in the context of the run, which its asyncio tasks and threads inherit.
 """
 
 import logging
@@ -17,18 +17,18 @@ _NONE: Final[Mapping[str, object]] = {}
 
 
 def bind(lease: Lease, job: Job | None = None) -> None:
-    """From here on, lines of this context are about this run."""
+    """From here on, log lines of this context have the ids of this run."""
     _OF_RUN.set({**ids_of(lease), "trace_id": None if job is None else trace_id(job.traceparent)})
 
 
 def ids_of(lease: Lease) -> dict[str, object]:
-    """The ids of a lease and its run, as fields of a line."""
+    """The ids of a lease and its run, as fields of a log line."""
     names = ("run_id", "job_id", "account_id", "profile_id", "lease_id", "token", "task", "worker_id")
     return {name: getattr(lease, name) for name in names}
 
 
 def inherit() -> Callable[[], None]:
-    """A call that gives another thread the fields of this context."""
+    """Returns a function that another thread calls to get the fields of this context."""
     fields = _OF_RUN.get(_NONE)
 
     def take_over() -> None:
@@ -38,7 +38,7 @@ def inherit() -> Callable[[], None]:
 
 
 class RunFields(logging.Filter):
-    """Gives each record the ids of the run that it was written in. What a record says itself counts more."""
+    """Adds to each record the ids of the run that it was written in. Fields that the record has already are kept."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         for name, value in _OF_RUN.get(_NONE).items():

@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 FORGET_SECONDS: Final = 24 * 3600.0
 # The maximum number of reports in memory: reading one again costs the hash of its screenshot.
 MAX_READ: Final = 1_000
-# How long a lost run waits for the place of evidence, and for how long then nobody asks that place again.
+# The timeout to deliver the evidence of a lost run, and the pause after a delivery that failed.
 DELIVER_SECONDS: Final = 10.0
 TRY_AGAIN_SECONDS: Final = 30.0
 
@@ -49,12 +49,12 @@ class Ledger:
         self.runs_dir = data_dir.absolute() / "runs"
 
     def note(self, run_id: str, lease_id: str) -> None:
-        """A run is about to open a browser here."""
+        """Create the entry of a run that is about to open a browser here."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._folder / run_id).write_text(lease_id, encoding="utf-8")
 
     def pass_on(self, before: Lease, after: Lease) -> None:
-        """One run was settled and the next one gets its browser: there is always an entry for one of them.
+        """Replace the entry of a settled run by that of the next run in its browser. One of them always exists.
 
         An error of the disk is ignored: the next run writes its entry again when it starts.
         """
@@ -63,7 +63,7 @@ class Ledger:
             self.strike(before.run_id)
 
     def strike(self, run_id: str) -> None:
-        """The run was settled, or its report has been delivered."""
+        """Delete the entry of a run that was settled, or whose report was delivered."""
         (self._folder / run_id).unlink(missing_ok=True)
 
     def path_of(self, run_id: str) -> Path:
@@ -84,7 +84,7 @@ class Ledger:
         return found
 
     def under_way(self) -> frozenset[str]:
-        """The run ids alone, also of unreadable entries. Raises OSError if the folder cannot be read."""
+        """The ids of these runs, also of unreadable entries. Raises OSError if the folder cannot be read."""
         try:
             return frozenset(path.name for path in self._folder.iterdir())
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class Ledger:
 class LostRunReports:
     """Reads the reports of this machine's keepers for sweepers: in a thread, and each report once.
 
-    With a `place` the files of a run are delivered there before anybody hears of them.
+    With a `place` the files of a run are delivered there before any facts name them.
     """
 
     def __init__(self, data_dir: Path, place: Evidence | None = None) -> None:
@@ -136,9 +136,9 @@ class LostRunReports:
         return delivered
 
     async def _deliver(self, under: LeaseRef, facts: LostFacts) -> LostFacts:
-        """The facts, once their files are where evidence is kept. Names only those that could be brought there.
+        """Deliver the files of these facts to the place of evidence. Returns facts that name only delivered files.
 
-        What the keeper saw does not wait for the place: by it a profile is resolved.
+        The other facts are returned whether or not that fails: a profile is resolved by them.
         """
         place, named = self.place, facts.evidence.get("artifacts")
         if place is None or not isinstance(named, list):
@@ -159,7 +159,8 @@ class LostRunReports:
         return replace(facts, evidence=evidence)
 
     async def _deliver_once(self, place: Evidence, folder: EvidenceFolder, artifact: Artifact, under: LeaseRef) -> None:
-        """Sweepers ask again and again, and must not wait for a place that was away a moment ago."""
+        """Deliver a file, unless it was delivered before. After a failure, raise EvidenceNotSaved at once for a while:
+        sweepers ask often, and must not wait for a place that was just unavailable."""
         delivered = self._delivered.setdefault(folder.run_id, {})
         if delivered.get(artifact.name) == artifact:
             return
@@ -248,7 +249,7 @@ async def _known(store: Store, run_id: str) -> RunRecord | None:
 
 
 def lost_facts(report: BrowserReport, evidence: RunEvidence) -> LostFacts:
-    """A keeper's report, and what the task attached, as the facts by which a lost run is resolved."""
+    """The facts by which a lost run is resolved: the keeper's report, and the files that the task attached."""
     if report.screenshot is not None:
         evidence.adopt_now(report.screenshot)
     evidence.adopt_attached()
