@@ -1,4 +1,4 @@
-"""What plain `with` blocks share: the async client and what it leased, in a thread with an event loop of its own.
+"""The base of plain `with` blocks: the async client and what it leased, in a thread with an event loop of its own.
 
 Knows no rules: every guarantee is the async client's.
 """
@@ -36,7 +36,7 @@ class SyncBlock(ABC, Generic[H]):
 
     @abstractmethod
     def _lease_by(self, client: Client) -> H:
-        """What the block holds, not entered yet."""
+        """Create what the block leases, without entering it."""
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -45,7 +45,7 @@ class SyncBlock(ABC, Generic[H]):
         try:
             self._thread.call(self._open())
         except BaseException as error:
-            if self._leased is not None:  # interrupted with the lease in hand
+            if self._leased is not None:  # interrupted after the lease was granted
                 with suppress(Exception):
                     self.__exit__(type(error), error, error.__traceback__)
             else:

@@ -120,7 +120,7 @@ class SyncBrowser(SyncBlock["LeasedBrowser"]):
 
     @property
     def end(self) -> "SessionEnd | None":
-        """How it ended, after the block."""
+        """How the session ended; None before the end of the block."""
         return self._held.end
 
     def check(self) -> None:
@@ -145,12 +145,12 @@ class SyncBrowser(SyncBlock["LeasedBrowser"]):
         self._loop_thread.call(self._held.note(text, about=about))
 
     def request_human(self, what: str, *, timeout: timedelta | float = HUMAN_TIMEOUT) -> HumanAnswer:
-        """Ask for a person in a review, and wait for the answer. After one has taken the browser and handed it back
-        `page` and `context` are new objects. Raises Fail (HUMAN_REVIEW_REQUIRED) or LeaseLost."""
+        """Ask for a person in a review, and wait for the answer. If a person takes the browser and hands it back,
+        `page` and `context` are new objects then. Raises Fail (HUMAN_REVIEW_REQUIRED) if nobody comes, or LeaseLost."""
         before = self.lease
         answer = self._loop_thread.call(self._held.request_human(what, timeout=timeout))
         if self.lease is not before:
-            self._disconnect()  # it was cut when the browser was taken
+            self._disconnect()  # it was closed when the browser was taken
             self._connection = self._connect()
         return answer
 

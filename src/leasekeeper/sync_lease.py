@@ -76,7 +76,7 @@ class SyncLease(SyncBlock[HeldLease]):
 
     @property
     def settled(self) -> Settled | None:
-        """What became of the profile, once released."""
+        """What became of the profile; None until the lease is released."""
         return self._held.settled
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
-"""Leasekeeper's own blocking work, in threads beside the event loop; and an event loop in a thread of its own.
+"""Runs Leasekeeper's own blocking work in threads, and an event loop in a thread of its own.
 
-It does not use the loop's default executor: tasks use that one, and may keep all its threads busy for ever.
+Blocking work does not use the loop's default executor: tasks use that one, and may keep all its threads busy for ever.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _THREADS: Final = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="leasekeepe
 
 
 async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work` in a thread; return or raise what it does."""
+    """Run `work` in a thread, in a copy of this context. Returns or raises what it does."""
     call = partial(contextvars.copy_context().run, work, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_THREADS, call)
 
 
 class LoopThread:
-    """An event loop in a thread of its own. Playwright's sync API has one in the caller's thread."""
+    """An event loop in a thread of its own: Playwright's sync API runs one in the caller's thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -38,8 +38,8 @@ class LoopThread:
             runner.get_loop().run_forever()
 
     def call(self, work: Coroutine[Any, Any, T], *, uncancelled: bool = False) -> T:
-        """Run `work` in the loop and return its answer. Ctrl-C cancels it, unless it is `uncancelled`: then Ctrl-C
-        waits for its end.
+        """Run `work` in the loop and return its result. Ctrl-C cancels it; with `uncancelled`, Ctrl-C takes effect once
+        it has ended.
         """
         answer: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
