@@ -1,6 +1,6 @@
-"""Stores by URL: `sqlite:///FILE`, `postgresql://…`, `redis://…` or the `https://…` of a server.
+"""Opens, migrates and inspects stores by URL: `sqlite:///FILE`, `postgresql://…`, `redis://…`, a server's `https://…`.
 
-Each store is imported when its URL is opened.
+A store's modules are imported when a URL of its kind is used.
 """
 
 import random
@@ -16,12 +16,12 @@ from leasekeeper.local_tokens import is_loopback
 from leasekeeper.ports import Store, StoreInfo
 from leasekeeper.settings_file import sqlite_file
 
-# A password with an unescaped @, / or #: a part of it would be read as the host, and shown in errors.
-_MISREAD: Final = re.compile(r"[^/?#@]*:(?!\d+(?:[/?]|$))(?:[^@?]*[@/#][^?]*@|[^@?]*\?.*@)")
+# Matches a URL whose password has an unescaped @, / or #: a part of it would be parsed as the host and shown in errors.
+_UNESCAPED_PASSWORD: Final = re.compile(r"[^/?#@]*:(?!\d+(?:[/?]|$))(?:[^@?]*[@/#][^?]*@|[^@?]*\?.*@)")
 _ESCAPES: Final = "a password has to be written with %40 for @, %2F for /, %3F for ?, %23 for #"
 
 
-def _same(real: datetime) -> datetime:
+def _real_time(real: datetime) -> datetime:
     return real
 
 
@@ -29,17 +29,18 @@ async def open_store(
     url: str,
     *,
     policy: Policy | None = None,
-    clock: Callable[[datetime], datetime] = _same,
+    clock: Callable[[datetime], datetime] = _real_time,
     jitter: Callable[[], float] = random.random,
     token: str = "",
     ca: str = "",
 ) -> Store:
     """Open the store behind a URL and check its schema.
 
-    An SQLite file is created and migrated as needed; PostgreSQL is migrated by `leasekeeper db migrate` alone. A server
-    (`https://…`) is called with `token`, and trusted by the certificates in the file `ca`; its clock and its policy are
-    its own. `clock` maps the store's real time to the time it acts on; `jitter` gives numbers from 0 up to 1, by which
-    retries are spread. Both are for tests: they move time, and repeat what they did.
+    An SQLite file is created and migrated as needed. PostgreSQL and Redis: only `leasekeeper db migrate` migrates them.
+
+    `token` and `ca` are for a server (`https://…`): its API token, and the file of certificates that it is trusted by.
+    A server uses its own clock and policy. `clock` and `jitter` are for tests: `clock` maps the store's real time to
+    the time that it uses, `jitter` returns numbers from 0 up to 1, which spread retries.
     """
     kind, place = split(url)
     policy = policy or Policy()
@@ -118,7 +119,7 @@ async def migrate(url: str) -> StoreInfo:
 
 
 async def inspect(url: str, *, token: str = "", ca: str = "") -> StoreInfo:
-    """Kind, location, schema and clock of the store, whatever its schema."""
+    """Kind, location, schema and clock of the store, also if its schema is older or newer than this program's."""
     kind, place = split(url)
     if kind == "http":
         store = await open_store(url, token=token, ca=ca)
@@ -146,17 +147,18 @@ def absolute(url: str) -> str:
 
 
 def split(url: str) -> tuple[str, str]:
-    """The kind of store that a URL names, and its place."""
+    """The kind of store that a URL names (`sqlite`, `postgres`, `redis` or `http`), and its file or URL. Raises
+    InputError for any other URL."""
     scheme, separator, rest = url.partition("://")
     file = sqlite_file(url)
     if file is not None:
         return "sqlite", str(file)
     if separator and scheme in ("postgresql", "postgres"):
-        if _MISREAD.match(rest):
+        if _UNESCAPED_PASSWORD.match(rest):
             raise InputError("the store's URL is not usable", [Problem("store", _ESCAPES)])
         return "postgres", url
     if separator and scheme in ("redis", "rediss", "redis+unix", "redis+sentinel", "rediss+sentinel"):
-        if _MISREAD.match(rest):
+        if _UNESCAPED_PASSWORD.match(rest):
             raise InputError("the store's URL is not usable", [Problem("store", _ESCAPES)])
         return "redis", url
     if separator and scheme in ("http", "https") and rest:
@@ -175,15 +177,16 @@ def split(url: str) -> tuple[str, str]:
 
 
 def _checked(url: str) -> str:
-    """The URL of a server. Its token would travel readable over plain HTTP, and a password in it is not used."""
+    """A server's URL. Raises InputError if it has a user, password, query or fragment, or if it is plain HTTP to
+    another machine: others on the network could read the token."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
     problem = None
     if parts.username or parts.password or parts.query or parts.fragment:
-        problem = "a server's URL has no user, password, query or fragment: give the token apart"
+        problem = "a server's URL has no user, password, query or fragment: the token is a setting of its own"
     elif parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        problem = "a server of another machine needs https://: its token would be readable on the way"
+        problem = "a server on another machine needs https://: over http:// others could read the token"
     if problem:
         raise InputError("the store's URL is not usable", [Problem("store", problem)])
     return url.rstrip("/")

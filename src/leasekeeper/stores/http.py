@@ -1,8 +1,9 @@
 """The store behind a server, over HTTP: the same operations with a URL and a token, and no database password.
 
-Every operation is one POST. A call whose answer did not come is sent again with its request id, and the server answers
-as it did the first time, also if it was restarted in between. A grant whose answer never came is asked for until its
-lease is over, and given back. A timeout is shorter than a holder's deadline, so that silence costs no lease.
+Every operation is one POST. A call without a response is sent again with the same request id, and the server returns
+the answer of the first time, even after a restart. If the response to a grant never comes, the client asks for it until
+the lease would have expired, and gives the lease back. Timeouts are shorter than a holder's deadline, so that a call
+without a response does not cost a lease.
 """
 
 import asyncio
@@ -32,24 +33,24 @@ from leasekeeper.wire.shapes import VERSION
 MAX_CONNECTIONS: Final = 100
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-# Statuses of a server, or of a proxy before it, that cannot answer now.
+# Status codes of a server, or of a proxy in front of it, that is unavailable: the call is retried.
 AWAY: Final = frozenset({502, 503, 504})
-# Too many calls with a wrong token came from where this caller is: a token that the server has not seen yet waits.
+# The rate limit for unknown tokens: too many calls with a wrong token came from this address. The call is retried.
 TOO_MANY: Final = 429
-# Whoever is granted something by these has to give it back if the answer does not reach the caller.
+# Operations that grant leases: if the answer does not reach the caller, the leases are given back.
 _GRANTING: Final = frozenset({"claim", "acquire", "hand_over"})
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The name of a call: calls of one slot are sent one after another, each with the next number."""
+    """The request id of a call: the calls of one slot are sent one after another, each with the next `sequence`."""
 
     name: str
     sequence: int = 0
 
 
 class Slots:
-    """The slots of one client. As many as it had calls under way at once, so that a server keeps few answers."""
+    """The slots of one client: as many as its most concurrent calls. The server keeps one answer per slot."""
 
     def __init__(self) -> None:
         self._prefix = os.urandom(8).hex()
@@ -57,19 +58,20 @@ class Slots:
         self._free: list[Slot] = []
 
     def take(self) -> Slot:
-        """A slot in which no call is under way."""
+        """A slot that no call uses now."""
         if self._free:
             return self._free.pop()
         self._made += 1
         return Slot(f"{self._prefix}-{self._made}")
 
     def give_back(self, slot: Slot) -> None:
-        """The call has ended. The next one here gets the next number: if the last one arrives late, it is refused."""
+        """Free the slot after its call has ended. The next call gets the next number, so that the server refuses a late
+        copy of this call."""
         self._free.append(Slot(slot.name, slot.sequence + 1))
 
 
 class HttpStore:
-    """One client of a server. The operations of the port are made from its signatures: see `open_http`."""
+    """One client of a server. The port's operations are made from its signatures: see `wire.operations`."""
 
     def __init__(self, url: str, token: str, policy: Policy, ca: str = "") -> None:
         self._url = url.rstrip("/")
@@ -82,7 +84,7 @@ class HttpStore:
             trust_env=self._url.startswith("https:"),
         )
         self._ttl = policy.timing.ttl.total_seconds()
-        # Parsed once: it costs as much as writing the call.
+        # Parsed once: parsing a URL takes as long as encoding a call.
         self._urls = {name: httpx2.URL(f"{self._url}/v1/store/{name}") for name in operations()}
         self._slots = Slots()
         self._undo: set[asyncio.Task[None]] = set()
@@ -97,7 +99,8 @@ class HttpStore:
         return cast(Store, _OnceOverHttp(self._perform, request))
 
     async def close(self) -> None:
-        """Finish giving back, and close the connections. Leases stay live until they are released or expire."""
+        """Give back leases whose callers were cancelled, then close the connections. Other leases stay live until they
+        are released or expire."""
         if self._undo:
             _, late = await asyncio.wait(self._undo, timeout=self._timeout)
             for task in late:
@@ -131,7 +134,8 @@ class HttpStore:
     async def _give_back(
         self, operation: Operation, arguments: Mapping[str, Any], slot: "Slot", asking: "asyncio.Future[Any]"
     ) -> None:
-        """The caller is gone, or gave up, and does not know what it was granted: its jobs take their places again."""
+        """Give back the leases of a call whose caller was cancelled or got no answer: their jobs return to their places
+        in the queue."""
         with suppress(LeasekeeperError):
             try:
                 answer = await asking
@@ -152,13 +156,14 @@ class HttpStore:
         patience: float = 0.0,
     ) -> Any:
         content = _content(operation, slot, arguments)
-        waits = _longer(operation.name, arguments) + patience
+        waits = _wait_seconds(operation.name, arguments) + patience
         document = await self._until_answered(operation.name, content, waits, attempt)
         value = operation.read_answer(arguments, document)
         return replace(value, kind="http", location=self._url) if isinstance(value, StoreInfo) else value
 
     async def _until_answered(self, name: str, content: bytes, waits: float, attempt: CallAttempt) -> object:
-        """Send the call until it is answered, at most for twice the timeout: a holder's deadline is later than that."""
+        """Retry the call until it is answered, for at most `waits` seconds plus twice the timeout. A holder's deadline
+        is later than that."""
         give_up_at = time.monotonic() + waits + 2 * self._timeout
         pause = FIRST_PAUSE
         while True:
@@ -172,7 +177,7 @@ class HttpStore:
                     timeout=timeout,
                 )
             except (httpx2.TransportError, OSError) as error:
-                fault: LeasekeeperError = self._away(error)
+                fault: LeasekeeperError = self._unreachable(error)
                 if tls_fault(error) is not None:
                     raise fault from None
             except RuntimeError:
@@ -187,10 +192,13 @@ class HttpStore:
             pause = min(pause * 2, LONGEST_PAUSE)
             attempt = CallAttempt.AGAIN if attempt is CallAttempt.FIRST else attempt
 
-    def _away(self, error: Exception) -> StoreUnavailable:
+    def _unreachable(self, error: Exception) -> StoreUnavailable:
         wrong = tls_fault(error)
         if wrong is not None:
-            return StoreUnavailable(f"{self._url} is not trusted: {wrong}; the setting store_ca names who signed it")
+            return StoreUnavailable(
+                f"the TLS certificate of {self._url} is not trusted: {wrong}; "
+                "the setting store_ca is the file of the certificates that signed it"
+            )
         return StoreUnavailable(f"no response from {self._url}: {type(error).__name__} {error}".rstrip())
 
     def _document(self, answer: httpx2.Response) -> object:
@@ -202,21 +210,21 @@ class HttpStore:
             raise StoreError(f"{self._url} does not answer as a Leasekeeper server does") from None
 
     def _error(self, answer: httpx2.Response) -> LeasekeeperError:
-        """The error in an answer; of an answer that is no problem of ours, what can be said of it."""
+        """The Leasekeeper error in a response; for any other response, an error made from its status code."""
         try:
             problem = json.loads(answer.content)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
                 return error_from_json({**problem, "message": problem.get("detail", "")})
         except (ValueError, LeasekeeperError):
             pass
-        message = f"{self._url} answers with HTTP {answer.status_code}, and not as a Leasekeeper server does"
+        message = f"{self._url} answers with HTTP {answer.status_code}, but not as a Leasekeeper server does"
         if answer.status_code in AWAY:
             return StoreUnavailable(message)
         return NotAuthenticated(message) if answer.status_code == 401 else StoreError(message)
 
 
 class _OnceOverHttp:
-    """A store for one call, whose name is the caller's."""
+    """A store for one call, with the caller's own request id."""
 
     def __init__(self, perform: Callable[..., Awaitable[Any]], request: Request) -> None:
         self._perform = perform
@@ -230,7 +238,7 @@ class _OnceOverHttp:
 
 
 def _check_structures(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise InputError for what other stores refuse too, and what would look different after its way."""
+    """Raise InputError for values that cannot be stored as JSON, as other stores do."""
     problems = []
     for where, value in _structures(name, arguments):
         try:
@@ -242,7 +250,7 @@ def _check_structures(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _structures(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The parts of a call that may hold any JSON."""
+    """The arguments of a call that may be any JSON, each with its path."""
     match name:
         case "settle" | "hand_over" | "transfer":
             endings = arguments["endings"] if name == "settle" else [arguments["ending"]]
@@ -260,7 +268,7 @@ def _structures(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 
 def _content(operation: Operation, slot: Slot, arguments: Mapping[str, Any]) -> bytes:
-    """The call as JSON. Raises InputError if an argument has no form there."""
+    """The body of the call as JSON. Raises InputError if an argument cannot be encoded."""
     _check_structures(operation.name, arguments)
     try:
         body = {
@@ -287,8 +295,8 @@ def _granted(answer: Any) -> list[Grant]:
             return []
 
 
-def _longer(name: str, arguments: Mapping[str, Any]) -> float:
-    """How long the server may take on purpose."""
+def _wait_seconds(name: str, arguments: Mapping[str, Any]) -> float:
+    """How many seconds the server may wait before it answers: the `timeout` of `wait`, 0 for other operations."""
     timeout: timedelta = arguments.get("timeout", timedelta(0)) if name == "wait" else timedelta(0)
     return max(0.0, timeout.total_seconds())
 
