@@ -1,5 +1,5 @@
-"""What the SQL stores share: every operation once, as reads and writes by name.
+"""Shared by all stores but the HTTP client: every operation of the port, as named reads and writes.
 
-A dialect (SQLite, PostgreSQL) brings the statements, the connection and the locks; the order of steps, and the
-rules they follow, are here and in core. So the two stores cannot drift apart.
+A dialect (SQLite, PostgreSQL, Redis) adds statements, connections and locks. The order of steps is here and the rules
+are in core, so that all stores do the same.
 """

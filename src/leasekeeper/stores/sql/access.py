@@ -1,4 +1,4 @@
-"""The part of the Store port about tokens, secrets, turns to call and free profiles, on any SQL engine. See
+"""The part of the Store port about API tokens, secrets, reserved API calls and free profiles, on any SQL engine. See
 ports.Store."""
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from leasekeeper.stores.sql.repeated_calls import RepeatableOperations
 
 
 class AccessOperations(RepeatableOperations):
-    """Who may call, when, and what is kept encrypted. A part of `SqlStore`."""
+    """Tokens, secrets, reserved API calls and free profiles. A part of `SqlStore`."""
 
     async def free_profiles(
         self, choice: ProfileChoice, *, after: str | None = None, limit: int = 100, counted: bool = False
@@ -63,7 +63,7 @@ class AccessOperations(RepeatableOperations):
 
 
 def check_actor(actor: str) -> str:
-    """Who does it, as it is kept. Raises InputError if that is not said."""
+    """The actor, as text that can be stored. Raises InputError if it is empty."""
     if not actor.strip():
         raise InputError("nothing was done", [Problem("actor", "must say who does it")])
     return clean(actor)

@@ -1,5 +1,8 @@
-"""Which messages to registered endpoints the lines of one operation make. Endpoints are remembered by the revision of
-the configuration, so a process reads them once per change of it, and a commit that alerts nobody costs no statement."""
+"""Which alerts the events and reviews of one operation cause, and which registered endpoints get them.
+
+Endpoints are cached by the revision of the configuration: a process reads them once per change, and a commit without an
+alert costs no statement.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -21,7 +24,7 @@ read_endpoint = decoder(Endpoint)
 
 
 class Alert(NamedTuple):
-    """One alert before it is known who gets it."""
+    """One alert. Its receivers are found later, see `receivers`."""
 
     name: str
     job_id: str | None
@@ -30,7 +33,7 @@ class Alert(NamedTuple):
 
 
 def endpoints(tx: Tx) -> Sequence[Endpoint]:
-    """Every endpoint, as of the last `clock`: as remembered, or read now."""
+    """Every endpoint, as of the last `clock`: from the cache, or read now."""
     known = tx.fresh.get(_CACHED) or tx.cached.get(_CACHED)
     if known is not None and known[0] == tx.revision:
         found: Sequence[Endpoint] = known[1]
@@ -42,18 +45,18 @@ def endpoints(tx: Tx) -> Sequence[Endpoint]:
 
 
 def forget(tx: Tx) -> None:
-    """This transaction changes endpoints: what was remembered counts no more."""
+    """Discard the cached endpoints, because this transaction changes them."""
     tx.fresh[_CACHED] = (_NEVER, ())
 
 
 def receivers(tx: Tx, names: Iterable[str]) -> dict[str, list[Endpoint]]:
-    """Who gets each of these alerts. Only active endpoints do."""
+    """The active endpoints that get each of these alerts, by its name."""
     active = [endpoint for endpoint in endpoints(tx) if endpoint.state is EndpointState.ACTIVE]
     return {name: [each for each in active if matches(each.events, name)] for name in set(names)} if active else {}
 
 
 def of_events(rows: Sequence[dict[str, Any]]) -> list[Alert]:
-    """The alerts that these rows of the event log are."""
+    """The alerts that these rows of the event log cause."""
     return [
         Alert(name, row["job_id"], {"event": row["type"], **_only(row, _EVENT_FIELDS), "data": load(row["data"])})
         for row in rows
@@ -63,7 +66,7 @@ def of_events(rows: Sequence[dict[str, Any]]) -> list[Alert]:
 
 
 def of_reviews(tx: Tx, rows: Sequence[dict[str, Any]]) -> list[Alert]:
-    """The alerts of reviews that are about to be opened: one that is open already is not opened again."""
+    """The alerts for reviews that are about to be opened. A subject that has an open review causes none."""
     (found,) = tx.read(("open_reviews_about", {"subjects": sorted({row["subject"] for row in rows})}))
     known = {(row["target"], row["subject"]) for row in found}
     alerts = []
@@ -76,7 +79,7 @@ def of_reviews(tx: Tx, rows: Sequence[dict[str, Any]]) -> list[Alert]:
 
 
 def _about_an_alert(name: str, row: dict[str, Any]) -> bool:
-    """Whether it is the end of a message that is itself about webhooks: an alert of that would never end."""
+    """Whether the event says that a webhook about webhooks was given up: an alert about it could repeat for ever."""
     return name == "webhook.exhausted" and str(load(row["data"]).get("type", "")).startswith("webhook.")
 
 

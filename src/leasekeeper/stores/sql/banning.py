@@ -1,4 +1,4 @@
-"""Accounts that a run found banned: paused in the commit that settles it, with every lane that they have."""
+"""Pauses the accounts that a run found banned, in the commit that settles the run, and blocks all their lanes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from leasekeeper.stores.sql.log import Log
 
 
 def account_row(account: Account) -> dict[str, object]:
-    """What people and runs change in an account."""
+    """The columns of an account that people and runs change."""
     return {
         "account_id": account.account_id,
         "paused": account.paused,
@@ -22,7 +22,7 @@ def account_row(account: Account) -> dict[str, object]:
 
 
 def lock_banned(tx: Tx, endings: Sequence[Ending]) -> list[str]:
-    """Lock the accounts that these endings would ban, before any lane. The answer: all profiles of theirs."""
+    """Lock the accounts that these endings would ban, before any lane is locked. Returns all their profiles."""
     profiles = sorted({ending.ref.profile_id for ending in endings if ban_of(ending) is not None})
     if not profiles:
         return []
@@ -35,14 +35,14 @@ def lock_banned(tx: Tx, endings: Sequence[Ending]) -> list[str]:
 
 
 def ban_accounts(tx: Tx, log: Log, works: Iterable[Work], bans: Mapping[str, tuple[Lease, str]]) -> None:
-    """Pause these accounts, and block their lanes. The profile in which a ban was seen is marked, too."""
+    """Pause these accounts and block their lanes. The profile whose run saw the ban gets the ban status, too."""
     tx.write("count_change", [{"changes": len(bans)}])
     lanes = list(works)
     for account_id, (lease, reason) in bans.items():
         of_account = [work for work in lanes if work.account.account_id == account_id]
         before = of_account[0].account
         after = with_ban(before, BanStatus.BANNED, reason)
-        # A pause that was to end by itself must not resume a banned account.
+        # A pause with an end must not resume a banned account when it is over.
         tx.write("delete_pauses", [{"pause_id": pause_id_of(Scope.ACCOUNT, account_id)}])
         tx.write("pause_accounts", [account_row(after)])
         log.account(before, after, note=reason, run=lease)

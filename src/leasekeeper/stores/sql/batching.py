@@ -1,7 +1,7 @@
-"""Operations of one process on their way to a database thread and back.
+"""Threads that run database calls, and batches of operations that share a transaction.
 
-A hop costs about as much as a small statement, so there is one per operation; operations that can share a
-transaction (see `Batcher`) wait for the one under way and then travel together.
+Passing a call to a thread costs about as much as a small statement, so each operation is one call. Operations that can
+share a transaction (see `Batcher`) wait for the current batch and then run as the next one.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]
 
 
 class Threads:
-    """A few threads that run calls in the order they come. Leaner than an executor: one wake-up each way."""
+    """A few threads that run calls in the order of arrival. Cheaper than an executor: one wake-up in each direction."""
 
     def __init__(self, count: int, name: str, at_end: Callable[[], None]) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -36,7 +36,7 @@ class Threads:
         self._closed = False
 
     def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run the call in one of the threads."""
+        """Run the call in one of the threads. Raises StoreUnavailable after `close`."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Finish what is under way and end the threads."""
+        """Finish the calls that were given and end the threads."""
         self._closed = True
         for _ in self._threads:
             self._calls.put(None)
@@ -96,16 +96,16 @@ def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | 
         future.set_exception(error)
 
 
-# After these nothing is tried again: the store is at fault, or nobody knows what was done.
+# After these errors a batch is not repeated item by item: the store failed, or the batch may have been committed.
 _ALL_FAIL = (StoreUnavailable, StoreNotWritable, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
 class Batcher(Generic[Item, Raw, Answer]):
-    """Items that callers hand in at the same moment, or while a batch is under way, go as one batch.
+    """Sends items in batches: those that arrive in the same turn of the event loop, or while a batch is running.
 
-    Nobody waits for company: the first item goes in the next turn of the loop. Answers keep the order of items.
-    `send` starts a batch, `finish` makes its answers of what came back. There is no task in between: each would cost
-    a turn of the loop.
+    The first item is sent in the next turn of the loop, without waiting for more. Answers have the order of the items.
+    `send` starts a batch of at most `limit` items, `finish` turns its result into one answer per item, and `unwanted`
+    gets the answer of a caller that was cancelled. No tasks are used: each would cost a turn of the loop.
     """
 
     def __init__(
@@ -125,18 +125,18 @@ class Batcher(Generic[Item, Raw, Answer]):
         self._undo: list[asyncio.Future[None]] = []
 
     async def put(self, item: Item) -> Answer:
-        """The answer to this item. If its batch cannot be done, the items are tried one by one: one that is
-        wrong fails alone. If the store failed, each of them did."""
+        """The answer to this item. If its batch fails because of an item, the items are sent one by one, so that only
+        the wrong one fails. If the store failed, all items of the batch fail."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         if self._busy is not loop:
             if self._busy is not None:
                 if self._busy.is_running():
                     raise StoreError("this store is in use in another event loop; open one in each")
-                # That loop ended in the middle, and all who waited in it.
+                # That loop has ended, and its callers with it.
                 self._waiting, self._alone = [], []
             self._busy = loop
-            loop.call_soon(self._go_on)
+            loop.call_soon(self._send_batches)
         self._waiting.append((item, future))
         try:
             return await future
@@ -146,8 +146,8 @@ class Batcher(Generic[Item, Raw, Answer]):
                 self._give_back([future.result()])
             raise
 
-    def _go_on(self) -> None:
-        """Send what waits, until a batch is under way or nothing is left."""
+    def _send_batches(self) -> None:
+        """Send waiting items, until a batch is running or nothing is left."""
         while batch := self._next():
             try:
                 sent = self._send([item for item, _ in batch])
@@ -164,7 +164,7 @@ class Batcher(Generic[Item, Raw, Answer]):
         self._busy = None
 
     def _next(self) -> "_Entries[Item, Answer]":
-        """The next batch, without those whose callers are gone."""
+        """The next batch, without the items of cancelled callers."""
         batch: _Entries[Item, Answer] = []
         while not batch and (self._alone or self._waiting):
             if self._alone:
@@ -178,7 +178,7 @@ class Batcher(Generic[Item, Raw, Answer]):
         try:
             self._deliver(batch, sent)
         finally:
-            self._go_on()
+            self._send_batches()
 
     def _deliver(self, batch: "_Entries[Item, Answer]", sent: "asyncio.Future[Raw]") -> None:
         try:
@@ -190,7 +190,7 @@ class Batcher(Generic[Item, Raw, Answer]):
             answers = self._finish(raw)
         except Exception as error:  # noqa: BLE001 - the batch was done: whatever this is, it must not be sent again
             for _, future in batch:
-                _resolve(future, None, StoreError(f"done, but its answer was lost: {error!r}"))
+                _resolve(future, None, StoreError(f"the operation was committed, but its answer is lost: {error!r}"))
             return
         self._give_back([answer for (_, future), answer in zip(batch, answers, strict=True) if future.cancelled()])
         for (_, future), answer in zip(batch, answers, strict=True):

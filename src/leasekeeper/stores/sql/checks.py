@@ -1,4 +1,4 @@
-"""What a caller may ask of a store: checked before a transaction begins, as it may be shared with others."""
+"""Checks of arguments, before the transaction begins: it may be shared with other callers."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -9,7 +9,7 @@ from leasekeeper.errors import InputError, Problem
 from leasekeeper.ports import MAX_IN_BATCH, ClaimRequest, LeaseRequest
 from leasekeeper.stores.sql.codec import check_structure
 
-SHORTEST_TTL = timedelta(seconds=1)  # as of the setting lease_ttl: a shorter one cannot be renewed in time
+SHORTEST_TTL = timedelta(seconds=1)  # the minimum of the setting lease_ttl: a shorter one cannot be renewed in time
 LONGEST_TTL = timedelta(days=30)
 
 
@@ -49,7 +49,7 @@ def check_endings(endings: Sequence[Ending]) -> None:
 
 
 def check_storable(message: str, structures: Iterable[tuple[str, object]]) -> None:
-    """What cannot be kept is refused before it shares a commit with others, and so is what nobody could read again."""
+    """Raise InputError for values that cannot be stored as JSON or are nested too deep to be read again."""
     problems = []
     for where, value in structures:
         try:

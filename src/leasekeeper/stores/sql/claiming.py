@@ -1,7 +1,7 @@
-"""Granting leases: the next safe jobs for a worker, or one profile for somebody who asks for it.
+"""Grants leases: the next safe jobs for a worker, or one profile for a direct request.
 
-The one place where capacity is given out. Candidate lanes are locked first, and everything that decides is read
-after that; a lane that turns out not to be safe is blocked or parked in passing, so that no later claim reads it.
+Leases for jobs and direct leases are granted only here. Candidate lanes are locked first, and all facts that decide are
+read after that. A lane that turns out not to be safe is blocked or parked, so that later claims do not read it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ MAX_ROUNDS = 64
 WIDEST_ROUND = 128
 WINDOW = 8
 _write_lease = encoder(Lease)
-_asked = attrgetter("pool", "tasks", "engine", "worker_id", "incarnation", "machine")
+_group_key = attrgetter("pool", "tasks", "engine", "worker_id", "incarnation", "machine")
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Granting:
     newest: Mapping[ProfileId, Snapshot] = field(default_factory=dict)
 
     def save(self, tx: Tx) -> None:
-        """Write all of it. `granted_lanes` have jobs which may not want to wait for the lease."""
+        """Write all of it, and apply `on_conflict` to the jobs that wait in `granted_lanes`."""
         if self.runs:
             tx.write("insert_runs", self.runs)
             tx.granted.update((grant.lease.lease_id, (grant.lease, grant.job)) for grant in self.grants)
@@ -100,16 +100,16 @@ class Granting:
 
 @dataclass(slots=True)
 class BlockLimit:
-    """How many lanes that cannot run a transaction may still block or park. `unfinished`: it met more than that."""
+    """How many more lanes a transaction may block or park. `unfinished`: it stopped at the limit, there may be more."""
 
     left: int
     unfinished: bool = False
 
 
 def claim(tx: Tx, ctx: Context, request: ClaimRequest, block_limit: BlockLimit) -> list[Grant]:
-    """Up to `limit` jobs with their leases. Rounds go on only while heads had to be blocked.
+    """Grant up to `request.limit` jobs, each with a lease. Another round follows if a round blocked or parked lanes.
 
-    Each reads twice as many lanes: what cannot run, however much of it comes first, must not hide what can.
+    Each round reads twice as many lanes, so that many lanes which cannot run do not hide one that can.
     """
     grants: list[Grant] = []
     for number in range(MAX_ROUNDS):
@@ -127,9 +127,9 @@ def claim(tx: Tx, ctx: Context, request: ClaimRequest, block_limit: BlockLimit) 
 
 
 def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest], block_limit: BlockLimit) -> list[list[Grant]]:
-    """Several claims in one transaction. Those that differ only in how many they want are one read of the lanes."""
+    """Several claims in one transaction. Claims that differ only in `limit` share one read of the lanes."""
     answers: list[list[Grant]] = [[] for _ in requests]
-    for request, indexes in _alike(requests):
+    for request, indexes in _grouped(requests):
         grants = iter(claim(tx, ctx, request, block_limit))
         for index in indexes:
             answers[index] = list(islice(grants, requests[index].limit))
@@ -137,23 +137,23 @@ def claim_all(tx: Tx, ctx: Context, requests: Sequence[ClaimRequest], block_limi
 
 
 def expect(tx: Tx, requests: Sequence[ClaimRequest]) -> None:
-    """Say that these claims come later in the transaction, so that their first read can travel with what is before.
+    """Announce that these claims come later in the transaction, so that their first read can be sent with earlier ones.
 
-    That read does not see what is settled before it: who gets too little must claim once more.
+    That read does not see what this transaction settles: a claim that got too little must read once more.
     """
-    groups = _alike(requests)
+    groups = _grouped(requests)
     if len(groups) == 1:
         request, _ = groups[0]
         tx.expect(_ready(request, request.limit))
 
 
-def _alike(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[int]]]:
-    """Claims that ask for the same, as one each, with the places of those in it; in the order of pools."""
+def _grouped(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[int]]]:
+    """Claims that differ only in `limit`, merged into one, with the indexes of the merged claims. Ordered by pool."""
     if len(requests) == 1:
         return [(requests[0], [0])]
     alike: dict[tuple[object, ...], list[int]] = {}
     for index, request in enumerate(requests):
-        alike.setdefault(_asked(request), []).append(index)
+        alike.setdefault(_group_key(request), []).append(index)
     together = []
     for indexes in sorted(alike.values(), key=lambda places: requests[places[0]].pool):
         wanted = sum(requests[index].limit for index in indexes)
@@ -162,12 +162,13 @@ def _alike(requests: Sequence[ClaimRequest]) -> list[tuple[ClaimRequest, list[in
 
 
 def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, limit: int) -> tuple[list[Grant], int]:
-    """One read of the ready lanes. The second answer: how many were blocked, as others may be ready behind them."""
+    """Read the ready lanes once and grant from them. Returns the grants, and how many lanes were blocked or parked:
+    more lanes may be ready behind those."""
     (lanes,) = tx.read(_ready(request, limit))
     if not lanes:
         return [], 0
     ids = [row["profile_id"] for row in lanes]
-    # An available profile has no open lease: there is nothing to read for it.
+    # An available profile has no open lease, so its runs are not read.
     shared = [row["profile_id"] for row in lanes if row["state"] != ProfileState.AVAILABLE]
     open_runs = [("open_runs", {"ids": shared})] if shared else []
     configs = unknown(tx, ids)
@@ -197,8 +198,8 @@ def _claim_round(tx: Tx, ctx: Context, request: ClaimRequest, wanted: int, limit
 def claim_lane(
     tx: Tx, ctx: Context, request: ClaimRequest, profile_id: ProfileId, tasks: Sequence[str]
 ) -> Grant | None:
-    """The next job of one profile, if it is safe and one of these tasks, and nothing more urgent waits elsewhere for
-    any task of the request."""
+    """Grant the next job of one profile, if it is safe and its task is one of `tasks`. None also if a more urgent job
+    of any task of the request waits in another lane."""
     (best,) = tx.read(_ready(request, 1))
     now, works, (heads,) = lock(tx, [profile_id], ("heads", {"ids": [profile_id]}))
     work = works.get(profile_id)
@@ -231,10 +232,10 @@ def claim_lane(
 
 
 def _ready(request: ClaimRequest, limit: int) -> tuple[str, Params]:
-    """The query that locks the best ready lanes which nobody else is taking.
+    """The query that locks the best ready lanes, without those that another transaction has locked.
 
-    Lanes of each task and home are in an order of their own, so the first few of each are read: some more than it
-    wants, as others may have locked them.
+    An index orders the lanes of each task and home, so the first `window` of each are candidates: more than `limit`,
+    because others may have locked some of them.
     """
     return "lock_ready", {
         "pool": request.pool,
@@ -248,7 +249,7 @@ def _ready(request: ClaimRequest, limit: int) -> tuple[str, Params]:
 
 
 def _pool_room(tx: Tx, pool: str) -> int:
-    """How many more leases the pool may have, with the pool's limit locked until the commit."""
+    """How many more leases the pool may have. Locks the pool's limit until the commit."""
     (limits,) = tx.read(("lock_pool", {"pool": pool}))
     (taken,) = tx.read(("pool_leases", {"pool": pool}))
     return max(0, limits[0]["max_leases"] - taken[0]["leases"]) if limits else len(taken)
@@ -260,9 +261,10 @@ def _is_full(tx: Tx, pool: str) -> bool:
 
 
 def _lock_keys(tx: Tx, works: Sequence[Work], round_: Granting) -> set[str]:
-    """Lock the accounts whose routing is wider than a profile, and count what holds their keys.
+    """Lock the accounts whose routing is wider than a profile, and count the live leases of their keys. Returns the
+    locked accounts.
 
-    An account that somebody else is deciding about right now is left out: its lanes stay ready for later.
+    An account that another transaction has locked is left out: its lanes stay ready for later.
     """
     wide = sorted({work.account.account_id for work in works if work.account.routing is not Routing.PROFILE})
     if not wide:
@@ -275,14 +277,14 @@ def _lock_keys(tx: Tx, works: Sequence[Work], round_: Granting) -> set[str]:
 
 
 def read_held_keys(rows: Iterable[Row]) -> dict[str, int]:
-    """How many live leases each account key has, out of rows of `account_keys`."""
+    """How many live leases each account key has, from rows of `account_keys`."""
     return held_keys(Holding(row["account_id"], row["routing"], row["routing_key"], row["leases"]) for row in rows)
 
 
 def _claim_head(
     round_: Granting, work: Work, found: tuple[list[Head], Row] | None, request: ClaimRequest, now: datetime
 ) -> bool:
-    """Grant the lane's head if it is safe; otherwise block the head or the lane. False: it was blocked."""
+    """Grant the lane's first job if it is safe. Otherwise block the job or park the lane, and return False."""
     heads, row = found or ([], {})
     if not heads or heads[0].job_id != work.lane.head_job_id:
         work.change(next_head(work.lane, heads, None, work.lane.waiting_at))
@@ -331,7 +333,7 @@ def _grant_job(round_: Granting, work: Work, queued: Job, key: str, request: Cla
 
 
 def record_grant(round_: Granting, work: Work, lease: Lease, job: Job | None, now: datetime) -> None:
-    """The lease's row, the profile's state and the event: all that makes a grant."""
+    """Add a grant to the round: the lease's row, the profile's state and the event."""
     row = _write_lease(lease)
     row["attempt"] = job.attempt if job else 1
     row["run_mode"] = job.run_mode._value_ if job else None
@@ -359,7 +361,8 @@ def record_grant(round_: Granting, work: Work, lease: Lease, job: Job | None, no
 
 
 def lock_account(tx: Tx, profile_id: ProfileId) -> bool:
-    """Lock the account of a profile whose keys are wider than the profile: accounts are locked before lanes."""
+    """Lock a profile's account if its routing is wider than the profile. Returns whether it was locked. Call it before
+    the lane is locked: accounts are locked before lanes."""
     (owners,) = tx.read(("configs", {"ids": [profile_id]}))
     if not owners:
         raise NotFound(f"there is no profile {profile_id}", what="profile", id=profile_id)
@@ -370,14 +373,15 @@ def lock_account(tx: Tx, profile_id: ProfileId) -> bool:
 
 
 def lock_account_after_all(tx: Tx, work: Work, *, locked: bool) -> None:
-    """While the lane was waited for, its account may have become one that has to be locked. Whoever waits the other way
-    round collides with this, and one of the two is run again."""
+    """Lock the account now if its routing changed while this transaction waited for the lane. This is the wrong order:
+    a transaction that locks the account first may deadlock with it, and then one of the two is run again."""
     if not locked and work.account.routing is not Routing.PROFILE:
         tx.read(("lock_accounts", {"ids": [work.account.account_id]}))
 
 
 def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant | ProfileBusy:
-    """One profile without a job, under the same limits as a claim. A refusal is an answer: what it logs is to stay."""
+    """Lease one profile without a job, under the same limits as a claim. A refusal is returned, not raised, so that its
+    events are committed."""
     locked = lock_account(tx, request.profile_id)
     now, works, _ = lock(tx, [request.profile_id])
     work = works.get(request.profile_id)
@@ -420,7 +424,7 @@ def acquire(tx: Tx, ctx: Context, request: LeaseRequest) -> Grant | ProfileBusy:
 
 
 def _refused(tx: Tx, work: Work, round_: Granting, key: str, request: LeaseRequest) -> ProfileBusy | None:
-    """Why the profile cannot be leased now; None: it can. If another run is why, the log says so."""
+    """The refusal if the profile cannot be leased now, else None. A refusal because of another run writes an event."""
     lane, engine = work.lane, request.engine
     about: dict[str, Any] = {"profile_id": lane.profile_id, "account_id": lane.account_id, "state": lane.state}
     now = round_.log.now
@@ -463,7 +467,8 @@ def _refused(tx: Tx, work: Work, round_: Granting, key: str, request: LeaseReque
 
 
 def _holder(tx: Tx, work: Work, key: str, why: Blocked) -> Lease | None:
-    """The lease that keeps others out, of this profile or of another one of its account, if that is `why`."""
+    """The lease because of which the request is refused, of this profile or of another profile of its account. None if
+    `why` is another reason."""
     if why not in (Blocked.PROFILE_LEASE, Blocked.PROFILE_STATE):
         return None
     elsewhere = read_key_holders(tx, [work]) if why is Blocked.PROFILE_LEASE and not work.open else {}

@@ -1,7 +1,7 @@
-"""Rows ⇄ core records, derived from the records' own fields: column name = field name.
+"""Converts rows to core records and back, by the records' own fields: column name = field name.
 
-Times are integers (microseconds since 1970, UTC) and structures are JSON text in every dialect, so that one
-codec serves them all. Knows nothing of statements or connections.
+In every dialect times are integers (microseconds since 1970, UTC) and structures are JSON text, so that one codec is
+enough. Knows nothing of statements or connections.
 """
 
 import json
@@ -27,13 +27,13 @@ _EXACT_AS_FLOAT = 4_000_000_000_000_000
 
 
 def to_us(at: datetime) -> int:
-    """A time as the stores keep it."""
+    """A time as stores keep it: microseconds since 1970."""
     since = at - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_us(us: int) -> datetime:
-    """A time as core knows it."""
+    """A stored time as an aware UTC datetime."""
     if 0 <= us < _EXACT_AS_FLOAT:
         return datetime.fromtimestamp(us / 1_000_000, UTC)
     return EPOCH + timedelta(microseconds=us)
@@ -44,9 +44,9 @@ _to_ascii_json = json.JSONEncoder(separators=(",", ":")).encode
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def _made_once() -> Callable[[object, int], Sequence[str]] | None:
-    """What `encode` makes anew at every call. It is no part of `json`'s documentation: where it is missing, or wants
-    something else, there is `encode`."""
+def _c_encoder() -> Callable[[object, int], Sequence[str]] | None:
+    """The C encoder that `JSONEncoder.encode` creates at every call, created once. None if this Python lacks it or it
+    takes other arguments, as it is not a documented part of `json`: then `encode` is used."""
     try:
         make: Any = json.encoder.__dict__["c_make_encoder"]
         pieces: Callable[[object, int], Sequence[str]] = make(
@@ -57,13 +57,13 @@ def _made_once() -> Callable[[object, int], Sequence[str]] | None:
     return pieces
 
 
-_pieces = _made_once()
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_pieces = _c_encoder()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CANNOT_KEEP = re.compile("[\0\ud800-\udfff]")
 
 
 def check_structure(value: object) -> None:
-    """Raise TypeError or ValueError for what cannot be JSON, or is nested too deep to be read again."""
+    """Raise TypeError or ValueError for a value that cannot be JSON, or is nested too deep to be read again."""
     if value:
         if too_deep(value):
             raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
@@ -71,25 +71,26 @@ def check_structure(value: object) -> None:
 
 
 def dump(value: object) -> str:
-    """A structure as JSON text. What comes from outside is for `check_structure` first."""
+    """A structure as JSON text. Values from outside must have passed `check_structure`."""
     if not value:
         return "[]" if isinstance(value, (tuple, list)) else "{}"
     text = "".join(_pieces(value, 0)) if _pieces else _json.encode(value)
-    return text if text.isascii() or not _HALF_PAIR.search(text) else _to_ascii_json(value)
+    return text if text.isascii() or not _SURROGATE.search(text) else _to_ascii_json(value)
 
 
 def dump_texts(texts: Sequence[str]) -> str:
-    """A list of texts as JSON text: `dump`, several times as fast."""
+    """A list of texts as JSON text: like `dump`, but several times as fast."""
     return f"[{','.join(map(_quoted, texts))}]"
 
 
 def clean(text: str) -> str:
-    """Text that every dialect can keep. Pages put zero bytes and halves of characters into titles and messages."""
+    """Text that every dialect can store: NUL and lone surrogates, which pages put into titles and messages, become
+    U+FFFD."""
     return text if text.isascii() and "\0" not in text else _CANNOT_KEEP.sub("\ufffd", text)
 
 
 def load(text: str) -> Any:
-    """A structure out of JSON text. Most are empty, and cost nothing."""
+    """A structure from JSON text. Most are `{}`, which is not parsed."""
     return {} if text == "{}" else json.loads(text)
 
 
@@ -117,7 +118,7 @@ def _load_tuple(text: str) -> tuple[Any, ...]:
 
 
 def _tuple_loader(hint: Any) -> Encoder:
-    """For a tuple of an enum's members, one that makes them; for others the plain one."""
+    """The loader of a tuple. The items become enum members if the hint says so."""
     kind = next(iter(get_args(hint)), None)
     if not (isinstance(kind, type) and issubclass(kind, StrEnum)):
         return _load_tuple
@@ -156,7 +157,7 @@ def _codecs(kind: Any) -> tuple[tuple[str, Encoder | None, Encoder | None], ...]
 
 
 def decoder(kind: type[T], prefix: str = "", *, writable: bool = False) -> Callable[[Row], T]:
-    """A function that makes a record out of a row whose columns may carry a prefix. A writable one stays a draft."""
+    """A function that makes a record from a row whose columns may have a prefix. A `writable` record can be changed."""
     record_kind: Any = kind
     decode: Callable[[Row], T] = _decoder(record_kind, prefix, writable)
     return decode
@@ -177,7 +178,7 @@ def _decoder(kind: Any, prefix: str, writable: bool) -> Any:
 
 
 def reviser(kind: type[T], only: tuple[str, ...]) -> Callable[[T, Row], T]:
-    """A function that makes a copy of a record, with some of its fields out of a row."""
+    """A function that copies a record, with the fields `only` taken from a row."""
     record_kind: Any = kind
     lines = ["def made(record, row):", " copy = new(draft)"]
     for name, _, dec in _codecs(record_kind):
@@ -196,7 +197,7 @@ def reviser(kind: type[T], only: tuple[str, ...]) -> Callable[[T, Row], T]:
 
 
 def encoder(kind: type[T], only: tuple[str, ...] | None = None) -> Callable[[T], dict[str, Any]]:
-    """A function that makes a row out of a record: all its columns, or only some."""
+    """A function that makes a row from a record: all its columns, or those in `only`."""
     record_kind: Any = kind
     chosen = [(name, enc) for name, enc, _ in _codecs(record_kind) if only is None or name in only]
     items = ", ".join(

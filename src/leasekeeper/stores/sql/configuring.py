@@ -1,4 +1,5 @@
-"""Putting a fleet in force: configuration only. Lanes are made for new profiles and freed of what was fixed."""
+"""Applies a fleet: writes the configuration that differs, creates lanes for new profiles, and unblocks lanes and jobs
+whose problem was fixed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -39,7 +40,7 @@ _write_proxy, _write_limit, _write_lane = encoder(Proxy), encoder(Limit), encode
 _write_launcher = encoder(Launcher)
 _read_retired, _read_retired_account = decoder(RetiredLane), decoder(RetiredAccount)
 
-# What is written for a record that is removed. All of it, in the order of writing: what refers to others goes first.
+# The writes that remove a record, in order: records that refer to others are removed first.
 _REMOVALS = {
     "profile": ("retire_lanes", "delete_lane", "delete_profile"),
     "account": ("retire_accounts", "delete_account"),
@@ -74,7 +75,7 @@ def read_fleet(tx: Tx) -> Fleet:
 def apply(
     tx: Tx, ctx: Context, fleet: Fleet, *, actor: str, prune: bool, dry_run: bool, expected: str | None
 ) -> list[Change]:
-    """Check, compare, and write what differs. One apply at a time."""
+    """Check the fleet, compare it with the current one, write the changes and return them. One apply runs at a time."""
     tx.read(("lock_fleet", {}))
     current = read_fleet(tx)
     check_unchanged(current, expected)
@@ -89,14 +90,14 @@ def apply(
     if removed:
         _check_removable(tx, removed)
         _close_reviews(tx, removed, actor)
-    shared_anew = [
+    disposable_changed = [
         c.id
         for c in changes
         if (c.kind, c.what) == (ChangeKind.CHANGE, "profile")
         and current.profiles[c.id].disposable != fleet.profiles[c.id].disposable
     ]
-    if shared_anew:
-        _check_not_leased(tx, shared_anew)
+    if disposable_changed:
+        _check_not_leased(tx, disposable_changed)
     tx.write("count_change", [{"changes": 1}])
     added = _write(tx, fleet, changes)
     _close_proxy_reviews(tx, changes, actor)
@@ -122,7 +123,8 @@ def _check_removable(tx: Tx, profiles: Sequence[str]) -> None:
 
 
 def _check_not_leased(tx: Tx, profiles: Sequence[str]) -> None:
-    """A run that has the profile's own directory to itself must not be joined by others, nor one in a copy be alone."""
+    """Raise Conflict if one of these profiles is leased. `disposable` decides whether runs share a profile by copies of
+    its directory, so it must not change during a run."""
     ids = {"ids": sorted(profiles)}
     _, runs = tx.read(("lock_lanes", ids), ("open_runs", ids))
     leased = sorted({row["profile_id"] for row in runs if row["ended_at"] is None})
@@ -136,7 +138,7 @@ def _check_not_leased(tx: Tx, profiles: Sequence[str]) -> None:
 
 
 def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
-    """Write what differs; the lanes of profiles that were added are the answer."""
+    """Write the changes, but for limits and schedules. Returns the lanes of the profiles that were added."""
     new = [c.id for c in changes if c.kind is ChangeKind.ADD and c.what == "profile"]
     accounts = [c.id for c in changes if c.kind is ChangeKind.ADD and c.what == "account"]
     now, (retired, removed) = tx.clock(("retired_lanes_of", {"ids": new}), ("retired_accounts_of", {"ids": accounts}))
@@ -165,7 +167,7 @@ def _write(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> list[Lane]:
 
 
 def _put_row(fleet: Fleet, change: Change, paused: Mapping[str, RetiredAccount]) -> tuple[str, dict[str, object]]:
-    """The write of one record that was added or changed: the statement's name, and its row."""
+    """The statement and the row that write one record which was added or changed."""
     match change.what:
         case "account":
             return "put_accounts", _write_account(declared_again(fleet.accounts[change.id], paused.get(change.id)))
@@ -180,7 +182,7 @@ def _put_row(fleet: Fleet, change: Change, paused: Mapping[str, RetiredAccount])
 
 
 def _write_limits(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> None:
-    """Limits come after lanes, as in a claim: the other way round the two would wait for each other."""
+    """Write limits after lanes, as a claim locks them: the other order could deadlock."""
     limits = [change for change in changes if change.what == "limit"]
     put = [_write_limit(fleet.limits[c.id]) for c in limits if c.kind is not ChangeKind.REMOVE]
     gone = [{"id": c.id} for c in limits if c.kind is ChangeKind.REMOVE]
@@ -191,7 +193,7 @@ def _write_limits(tx: Tx, fleet: Fleet, changes: Iterable[Change]) -> None:
 
 
 def _close_proxy_reviews(tx: Tx, changes: Iterable[Change], actor: str) -> None:
-    """A proxy that is declared anew is well until somebody finds otherwise."""
+    """Close the reviews of changed or removed proxies: a changed proxy counts as working until a check fails."""
     anew = [c.id for c in changes if c.what == "proxy" and c.kind is not ChangeKind.ADD]
     if anew:
         now, _ = tx.clock()
@@ -199,7 +201,7 @@ def _close_proxy_reviews(tx: Tx, changes: Iterable[Change], actor: str) -> None:
 
 
 def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
-    """Nobody can decide about a profile that is not there: what waited for it is closed with it."""
+    """Close the open reviews of removed profiles, as nobody can decide about them any more."""
     now, _ = tx.clock()
     closed = {"target": "profile", "decision": "disable", "note": "the profile was removed from the fleet"}
     tx.write(
@@ -209,7 +211,7 @@ def _close_reviews(tx: Tx, removed: Sequence[str], actor: str) -> None:
 
 
 def _reconsider(tx: Tx, ctx: Context, profiles: Sequence[str], *, store_changed: bool) -> None:
-    """Lanes are gated anew, and jobs that were blocked by themselves are checked again."""
+    """Compute again what blocks these lanes, and check their blocked jobs again."""
     now, works, (known, rows) = lock(tx, profiles, ("known_tasks", {}), ("blocked_jobs", {"ids": list(profiles)}))
     placer = Placer(tx, ctx, now, works, known)
     changed = []

@@ -1,4 +1,4 @@
-"""The part of the Store port about people who take an open browser, on any SQL engine. See ports.Store."""
+"""The part of the Store port about people who take control of an open browser, on any SQL engine. See ports.Store."""
 
 from leasekeeper.core.control import TransferRequest
 from leasekeeper.core.leases import LeaseRef
@@ -14,7 +14,7 @@ MAX_TEXT = 2_000
 
 
 class ControlOperations(RepeatableOperations):
-    """Who works in an open browser. A part of `SqlStore`."""
+    """Transfers of an open browser, and requests for a person. A part of `SqlStore`."""
 
     async def transfer(self, ending: Ending, to: TransferRequest) -> HandedOver:
         check_endings([ending])

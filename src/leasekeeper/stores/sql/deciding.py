@@ -1,4 +1,4 @@
-"""People's decisions: about a profile, a job, an account or a lease; and what workers say of themselves."""
+"""People's decisions about a profile, a job or an account; workers' reports; and single events."""
 
 from datetime import datetime
 
@@ -96,7 +96,7 @@ def decide_profile(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 
 def _about_empty_directory(tx: Tx, profile_id: str) -> bool:
-    """Whether what a person is asked about the profile is that its directory is empty."""
+    """Whether the profile has an open review because its directory is empty."""
     (reviews,) = tx.read(("open_reviews_of", {"profile_id": profile_id}))
     return any(row["target"] == Target.PROFILE and row["reason"] == Reason.PROFILE_DIRECTORY_EMPTY for row in reviews)
 
@@ -149,7 +149,7 @@ def decide_job(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 
 def _find_head(tx: Tx, work: Work | None, now: datetime) -> None:
-    """The order of a lane's jobs changed: read which one is at its head now, and how urgent that one is."""
+    """Read the lane's first job and its priority again, after the order of its jobs changed."""
     if work is None or work.lane.head_job_id is None:
         return
     (rows,) = tx.read(("heads", {"ids": [work.lane.profile_id]}))
@@ -168,7 +168,7 @@ def _decided_job(placer: Placer, work: Work | None, job: Job, decision: Decision
 
 
 def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Pause or resume, or what is known of a ban: lanes are blocked or freed, however many jobs wait in them."""
+    """Pause or resume one account, or change its ban status. Blocks or unblocks its lanes, without a write per job."""
     tx.read(("lock_fleet", {}))
     (rows,) = tx.read(("lock_accounts", {"ids": [decision.id]}))
     if not rows:
@@ -194,7 +194,7 @@ def decide_account(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 
 def check_version(what: str, decision: Decision, version: int) -> None:
-    """Raise VersionConflict unless the record is as the person saw it."""
+    """Raise VersionConflict if the record changed since the person read it."""
     if decision.version is not None and decision.version != version:
         raise VersionConflict(
             f"{what} {decision.id} changed since it was read (version {decision.version}, now {version}); "
@@ -220,7 +220,7 @@ def _close_review(tx: Tx, decision: Decision, now: datetime) -> None:
 
 
 def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
-    """Keep what a worker said. The first word of a process, and its last, are events."""
+    """Store a worker's report. The first and last report of a process, and changes between them, write events."""
     now, (rows,) = tx.clock(("worker", {"incarnation": said.incarnation}))
     before = _read_earlier(rows[0]) if rows else None
     tx.write("put_workers", [_write_worker(reported(said, before, now))])
@@ -233,7 +233,7 @@ def report(tx: Tx, ctx: Context, said: WorkerReport) -> None:
 
 
 def record(tx: Tx, ctx: Context, event: Event) -> None:
-    """An event that goes with no other change."""
+    """Write one event, with no other change."""
     now, _ = tx.clock()
     log = Log(ctx, now)
     log.add(evolve(event, at=now))
@@ -241,7 +241,7 @@ def record(tx: Tx, ctx: Context, event: Event) -> None:
 
 
 def mark_silent(tx: Tx, ctx: Context, limit: int) -> list[Worker]:
-    """Workers whose last report is too old, and of whom that was not noticed before."""
+    """Mark workers whose last report is too old as silent. Returns those that were not marked before."""
     now, _ = tx.clock()
     since = to_us(now - ctx.policy.worker_ttl)
     (rows,) = tx.read(("lock_silent_workers", {"since": since, "limit": limit}))

@@ -1,4 +1,4 @@
-"""Registered endpoints in the tables: added with their secret, decided about by people, disabled by a 410."""
+"""Registered endpoints in the tables: added with their secret, changed by people, disabled by HTTP 410."""
 
 from collections.abc import Collection
 
@@ -29,7 +29,7 @@ _write_secret = encoder(Secret)
 
 def add(tx: Tx, ctx: Context, new: NewEndpoint, sealed: SealedSecret, actor: str) -> Endpoint:
     """Register a receiver and keep its secret."""
-    # Under the fleet's lock: the revision is counted up, and two that add one id must not both succeed.
+    # Under the fleet's lock: the revision changes, and two calls that add the same id must not both succeed.
     now, (_, same, others) = tx.clock(
         ("lock_fleet", {}), ("lock_endpoints", {"ids": [new.endpoint_id]}), ("all_endpoints", {})
     )
@@ -59,7 +59,7 @@ def add(tx: Tx, ctx: Context, new: NewEndpoint, sealed: SealedSecret, actor: str
 
 
 def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """A person pings, disables, enables or removes an endpoint."""
+    """Ping, disable, enable or remove an endpoint, as a person decided."""
     now, (_, rows) = tx.clock(("lock_fleet", {}), ("lock_endpoints", {"ids": [decision.id]}))
     if not rows:
         raise NotFound(f"there is no endpoint {decision.id}", what="endpoint", id=decision.id)
@@ -71,7 +71,7 @@ def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
     if after is None:
         tx.write("delete_endpoint", [{"id": decision.id}])
         tx.write("delete_secret", [{"id": secret_of(decision.id)}])
-        _changes(tx)
+        _count_change(tx)
     elif after is not endpoint:
         _put(tx, after)
     _log_event(log, ENDPOINT_EVENTS[decision.action], endpoint, decision.actor, note=decision.note)
@@ -80,7 +80,7 @@ def decide(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 
 def disable_gone(tx: Tx, log: Log, ids: Collection[str]) -> None:
-    """These receivers said that they are gone for good. The fleet is locked."""
+    """Disable endpoints that answered with HTTP 410 (gone). The caller has locked the fleet."""
     (rows,) = tx.read(("lock_endpoints", {"ids": sorted(ids)}))
     for endpoint in map(read_endpoint, rows):
         after = endpoint_gone(endpoint, log.now)
@@ -91,11 +91,11 @@ def disable_gone(tx: Tx, log: Log, ids: Collection[str]) -> None:
 
 def _put(tx: Tx, endpoint: Endpoint) -> None:
     tx.write("put_endpoints", [_write_endpoint(endpoint)])
-    _changes(tx)
+    _count_change(tx)
 
 
-def _changes(tx: Tx) -> None:
-    """Every process reads the endpoints again."""
+def _count_change(tx: Tx) -> None:
+    """Count a change of the configuration, so that every process reads the endpoints again."""
     tx.write("count_change", [{"changes": 1}])
     forget(tx)
 

@@ -1,7 +1,7 @@
-"""What a dialect must bring: transactions made of named reads and writes.
+"""The interface of a dialect: transactions made of named reads and writes.
 
-Reads of one call travel together and see one another's locks; writes wait until the next read or the commit
-and then go out in order. The statements live in `.sql` files; names are all that Python knows of them.
+Reads of one call are sent together, and later ones see the locks of earlier ones. Writes wait until the next read or
+the commit and are then sent in order. The statements are in `.sql` files; Python code knows only their names.
 """
 
 import asyncio
@@ -19,32 +19,32 @@ from leasekeeper.stores.sql.codec import Row
 T = TypeVar("T")
 Params = Mapping[str, Any]
 MAX_CACHED = 20_000
-# The name of the constraint that refuses an answer to a call that was answered before.
+# The constraint that is violated when a call that has an answer gets another one.
 ANSWERS_IN_ORDER = "answers_in_order"
 
 
 class AnsweredBefore(Exception):
-    """The transaction repeats a call whose answer is kept: it was rolled back. Never leaves the store."""
+    """The transaction repeats a call that has a stored answer: it was rolled back. Never leaves the store."""
 
 
 class Memory:
-    """What a process remembers from one transaction to the next. None of it counts unless a read under lock says that
-    it is still so; when there is too much of it, it is forgotten."""
+    """The cache of a process, shared by its transactions. An entry is used only if a read under lock shows that it is
+    still valid. A cache that is full is cleared."""
 
     __slots__ = ("cached", "cached_leases", "new_ones")
 
     def __init__(self) -> None:
-        self.new_ones = True  # whether the profiles that come are mostly ones that are not in `cached`
+        self.new_ones = True  # whether recent claims met profiles that were not in `cached`
         self.cached: dict[str, tuple[int, Any]] = {}
         self.cached_leases: dict[str, tuple[Lease, Job | None]] = {}
 
     def forget(self) -> None:
-        """Remember nothing: the store may not be what it was."""
+        """Clear the cache: the store may have lost writes."""
         self.cached.clear()
         self.cached_leases.clear()
 
     def committed(self, tx: "Tx") -> None:
-        """Keep what a transaction that has committed read and granted."""
+        """Add what a committed transaction has read and granted."""
         if len(self.cached) + len(tx.fresh) > MAX_CACHED:
             self.cached.clear()
         if len(self.cached_leases) + len(tx.granted) > MAX_CACHED:
@@ -56,11 +56,11 @@ class Memory:
 class Tx(Protocol):
     """One transaction. It commits when the function that got it returns, and rolls back when it raises.
 
-    As of the last `clock`: `revision` counts changes of the configuration, `lenient` says that expiry pauses. `cached`
-    is this process's cache of the configuration, each entry with the revision that it was read at. What this
-    transaction read goes to `fresh`, and into the cache once it has committed: a change that is rolled back must not
-    be remembered. In the same way `cached_leases` has the leases that this process granted, by id, each with its job;
-    `granted` is what this transaction adds to it.
+    As of the last `clock`: `revision` counts changes of the configuration, `lenient` is true while expiry is paused.
+    `cached` is this process's cache of the configuration, each entry with the revision it was read at. Configuration
+    that this transaction reads is added to `fresh`, and to the cache only when it commits: a change that is rolled back
+    must not be cached. In the same way `cached_leases` has the leases that this process granted, by id, each with its
+    job, and `granted` has those of this transaction.
     """
 
     revision: int
@@ -72,37 +72,37 @@ class Tx(Protocol):
 
     @property
     def doubtful_up_to(self) -> int:
-        """Tokens up to this one may have been granted and forgotten, by a server that lost writes; 0: none."""
+        """Tokens up to this one may have been granted and then lost, by a server that lost writes; 0: none."""
         ...
 
     @property
     def incomplete_up_to(self) -> int:
-        """Of leases up to this token a server may have lost writes: sections, steps, an ending; 0: of none."""
+        """Leases up to this token may lack writes that a server lost: sections, steps, an ending; 0: none."""
         ...
 
     def read(self, *queries: tuple[str, Params]) -> list[list[Row]]:
-        """Run the named queries in order, after all pending writes; one answer each."""
+        """Run the named queries in order, after all pending writes. Returns the rows of each."""
         ...
 
     def clock(self, *queries: tuple[str, Params]) -> tuple[datetime, list[list[Row]]]:
-        """The same, with the store's time: as of now, or at least from after the last lock that was taken."""
+        """Like `read`, and returns the store's time too: now, or a moment after the last lock was taken."""
         ...
 
     def expect(self, query: tuple[str, Params]) -> None:
-        """This query will come later, and does not depend on what is written before it: it may be sent along."""
+        """Announce a query that comes later and does not depend on earlier writes: it may be sent in advance."""
         ...
 
     def write(self, name: str, rows: Sequence[Params]) -> None:
-        """Apply the named statement to each row. Sent later, in order; never with an empty list."""
+        """Apply the named statement to each row. Writes are sent later, in order. `rows` must not be empty."""
         ...
 
     def flush_writes(self) -> None:
-        """Pending writes may go out now: there is more to think about before the next read."""
+        """Allow pending writes to be sent now, because the next read comes only after other work."""
         ...
 
 
 class TxState:
-    """What a transaction of every dialect keeps of a `Tx`. A server that may lose writes says so by its own tokens."""
+    """The state that a `Tx` has in every dialect. A dialect whose server may lose writes overrides the two tokens."""
 
     __slots__ = ("_clock", "_now", "cached", "cached_leases", "fresh", "granted", "lenient", "revision")
 
@@ -128,24 +128,23 @@ class Engine(Protocol):
     """Connections and threads of one dialect."""
 
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":
-        """Run the operation in a write transaction, again if it lost a race, and never twice if it committed.
+        """Run the operation in a write transaction. It is run again after a conflict, and never after a commit.
 
-        Raises AnsweredBefore if it writes the answer to a call that has one.
-
-        A brief one is about a few rows: it may be done before this returns, where that is quicker than a hop.
+        Raises AnsweredBefore if it writes the answer to a call that has one. A `brief` operation writes a few rows: it
+        may run in the caller's thread where that is quicker, and then the future is done.
         """
         ...
 
     def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
-        """Run a read-only operation on one consistent snapshot, off the writers' path."""
+        """Run a read-only operation on one consistent snapshot, without delaying writers."""
         ...
 
     async def wait(self, timeout: timedelta) -> None:
-        """Return when anything may have changed, at the latest after the timeout."""
+        """Return when the store may have changed, or after the timeout."""
         ...
 
     def hint(self) -> None:
-        """Somebody may have work now: wake those who wait, soon and at most so often."""
+        """Wake the callers of `wait`, because there may be work. Wake-ups are sent soon, and not too often."""
         ...
 
     async def info(self) -> StoreInfo: ...
@@ -155,7 +154,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What operations need besides the transaction: the rules' bounds, fresh ids, and chance."""
+    """What operations need besides the transaction: the policy, new ids, and random numbers from 0 up to 1."""
 
     policy: Policy
     new_id: Callable[[], str]

@@ -1,5 +1,4 @@
--- Pieces of lists (see finds.sql): by the beginning of an id, a walk along the index of the ids, as long as the page
--- and no longer.
+-- Pieces of lists (see finds.sql): filters by the beginning of an id. Each reads at most one page of the index of ids.
 
 -- name: find_account__prefix
 AND t.account_id IN (

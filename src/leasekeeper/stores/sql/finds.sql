@@ -1,5 +1,5 @@
--- Lists. A list is its base statement, the clause of each filter in use, the clause that continues a page, and its
--- order; each piece stands here by name, and a list is put together from whole pieces only.
+-- Lists. The statement of a list joins named pieces of this file: its base statement, the clause of each filter in use,
+-- the clause that continues a page, and its order.
 
 -- name: find_account
 SELECT * FROM accounts t WHERE TRUE
@@ -175,7 +175,7 @@ AND t.state = :state AND t.state <> 'queued' AND t.state <> 'blocked' AND t.stat
 AND t.state = 'running' AND t.job_id IN (SELECT r.job_id FROM runs r WHERE r.open)
 
 -- name: find_job__state_queued
--- By the facts themselves, whichever is shown: a page may have to pass over all that wait.
+-- Filters by the facts that block a job, not by the shown reason: a page may have to skip many waiting jobs.
 AND t.state IN ('queued', 'blocked') AND t.state <> 'blocked'
 AND NOT (CAST(:unserved AS integer) = 1 AND ((t.pool || '/' || t.task) IN :gone[] OR t.profile_id IN :newer[]))
 AND NOT t.pool IN :full[]
@@ -299,7 +299,7 @@ AND t.job_id = :job_id
 AND t.run_id = :run_id
 
 -- name: find_event__of_run
--- They are its profile's, but for conflicts that it is to others.
+-- A run's events are among those of its profile, except conflicts in which it blocks a job of another profile.
 AND t.seq IN (
     SELECT e.seq FROM events e WHERE e.profile_id = :run_profile AND e.run_id = :run_id
     UNION ALL

@@ -1,4 +1,4 @@
-"""Which profiles of a pool nobody has, by how long they have rested. Reads only: whoever wants one asks for it then."""
+"""Lists the free profiles of a pool, the one that rested longest first. Reads only: it leases nothing."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,8 +16,8 @@ WINDOW: Final = 500
 
 
 def find(tx: Tx, choice: ProfileChoice, after: str | None, limit: int) -> FreeProfiles:
-    """A page. Rows are read in the order of the index, and those of other labels are passed over."""
-    since, last = _place(after)
+    """A page of free profiles. Rows are read in the order of the index; those that do not match are skipped."""
+    since, last = _decode_after(after)
     found: list[Row] = []
     matches = _matcher(choice)
     while True:
@@ -36,7 +36,7 @@ def find(tx: Tx, choice: ProfileChoice, after: str | None, limit: int) -> FreePr
 
 
 def count(tx: Tx, choice: ProfileChoice) -> FreeProfiles:
-    """How many profiles match, by what blocks their lanes."""
+    """How many profiles match, by what blocks their lanes ("": nothing)."""
     counts: Counter[str] = Counter()
     (rows,) = tx.read(("count_by_blocked_by", {"pool": choice.pool}))
     for row in filter(_matcher(choice), rows):
@@ -50,7 +50,7 @@ def _is_away(row: Row, choice: ProfileChoice) -> bool:
 
 
 def _matcher(choice: ProfileChoice) -> Callable[[Row], bool]:
-    """Whether a row is of a profile that is meant. Many have the same labels: each text is read once."""
+    """A function that says whether a row matches the choice. Many rows have the same labels, which are parsed once."""
 
     @cache
     def meant(labels: str, tier: str | None) -> bool:
@@ -59,8 +59,8 @@ def _matcher(choice: ProfileChoice) -> Callable[[Row], bool]:
     return lambda row: not choice.labels or meant(row["labels"], row["tier"])
 
 
-def _place(after: str | None) -> tuple[int, str]:
-    """Where a page before ended."""
+def _decode_after(after: str | None) -> tuple[int, str]:
+    """The time and profile that the previous page ended with. Raises InputError if `after` is not from a page."""
     if after is None:
         return -1, ""
     since, _, last = after.partition(":")

@@ -1,4 +1,4 @@
-"""Warm hand-over: a run ends and the next job of its profile begins, in one commit, in the browser that is open."""
+"""Warm hand-over: a run ends and the next job of its profile begins in the same open browser, in one commit."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,14 @@ from leasekeeper.stores.sql.lanes import lock
 
 
 class NobodyWaits(Exception):
-    """There is no next job for this browser: what was written is taken back."""
+    """There is no next job for this browser: the transaction is rolled back."""
 
 
 def hand_over(
     tx: Tx, ctx: Context, ending: Ending, request: ClaimRequest, tasks: Sequence[str]
 ) -> tuple[HandedOver, list[str]]:
-    """Settle one run and grant the next of the same profile. Raises NobodyWaits, and then nothing was done."""
+    """Settle one run and grant the next job of the same profile. Returns both, and the account keys that are free now.
+    Raises NobodyWaits if there is no such job: then nothing was changed."""
     key = lease_key(ending.ref.lease_id)
     locked = claiming.lock_account(tx, ending.ref.profile_id)
     _, works, _ = lock(tx, [ending.ref.profile_id])

@@ -1,4 +1,4 @@
-"""What the holder of a live lease may write: heartbeats, safe steps, mutating sections."""
+"""Writes of the holder of a live lease: heartbeats, safe steps, mutating sections, requests for a person."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ step_row = encoder(Lease, (*_KEY, *STEPS))
 
 
 def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
-    """Each live lease ends one TTL from now."""
+    """Renew each live lease for one TTL from now. Refused renewals are in the answer."""
     now, held = leases(tx, [renewal.ref for renewal in renewals])
     log = Log(ctx, now)
     answers = []
@@ -52,7 +52,7 @@ def renew(tx: Tx, ctx: Context, renewals: Sequence[Renewal]) -> list[Renewed]:
 
 
 def checkpoint(tx: Tx, ctx: Context, ref: LeaseRef, step: str, url: str | None) -> Refusal | None:
-    """Record a safe step. Answers why it was refused, or None."""
+    """Record a safe step. Returns why it was refused, or None."""
     lease, log, why = live_lease(tx, ctx, ref, "checkpoint")
     if lease is not None and why is None:
         tx.write("step_runs", [step_row(step_reached(lease, step, url, log.now))])
@@ -89,7 +89,7 @@ def leave_section(tx: Tx, ctx: Context, ref: LeaseRef, name: str) -> Refusal | N
 
 
 def request_person(tx: Tx, ctx: Context, ref: LeaseRef, what: str | None) -> Refusal | None:
-    """The run waits for a person, or does not any more. What it waits for is in a review."""
+    """Say that the run waits for a person, who has to do `what`. None: it no longer waits. Opens or closes a review."""
     lease, log, why = live_lease(tx, ctx, ref, "request_person")
     if lease is None or why is not None or lease.asks_person == what:
         log.save(tx)
@@ -107,12 +107,12 @@ def request_person(tx: Tx, ctx: Context, ref: LeaseRef, what: str | None) -> Ref
 
 
 def withdraw_request(tx: Tx, lease: Lease, now: datetime) -> None:
-    """Nobody has to come any more: the review that a run asked with is closed."""
+    """Close the review of a run that no longer waits for a person."""
     close_request(tx, lease, now, None)
 
 
 def close_request(tx: Tx, lease: Lease, now: datetime, decision: Decision | None) -> None:
-    """Close the review that a run asked with: a person has decided so, or the run does not wait any more."""
+    """Close the review in which a run asks for a person. `decision` is the person's; None: the run no longer waits."""
     target, subject = (Target.JOB, lease.job_id) if lease.job_id else (Target.PROFILE, lease.profile_id)
     closed = {
         "decision": decision.action.value if decision is not None else None,
@@ -124,7 +124,7 @@ def close_request(tx: Tx, lease: Lease, now: datetime, decision: Decision | None
 
 
 def lost(ref: LeaseRef, why: Refusal | None) -> None:
-    """Turn a refusal into the exception that makes a holder stop."""
+    """Raise LeaseLost or LeaseExpired for a refusal: the holder must stop. Does nothing if there is none."""
     if why is not None:
         kind = LeaseExpired if why is Refusal.OVERDUE else LeaseLost
         raise kind(
@@ -136,7 +136,8 @@ def lost(ref: LeaseRef, why: Refusal | None) -> None:
 
 
 def live_lease(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | None, Log, Refusal | None]:
-    """The lease of a write, and why it is refused; a refusal is in the log that is returned."""
+    """Lock and read the lease of a write. Returns the lease, the log, and why the write is refused (None: it is not).
+    The log already has the event of the refusal."""
     now, held = leases(tx, [ref])
     lease = held.get(ref.lease_id)
     log = Log(ctx, now)
@@ -147,13 +148,13 @@ def live_lease(tx: Tx, ctx: Context, ref: LeaseRef, what: str) -> tuple[Lease | 
 
 
 def pause_expiry(tx: Tx, ctx: Context, span: timedelta, jump: timedelta) -> None:
-    """The clock jumped: nothing expires for a while, and every lease has its own TTL from now.
+    """After a jump of the clock: no lease expires for `span`, and every live lease gets its full TTL from now.
 
-    Messages whose next time lies further ahead than any delay are due: it was reckoned before a jump back.
+    Webhooks whose next attempt is later than the longest delay become due: that time is from before a jump back.
     """
-    # Under all locks: a renewal that is under way would put an end from before the jump in the place of the new one.
+    # Under all locks: else a concurrent renewal could overwrite the new expiry with one from before the jump.
     now, _ = tx.clock(("lock_fleet", {}), ("lock_all_lanes", {}))
-    # A pause from before a jump back lies in a future that has not come yet: it counts no more.
+    # After a jump back, the end of an earlier pause is too far in the future: it is discarded.
     tx.write("pause_expiry", [{"resumes_at": to_us(now + span), "back": jump < timedelta(0)}])
     tx.write("restart_expiry", [{"now": to_us(now)}])
     tx.write("hasten_deliveries", [{"now": to_us(now), "latest": to_us(now + LONGEST_WAIT * (1 + SPREAD))}])

@@ -1,7 +1,7 @@
-"""A profile under lock, with all that bears on it. What may become of its lane is for `core.lanes` to say.
+"""Locked profiles with all facts that decide about them. How a lane may change is decided in `core.lanes`.
 
-Every operation takes the lanes it needs (sorted, so that no two wait for each other), works on `Work`, and saves
-what changed. The lane's row is the one lock of its profile: state, queue and leases move only under it.
+Every operation locks the lanes it needs (sorted by id, so that two operations do not deadlock), changes `Work`, and
+saves it. The lane's row is the lock of its profile: state, queue and leases change only under it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,13 +38,13 @@ Jobs = dict[RunId, Job]
 
 @dataclass(slots=True)
 class Work(LaneFacts):
-    """One locked profile: its lane as it will be, and the facts around it. `stored` is the lane's row as read."""
+    """One locked profile: its lane, which the operation changes, and its facts. `stored` is the lane's row as read."""
 
     stored: Row
     changed: bool = False
 
     def change(self, changes: Changes) -> None:
-        """Change the lane as it will be. It was read for this very piece of work: nobody else has it."""
+        """Set these fields of the lane in place. No one else uses this lane object."""
         if changes:
             self.changed = True
             lane = self.lane
@@ -53,7 +53,7 @@ class Work(LaneFacts):
 
 
 def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[ProfileId, Work]:
-    """Working sets out of rows, in the order of the lanes. Call it after `clock`: configuration is kept by revision."""
+    """`Work` made from rows, in the order of the lanes. Call it after `clock`: configuration is cached by revision."""
     open_leases: dict[str, list[Lease]] = {}
     for lease in runs:
         open_leases.setdefault(lease.profile_id, []).append(lease)
@@ -75,13 +75,13 @@ def works_from(tx: Tx, lanes: Sequence[Row], runs: Iterable[Lease]) -> dict[Prof
 
 
 def unknown(tx: Tx, ids: Sequence[str]) -> list[tuple[str, Params]]:
-    """The query for the configuration of those that this process has not met yet: to send along with others."""
+    """The query for the configuration of those profiles that are not in the cache, to be sent with other queries."""
     missing = [i for i in ids if i not in tx.cached and i not in tx.fresh]
     return [("configs", {"ids": missing})] if missing else []
 
 
 def remember(tx: Tx, configs: Iterable[Row]) -> None:
-    """Keep configuration that was read, as of the revision that was read with the clock."""
+    """Cache configuration that was read, with the revision that was read by `clock`."""
     for row in configs:
         proxy = read_proxy(row) if row["x_proxy_id"] is not None else None
         tx.fresh[row["profile_id"]] = (
@@ -91,7 +91,7 @@ def remember(tx: Tx, configs: Iterable[Row]) -> None:
 
 
 def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
-    """The configuration of these profiles: as remembered, where it was read at this very revision."""
+    """The configuration of these profiles, from the cache if it was read at the current revision."""
     kept, fresh, revision = tx.cached, tx.fresh, tx.revision
     found = {i: kept[i][1] for i in ids if i in kept and kept[i][0] == revision}
     if fresh:
@@ -107,9 +107,10 @@ def _configured(tx: Tx, ids: Sequence[str]) -> dict[str, Configured]:
 def lock(
     tx: Tx, ids: Iterable[str], *queries: tuple[str, Params], waiting: bool = True
 ) -> tuple[datetime, dict[ProfileId, Work], list[list[Row]]]:
-    """Lock these profiles (all, or with waiting=False those that nobody has locked) and read what bears on them.
+    """Lock these profiles and read the facts about them. With waiting=False, profiles that others have locked are left
+    out.
 
-    The facts are read after the locks were taken: a snapshot from before would show another's old state.
+    The facts are read after the locks were taken: an earlier snapshot could show an old state.
     """
     wanted = {"ids": sorted(set(ids))}
     name = "lock_lanes" if waiting else "lock_lanes_free"
@@ -120,10 +121,10 @@ def lock(
 def lock_runs(
     tx: Tx, lease_ids: Iterable[tuple[ProfileId, str]], also: Sequence[str] = ()
 ) -> tuple[datetime, dict[ProfileId, Work], Jobs]:
-    """Lock the profiles of these leases, and others `also`; read them with their running jobs.
+    """Lock the profiles of these leases, and the profiles `also`. Returns them with their running jobs.
 
-    Of leases that this process granted, only what can have changed since is read: the rest, and a job whose version is
-    still the same, is as it remembers.
+    If this process granted the leases, only the fields that can have changed are read. The others come from the cache,
+    and so do jobs whose version is still the same.
     """
     wanted = {"ids": sorted({profile_id for profile_id, _ in lease_ids}.union(also))}
     full = (("open_runs", wanted), ("running_jobs", wanted))
@@ -139,7 +140,7 @@ def lock_runs(
 
 
 def _remembered(tx: Tx, rows: Sequence[Row]) -> tuple[list[Lease], Jobs] | None:
-    """The leases of these rows and their jobs, or None if one of them is not as this process knew it."""
+    """The leases of these rows and their jobs, from the cache. None if one of them is not cached or has changed."""
     runs: list[Lease] = []
     jobs: Jobs = {}
     for row in rows:
@@ -158,25 +159,25 @@ def _remembered(tx: Tx, rows: Sequence[Row]) -> tuple[list[Lease], Jobs] | None:
 
 
 def leases(tx: Tx, refs: Iterable[LeaseRef]) -> tuple[datetime, dict[LeaseId, Lease]]:
-    """Lock the profiles of these leases, and read those that are live or unresolved."""
+    """Lock the profiles of these leases. Returns all leases of these profiles that are live or unresolved."""
     wanted = {"ids": sorted({ref.profile_id for ref in refs})}
     now, (_, rows) = tx.clock(("lock_lanes", wanted), ("open_runs", wanted))
     return now, {row["lease_id"]: read_lease(row) for row in rows}
 
 
 def refused(tx: Tx, lease: Lease | None, ref: LeaseRef, now: datetime) -> Refusal | None:
-    """Why a write under `ref` must be refused. A lease that is not open is looked up, to say how it ended."""
+    """Why a write under `ref` must be refused, or None. If `lease` is None it is read here, to say how it ended."""
     return refusal(lease or writer_of(tx, ref), ref, now, lenient=tx.lenient)
 
 
 def writer_of(tx: Tx, ref: LeaseRef) -> Lease | None:
-    """The lease that was granted with the token of `ref`, whether it is open or not."""
+    """The lease with the token of `ref`, also if it has ended. None if there is none."""
     (rows,) = tx.read(("run_by_token", {"profile_id": ref.profile_id, "token": ref.token}))
     return read_lease(rows[0]) if rows else None
 
 
 def grant_of(facts: LaneFacts, lease: Lease, job: Job | None, newest: Snapshot | None) -> Grant:
-    """What the holder of a lease gets with it. `newest` is the newest snapshot of the profile."""
+    """The grant of a lease, as its holder gets it. `newest` is the newest snapshot of the profile."""
     return Grant(
         lease=lease,
         profile=facts.profile,
@@ -208,8 +209,8 @@ _decided_on = itemgetter(*DECIDED_ON)
 
 
 def next_version(work: Work) -> int:
-    """The version the lane will have: the next one if something changed that a person decides on. Jobs that come
-    and go are no reason to compute it again."""
+    """The version that the lane will be saved with: the next one if a field changed that people decide on. Changes of
+    its queue alone do not count."""
     return _version(work, _write_lane(work.lane))
 
 
@@ -224,7 +225,7 @@ def refresh(work: Work, now: datetime) -> None:
 
 
 def heads_by_profile(rows: Iterable[Row]) -> Mapping[str, tuple[list[Head], Row]]:
-    """The first jobs of each lane, one or two, in their order, and the row of the very first."""
+    """The first one or two jobs of each lane, in their order, with the row of the first."""
     grouped: dict[str, tuple[list[Head], Row]] = {}
     for row in rows:
         heads = [Head(row["job_id"], row["pool"], row["task"], row["priority"], row["mode"] == Mode.SHARED)]
@@ -236,7 +237,7 @@ def heads_by_profile(rows: Iterable[Row]) -> Mapping[str, tuple[list[Head], Row]
 
 
 def find_heads(tx: Tx, works: Mapping[ProfileId, Work], ids: Iterable[str]) -> None:
-    """Read again which job is at the head of these lanes: one that came back may be older than the head."""
+    """Read the first job of these lanes again: a job that was given back may be older than the current first one."""
     (rows,) = tx.read(("heads", {"ids": sorted(ids)}))
     for profile_id, (heads, _) in heads_by_profile(rows).items():
         work = works[ProfileId(profile_id)]

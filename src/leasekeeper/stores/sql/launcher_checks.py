@@ -1,6 +1,6 @@
-"""The part of the Store port about lost leases that wait to be resolved, and who asks their launchers. See ports.Store.
+"""The part of the Store port about lost leases that wait for a resolution: who asks their launchers, and when.
 
-What an answer means is for `settling` to write, and for `core.resolving` to decide.
+See ports.Store. `core.resolving` decides what a launcher's answer means, `settling` writes it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from leasekeeper.stores.sql.repeated_calls import NOTHING, RepeatableOperations
 
 
 class LauncherCheckOperations(RepeatableOperations):
-    """Lost leases. A part of `SqlStore`."""
+    """Unresolved leases, and reservations of launcher checks. A part of `SqlStore`."""
 
     async def unresolved(self, limit: int = MAX_IN_BATCH) -> list[Lease]:
         return await self._engine.view(lambda tx: _unresolved(tx, limit))
@@ -33,7 +33,7 @@ class LauncherCheckOperations(RepeatableOperations):
 
 
 def _unresolved(tx: Tx, limit: int) -> list[Lease]:
-    """Those that wait for a resolution now. Those whose launcher does not answer come last, when due."""
+    """Leases that wait for a resolution. Those whose launcher did not answer come last, once they are due again."""
     now, _ = tx.clock()
     (rows,) = tx.read(("unresolved_runs", {"now": to_us(now), "limit": limit}))
     return [read_lease(row) for row in rows]

@@ -1,4 +1,4 @@
-"""What an operation writes beside the records it changes: events, reviews and pending webhooks, in the same commit."""
+"""Events, reviews and webhooks of an operation, written in the same commit as its changes."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ _write_delivery = encoder(Delivery)
 
 
 class Log:
-    """Collects the lines of one operation and writes them together."""
+    """Collects the events, reviews and webhooks of one operation, and writes them together."""
 
     __slots__ = ("_at", "_ctx", "_deliveries", "_ended_jobs", "_events", "_reviews", "now")
 
@@ -58,7 +58,7 @@ class Log:
         profile_state: ProfileState | None = None,
         data: Mapping[str, object] | None = None,
     ) -> None:
-        """One line. Ids come from the records that are given, unless named."""
+        """Add one event. Ids that are not given are taken from the lease, job or lane."""
         source = lease or job or lane
         self._events.append(
             {
@@ -77,7 +77,7 @@ class Log:
         )
 
     def add(self, event: Event) -> None:
-        """One line, as it is."""
+        """Add one event as it is."""
         row = _write_event(event)
         del row["seq"]
         self._events.append(row)
@@ -93,7 +93,8 @@ class Log:
         decided: Action | None = None,
         until: datetime | None = None,
     ) -> None:
-        """What became of an account: paused or resumed (also if it was already), and its ban status."""
+        """Add the events of an account that was paused or resumed (a person's decision counts even if it was so
+        already), or whose ban status changed."""
         about: dict[str, Any] = {"lease": run, "account_id": after.account_id, "actor": actor}
         if after.ban_status is not before.ban_status or decided in BAN_ACTIONS:
             data = {"ban_status": after.ban_status.value, "from": before.ban_status.value, "note": note}
@@ -104,7 +105,7 @@ class Log:
             self.event(kind, **about, data=data | ({"until": encode_time(until)} if until else {}))
 
     def refused(self, ref: LeaseRef, what: str, why: Refusal, writer: Lease | None) -> None:
-        """A late write: recorded, and nothing else. `writer`: the lease with this token, maybe of another run."""
+        """Add the event of a refused write. `writer` is the lease with this token, maybe of another run."""
         self.event(
             EventType.STALE_WORKER_WRITE_REJECTED,
             lease=writer if writer is not None and writer.run_id == ref.run_id else None,
@@ -116,7 +117,7 @@ class Log:
     def conflict(
         self, job: Job, holder: Lease, decided: ConflictDecision, *, job_state: JobState | None = None
     ) -> None:
-        """A job met somebody else's lease: what was decided, and what follows from it."""
+        """Add the event of a job in conflict with another run's lease, and the review and webhooks that follow."""
         self.event(
             EventType.PROFILE_LOCK_CONFLICT,
             job=job,
@@ -127,7 +128,7 @@ class Log:
                 "profile_id": job.profile_id,
                 "blocked_job_id": job.job_id,
                 "blocked_task": job.task,
-                **_current(holder),
+                **_holder_data(holder),
                 "decision": decided.decision,
                 "next_check_seconds": decided.next_check_seconds,
                 "cause": decided.cause.value,
@@ -138,7 +139,7 @@ class Log:
         self.notify(job)
 
     def lease_refused(self, lane: Lane, holder: Lease, request: LeaseRequest, cause: ConflictCause) -> None:
-        """Somebody without a job asked for a profile that another run has."""
+        """Add the event of a direct lease that was refused because another run has the profile."""
         self.event(
             EventType.PROFILE_LOCK_CONFLICT,
             lane=lane,
@@ -149,7 +150,7 @@ class Log:
                 "blocked_job_id": None,
                 "blocked_purpose": request.purpose.value,
                 "blocked_worker_id": request.worker_id,
-                **_current(holder),
+                **_holder_data(holder),
                 "decision": REFUSED,
                 "next_check_seconds": seconds_left(holder, self.now),
                 "cause": cause.value,
@@ -157,7 +158,7 @@ class Log:
         )
 
     def review_request(self, lease: Lease, what: str) -> None:
-        """A run asks for a person: about its job, or about its profile if it has none."""
+        """Open a review because a run asks for a person: about its job, or about its profile if it has no job."""
         target, subject = (Target.JOB, lease.job_id) if lease.job_id else (Target.PROFILE, lease.profile_id)
         self._review(target, subject, lease, lease, lease.run_id, Reason.HUMAN_REVIEW_REQUIRED, what)
 
@@ -198,7 +199,7 @@ class Log:
         self._reviews.append({**_write_review(review), "subject": subject})
 
     def notify(self, job: Job) -> None:
-        """Webhooks of a job's new state, where it has any: to its callback_url, and to endpoints that ask for it."""
+        """Add the webhooks for a job's new state, if it has any: to its callback_url and to registered endpoints."""
         if job.state not in JOB_ALERTS:
             return
         self._ended_jobs.append(job)
@@ -214,7 +215,7 @@ class Log:
         body: Mapping[str, object],
         traceparent: str | None = None,
     ) -> None:
-        """A message to a registered receiver."""
+        """Add a webhook to a registered endpoint."""
         self._add_delivery(alert, endpoint.url, body, job_id, endpoint.endpoint_id, traceparent=traceparent)
 
     def _add_delivery(
@@ -244,7 +245,7 @@ class Log:
         self._deliveries.append(row)
 
     def _add_alerts(self, tx: Tx) -> None:
-        """Messages to the registered endpoints that ask for what this operation did."""
+        """Add the webhooks to registered endpoints for everything that this operation logged."""
         if not (self._ended_jobs or self._reviews or any(map(_is_alert, self._events))) or not alerts.endpoints(tx):
             return
         found = [Alert(JOB_ALERTS[job.state], job.job_id, _job_body(job), job.traceparent) for job in self._ended_jobs]
@@ -257,7 +258,7 @@ class Log:
                 self.notify_endpoint(endpoint, *alert)
 
     def save(self, tx: Tx) -> None:
-        """Hand everything to the transaction."""
+        """Pass all rows to the transaction."""
         self._add_alerts(tx)
         for name, rows in self._parts():
             if rows:
@@ -271,8 +272,8 @@ class Log:
         )
 
 
-def _current(holder: Lease) -> dict[str, object]:
-    """What a conflict says of the run that has the profile, or the account's key."""
+def _holder_data(holder: Lease) -> dict[str, object]:
+    """The data of a conflict about the run that has the profile or the account's key."""
     return {
         "current_job_id": holder.job_id,
         "current_run_id": holder.run_id,

@@ -1,6 +1,7 @@
-"""Leases that the store granted and forgot: a server that lost its last writes, a restored backup.
+"""Leases that the store granted and lost, because a server lost its last writes or a backup was restored.
 
-Whoever holds one has worked in the profile, and nobody else can say what was done. So the profile waits for a person.
+The holder of such a lease has worked in the profile, and the store cannot know what it did. So the profile goes to
+review.
 """
 
 from collections.abc import Sequence
@@ -18,14 +19,14 @@ ACTOR = "leasekeeper"
 
 
 def refused(tx: Tx, log: Log, work: Work | None, lease: Lease | None, ref: LeaseRef, what: str, why: Refusal) -> None:
-    """A late write: recorded, and looked into if the lease was forgotten."""
+    """Log a refused write, and send the profile to review if the store lost the lease."""
     log.refused(ref, what, why, lease or writer_of(tx, ref))
     if why is Refusal.NO_SUCH_LEASE:
         review(tx, log, work, ref, log.now)
 
 
 def review_forgotten(tx: Tx, log: Log, refs: Sequence[LeaseRef], now: datetime) -> None:
-    """Send the profiles of those that were forgotten to review. Their lanes are locked already."""
+    """Send the profiles of leases that the store lost to review. The caller has locked their lanes."""
     if not refs:
         return
     wanted = {"ids": sorted({ref.profile_id for ref in refs})}
@@ -37,7 +38,7 @@ def review_forgotten(tx: Tx, log: Log, refs: Sequence[LeaseRef], now: datetime) 
 
 
 def review(tx: Tx, log: Log, work: Work | None, ref: LeaseRef, now: datetime) -> None:
-    """The profile waits for a person, if nobody has it, and the store must have granted this lease."""
+    """Send the profile to review if it is available and the store must have granted this lease."""
     if work is None or work.lane.state is not ProfileState.AVAILABLE:
         return
     if not forgotten(ref, work.lane.token, tx.doubtful_up_to):

@@ -6,9 +6,9 @@ import time
 
 
 class Ids:
-    """UUIDs of version 7: random, but in the order they were made, so that newest-first lists need no other key.
+    """UUIDs of version 7: random, but sorted by the time they were made, so that newest-first lists need no other key.
 
-    Within a millisecond a counter of 12 bits keeps the order; one that overflows continues in the next millisecond.
+    Within a millisecond a counter of 12 bits keeps the order. If it overflows, it continues in the next millisecond.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Notes in the tables: written by people as a decision, by runs under their lease; the newest of a subject are kept."""
+"""Notes in the tables: people write them as decisions, runs under their lease. Only a subject's newest are kept."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ _write_note = encoder(Note)
 
 
 def decide_note(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """A person writes a note. The record stays as it is, its version and its open review included."""
+    """Write a person's note. The record itself does not change, nor do its version and its open review."""
     check_text(decision.note)
     of_profile = decision.target is Target.PROFILE
     if of_profile:
@@ -59,7 +59,7 @@ def _state(row: Row, *, of_profile: bool) -> str:
 
 
 def write_note(tx: Tx, ctx: Context, ref: LeaseRef, text: str, about: NoteAbout) -> Refusal | None:
-    """A run writes a note. Answers why it was refused, or None. The same text of the same run is kept once."""
+    """Write a run's note. Returns why it was refused, or None. The same text of the same run is kept once."""
     check_text(text)
     lease, log, why = live_lease(tx, ctx, ref, "write_note")
     if lease is not None and why is None:
@@ -87,7 +87,7 @@ def _data(note: Note) -> Mapping[str, object]:
 
 
 def _keep(tx: Tx, note: Note) -> None:
-    """Write the note, and delete those that are too many with it."""
+    """Write the note, and delete the oldest ones beyond the maximum."""
     by_run = int(note.run_id is not None)
     place = {"about": note.about.value, "subject": note.subject, "by_run": by_run}
     (beyond,) = tx.read(("notes_beyond", {**place, "kept": MAX_KEPT - 1, "limit": MAX_IN_BATCH}))

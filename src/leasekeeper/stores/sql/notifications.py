@@ -1,6 +1,6 @@
-"""Wakes the waiting callers of a process when another one has changed the store: two threads, whatever the server.
+"""Wakes the waiting callers of a process when another process has changed the store, with two threads.
 
-For latency only: polling finds the work anyway. How a server is told, and how one listens to it, a store says.
+For latency only: polling finds the work anyway. A store's subclass sends and receives the notifications of its server.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ RETRY_SECONDS: Final = 1.0
 
 
 class Notifications(ABC):
-    """One thread that sends, and, once somebody waits, one that listens. Both end with `self._closing`."""
+    """One thread that sends, and one that listens once a caller waits. Both end when `self._closing` is set."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._timeout = timeout.total_seconds()
@@ -33,7 +33,7 @@ class Notifications(ABC):
 
     @abstractmethod
     def _listen_loop(self) -> None:
-        """Call `_wake_waiters` at each notification; look at `self._closing` every LISTEN_SECONDS."""
+        """Call `_wake_waiters` at each notification. Check `self._closing` every LISTEN_SECONDS."""
 
     def send(self) -> None:
         """Send a notification in the background; several within 25 ms become one."""

@@ -1,7 +1,7 @@
-"""`on_conflict` of jobs that wait in a lane whose profile another run has, and do not want to wait for it.
+"""Applies `on_conflict` to queued jobs whose profile another run has, unless it is `wait`.
 
-In the commit of a grant the first few of the lane follow it, in a sweep all of them. Lanes without such jobs cost
-nothing: a partial index holds these jobs alone.
+The commit of a grant applies it to the first few jobs of the lane, a sweep to all of them. Lanes without such jobs cost
+nothing: a partial index has only these jobs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,17 +24,18 @@ PAGE: Final = 200  # lanes that a sweep reads in one commit
 
 
 def apply_to_granted(tx: Tx, ctx: Context, log: Log, works: Iterable[Work]) -> None:
-    """The first of these lanes' jobs follow their policy, now that the profile is leased. Jobs that were written before
-    are seen; the lanes are still to be saved."""
+    """Apply it to the first jobs of these lanes, whose profiles were just leased. Call it after the changed jobs were
+    written, and before the lanes are saved."""
     lanes = {work.lane.profile_id: work for work in works}
     if lanes:
         _apply(tx, ctx, log, lanes, {}, _waiting(tx, lanes, MAX_MET))
 
 
 def apply_to_waiting(tx: Tx, ctx: Context, limit: int) -> int:
-    """Jobs of all lanes whose profile, or whose account's key, another run has: at most `limit` of them.
+    """Apply it to at most `limit` jobs, of all lanes whose profile or account key another run has. Returns how many it
+    changed.
 
-    Lanes that somebody has locked are left for the next time.
+    Lanes that another transaction has locked are left for the next sweep.
     """
     met, after = 0, ""
     while met < limit:
@@ -54,7 +55,7 @@ def apply_to_waiting(tx: Tx, ctx: Context, limit: int) -> int:
 
 
 def _waiting(tx: Tx, works: Iterable[ProfileId], each: int) -> list[Row]:
-    """The first jobs of each lane that do not want to wait."""
+    """The first jobs of each lane whose `on_conflict` is not `wait`."""
     wanted = [("on_conflict_jobs", {"profile_id": profile_id, "limit": each}) for profile_id in works]
     return [row for rows in tx.read(*wanted) for row in rows] if wanted else []
 
@@ -67,7 +68,7 @@ def _apply(
     key_holders: Mapping[str, Lease],
     waiting: Iterable[Row],
 ) -> int:
-    """Take out of their lanes those of the jobs that are in conflict, and say so."""
+    """Apply `on_conflict` to those of the jobs that are in conflict, and log it. Returns how many."""
     changed = []
     headless = set()
     for job in map(read_job, waiting):
@@ -90,7 +91,7 @@ def _apply(
 
 
 def _find_heads(tx: Tx, works: Mapping[ProfileId, Work], ids: Iterable[ProfileId], now: datetime) -> None:
-    """The lanes' heads are gone: the next ones take their place, and the lanes have waited all along."""
+    """Read the first jobs of lanes whose first job was removed. The lanes keep their waiting time."""
     wanted = sorted(ids)
     (rows,) = tx.read(("heads", {"ids": wanted}))
     found = heads_by_profile(rows)

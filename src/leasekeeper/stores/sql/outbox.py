@@ -1,4 +1,4 @@
-"""The part of the Store port about webhooks: messages, receivers, and workers that went silent. See ports.Store."""
+"""The part of the Store port about webhooks: messages, endpoints, and workers that became silent. See ports.Store."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Turns to call an API that allows only so many calls: one row a key, moved on by whoever reserves the next."""
+"""Rate limits for calls of an API, shared by all processes: one row per key has the time of the next free call."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from leasekeeper.stores.sql.engine import Tx
 
 
 def reserve_call(tx: Tx, key: str, spacing: timedelta, pause: timedelta) -> timedelta:
-    """Reserve the next turn. Returns how long to wait for it."""
+    """Reserve the next call. Returns how long the caller must wait before it."""
     tx.read(("lock_calls", {"key": key}))
     now, (rows,) = tx.clock(("call_turn", {"key": key}))
     known = rows[0]["next_at"] if rows else None

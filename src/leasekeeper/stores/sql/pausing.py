@@ -1,4 +1,5 @@
-"""Pauses: nothing new begins in the fleet, a pool, an account or on a worker, until a person resumes or it ends."""
+"""Pauses of the fleet, a pool, an account or a worker: nothing new begins there until a person resumes it, or until the
+pause ends."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -42,13 +43,13 @@ def decide_pause(tx: Tx, ctx: Context, decision: Decision) -> Decided:
 
 
 def any_over(tx: Tx) -> bool:
-    """Whether a pause is over that nobody has ended yet."""
+    """Whether a pause has reached its end and `end_pauses` has to remove it."""
     now, (rows,) = tx.clock(("all_pauses", {}))
     return any(not is_active(read_pause(row), now) for row in rows)
 
 
 def end_pauses(tx: Tx, ctx: Context, limit: int) -> int:
-    """Pauses that are over end for good, with an event; an account's jobs move on. Returns how many."""
+    """Remove pauses that have reached their end, each with an event, and resume their accounts. Returns how many."""
     now, (rows,) = tx.clock(("all_pauses", {}))
     over = [pause for pause in map(read_pause, rows) if not is_active(pause, now)][:limit]
     for pause in over:
@@ -65,7 +66,7 @@ def end_pauses(tx: Tx, ctx: Context, limit: int) -> int:
 
 
 def _check_known(tx: Tx, scope: Scope, name: str) -> None:
-    """A mistyped name must not look like a pause."""
+    """Raise NotFound for an unknown pool or worker: a mistyped name must not look like a pause."""
     if scope in _KNOWN:
         (rows,) = tx.read((_KNOWN[scope], {"name": name}))
         if not rows:

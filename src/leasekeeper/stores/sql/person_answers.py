@@ -1,4 +1,4 @@
-"""Answering: a person says something to a run that asks for one; its holder reads it with the next renewal."""
+"""A person's answer to a run that asked for one. The holder of the lease gets it with the next renewal."""
 
 from leasekeeper.core.control import PersonAnswer, answered, kept_answer
 from leasekeeper.core.decisions import Decision
@@ -14,7 +14,8 @@ from leasekeeper.stores.sql.log import Log
 
 
 def answer(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Keep the answer with the lease, once, and close the review that asked."""
+    """Store the answer with the lease, and close the review in which the run asked. Raises NotFound if the lease is not
+    live."""
     key = lease_key(decision.id)
     now, works, _ = lock(tx, [key[0]] if key is not None else [])
     work = works.get(key[0]) if key is not None else None

@@ -1,4 +1,5 @@
-"""What is wrong with proxies: kept by `core.proxies`. Lanes of their profiles are blocked and freed in the commit."""
+"""The health of proxies, by the rules of `core.proxies`. Blocks or unblocks the lanes of their profiles in the same
+commit."""
 
 from leasekeeper.core.accounts import Proxy, ProxyTrouble
 from leasekeeper.core.decisions import Decision
@@ -18,7 +19,8 @@ _write_proxy = encoder(Proxy)
 
 
 def report_proxy(tx: Tx, ctx: Context, report: ProxyReport) -> Proxy | None:
-    """Keep a report. One that changes nothing takes no lock: most do not."""
+    """Store a report. Most reports change nothing, and take no lock. Returns the proxy as it is now, or None if it was
+    removed or declared differently since the check."""
     before = _read(tx, report)
     change = _found(tx, ctx, before, report)
     if change is not None:
@@ -29,7 +31,7 @@ def report_proxy(tx: Tx, ctx: Context, report: ProxyReport) -> Proxy | None:
         return before if before is not None and is_about(before, report) else None
     tx.write("put_proxies", [_write_proxy(change.proxy)])
     if change.turned:
-        _log_event(tx, ctx, before, change.proxy)
+        _apply_change(tx, ctx, before, change.proxy)
     return change.proxy
 
 
@@ -45,8 +47,8 @@ def _found(tx: Tx, ctx: Context, proxy: Proxy | None, report: ProxyReport) -> Fo
     return found(proxy, report, now, backoff=ctx.policy.backoff, jitter=ctx.jitter())
 
 
-def _log_event(tx: Tx, ctx: Context, before: Proxy, proxy: Proxy) -> None:
-    """Block or free the lanes of the proxy's profiles; one line in the log, and a review that opens or is closed."""
+def _apply_change(tx: Tx, ctx: Context, before: Proxy, proxy: Proxy) -> None:
+    """Block or unblock the lanes of the proxy's profiles, write one event, and open or close a review."""
     tx.write("count_change", [{"changes": 1}])
     (profiles,) = tx.read(("profiles_of_proxy", {"proxy_id": proxy.proxy_id}))
     now, works, _ = lock(tx, [row["profile_id"] for row in profiles])
@@ -69,13 +71,13 @@ def _log_event(tx: Tx, ctx: Context, before: Proxy, proxy: Proxy) -> None:
 
 
 def close_reviews(tx: Tx, proxies: list[str], note: str, now: int, actor: str = "") -> None:
-    """Nothing is left to decide about these proxies."""
+    """Close the open reviews of these proxies."""
     closed = {"target": "proxy", "decision": None, "note": note, "actor": actor, "decided_at": now}
     tx.write("close_reviews", [{**closed, "subject": proxy_id} for proxy_id in proxies])
 
 
 def ask_again(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """A person wants a proxy to be asked now: by whoever asks next. Its review stays until it answers as it should."""
+    """Make the next check of a proxy due now, as a person decided. Its review stays open until a check succeeds."""
     now, (_, rows) = tx.clock(("lock_fleet", {}), ("one_proxy", {"proxy_id": decision.id}))
     if not rows:
         raise NotFound(f"there is no proxy {decision.id}", what="proxy", id=decision.id)

@@ -1,4 +1,4 @@
-"""Retention: old finished jobs with their runs, old events and answers, a batch at a time."""
+"""Retention: deletes old finished jobs with their runs, old events, webhooks and answers, one batch at a time."""
 
 from datetime import datetime, timedelta
 
@@ -9,10 +9,10 @@ from leasekeeper.stores.sql.engine import Params, Tx
 
 
 def prune(tx: Tx, retention: Retention, limit: int) -> int:
-    """Delete a batch of what is past its time.
+    """Delete one batch of records older than the retention. Returns how many.
 
-    Open jobs, leases that are live or not resolved, messages that are owed, the event that says the present state of
-    a job or profile, and the newest event of all stay, however old: numbers of events only grow.
+    Never deleted, however old: open jobs, live and unresolved leases, pending webhooks, the event with the current
+    state of a job or profile, and the newest event (so that the numbers of events only grow).
     """
     now, _ = tx.clock()
     (answers,) = tx.read(("old_answers", {"cutoff": to_us(now - ANSWERS_KEPT), "limit": limit}))
@@ -49,8 +49,8 @@ def _prune_jobs(tx: Tx, now: datetime, keep: timedelta, limit: int) -> int:
 
 
 def _still_finished(tx: Tx, profiles: set[str], wanted: Params) -> list[Row]:
-    """The same jobs, read under the locks of their lanes: a person may be about to retry one. Those whose lane is
-    locked right now wait for the next time."""
+    """The finished jobs, read again under the locks of their lanes, as a person may be about to retry one. Jobs whose
+    lane another transaction has locked are left for the next call."""
     ids = {"ids": sorted(profiles)}
     free, there = tx.read(("lock_lanes_free", ids), ("lanes_there", ids))
     locked = {row["profile_id"] for row in there} - {row["profile_id"] for row in free}
@@ -59,7 +59,7 @@ def _still_finished(tx: Tx, profiles: set[str], wanted: Params) -> list[Row]:
 
 
 def _first_event_since(tx: Tx, at: int) -> int:
-    """The first event at or after this time, found by halving: events are in the order of time, near enough."""
+    """The number of the first event at or after this time, by binary search: events are nearly in the order of time."""
     ends = tx.read(("first_events_from", {"seq": 0}), ("last_event", {}))
     if not all(ends):
         return 0

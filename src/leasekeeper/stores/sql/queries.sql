@@ -1,4 +1,4 @@
--- Reads that are the same in every dialect. Locks and per-lane look-ups are the dialects' own.
+-- Reads that are the same in every dialect. Each dialect has its own reads for locks and for lookups per lane.
 
 -- name: configs
 SELECT p.*,

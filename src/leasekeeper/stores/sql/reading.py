@@ -1,4 +1,4 @@
-"""Reads for people: one record, a page of them, counts, and the facts behind `why`. Never on the writers' path."""
+"""Reads for people: one record, a page of records, counts, and the facts of `why`. They never delay writers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,19 +41,19 @@ from leasekeeper.wording import block_text
 T = TypeVar("T")
 
 LAST_CHARACTER = "\U0010ffff"
-MAX_SHOWN = 3  # webhooks of one job, the newest of them, when somebody asks why
+MAX_SHOWN = 3  # the newest webhooks of a job that `why` shows
 
-# States whose shown form is not the stored one, or that have an index of their own.
+# States whose filter is not a comparison with the stored state: lists show another one, or they have their own index.
 _SHOWN_STATES = {"queued": "state_queued", "blocked": "state_blocked", "running": "state_running"}
-# Every job has these, so they are found soon; all others have an index.
+# Every job has these events, so a scan finds them soon. All other types have an index.
 _COMMON_EVENTS = {"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"}
-# Statements of bool filters that do not bind the value: another one finds the records of which it is not so.
+# Boolean filters that have one piece for true and another for false: the filter's name, and the piece for false.
 _OPPOSITES = {"live": "ended", "open": "decided", "trouble": "well", "saved": "unsaved", "discarded": "kept"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Where one kind of record is found: its statements' prefix, and the column that orders it."""
+    """How a kind of record is listed: the prefix of its statements, and the column that orders its pages."""
 
     prefix: str
     order: str
@@ -85,21 +85,21 @@ _TABLES: Mapping[type, _Table] = {
 
 
 def find(tx: Tx, ctx: Context, kind: type[T], where: Mapping[str, str], after: str | None, limit: int) -> Page[T]:
-    """A page, put together from whole named pieces of SQL."""
+    """One page of a list. Its statement is joined from named pieces of SQL."""
     spec = _TABLES[kind]
     LISTS[kind].check(where, limit)
-    # One more than asked for shows whether the page can be continued; one of ids that begin alike cannot.
+    # One row more than asked for shows whether there is a next page. A list by prefix has no next page.
     params: dict[str, Any] = {"limit": limit if PREFIX in where else limit + 1}
     pieces = [spec.prefix]
     if kind is Event and "run_id" in where:
-        # A run that is no longer kept may have left events: they are searched for everywhere.
+        # A deleted run may have left events: without its profile, all events are searched.
         (runs,) = tx.read(("profile_of_run", {"run_id": where["run_id"]}))
         if runs:
             params["run_profile"] = runs[0]["profile_id"]
             pieces.append("find_event__of_run")
     for name, value in where.items():
         pieces.append(_piece(spec, kind, name, value, params))
-        if (narrower := _narrower(spec, name, value)) is not None:
+        if (narrower := _implied_filter(spec, name, value)) is not None:
             pieces.append(f"{spec.prefix}__{narrower}")
     if after is not None:
         params["after"] = _number(after, "after") if spec.order == "seq" else after
@@ -150,7 +150,7 @@ def _piece(spec: _Table, kind: type, name: str, value: str, params: dict[str, An
 
 
 def _prefix_piece(spec: _Table, kind: type, value: str, params: dict[str, Any]) -> str:
-    """Ids that begin with a text are neighbours in the index. A lease has none of its own: its profile's has."""
+    """The piece for ids that begin with a text. Lease ids have no index: they are found by their profile and token."""
     begins, name = value, PREFIX
     if kind is Lease:
         begins, colon, token = value.partition(":")
@@ -161,12 +161,12 @@ def _prefix_piece(spec: _Table, kind: type, value: str, params: dict[str, Any]) 
 
 
 def _wanted(fact: bool | None) -> int:
-    """A fact that a filter asks for; -1 if it may be either."""
+    """The value that a filter wants for a fact: 0, 1, or -1 for both."""
     return -1 if fact is None else int(fact)
 
 
-def _narrower(spec: _Table, name: str, value: str) -> str | None:
-    """What also holds of the records with this value, where that is what an index knows them by."""
+def _implied_filter(spec: _Table, name: str, value: str) -> str | None:
+    """Another filter that is true for all records with this value, and that has an index. None if there is none."""
     match spec.prefix, name, value:
         case "find_job", "blocked_reason", _:
             return "state_blocked"
@@ -195,10 +195,10 @@ def _number(text: str, name: str) -> int:
 
 
 def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
-    """What a queued job's shown state depends on besides its lane: full pools, tasks that no worker takes now, and
-    profiles that a newer browser opened last than any of those workers has.
+    """Parameters for the shown state of queued jobs: full and paused pools, tasks that no worker offers now, profiles
+    whose last browser is newer than any worker's, and the homes that workers serve.
 
-    A task that nobody ever offered is not searched for: its jobs are not queued but blocked.
+    A task that no worker ever offered is left out: its jobs are blocked, not queued.
     """
     now, (full, known) = tx.clock(("full_pools", {}), ("known_tasks", {}))
     pauses = active_pauses(tx, now)
@@ -218,7 +218,7 @@ def _job_facts(tx: Tx, ctx: Context) -> dict[str, Any]:
 
 
 def _offered(workers: Sequence[Worker]) -> dict[tuple[str, str], float]:
-    """What these workers offer, by pool and task, each with the newest browser among them."""
+    """The newest browser engine that these workers have for each pool and task (infinite if it is unknown)."""
     offered: dict[tuple[str, str], float] = {}
     for worker in workers:
         engine = inf if worker.engine is None else worker.engine
@@ -228,13 +228,13 @@ def _offered(workers: Sequence[Worker]) -> dict[tuple[str, str], float]:
 
 
 def _unwell(tx: Tx, ctx: Context, now: datetime, pool: str, task: str | None) -> tuple[Worker, ...]:
-    """The live workers of a pool, of those that offer the task, whose machine cannot run jobs now."""
+    """The live workers of a pool that offer the task (any, if None) and whose machine cannot run jobs now."""
     found = (worker for worker in live_workers(tx, ctx, now) if worker.unwell_reason is not None)
     return tuple(worker for worker in found if worker.pool == pool and (task is None or task in worker.tasks))
 
 
 def _newer(tx: Tx, offered: Mapping[tuple[str, str], float]) -> list[str]:
-    """Profiles whose next job every worker that takes its task has to leave: its browser is too old."""
+    """Profiles whose next job cannot run because every worker that offers its task has a browser that is too old."""
     oldest = min(offered.values(), default=inf)
     if oldest == inf:
         return []
@@ -244,7 +244,7 @@ def _newer(tx: Tx, offered: Mapping[tuple[str, str], float]) -> list[str]:
 
 
 def shown_job(row: Row) -> Job:
-    """The job as people see it: a queued one that cannot run now is blocked, for its lane's reason."""
+    """The job as lists show it: a queued job that cannot run now is shown as blocked, with the reason."""
     job = read_job(row)
     if job.state is not JobState.QUEUED or (reason := shown_reason(_wait_facts(row))) is None:
         return job
@@ -268,7 +268,7 @@ def _wait_facts(row: Row) -> WaitFacts:
 
 
 def shown_jobs(tx: Tx, ctx: Context, ids: Sequence[str]) -> dict[str, Job]:
-    """These jobs as lists show them."""
+    """These jobs as lists show them, by id."""
     (rows,) = tx.read(("find_job+find_job__among", {"ids": list(ids), **_job_facts(tx, ctx)}))
     return {row["job_id"]: shown_job(row) for row in rows}
 
@@ -285,7 +285,7 @@ def get(tx: Tx, ctx: Context, kind: type[T], record_id: str) -> T:
 
 
 def stats(tx: Tx, ctx: Context) -> Stats:
-    """Counts of now."""
+    """Current counts of jobs, profiles, leases, reviews and webhooks."""
     now, _ = tx.clock()
     facts = _job_facts(tx, ctx)
     jobs, waiting, profiles, leases, reviews, deliveries = tx.read(
@@ -320,13 +320,13 @@ def stats(tx: Tx, ctx: Context) -> Stats:
 
 
 def _pending(rows: Sequence[Row], name: str) -> datetime | None:
-    """A time of the webhooks that are pending, if there are any."""
+    """A time of the pending webhooks; None if there are none."""
     found = next((row[name] for row in rows if row["state"] == DeliveryState.PENDING), None)
     return None if found is None else from_us(found)
 
 
 def why(tx: Tx, ctx: Context, job_id: str | None, profile_id: str | None) -> WhyFacts:
-    """The facts about one job or profile, read on one snapshot."""
+    """The facts about one job or profile, read from one snapshot."""
     job = get(tx, ctx, Job, job_id) if job_id is not None else None
     wanted = job.profile_id if job else profile_id
     about: Params = {"profile_id": wanted}

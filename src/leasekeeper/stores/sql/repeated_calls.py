@@ -1,6 +1,7 @@
-"""Answers to calls that may be repeated (`Store.once`): written with the change itself, found again by its name.
+"""Stored answers of calls that may be repeated (`Store.once`): written in the change's commit, found by request id.
 
-Records are kept by their ids and read again: an answer holds no payload, and is small. Knows no operation but by name.
+An answer is small: of its records only the ids are stored, and the records are read again. Knows operations only by
+name.
 """
 
 import copy
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What is kept by its id. A grant is found by its lease.
+# Records that are stored by their id. A grant is stored by the id of its lease.
 _IDS: Final[Mapping[type, Callable[[Any], str]]] = {
     Grant: lambda grant: grant.lease.lease_id,
     Job: lambda job: job.job_id,
@@ -46,12 +47,12 @@ _IDS: Final[Mapping[type, Callable[[Any], str]]] = {
 _KINDS: Final = {kind.__name__: kind for kind in _IDS}
 _HOLDERS: Final = (Submitted, HandedOver, Page)
 _BY_ID: Final = "kept_by_id"
-# An answer that is not kept: nothing was changed, or it becomes an error.
+# Says that there is no answer to store: nothing was changed, or the call raises an error.
 NOTHING: Final = object()
 
 
 class Naming:
-    """The name of the call that an operation belongs to, if it may be repeated."""
+    """A call that may be repeated: its operation and its request."""
 
     __slots__ = ("name", "request")
 
@@ -60,7 +61,7 @@ class Naming:
         self.request = request
 
     def row(self, tx: Tx, value: object) -> Params:
-        """The row that keeps this answer."""
+        """The row that stores this answer."""
         text: str | None = json.dumps({"version": VERSION, "value": _stored_form(value)}, separators=(",", ":"))
         if text is not None and len(text) > MAX_ANSWER_BYTES:
             text = None
@@ -77,7 +78,7 @@ class Naming:
 
 
 class RepeatableOperations:
-    """What the parts of `SqlStore` share: changes whose answer is kept if the call has a name."""
+    """Base of the parts of `SqlStore`: changes whose answer is stored if the call may be repeated."""
 
     _engine: Engine
     _ctx: Context
@@ -89,7 +90,7 @@ class RepeatableOperations:
     def _change(
         self, operation: Callable[[Tx], T], *, answer: Callable[[T], object] = lambda value: value, brief: bool = False
     ) -> "asyncio.Future[T]":
-        """One commit of an operation. `answer` makes the answer of the port of what the commit came to."""
+        """Run an operation in one commit. `answer` turns its result into the answer to store, or NOTHING."""
         naming = self.naming
         if naming is None:
             return self._engine.change(operation, brief=brief)
@@ -104,12 +105,12 @@ class RepeatableOperations:
         return self._engine.change(kept, brief=brief)
 
     async def known_answer(self, naming: Naming, arguments: Mapping[str, Any]) -> Any:
-        """The answer that is kept, or NOTHING."""
+        """The stored answer of this call, or NOTHING. Raises Conflict if the request id belongs to another call."""
         return await self._engine.view(lambda tx: _read(tx, self._ctx, naming, arguments))
 
 
 class _Once:
-    """A store for one call. Its operations are those of the port."""
+    """A store for one call that may be repeated. It has the operations of the port."""
 
     def __init__(self, store: RepeatableOperations, request: Request) -> None:
         self._store = store
@@ -133,17 +134,17 @@ class _Once:
         try:
             return await getattr(store, name)(*positional, **named)
         except AnsweredBefore:
-            # The first time was carried out by somebody else meanwhile.
+            # Another copy of this call was committed meanwhile.
             return await known()
         except LeasekeeperError:
-            # What stands in the way may be what the first time did: a profile is taken, a section open.
+            # The first copy of this call may be the cause: it took the profile, or opened the section.
             if (found := await known()) is NOTHING:
                 raise
             return found
 
 
 def _stored_form(value: object) -> object:
-    """The value as JSON, records by their ids."""
+    """The value as JSON, with ids in place of records."""
     kind = type(value)
     if kind in _IDS:
         return {_BY_ID: [kind.__name__, _IDS[kind](value)]}
@@ -175,7 +176,7 @@ _NOT_KEPT: Final = ConflictReason.ANSWER_NOT_KEPT
 
 
 def _check(row: Row, naming: Naming) -> str:
-    """The text of an answer. Raises Conflict if it belongs to another call, or was not kept."""
+    """The text of a stored answer. Raises Conflict if it belongs to another call or was too large to be stored."""
     request = naming.request
     asked, found = (request.sequence, naming.name, request.body), (row["sequence"], row["operation"], row["body"])
     if asked != found:
@@ -194,7 +195,7 @@ def _check(row: Row, naming: Naming) -> str:
 
 
 def _record(tx: Tx, ctx: Context, found: dict[str, Any]) -> object:
-    """The record that is kept by its id, as it now is; anything else as it is."""
+    """The record that is stored by its id, as it is now. Any other JSON object is returned unchanged."""
     if _BY_ID not in found or len(found) > 1:
         return found
     name, record_id = found[_BY_ID]
@@ -204,7 +205,7 @@ def _record(tx: Tx, ctx: Context, found: dict[str, Any]) -> object:
 
 
 def _grant(tx: Tx, ctx: Context, lease_id: str) -> Grant:
-    """What was granted with this lease."""
+    """The grant of this lease, made from the records as they are now."""
     lease = get(tx, ctx, Lease, lease_id)
     profile = get(tx, ctx, Profile, lease.profile_id)
     lane = get(tx, ctx, Lane, lease.profile_id)

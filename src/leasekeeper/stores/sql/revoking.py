@@ -1,4 +1,4 @@
-"""Revoking: a person takes a lease away, and its holder can write nothing any more."""
+"""Revokes leases by a person's decision: the holder cannot write any more."""
 
 from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.events import EventType
@@ -12,10 +12,10 @@ from leasekeeper.stores.sql.log import Log
 
 
 def revoke(tx: Tx, ctx: Context, lease_id: str, actor: str, note: str) -> Lease | None:
-    """A person takes the lease away: it can write nothing any more.
+    """Revoke a live lease, so that all its writes are refused. Returns None if there is no such lease.
 
-    Its holder may not know it yet, so the profile stays leased until the lease would have expired; then it is an
-    ending without an explanation like any other.
+    The holder may not know it yet, so the profile stays leased until the lease would have expired. Then the lease ends
+    like any other that expired.
     """
     key = lease_key(lease_id)
     if key is None:

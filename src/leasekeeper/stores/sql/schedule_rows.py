@@ -1,4 +1,5 @@
-"""Schedules as rows: configuration, which `apply` writes, and the running side, which it never touches."""
+"""Rows of schedules: their configuration, which `apply` writes, and their state, which `apply` does not change unless
+the schedule is removed."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -12,12 +13,12 @@ from leasekeeper.wire.schedules import template_body, template_from
 
 _read_state = decoder(ScheduleState, "t_")
 write_state = encoder(ScheduleState)
-# A change of one of these begins the times anew: none is due that was due before.
+# A change of one of these fields restarts the schedule: times before the change are no longer due.
 _TIMES = frozenset({"cron", "timezone"})
 
 
 def read_schedule(row: Row) -> Schedule:
-    """A schedule out of its row."""
+    """A schedule from its row."""
     return Schedule(
         schedule_id=row["schedule_id"],
         cron=row["cron"],
@@ -32,16 +33,15 @@ def read_schedule(row: Row) -> Schedule:
 
 
 def read_state(row: Row) -> ScheduleState:
-    """The running side out of a row that may have none yet."""
+    """The state of a schedule from a joined row; the initial state if none is stored yet."""
     if row["t_schedule_id"] is None:
         return ScheduleState(schedule_id=row["schedule_id"], last_at=from_us(row["since"]))
     return _read_state(row)
 
 
 def write_schedules(tx: Tx, current: Fleet, fleet: Fleet, changes: Iterable[Change]) -> None:
-    """Write the schedules that differ; the running side goes with one that is removed.
-
-    A pause stays, as it is a person's: declared again, the schedule is still paused.
+    """Write the schedules that differ. A removed schedule loses its state, but not a person's pause: if it is declared
+    again, it is still paused.
     """
     mine = [change for change in changes if change.what == "schedule"]
     if not mine:

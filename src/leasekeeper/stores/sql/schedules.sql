@@ -1,4 +1,4 @@
--- Reads of schedules, the same in every dialect, and their lists (see finds.sql).
+-- Reads of schedules that are the same in every dialect, and the pieces of their lists (see finds.sql).
 
 -- name: all_schedules
 SELECT * FROM schedules;
@@ -34,7 +34,7 @@ ORDER BY profile_id LIMIT :limit;
 SELECT k.place, j.state FROM schedule_jobs k JOIN jobs j ON j.job_id = k.job_id WHERE k.place IN :places[];
 
 -- name: find_job__schedule
--- Keys of one schedule's jobs begin alike (core.schedules.job_key).
+-- The keys of a schedule's jobs have the same beginning (core.schedules.job_key).
 AND t.idempotency_key >= :schedule_from AND t.idempotency_key < :schedule_to
 
 -- name: find_schedule

@@ -1,7 +1,8 @@
-"""Schedules that are due become jobs: a bounded number per commit, each exactly once.
+"""Creates the jobs of due schedules: a limited number per commit, each job exactly once.
 
-How far a schedule has come is written in the commit that writes its jobs. One fires at a time (`lock_fleet_free`); what
-a commit had no room for, the next one goes on with. Which times count and what overlaps is decided by core.schedules.
+The progress of a schedule is written in the commit that writes its jobs. One process fires at a time
+(`lock_fleet_free`). When a commit reaches its limit, the next one continues. `core.schedules` decides which times count
+and what happens when jobs overlap.
 """
 
 from dataclasses import dataclass
@@ -46,15 +47,15 @@ _NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def any_due(tx: Tx) -> bool:
-    """Whether there is something to fire: asked without a lock, before one is taken."""
+    """Whether a schedule is due. Takes no lock."""
     now, _ = tx.clock()
     return bool(tx.read(("due_schedules", {"now": to_us(now), "limit": 1}))[0])
 
 
 def fire(tx: Tx, ctx: Context, limit: int) -> tuple[list[Fired], bool]:
-    """Make up to `limit` jobs of schedules that are due, and say whether there may be more that are.
+    """Create up to `limit` jobs of due schedules. Returns what was fired, and whether more may be due.
 
-    Nothing, if somebody else fires or applies a fleet now.
+    Does nothing if another process fires schedules or applies a fleet now.
     """
     now, (free,) = tx.clock(("lock_fleet_free", {}))
     if not free:
@@ -70,7 +71,7 @@ def fire(tx: Tx, ctx: Context, limit: int) -> tuple[list[Fired], bool]:
 
 @dataclass(slots=True)
 class _Firing:
-    """One time of one schedule, and what came of it in this commit."""
+    """One time of one schedule, and what this commit does for it."""
 
     schedule: Schedule
     at: datetime
@@ -86,7 +87,7 @@ class _Firing:
 
 
 class _Round:
-    """One commit: takes schedules as long as there is room, then makes all their jobs together."""
+    """One commit: collects schedules until it reaches its limit, then creates all their jobs together."""
 
     def __init__(self, tx: Tx, ctx: Context, now: datetime, limit: int) -> None:
         self._tx = tx
@@ -104,7 +105,7 @@ class _Round:
         return self._room > 0 and self._scan > 0
 
     def take(self, row: Row) -> None:
-        """Decide how far this schedule gets in this commit."""
+        """Decide what this commit does for one due schedule, given by its row."""
         stored = state = read_state(row)
         try:
             schedule = read_schedule(row)
@@ -122,25 +123,25 @@ class _Round:
     def _take_times(self, schedule: Schedule, state: ScheduleState) -> ScheduleState:
         since = schedule.since or self._now
         if state.firing_at is not None:
-            state = self._go_on(schedule, state)
+            state = self._continue_firing(schedule, state)
         if state.firing_at is None:
             begin = handled_until(state.last_at, since, self._now)
             due = cron.times_between(schedule.cron, schedule.timezone, begin, self._now, MAX_CAUGHT_UP + 1)
             planned = plan(schedule.catch_up, due, self._now, self._ctx.policy.schedule_grace)
             if planned.missed:
-                self._say_missed(schedule, planned.missed)
+                self._log_missed(schedule, planned.missed)
             state = evolve(state, last_at=planned.missed[-1] if planned.missed else begin)
             for at in planned.times:
                 if not self.has_room:
                     break
-                state = self._go_on(schedule, evolve(state, firing_at=at, firing_after=""))
+                state = self._continue_firing(schedule, evolve(state, firing_at=at, firing_after=""))
                 if state.firing_at is not None:
                     break
         upcoming = state.firing_at or cron.next_time(schedule.cron, schedule.timezone, state.last_at) or _NEVER
         return evolve(state, next_at=upcoming, since=since)
 
-    def _go_on(self, schedule: Schedule, state: ScheduleState) -> ScheduleState:
-        """Select more profiles for the time that is being fired."""
+    def _continue_firing(self, schedule: Schedule, state: ScheduleState) -> ScheduleState:
+        """Select more profiles for the time that is being fired, within the limit."""
         if state.firing_at is None or not self.has_room:
             return state
         firing, after = self._select(schedule, state.firing_at, state.firing_after, by_hand=False)
@@ -149,7 +150,7 @@ class _Round:
         return evolve(state, firing_after=after)
 
     def _select(self, schedule: Schedule, at: datetime, after: str, *, by_hand: bool) -> tuple[_Firing, str]:
-        """The next profiles of a time, as many as there is room for, and the last one that was read."""
+        """Select the next profiles of a time, within the limit. Returns them, and the last profile that was read."""
         firing = _Firing(schedule=schedule, at=at, by_hand=by_hand, profiles=[])
         self._firings.append(firing)
         select = schedule.select
@@ -173,7 +174,7 @@ class _Round:
                     self._room -= 1
         return firing, after
 
-    def _say_missed(self, schedule: Schedule, missed: tuple[datetime, ...]) -> None:
+    def _log_missed(self, schedule: Schedule, missed: tuple[datetime, ...]) -> None:
         self._log.event(
             EventType.SCHEDULE_MISSED,
             data={
@@ -186,7 +187,7 @@ class _Round:
         )
 
     def save(self) -> list[Fired]:
-        """Write jobs, events and how far each schedule has come."""
+        """Write the jobs, the events and the progress of each schedule."""
         if any(firing.profiles for firing in self._firings):
             _make_jobs(self._tx, self._ctx, self._firings, self._log)
         for firing in self._firings:
@@ -211,7 +212,7 @@ class _Round:
 
 
 def _make_jobs(tx: Tx, ctx: Context, firings: list[_Firing], log: Log) -> None:
-    """The jobs of all firings, under the locks of their lanes. One whose key is known was made before."""
+    """Create the jobs of all firings, under the locks of their lanes. A job whose key exists was created before."""
     places = [(firing, profile_id) for firing in firings for profile_id in firing.profiles]
     keys = [job_key(firing.schedule_id, firing.at, profile_id) for firing, profile_id in places]
     now, works, (known, used, last) = lock(
@@ -233,7 +234,7 @@ def _make_jobs(tx: Tx, ctx: Context, firings: list[_Firing], log: Log) -> None:
             continue
         if (why := why_skipped(firing.schedule.on_overlap, previous.get(place))) is not None:
             firing.skipped += 1
-            _say_skipped(log, firing, work, why)
+            _log_skipped(log, firing, work, why)
             continue
         spec = job_of(firing.schedule, firing.at, profile_id, by_hand=firing.by_hand)
         job, _ = placer.enter(new_job(spec, work, fresh_id=ctx.new_id(), now=now), work, EventType.JOB_SUBMITTED)
@@ -252,13 +253,13 @@ def _place(firing: _Firing, profile_id: str) -> str:
     return f"{firing.schedule_id}:{profile_id}"
 
 
-def _say_skipped(log: Log, firing: _Firing, work: Work, why: Skipped) -> None:
+def _log_skipped(log: Log, firing: _Firing, work: Work, why: Skipped) -> None:
     data = {"schedule_id": firing.schedule_id, "at": shown_time(firing.at), "why": why.value}
     log.event(EventType.SCHEDULE_SKIPPED, lane=work.lane, data=data)
 
 
 def decide_schedule(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """Pause, resume, or run now. Times that pass during a pause are not made up for."""
+    """Pause, resume, or run a schedule now, as a person decided. Times during a pause are not fired later."""
     now, (_, rows) = tx.clock(("lock_fleet", {}), ("one_schedule", {"schedule_id": decision.id}))
     if not rows:
         raise NotFound(f"there is no schedule {decision.id}", what="schedule", id=decision.id)

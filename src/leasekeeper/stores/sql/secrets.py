@@ -1,4 +1,4 @@
-"""Stored secrets in the tables: ciphertext only, handed out by name, or to the holder of a live lease."""
+"""Stored secrets in the tables, as ciphertext only: read by name, or by the holder of a live lease."""
 
 from collections.abc import Sequence
 
@@ -22,8 +22,9 @@ _read_sealed = decoder(SealedSecret)
 
 
 def put(tx: Tx, ctx: Context, sealed: SealedSecret, actor: str, replaces: int | None) -> Secret:
-    """Store a new value, or replace the old one; with `replaces`, only the one of that version."""
-    # Under the fleet's lock: two that store a new name at once must not both make version 1.
+    """Store a new secret or replace its value. With `replaces`, only if that is its current version, else raises
+    VersionConflict."""
+    # Under the fleet's lock: two concurrent calls with the same new name must not both create version 1.
     now, (_, rows) = tx.clock(("lock_fleet", {}), ("lock_secrets", {"names": [sealed.name]}))
     old = _read_secret(rows[0]) if rows else None
     if replaces is not None and (old is None or old.version != replaces):
@@ -42,8 +43,8 @@ def put(tx: Tx, ctx: Context, sealed: SealedSecret, actor: str, replaces: int | 
 
 
 def remove(tx: Tx, ctx: Context, name: str, actor: str, note: str) -> None:
-    """Delete a secret that no proxy names."""
-    # Under the fleet's lock: an `apply` under way may be about to name it.
+    """Delete a secret. Raises Conflict if a proxy or an endpoint uses it."""
+    # Under the fleet's lock: a concurrent `apply` may be about to use the secret.
     now, (_, rows, proxies, endpoints) = tx.clock(
         ("lock_fleet", {}),
         ("lock_secrets", {"names": [name]}),
@@ -70,13 +71,13 @@ def remove(tx: Tx, ctx: Context, name: str, actor: str, note: str) -> None:
 
 
 def sealed_by_name(tx: Tx, names: Sequence[str]) -> list[SealedSecret]:
-    """Those of the named secrets that there are."""
+    """The secrets with these names. Names that do not exist are left out."""
     (rows,) = tx.read(("secrets_by_name", {"names": sorted(set(names))}))
     return [_read_sealed(row) for row in rows]
 
 
 def of_lease(tx: Tx, ref: LeaseRef) -> tuple[list[LeaseSecret], Refusal | None]:
-    """The secrets that a live lease's proxy and its job's payload name; or none, and why the lease is not live."""
+    """The secrets that the proxy and the job's payload of a live lease name. If it is not live: none, and why."""
     lease = {"profile_id": ref.profile_id, "token": ref.token}
     now, (rows, jobs) = tx.clock(("secrets_of_lease", lease), ("job_of_lease", lease))
     why = refused(tx, None, ref, now)

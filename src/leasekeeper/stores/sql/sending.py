@@ -1,7 +1,7 @@
-"""The outbox: which messages are due, who sends them, and what came of it.
+"""The outbox of webhooks: which are due, who sends them, and the results.
 
-Taking a message puts its next time off, so that nobody else sends it meanwhile and a sender that vanishes leaves it to
-the others. No host delays the rest: each gives its first few.
+Taking a message postpones its next attempt, so that no other sender takes it meanwhile, and others send it if its
+sender dies. Each host gets only a few messages per read, so that one host does not delay the others.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ MAX_HOSTS = 500
 
 
 def due(tx: Tx, after: str, request: DeliveryRequest) -> tuple[list[str], str | None]:
-    """Messages that are due, by id, the first of each host before any second one. Then: where to go on, if there are
-    more hosts than one read takes in."""
+    """The ids of due messages, the first message of each host before any second one. Also returns the host to continue
+    after, if there are more hosts than one read covers, else None."""
     now, _ = tx.clock()
     if request.bridge is not None:
         of_bridge = {"host": bridge_url(request.bridge), "now": to_us(now), "limit": request.limit}
@@ -57,7 +57,8 @@ def due(tx: Tx, after: str, request: DeliveryRequest) -> tuple[list[str], str | 
 
 
 def take(tx: Tx, ctx: Context, ids: Sequence[str], reserve_for: timedelta) -> list[Delivery]:
-    """Take those of the messages that are still due and that nobody else is taking."""
+    """Take the messages that are still due, without those that another transaction has locked. A message to an endpoint
+    that is not active is given up."""
     now, (rows,) = tx.clock(("lock_deliveries_free", {"ids": ids}))
     active = {each.endpoint_id for each in endpoints(tx) if each.state is EndpointState.ACTIVE}
     found = [
@@ -78,11 +79,11 @@ def take(tx: Tx, ctx: Context, ids: Sequence[str], reserve_for: timedelta) -> li
 
 
 def settle(tx: Tx, ctx: Context, attempts: Sequence[Attempt]) -> list[Delivery]:
-    """Keep what came of attempts. Those that make no difference any more are left out of the answer."""
-    # If there are several of one message, that it was accepted counts most, then the newest.
+    """Store the results of attempts. Returns the messages that changed: a late result may change nothing."""
+    # Of several attempts for one message, an accepted one wins, then the newest.
     wanted = {attempt.delivery_id: attempt for attempt in sorted(attempts, key=lambda a: (a.accepted, a.number))}
     gone = any(attempt.status == GONE for attempt in attempts)
-    # The fleet's lock comes before all others: a receiver that is gone may be an endpoint to disable.
+    # The fleet's lock is taken before all others: an endpoint that answered with HTTP 410 is disabled.
     queries: list[tuple[str, Params]] = [("lock_fleet", {})] if gone else []
     now, (*_, rows) = tx.clock(*queries, ("lock_deliveries", {"ids": sorted(wanted)}))
     log = Log(ctx, now)
@@ -106,7 +107,7 @@ def settle(tx: Tx, ctx: Context, attempts: Sequence[Attempt]) -> list[Delivery]:
 
 
 def replay(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """A person sends a message once more."""
+    """Make a message due again, as a person decided."""
     now, (rows,) = tx.clock(("lock_deliveries", {"ids": [decision.id]}))
     if not rows:
         raise NotFound(f"there is no webhook {decision.id}", what="webhook", id=decision.id)

@@ -1,4 +1,4 @@
-"""Endings: reported by the holder, found out by the sweeper, or ordered by a person. One commit each batch."""
+"""Ends leases: as their holders report, when they expire, and when lost runs are resolved. One commit per batch."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -67,13 +67,13 @@ class Endings:
         self.log.save(self.tx)
 
     def _find_heads(self) -> None:
-        """A job that was given back takes its old place in its lane."""
+        """Read the first jobs again: a job that was given back returns to its old place in its lane."""
         find_heads(self.tx, self.works, self.returned)
         for profile_id in self.returned:
             refresh(self.works[profile_id], self.now)
 
     def end_job(self, job: Job | None, settlement: Settlement) -> Job | None:
-        """The job as the settlement leaves it."""
+        """Change the job as the settlement says. Returns it; None if the run has no job or the job does not change."""
         if job is None or settlement.job is None:
             return None
         ended = ended_job(job, settlement.job, settlement.stop_reason, self.now)
@@ -86,12 +86,12 @@ class Endings:
         return ended
 
     def end_request(self, lease: Lease, job: Job | None) -> None:
-        """Close the review that a run asked for a person with, if its end does."""
+        """Close the review in which a run asked for a person, if the end of the run makes it pointless."""
         if request_is_over(lease, job):
             withdraw_request(self.tx, lease, self.now)
 
     def end_profile(self, work: Work, lease: Lease, settlement: Settlement) -> None:
-        """The profile as the settlement leaves it, with a review if a person has to look at it."""
+        """Change the profile as the settlement says, with a review if a person has to check it."""
         end = profile_ended(work, settlement.profile, self.now)
         work.change(end.changes)
         if end.review is not None:
@@ -100,7 +100,7 @@ class Endings:
         refresh(work, self.now)
 
     def end_run(self, work: Work, lease: Lease, settlement: Settlement, ending: Ending) -> None:
-        """The lease and the record of a run whose holder reported its end."""
+        """End the lease, and write the record, of a run whose holder reported its end."""
         unresolved = settlement.profile.unresolved
         end_lease(work, _released(lease, status=LeaseStatus.RELEASED, ended_at=self.now, unresolved=unresolved))
         self.tx.cached_leases.pop(lease.lease_id, None)
@@ -122,7 +122,7 @@ class Endings:
         )
 
     def settled(self, work: Work, lease: Lease, settlement: Settlement, job: Job | None, **data: object) -> Settled:
-        """What became of a run whose holder reported its end, for the log and for the holder. `job`: as it is now."""
+        """Log the end of a run that its holder reported, and return the answer. `job` is as the settlement left it."""
         self.log.event(
             EventType.RUN_SETTLED,
             lease=lease,
@@ -142,7 +142,7 @@ class Endings:
 
 
 def answer(work: Work, lease: Lease, settlement: Settlement, job: Job | None) -> Settled:
-    """What a settlement came to."""
+    """The answer for one settled run."""
     return Settled(
         lease_id=lease.lease_id,
         run_id=lease.run_id,
@@ -153,7 +153,7 @@ def answer(work: Work, lease: Lease, settlement: Settlement, job: Job | None) ->
 
 
 def settle(tx: Tx, ctx: Context, endings: Sequence[Ending]) -> tuple[list[Settled], list[str]]:
-    """Apply reported endings. The second answer: account keys that are free now, for whoever waits on them."""
+    """Apply endings that holders report. Returns the answers, and the account keys that became free (see `wake`)."""
     also = lock_banned(tx, endings)
     now, works, jobs = lock_runs(tx, [(ending.ref.profile_id, ending.ref.lease_id) for ending in endings], also)
     batch = Endings(tx, ctx, now, works, jobs)
@@ -205,7 +205,7 @@ def _incomplete(tx: Tx, lease: Lease) -> bool:
 
 
 def kept(ending: Ending) -> Ending:
-    """The ending with text that can be kept: pages write into messages and addresses what they like."""
+    """The ending with text that can be stored: pages can put any characters into messages and URLs."""
     url = ending.facts.final_url
     texts = f"{ending.message}{url or ''}{ending.facts.failing_clause}{ending.reason or ''}"
     if clean(texts) is texts:
@@ -260,7 +260,8 @@ def end_row(
 
 
 def expire(tx: Tx, ctx: Context, limit: int, seen: datetime | None = None) -> tuple[list[Lease], list[str]]:
-    """End leases that have expired. Those whose profile is locked right now wait for the next sweep."""
+    """End expired leases. Returns them, and the account keys that became free. Leases of profiles that another
+    transaction has locked are left for the next sweep."""
     now, _ = tx.clock()
     if tx.lenient:
         return [], []
@@ -285,7 +286,7 @@ def _earlier(now: datetime, seen: datetime | None) -> datetime:
 
 
 def _end_unexplained(batch: Endings, work: Work, lease: Lease) -> Lease:
-    """The lease ends, the profile goes stale once nobody shares it, the job waits for the resolution."""
+    """End an expired lease. The profile becomes stale when no other run shares it; the job waits for the resolution."""
     ended = expired(lease)
     end_lease(work, ended)
     batch.runs.append(end_row(lease, ended.status, lease.expires_at, unresolved=True))
@@ -308,9 +309,9 @@ def _end_unexplained(batch: Endings, work: Work, lease: Lease) -> Lease:
 
 
 def resolve(tx: Tx, ctx: Context, resolutions: Sequence[Resolution]) -> list[Settled]:
-    """Decide unexplained endings, each once, with what was found out about them.
+    """Resolve lost runs with the reported facts, each run once. Returns those that were resolved.
 
-    A report is kept with its run first, whether it is time to decide, too early or too late.
+    Each report is stored with its run first, also if it comes too early or too late to decide.
     """
     wanted = {key: r for r in resolutions if (key := lease_key(r.lease_id)) is not None}
     now, works, jobs = lock_runs(tx, [(profile_id, r.lease_id) for (profile_id, _), r in wanted.items()])
@@ -355,9 +356,9 @@ def _cleaned(facts: LostFacts) -> LostFacts:
     )
 
 
-def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object], bool]:
-    """What is known of a lost run, by this report or an earlier one, its evidence with that in it, and whether its
-    launcher did not answer."""
+def _known_facts(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object], bool]:
+    """The facts about a lost run from this report and an earlier one, the evidence with those facts, and whether its
+    launcher is in doubt: a check was postponed, or the keeper got no answer."""
     (rows,) = tx.read(("run_by_token", {"profile_id": lease.profile_id, "token": lease.token}))
     facts, evidence = found_out(lease, read_run(rows[0]), _cleaned(facts))
     return facts, evidence, rows[0]["ask_at"] is not None or in_doubt(evidence)
@@ -365,7 +366,7 @@ def _recall(tx: Tx, lease: Lease, facts: LostFacts) -> tuple[LostFacts, Mapping[
 
 def _resolve_one(batch: Endings, work: Work, lease: Lease, facts: LostFacts) -> Settled | None:
     job = batch.jobs.get(lease.run_id)
-    facts, evidence, doubt = _recall(batch.tx, lease, facts)
+    facts, evidence, doubt = _known_facts(batch.tx, lease, facts)
     settlement = decide_lost(
         lease,
         job,
@@ -421,8 +422,8 @@ def _resolve_one(batch: Endings, work: Work, lease: Lease, facts: LostFacts) -> 
 
 
 def _ask_again(batch: Endings, work: Work, lease: Lease, facts: LostFacts, *, doubt: bool) -> None:
-    """A lease whose launcher does not answer comes after those that nobody has asked about, and not too often. Who
-    cannot ask only puts it there: another machine may, at once."""
+    """Postpone a lease whose launcher did not answer: its next check comes later, after leases that were not checked
+    yet. If this machine could not ask the launcher, another machine may still ask at once."""
     silent, asked = facts.launcher is LauncherSaid.SILENT, facts.launcher is not LauncherSaid.NOT_ASKED
     if work.profile.launcher_id is None or not (asked or doubt):
         return
@@ -442,9 +443,10 @@ def _ask_again(batch: Endings, work: Work, lease: Lease, facts: LostFacts, *, do
 
 
 def wake(tx: Tx, keys: Sequence[str]) -> int:
-    """Lanes that wait for a free account key become ready: the best one of each pool and task.
+    """Unpark lanes that wait for these account keys, if the keys are free: the best lane of each pool and task. Returns
+    how many.
 
-    The accounts are locked first, so that a claim which is about to park a lane has done so.
+    The accounts are locked first, so that a concurrent claim which is about to park a lane has committed.
     """
     accounts = sorted({account_of(key) for key in keys})
     tx.read(("lock_accounts", {"ids": accounts}))
@@ -462,8 +464,8 @@ def wake(tx: Tx, keys: Sequence[str]) -> int:
 
 
 def free_parked_keys(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
-    """Of the keys that lanes wait for, a page after this one: those that nobody holds. The second answer: what to go
-    on after, if there are more. It takes no locks: `wake` checks again."""
+    """The free keys among one page of the keys that lanes wait for, beginning after the key `after`. Also returns the
+    key to continue after, or None at the end. Takes no locks: `wake` checks again."""
     (rows,) = tx.read(("parked_keys", {"after": after, "limit": limit}))
     keys = [row["waits_on"] for row in rows]
     (counts,) = tx.read(("account_keys", {"accounts": sorted({account_of(key) for key in keys})}))

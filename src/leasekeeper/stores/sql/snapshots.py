@@ -1,6 +1,6 @@
-"""Snapshots in the tables: written with the ending that names them, discarded by retention, restored, forgotten.
+"""Snapshots in the tables: inserted with the ending that names them, discarded by retention, restored, deleted.
 
-Which one is the newest, where the newest directory is, and what is kept: `core.snapshots` and `core.homes` say it.
+`core.snapshots` and `core.homes` decide which is the newest, where the newest directory is, and which are kept.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ _TEXTS: Final = ("place", "sha256", "contents_hash")
 
 
 def keep_directory(tx: Tx, ctx: Context, log: Log, work: Work, lease: Lease, ending: Ending) -> None:
-    """What an ending says of the profile's directory: its snapshot, where the newest state is, its size."""
+    """Store what an ending reports about the profile's directory: its snapshot, its home and its size."""
     lane, profile, ending = work.lane, work.profile, _cleaned(ending)
     size_before = lane.size_bytes
     snapshot = snapshot_of(profile, lease, ending, SnapshotId(ctx.new_id()), log.now) if ending.snapshot else None
@@ -48,7 +48,7 @@ def keep_directory(tx: Tx, ctx: Context, log: Log, work: Work, lease: Lease, end
 
 
 def _cleaned(ending: Ending) -> Ending:
-    """The ending with text that can be kept: what failed is said by libraries and servers."""
+    """The ending with text that can be stored: error texts come from libraries and servers."""
     report, new = ending.directory, ending.snapshot
     if report is not None and (problem := clean(report.problem)[:MAX_PROBLEM]) != report.problem:
         ending = evolve(ending, directory=evolve(report, problem=problem))
@@ -71,7 +71,8 @@ def _data(snapshot: Snapshot) -> dict[str, object]:
 
 
 def _discard(tx: Tx, work: Work, log: Log) -> None:
-    """Mark what retention does not keep. A record whose object another snapshot still is goes at once."""
+    """Mark the snapshots beyond retention as discarded. If another snapshot uses the same object, the record is deleted
+    at once."""
     snapshots = snapshots_of(tx, work.profile.profile_id)
     gone = unwanted(snapshots, keep=work.profile.keep_snapshots, newest=work.lane.snapshot, now=log.now)
     if not gone:
@@ -104,7 +105,7 @@ def snapshots_of(tx: Tx, profile_id: str) -> list[Snapshot]:
 
 
 def newest_of(tx: Tx, works: Iterable[Work]) -> Mapping[ProfileId, Snapshot]:
-    """The newest snapshots of these profiles. Where there are none, nothing is read."""
+    """The newest snapshots of these profiles. Reads nothing if no profile has one."""
     ids = [work.lane.profile_id for work in works if work.lane.snapshot is not None]
     return newest_among(tx, ids) if ids else {}
 
@@ -115,8 +116,8 @@ def newest_among(tx: Tx, ids: Sequence[str]) -> Mapping[ProfileId, Snapshot]:
 
 
 def good_for(tx: Tx, work: Work, lease: Lease) -> Token | None:
-    """The snapshot that the profile of a lost lease may go back to. None while others have the profile too: whoever
-    comes last decides."""
+    """The token of the snapshot that the profile of a lost lease can be restored to. None if there is none, or while
+    other leases of the profile are open: the last one decides."""
     if work.lane.snapshot is None or any(each.token != lease.token for each in work.open):
         return None
     good = known_good(snapshots_of(tx, work.profile.profile_id))
@@ -124,7 +125,7 @@ def good_for(tx: Tx, work: Work, lease: Lease) -> Token | None:
 
 
 def restore(tx: Tx, ctx: Context, log: Log, work: Work, token: Token | None, actor: str = "") -> None:
-    """Make a snapshot of the profile its newest state, under the next token."""
+    """Make a snapshot the newest state of its profile again, under the next token."""
     snapshot = to_restore(work.profile.profile_id, snapshots_of(tx, work.profile.profile_id), token)
     copy = repeated(snapshot, SnapshotId(ctx.new_id()), Token(work.lane.token + 1), log.now)
     tx.write("insert_snapshots", [_write_snapshot(copy)])
@@ -144,7 +145,7 @@ def restore(tx: Tx, ctx: Context, log: Log, work: Work, token: Token | None, act
 
 
 def forget(tx: Tx, ctx: Context, snapshot_ids: Sequence[str]) -> int:
-    """Delete records whose objects are gone. Only those that were discarded before."""
+    """Delete the records of snapshots whose objects were deleted, if they are discarded. Returns how many."""
     now, (rows,) = tx.clock(("snapshots_by_id", {"ids": sorted(set(snapshot_ids))}))
     found = [each for each in map(read_snapshot, rows) if each.discarded_at is not None]
     if found:
@@ -155,7 +156,8 @@ def forget(tx: Tx, ctx: Context, snapshot_ids: Sequence[str]) -> int:
 
 
 def reserved_too_long(tx: Tx, ctx: Context, limit: int) -> list[str]:
-    """Profiles whose jobs waited long enough for a worker of the machine that they are kept for, or wait in vain."""
+    """Profiles whose jobs have waited long enough for the machine that the profile is reserved for, or for which that
+    machine has no worker."""
     now, _ = tx.clock()
     served = homes_served(serving(live_workers(tx, ctx, now), active_pauses(tx, now)))
     latest = to_us(now - ctx.policy.home_wait)
@@ -164,7 +166,7 @@ def reserved_too_long(tx: Tx, ctx: Context, limit: int) -> list[str]:
 
 
 def open_up(tx: Tx, profiles: Sequence[str]) -> int:
-    """Let any machine have these profiles' jobs, if their newest state is a snapshot still."""
+    """Let any machine run the jobs of these profiles, if their newest state is still a snapshot. Returns how many."""
     _, works, _ = lock(tx, profiles, waiting=False)
     found = [work for work in works.values() if work.lane.saved and work.lane.reserved_for != ANYONE]
     for work in found:

@@ -1,7 +1,7 @@
-"""Named statements out of `.sql` files, turned into a dialect's parameter style.
+"""Loads named statements from `.sql` files, and translates their parameters for a dialect.
 
-A file holds `-- name: x` headers, each followed by one statement. Parameters are `:name`; `IN :name[]` takes a
-list. That is all the translation there is: no other text is ever put into a statement.
+A file has `-- name: x` headers, each followed by one statement. Parameters are `:name`; `IN :name[]` takes a list.
+Nothing else is translated: no other text is ever put into a statement.
 """
 
 import re
@@ -14,7 +14,7 @@ _PARAM: Final = re.compile(r"(?<![:\w]):(\w+)")
 
 
 def load(package: str, *files: str) -> dict[str, str]:
-    """All statements of the files, as written. Two of one name are a mistake."""
+    """All statements of the files, as written. Raises ValueError if two have the same name."""
     statements: dict[str, str] = {}
     for file in files:
         parts = _NAME.split(resources.files(package).joinpath(file).read_text(encoding="utf-8"))
@@ -26,22 +26,22 @@ def load(package: str, *files: str) -> dict[str, str]:
 
 
 def for_sqlite(text: str) -> str:
-    """A list is JSON."""
+    """The statement for SQLite: a list is a JSON array."""
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", text)
 
 
 def for_postgres(text: str) -> str:
-    """A list is an array."""
+    """The statement for PostgreSQL: a list is an array."""
     return _LIST.sub(r"= ANY(:\1)", text)
 
 
 def for_one(text: str) -> str:
-    """The statement for lists of one item each: then it is found by that item, with no list to take apart."""
+    """The statement for lists of one item each: it compares with `=`, which needs no list."""
     return _LIST.sub(r"= :\1", text)
 
 
 def for_setting(text: str, name: str) -> str:
-    """The statement for the list that the transaction has in a setting of this name, as an array (PostgreSQL)."""
+    """The statement that takes its list from a setting of the transaction with this name (PostgreSQL)."""
     return _LIST.sub(f"= ANY(CAST(nullif(current_setting('{name}', TRUE), '') AS text[]))", text)
 
 

@@ -1,4 +1,4 @@
-"""The Store port on top of any SQL engine: each method is one operation, one transaction, one thread hop."""
+"""The Store port on top of any SQL engine. Most methods are one operation: one transaction, one call of a thread."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -84,19 +84,19 @@ MAX_BRIEF_BLOCKED = 32
 MAX_PASSES = 64
 
 
-# More jobs than these are fingerprinted in a thread.
+# More jobs than this are fingerprinted in a thread.
 FEW = 4
 
 
-def _bodies(specs: Sequence[JobSpec]) -> list[str]:
+def _fingerprints(specs: Sequence[JobSpec]) -> list[str]:
     return [fingerprint(spec) for spec in specs]
 
 
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """One call: endings to settle, or a claim. `again`: the claim was put off once. `thorough`: it met many lanes that
-    cannot run, and goes on. `naming`: it may be repeated."""
+    """One call: endings to settle, or a claim. `again`: the claim was postponed once. `thorough`: it met many lanes
+    that cannot run, and continues. `naming`: it may be repeated."""
 
     endings: Sequence[Ending] = ()
     claim: ClaimRequest | None = None
@@ -105,14 +105,15 @@ class _Call:
     naming: Naming | None = None
 
     def rows(self, tx: Tx, settled: list[Settled], grants: list[Grant] | None) -> list[Params]:
-        """The row that keeps the answer, if the call may be repeated and something was done."""
+        """The row that stores the answer, if the call may be repeated and changed something."""
         if self.naming is None or not (settled or grants):
             return []
         return [self.naming.row(tx, grants if self.claim is not None else settled)]
 
 
 class _Answer(NamedTuple):
-    """What came of one call, and what is done for others after it. No `grants`: the claim was put off until then."""
+    """The result of one call. `grants` is None if the claim was postponed. `woken` is done when lanes that waited for
+    account keys are ready. `unfinished`: the claim met the limit of lanes that cannot run."""
 
     settled: list[Settled]
     grants: list[Grant] | None
@@ -121,7 +122,7 @@ class _Answer(NamedTuple):
 
 
 class _Changed(NamedTuple):
-    """What one commit did for several calls."""
+    """The result of one commit for several calls."""
 
     calls: Sequence[_Call]
     settled: list[Settled]
@@ -130,7 +131,7 @@ class _Changed(NamedTuple):
     unfinished: bool
 
     def parts(self) -> Iterator[tuple[_Call, list[Settled], list[Grant] | None]]:
-        """Each call with what came of it."""
+        """Each call with its results."""
         settled, granted = iter(self.settled), iter(self.granted)
         for call in self.calls:
             yield call, list(islice(settled, len(call.endings))), next(granted) if call.claim is not None else []
@@ -170,7 +171,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         checks.check_storable(
             "nothing was submitted", ((f"jobs[{n}].payload", spec.payload) for n, spec in enumerate(specs))
         )
-        bodies = _bodies(specs) if len(specs) <= FEW else await run_in_thread(_bodies, specs)
+        bodies = _fingerprints(specs) if len(specs) <= FEW else await run_in_thread(_fingerprints, specs)
         answers = await self._change(lambda tx: submitting.submit(tx, self._ctx, specs, bodies))
         self._engine.hint()
         return answers
@@ -189,7 +190,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         return answer.grants or []
 
     def _send(self, calls: Sequence["_Call"]) -> "asyncio.Future[_Changed]":
-        """What a process settles and claims at one moment shares a commit."""
+        """Start one commit for the settles and claims that this process makes at the same time."""
         endings = [ending for call in calls for ending in call.endings]
         claims = [(call.claim, call.again) for call in calls if call.claim is not None]
         requests = [request for request, _ in claims]
@@ -197,7 +198,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         brief = few and not any(call.thorough for call in calls)
 
         def operation(tx: Tx) -> _Changed:
-            # Whoever claims after a ban reads in the next commit: this one blocks lanes that it has not read.
+            # After a ban, claims run in the next commit: this one blocks lanes that their read in advance would show.
             banned = any(ban_of(ending) is not None for ending in endings)
             if endings and requests and not banned:
                 claiming.expect(tx, requests)
@@ -206,7 +207,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
                 tx.flush_writes()
             granted: list[list[Grant] | None] = [None] * len(requests)
             block_limit = claiming.BlockLimit(MAX_BRIEF_BLOCKED if brief else MAX_IN_BATCH)
-            # Lanes that waited for a key are woken after this commit: a claim in it would pass them over.
+            # Lanes that waited for a key become ready after this commit: a claim in it would skip them.
             now = [n for n, (_, again) in enumerate(claims) if not banned and (again or not freed)]
             asked = [requests[n] for n in now]
             for n, grants in zip(now, self._grant(tx, asked, block_limit, again=bool(settled)), strict=True):
@@ -222,8 +223,8 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
     def _grant(
         self, tx: Tx, requests: Sequence[ClaimRequest], block_limit: claiming.BlockLimit, *, again: bool
     ) -> list[list[Grant]]:
-        """Grant what was asked for. Whoever gets too little reads `again`: what was settled a moment ago may be
-        ready."""
+        """Grant what was asked for. With `again`, a claim that got too little reads once more: lanes that this commit
+        settled may be ready."""
         granted = claiming.claim_all(tx, self._ctx, requests, block_limit) if requests else []
         short = [n for n, request in enumerate(requests) if len(granted[n]) < request.limit] if again else []
         if short:
@@ -233,7 +234,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         return granted
 
     def _answers(self, changed: "_Changed") -> list["_Answer"]:
-        """Everybody's part of a commit. Those who settled wake whom they made room for."""
+        """The answer of each call. Wakes lanes or callers that waited for what was settled."""
         woken = None
         if changed.freed:
             woken = asyncio.ensure_future(self._wake(changed.freed))
@@ -242,7 +243,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         return [_Answer(settled, grants, woken, changed.unfinished) for _, settled, grants in changed.parts()]
 
     async def _give_back(self, answer: "_Answer") -> None:
-        """The caller is gone, and does not know what it was granted: its jobs take their places again."""
+        """Give back the leases of a cancelled caller: their jobs return to their places in the queue."""
         if answer.grants:
             await self.settle([Ending(ref=grant.lease.ref, not_started=True) for grant in answer.grants])
 
@@ -267,21 +268,21 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
 
     async def checkpoint(self, ref: LeaseRef, step: str, *, url: str | None = None) -> None:
         step, url = clean(step), clean(url) if url else None
-        await self._under(ref, lambda tx: heartbeats.checkpoint(tx, self._ctx, ref, step, url))
+        await self._write_under_lease(ref, lambda tx: heartbeats.checkpoint(tx, self._ctx, ref, step, url))
 
     async def enter_section(self, ref: LeaseRef, name: str, *, idempotent: bool = False) -> None:
-        await self._under(
+        await self._write_under_lease(
             ref, lambda tx: heartbeats.enter_section(tx, self._ctx, ref, clean(name), idempotent=idempotent)
         )
 
     async def leave_section(self, ref: LeaseRef, name: str) -> None:
-        await self._under(ref, lambda tx: heartbeats.leave_section(tx, self._ctx, ref, clean(name)))
+        await self._write_under_lease(ref, lambda tx: heartbeats.leave_section(tx, self._ctx, ref, clean(name)))
 
     async def write_note(self, ref: LeaseRef, text: str, *, about: NoteAbout = NoteAbout.PROFILE) -> None:
-        await self._under(ref, lambda tx: notes.write_note(tx, self._ctx, ref, clean(text), about))
+        await self._write_under_lease(ref, lambda tx: notes.write_note(tx, self._ctx, ref, clean(text), about))
 
-    async def _under(self, ref: LeaseRef, operation: Callable[[Tx], Refusal | None]) -> None:
-        """A write under a lease. Raises LeaseLost if it was refused."""
+    async def _write_under_lease(self, ref: LeaseRef, operation: Callable[[Tx], Refusal | None]) -> None:
+        """A write under a lease. Raises LeaseLost or LeaseExpired if it was refused."""
         why = await self._change(operation, answer=lambda why: why and NOTHING, brief=True)
         heartbeats.lost(ref, why)
 
@@ -289,7 +290,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         checks.check_endings(endings)
         if not endings:
             return []
-        answer = await self._calls.put(_Call(endings=_closed_or_not(endings), naming=self.naming))
+        answer = await self._calls.put(_Call(endings=_without_hand_over(endings), naming=self.naming))
         if answer.woken is not None:
             await asyncio.shield(answer.woken)
         return answer.settled
@@ -425,7 +426,7 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
             await self._unblock(report.pool, report.tasks)
 
     async def _unblock(self, pool: str, tasks: Sequence[str]) -> int:
-        """Jobs that waited for a worker to offer their task move on, a batch at a time."""
+        """Unblock jobs that waited for a worker which offers their task, one batch per commit. Returns how many."""
         freed = 0
         while True:
             moved = await self._engine.change(lambda tx: submitting.unblock(tx, self._ctx, pool, tasks, MAX_IN_BATCH))
@@ -472,11 +473,10 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         return await self._engine.change(lambda tx: pruning.prune(tx, retention, limit))
 
     async def _wake(self, keys: Sequence[str]) -> int:
-        """Ready the lanes that waited for these keys, and notify those who wait for work.
+        """Unpark the lanes that waited for these keys, and notify callers that wait for work.
 
-        In a commit of its own, after the one that freed the keys: taking other profiles' locks inside that one
-        could make two of them wait for each other. If it fails, what was committed before still stands, and
-        `heal` finds those lanes.
+        It runs in its own commit, after the one that freed the keys: locking other profiles in that one could cause
+        deadlocks. If it fails, the earlier commit is still valid, and `heal` finds those lanes.
         """
         woken = 0
         if keys:
@@ -486,8 +486,8 @@ class SqlStore(AccessOperations, LauncherCheckOperations, ControlOperations, Out
         return woken
 
 
-def _closed_or_not(endings: Sequence[Ending]) -> list[Ending]:
-    """Only `hand_over` hands a browser over: without a next run it was left open."""
+def _without_hand_over(endings: Sequence[Ending]) -> list[Ending]:
+    """The endings with `NOT_PROVEN` in place of `HANDED_OVER`: without a next run, the browser was left open."""
     return [
         evolve(ending, facts=evolve(ending.facts, browser=Browser.NOT_PROVEN))
         if ending.facts.browser is Browser.HANDED_OVER

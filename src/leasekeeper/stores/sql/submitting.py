@@ -1,4 +1,4 @@
-"""Jobs on their way into a lane: submitted, due, or free of what blocked them."""
+"""Puts jobs into lanes: when they are submitted, become due, or are no longer blocked."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,9 +46,11 @@ change_job = encoder(Job, tuple(JOB_CHANGES))
 
 
 def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]) -> list[Submitted]:
-    """Accept all or none. Keys are looked up under the lanes' locks; two lanes racing for one key collide there.
+    """Accept all jobs or none. Idempotency keys are checked under the lanes' locks. If two transactions use one key in
+    different lanes, one of them fails at the unique index and is run again.
 
-    `bodies` are the fingerprints of the specs: of large ones they take long, and here others wait for the locks.
+    `bodies` are the fingerprints of the specs. The caller computes them: that may take long, and others wait for the
+    locks.
     """
     keys = [spec.idempotency_key for spec in specs if spec.idempotency_key is not None]
     names = [spec.job_id for spec in specs if spec.job_id is not None]
@@ -105,7 +107,7 @@ def submit(tx: Tx, ctx: Context, specs: Sequence[JobSpec], bodies: Sequence[str]
 
 @contextmanager
 def _collected(faults: Faults, index: int) -> Iterator[None]:
-    """What is wrong with one job is raised with what is wrong with the others."""
+    """Collect the error of one job, to be raised together with those of the others."""
     try:
         yield
     except (InputError, IdempotencyConflict) as fault:
@@ -121,9 +123,9 @@ def _work_of(works: Mapping[ProfileId, Work], profile_id: ProfileId | None, inde
 
 
 def _as_shown(tx: Tx, ctx: Context, now: datetime, answers: Sequence[Submitted]) -> list[Submitted]:
-    """The answers with the state that lists show: a queued job that cannot run now is blocked, and its log says so.
+    """The answers with the state that lists show: a queued job that cannot run now is blocked, which is logged.
 
-    The event carries no state: the job stays in its lane, and moves without another event when that is free.
+    The event has no job state: the job stays queued in its lane, and starts without another event when it can.
     """
     queued = sorted({answer.job.job_id for answer in answers if answer.job.state is JobState.QUEUED})
     shown = shown_jobs(tx, ctx, queued) if queued else {}
@@ -151,8 +153,8 @@ def _already_handled(spec: JobSpec, body: str, first: Mapping[str, tuple[str, Jo
 
 
 def _resolve(tx: Tx, specs: Sequence[JobSpec], keys: Sequence[str], faults: Faults) -> list[ProfileId | None]:
-    """The profile of each job. None for one that has none: what exists is said in `faults`; and for one whose key is
-    known: it was accepted once, whatever its account looks like today.
+    """The profile of each job. None if no profile fits, which is added to `faults`; also None if the job's idempotency
+    key is known: it was accepted before, and its account may have changed since.
     """
     by_account = sorted({spec.account_id for spec in specs if spec.account_id is not None})
     by_profile = sorted({spec.profile_id for spec in specs if spec.profile_id is not None})
@@ -183,7 +185,7 @@ def _check_spec(ctx: Context, job: Job, work: Work, task_known: bool, index: int
 
 
 def read_key_holders(tx: Tx, works: Iterable[Work]) -> dict[str, Lease]:
-    """Who holds which key of the accounts of these profiles, where that is wider than a profile."""
+    """The live leases that hold account keys of the accounts of these profiles, by key."""
     accounts = sorted({work.account.account_id for work in works if work.account.routing is not Routing.PROFILE})
     if not accounts:
         return {}
@@ -192,7 +194,7 @@ def read_key_holders(tx: Tx, works: Iterable[Work]) -> dict[str, Lease]:
 
 
 class Placer:
-    """Puts jobs where they belong: scheduled, blocked by themselves, in conflict, or in their lane."""
+    """Places jobs by `core.placing`: scheduled, blocked, decided by `on_conflict`, or queued in their lane."""
 
     def __init__(
         self, tx: Tx, ctx: Context, now: datetime, works: Mapping[ProfileId, Work], known_tasks: Iterable[Row]
@@ -211,7 +213,7 @@ class Placer:
         return (job.pool, job.task) in self._known
 
     def enter(self, job: Job, work: Work, event: EventType, *, follow_conflict: bool = True) -> tuple[Job, str | None]:
-        """Place one job and log it. Returns it as it now is, and what was decided if its profile was taken."""
+        """Place one job and log it. Returns the placed job, and what was decided if its profile is taken."""
         placement = place(
             job,
             work,
@@ -241,7 +243,7 @@ class Placer:
             self._unsure.add(work.lane.profile_id)
 
     def save(self) -> None:
-        """Write lanes, events, reviews and pending webhooks. The jobs themselves must have been written before."""
+        """Write lanes, events, reviews and pending webhooks. Call it after the jobs were written."""
         if self._unsure:
             find_heads(self._tx, self._works, self._unsure)
         for work in self._touched.values():
@@ -251,14 +253,14 @@ class Placer:
 
 
 def promote(tx: Tx, ctx: Context, limit: int) -> int:
-    """Scheduled jobs that are due enter their lanes. Lanes that somebody has locked are left for the next time."""
+    """Put due scheduled jobs into their lanes. Lanes that another transaction has locked are left for the next call."""
     now, _ = tx.clock()
     (due,) = tx.read(("due_jobs", {"now": to_us(now), "limit": limit}))
     return _enter_all(tx, ctx, [row["profile_id"] for row in due], "due_jobs_of", {"limit": limit}, EventType.JOB_DUE)
 
 
 def unblock(tx: Tx, ctx: Context, pool: str, tasks: Sequence[str], limit: int) -> int:
-    """Jobs that waited for a worker to offer their task move on."""
+    """Unblock up to `limit` jobs that waited for a worker which offers their task. Returns how many."""
     wanted = {"pool": pool, "tasks": list(tasks), "limit": limit}
     (rows,) = tx.read(("jobs_without_worker", wanted))
     return _enter_all(
@@ -274,7 +276,7 @@ def unblock(tx: Tx, ctx: Context, pool: str, tasks: Sequence[str], limit: int) -
 def _enter_all(
     tx: Tx, ctx: Context, profiles: Sequence[str], query: str, params: Mapping[str, object], event: EventType
 ) -> int:
-    """Lock the lanes, read their jobs again under the lock, and place each."""
+    """Lock the lanes, read their jobs again under the lock, and place each. Returns how many were placed."""
     if not profiles:
         return 0
     now, works, (known,) = lock(tx, profiles, ("known_tasks", {}), waiting=False)

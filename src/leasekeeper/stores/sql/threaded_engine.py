@@ -1,6 +1,6 @@
-"""The engine of a store on a server: an operation is one hop to a thread, which has a connection of its own.
+"""Base of the engines of stores on a server: each operation runs in a thread that has its own connection.
 
-It knows threads and no server: what an operation is there, a store's own engine says.
+Knows threads, but no server: a subclass runs the operations.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class ThreadedEngine(ABC):
 
     @abstractmethod
     def _check(self) -> object:
-        """Connect once, and refuse what this program cannot use."""
+        """Connect once. Raises if this program cannot use the server or its schema."""
 
     @abstractmethod
     def _info(self) -> StoreInfo: ...
@@ -44,17 +44,17 @@ class ThreadedEngine(ABC):
 
     @abstractmethod
     def _view(self, operation: Callable[[Tx], T]) -> T:
-        """Run the operation on one state of the store."""
+        """Run the operation on one snapshot of the store."""
 
     async def open(self) -> None:
-        """Connect once, and refuse a server or schema that this program cannot use."""
-        await self._in(self._readers, self._check)
+        """Connect once. Raises if this program cannot use the server or its schema."""
+        await self._run_in(self._readers, self._check)
 
     def change(self, operation: Callable[[Tx], T], *, brief: bool = False) -> "asyncio.Future[T]":  # noqa: ARG002 - the server may always keep the caller waiting
-        return self._in(self._writers, lambda: self._change(operation))
+        return self._run_in(self._writers, lambda: self._change(operation))
 
     def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
-        return self._in(self._readers, lambda: self._view(operation))
+        return self._run_in(self._readers, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
         await self._notifications.wait(timeout)
@@ -63,14 +63,14 @@ class ThreadedEngine(ABC):
         self._notifications.send()
 
     async def info(self) -> StoreInfo:
-        return await self._in(self._readers, self._info)
+        return await self._run_in(self._readers, self._info)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._notifications.close)
         for threads in (self._writers, self._readers):
             await asyncio.to_thread(threads.close)
 
-    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def _run_in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
         if os.getpid() != self._pid:
             raise StoreError("this store was opened before a fork; open it again in the child process")
         return threads.run(work)

@@ -1,4 +1,4 @@
-"""API tokens in the tables: created with their hash, found by id in one read, revoked by a person."""
+"""API tokens in the tables: created with their hash, read by id, revoked by people."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ _revoked_row = encoder(ApiToken, ("token_id", "revoked_at"))
 
 
 def create(tx: Tx, ctx: Context, new: NewToken, actor: str) -> ApiToken:
-    """Keep a new token. Its expiry counts from the store's time."""
+    """Store a new token. Its expiry counts from the store's time."""
     now, (rows,) = tx.clock(("lock_tokens", {"ids": [new.token_id]}))
     if rows:
         raise Conflict(
@@ -42,13 +42,13 @@ def create(tx: Tx, ctx: Context, new: NewToken, actor: str) -> ApiToken:
 
 
 def stored(tx: Tx, token_id: str) -> StoredToken | None:
-    """One token with its hash and the store's time: one read."""
+    """One token with its hash and the store's time, in one read. None if there is none."""
     now, (rows,) = tx.clock(("token_by_id", {"token_id": token_id}))
     return StoredToken(token=_read_token(rows[0]), hash=rows[0]["hash"], now=now) if rows else None
 
 
 def note_uses(tx: Tx, token_ids: Sequence[str]) -> None:
-    """These tokens were used just now. Ids that are not there are left out."""
+    """Write that these tokens were used now. Unknown ids are ignored."""
     now, (rows,) = tx.clock(("lock_tokens", {"ids": sorted(set(token_ids))}))
     used = [row["token_id"] for row in rows if row["used_at"] is None or row["used_at"] < to_us(now)]
     if used:
@@ -56,7 +56,7 @@ def note_uses(tx: Tx, token_ids: Sequence[str]) -> None:
 
 
 def revoke(tx: Tx, ctx: Context, decision: Decision) -> Decided:
-    """A person revokes a token, for good."""
+    """Revoke a token for good, as a person decided."""
     now, (rows,) = tx.clock(("lock_tokens", {"ids": [decision.id]}))
     if not rows:
         raise NotFound(f"there is no token {decision.id}", what="token", id=decision.id)

@@ -1,4 +1,4 @@
-"""Control passes: one run ends and another begins in the browser that is open, in one commit."""
+"""Transfers control of an open browser: one run ends and another begins in it, in one commit."""
 
 from leasekeeper.conflict_reasons import ConflictReason
 from leasekeeper.core.control import TransferRequest, lane_passed, lease_after, resumed, transferred, why_not_resumed
@@ -25,7 +25,8 @@ from leasekeeper.wording.control import not_resumed
 
 
 def transfer(tx: Tx, ctx: Context, ending: Ending, to: TransferRequest) -> HandedOver:
-    """End one run and begin the other. A refused ending is an answer: what it logs is to stay."""
+    """End one run and begin the other. A refusal is returned, not raised, so that its event is committed. If the other
+    run has begun already, its grant is returned."""
     ref = ending.ref
     now, works, jobs = lock_runs(tx, [(ref.profile_id, ref.lease_id)])
     work = works.get(ref.profile_id)
@@ -57,7 +58,7 @@ def _job(tx: Tx, job_id: str) -> Job:
 
 
 def _resumed(tx: Tx, ctx: Context, work: Work, before: Lease, to: TransferRequest, batch: Endings) -> Job:
-    """The job that goes on, under a run of its own. Raises Conflict if it cannot."""
+    """The job that continues, under a new run. Raises Conflict if it cannot continue."""
     job = _job(tx, to.job_id or "")
     pauses = paused(tx, batch.now, Scope.ALL, pool=job.pool)
     why = why_not_resumed(work, job, paused=bool(pauses), anew_after=before if to.begins_anew else None)

@@ -1,4 +1,4 @@
-"""Which workers are there: for what lists show, and for whom a profile is kept. `deciding` writes their reports."""
+"""Reads which workers are live, for lists and for reserved profiles. `deciding` writes their reports."""
 
 from datetime import datetime
 
@@ -10,6 +10,6 @@ read_worker = decoder(Worker)
 
 
 def live_workers(tx: Tx, ctx: Context, now: datetime) -> list[Worker]:
-    """Workers that report, and did not say that they stop."""
+    """Workers whose last report is recent and that have not stopped."""
     (rows,) = tx.read(("live_workers", {"since": to_us(now - ctx.policy.worker_ttl)}))
     return list(map(read_worker, rows))
