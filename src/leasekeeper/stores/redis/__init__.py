@@ -1,1 +1,1 @@
-"""The store on Redis: records in hashes, indexes in sorted sets, one script for each commit."""
+"""The store on Redis: records in hashes, indexes in sorted sets, one Lua script for every commit."""

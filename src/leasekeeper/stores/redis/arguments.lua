@@ -1,5 +1,5 @@
--- Goes before scripts with arguments for many records. Where there are very many, they come packed as JSON into a few:
--- Redis before 7.0 takes no more than 1,048,576 at once.
+-- Put before a script whose arguments are for many records. Very many arguments are packed into a few JSON arrays:
+-- Redis before 7.0 takes at most 1,048,576 arguments.
 local arguments = ARGV
 if ARGV[1] == 'packed' then
     arguments = {}

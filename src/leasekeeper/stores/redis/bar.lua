@@ -1,4 +1,5 @@
--- The answer to a commit was lost: was it made? If not, it never will be. ARGV: prefix, slot, number of the commit.
+-- Whether a commit was made whose response was lost. If not, it is barred: it can never be made any more.
+-- ARGV: prefix, slot, number of the commit. Returns 1 if it was made, else 0.
 local commits, slot, commit = ARGV[1] .. 'commits', ARGV[2], tonumber(ARGV[3])
 local found = redis.call('HGET', commits, slot)
 if found and tonumber(string.match(found, '^%d+')) >= commit then

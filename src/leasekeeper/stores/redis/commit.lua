@@ -1,7 +1,7 @@
--- One commit: compare everything that the decision rests on, then write everything. Nothing is written if anything
--- differs. The answer: {'', time} if it was written, {'schema'|'late'|'turn'} or {'conflict', which...} if not.
--- KEYS[1] is the prefix's own key, so that a cluster knows where to run this.
--- ARGV: prefix, schema, slot, number of the commit, then counted lists; see transaction.py.
+-- One commit: compares everything that the decision is based on, then writes everything. If anything differs, nothing
+-- is written. Returns {'', time} if it was written, else {'schema'|'late'|'turn'} or {'conflict', which...}.
+-- KEYS[1] is a key with the prefix, so that a cluster knows where to run this.
+-- ARGV: prefix, schema, slot, number of the commit, then lists, each after its length; see records.py.
 local prefix, schema, slot, commit = arguments[1], arguments[2], arguments[3], tonumber(arguments[4])
 local at = 5
 local function take() local value = arguments[at]; at = at + 1; return value end
@@ -9,7 +9,7 @@ local function take() local value = arguments[at]; at = at + 1; return value end
 if redis.call('GET', prefix .. 'schema') ~= schema then return {'schema'} end
 local done = redis.call('HGET', prefix .. 'commits', slot)
 if done and tonumber(string.match(done, '^%d+')) >= commit then return {'late'} end
--- Somebody lost too many races and has the turn: others wait a moment. It expires, and nothing rests on it.
+-- A transaction that had too many conflicts has the turn: others wait. The turn expires; correctness does not need it.
 local turn = redis.call('GET', prefix .. 'turn')
 if turn and turn ~= slot then return {'turn'} end
 
@@ -42,7 +42,7 @@ for number = 1, tonumber(take()) do
 end
 if #conflicts > 1 then return conflicts end
 
--- A revision never comes twice, also when the last writes were lost: it is the time, or more.
+-- A revision is never reused, even after the last writes were lost: it is the time in microseconds, or higher.
 local time = redis.call('TIME')
 local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local revision = math.max(tonumber(redis.call('GET', prefix .. 'revision') or '0') + 1, micros)
@@ -58,13 +58,13 @@ for _ = 1, tonumber(take()) do
     local name, key, values = take(), take(), take()
     redis.call('HSET', name, key, stamp .. '|' .. values)
 end
--- Other commands, each with the number of its arguments.
+-- Other commands: number of arguments, arguments.
 for _ = 1, tonumber(take()) do
     local count = tonumber(take())
     redis.call(unpack(arguments, at, at + count - 1))
     at = at + count
 end
--- Events: values, the sets that each is in, whose newest state it says. They get the next numbers.
+-- Events: values, the sorted sets it is in, the records whose newest state it has. They get the next numbers.
 local events, sets = tonumber(take()), {}
 if events > 0 then
     local seq = redis.call('INCRBY', prefix .. 'events:last', events) - events

@@ -1,7 +1,7 @@
-"""Connections to a Redis server: what it must be to keep what it acknowledges, and errors in the store's words.
+"""Connections to a Redis server: checks that it keeps acknowledged writes, and translation of its errors.
 
-A connection belongs to one process of the server for as long as it lasts. Each new one therefore asks which process it
-is: another than before may have lost the last writes.
+A connection ends with the server process. Each new connection therefore asks which process it reached: a process other
+than the last one may have lost the last writes.
 """
 
 import logging
@@ -33,7 +33,7 @@ from leasekeeper.stores.sqlite.scratch import NEWEST
 log = logging.getLogger("leasekeeper.store")
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=15)
-# What a lease that a server forgot may have left, unless the policy says otherwise.
+# How long a holder may still believe in a lease that the server lost, unless the policy says otherwise.
 DEFAULT_GRACE: Final = Timing().ttl
 OLDEST: Final = (6, 2)
 OLDEST_WITH_SENTINEL: Final = (7, 0)
@@ -79,17 +79,18 @@ class Link:
         )
         with translated(url):
             self._connection: Any = self._client.connection_pool.get_connection()
-        self._meet()
+        self._identify_server()
 
-    def _meet(self) -> None:
-        """Which server process this is, and what follows from that."""
+    def _identify_server(self) -> None:
+        """Ask which server process this is. If it is another one than before, tokens skip ahead, and grants pause if it
+        may have lost writes."""
         scripts_known = [("SCRIPT", "LOAD", script.text) for script in _SCRIPTS]
         parts = [("INFO", part) for part in ("server", "persistence", "replication")]
         server, disk, copies = (fields(reply) for reply in self.call([*parts, *scripts_known])[: len(parts)])
         if copies["role"] != "master" and sentinels(self.url):
             raise Disconnected(f"the sentinels at {location(self.url)} are replacing their primary; try again")
         self.process = process = server["run_id"]
-        # A replica that took over lacks what had not reached it, however it keeps what it got.
+        # A replica that took over lacks writes that had not reached it, even if it syncs everything to disk.
         took_over = set(copies.get("master_replid2", "0")) != {"0"}
         lossless = disk.get("aof_enabled") == "1" and fsync(self) == "always" and not rewrites_unsynced(self)
         lossless = lossless and not took_over
@@ -100,23 +101,24 @@ class Link:
         self.lowest_token, self.incomplete_token, self.grants_resume_at = int(lowest), int(incomplete), int(resume)
         if other == "1":
             seconds = self._longest_ttl_ms // 1000
-            pause = f", and nothing is granted for {seconds} s, as it may have lost its last writes"
+            pause = f", and no lease is granted for {seconds} s, because it may have lost its last writes"
             paused = self.grants_paused() > 0
             log.warning(
-                "the Redis server at %s is another process than before: tokens go on from %s%s",
+                "the Redis server at %s was restarted or replaced: fencing tokens continue from %s%s",
                 location(self.url),
                 lowest,
                 pause if paused else "",
             )
 
     def remember_ttl(self, ttl_ms: int) -> None:
-        """How long a holder may believe in a lease that a server forgets. Kept before the lease is granted."""
+        """Store the TTL of a lease before it is granted, if it is the longest so far: so long a holder may believe in a
+        lease that the server loses."""
         if ttl_ms > self._longest_ttl_ms:
             self.call([("ZADD", f"{PREFIX}longest_ttl", "GT", ttl_ms, "ms")])
             self._longest_ttl_ms = ttl_ms
 
     def check_grants(self) -> None:
-        """Refuse to grant anything while a lease that the server forgot may still be held."""
+        """Raise StoreUnavailable while a holder may still believe in a lease that the server lost."""
         if self.grants_resume_at and (left := self.grants_paused()) > 0:
             raise StoreUnavailable(
                 f"Redis at {location(self.url)} was restarted and may have lost its last writes: nothing is granted "
@@ -124,7 +126,7 @@ class Link:
             )
 
     def grants_paused(self) -> float:
-        """For how many seconds nothing is granted."""
+        """For how many more seconds no lease is granted; 0 if grants are not paused."""
         if not self.grants_resume_at:
             return 0.0
         (time,) = self.call([("TIME",)])
@@ -134,7 +136,7 @@ class Link:
         return max(0.0, left)
 
     def call(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send the commands in one trip; one reply each."""
+        """Send the commands in one round trip. Returns one reply per command; raises if one of them is an error."""
         connection: Any = self._connection
         with translated(self.url):
             connection.send_packed_command(connection.pack_commands(commands))
@@ -145,7 +147,7 @@ class Link:
         return replies
 
     def check_schema(self, found: str | None) -> None:
-        """Refuse a store that was migrated, or emptied, under this connection."""
+        """Raise if the store was migrated or emptied after this connection was opened."""
         if found != str(NEWEST):
             check_version(int(found or 0), self.url)
 
@@ -158,7 +160,7 @@ class Link:
 
 
 def _reply(connection: Any) -> Any:
-    """The next reply. An error is a reply too: those that follow it still have to be read."""
+    """The next reply. An error is returned, not raised, because the replies after it still have to be read."""
     try:
         return connection.read_response()
     except redis.ResponseError as error:
@@ -166,13 +168,14 @@ def _reply(connection: Any) -> Any:
 
 
 def fields(info: Any) -> dict[str, str]:
-    """What INFO says."""
+    """The fields of a reply to INFO."""
     lines = (line.partition(":") for line in str(info).splitlines())
     return {name: value.strip() for name, colon, value in lines if colon}
 
 
 def check_durable(link: Link, url: str) -> str:
-    """Refuse a server that could lose what it acknowledged, unless the URL accepts that. Returns what was found."""
+    """Raise StoreNotDurable if the server could lose acknowledged writes, unless the URL says `durability=none`.
+    Returns the server's version and durability."""
     server, memory, disk = (
         fields(text) for text in link.call([("INFO", part) for part in ("server", "memory", "persistence")])
     )
@@ -197,7 +200,7 @@ def check_durable(link: Link, url: str) -> str:
     if policy != "noeviction":
         found.append(f"it evicts records when memory is full (maxmemory-policy {policy})")
         wanted.append("maxmemory-policy noeviction")
-    if sentinels(url) is not None and (problem := _outlives_its_replicas(link, version)):
+    if sentinels(url) is not None and (problem := _writes_without_replicas(link, version)):
         found.append(problem[0])
         wanted.append(problem[1])
     if found and durability != "none":
@@ -222,31 +225,33 @@ def check_durable(link: Link, url: str) -> str:
     return detail
 
 
-def _outlives_its_replicas(link: Link, version: tuple[int, ...]) -> tuple[str, str] | None:
-    """What a primary lacks that must stop when it is cut off, before its successor grants anything; None if nothing.
+def _writes_without_replicas(link: Link, version: tuple[int, ...]) -> tuple[str, str] | None:
+    """The problem and the missing setting of a primary that would take writes for too long after Sentinel replaced it;
+    None if there is no problem.
 
-    It takes writes for `min-replicas-max-lag` after its replicas are gone. Holders that it renewed until then stop
-    themselves before the successor grants, if that time is not longer than from their own deadline to the expiry.
+    A primary takes writes for `min-replicas-max-lag` after its replicas are gone, so it may renew leases until then.
+    These holders stop before the new primary grants leases, if that time is at most the one from a holder's own
+    deadline to the expiry.
     """
     (text,) = link.call([("INFO", "replication")])
     longest = int(link.grace.total_seconds()) // 3
     if version < OLDEST_WITH_SENTINEL:
         raise StoreError(
             f"Redis at {location(link.url)} is too old to be used with Sentinel: before 7.0 a primary that is cut off "
-            "goes on to run scripts"
+            "still runs scripts"
         )
     if "min_slaves_good_slaves" not in fields(text):
-        return "it goes on when Sentinel replaces it (min-replicas-to-write 0)", "min-replicas-to-write 1"
+        return "it takes writes after Sentinel has replaced it (min-replicas-to-write 0)", "min-replicas-to-write 1"
     if int(configured(link, "min-replicas-max-lag", "10")) > longest:
         return (
-            f"it goes on for too long when Sentinel replaces it (min-replicas-max-lag over {longest})",
+            f"it takes writes for too long after Sentinel has replaced it (min-replicas-max-lag over {longest})",
             f"min-replicas-max-lag {min(10, longest)}",
         )
     return None
 
 
 def fsync(link: Link) -> str:
-    """How often the server waits for the disk."""
+    """How often the server syncs to disk: `always`, `everysec` or `no`."""
     return configured(link, "appendfsync", "everysec")
 
 
@@ -256,7 +261,7 @@ def rewrites_unsynced(link: Link) -> bool:
 
 
 def configured(link: Link, name: str, hidden: str) -> str:
-    """A setting of the server. Where CONFIG is forbidden, as in hosting, `hidden` is assumed."""
+    """A setting of the server; `hidden` where CONFIG is forbidden, as on many hosted servers."""
     try:
         (reply,) = link.call([("CONFIG", "GET", name)])
     except StoreError:
@@ -266,7 +271,7 @@ def configured(link: Link, name: str, hidden: str) -> str:
 
 
 def check_version(found: int, url: str) -> None:
-    """Refuse a store of another schema than this program's."""
+    """Raise SchemaTooNew or SchemaTooOld if the store's schema is not this program's."""
     if found > NEWEST:
         raise SchemaTooNew(
             f"Redis at {location(url)} has schema {found}, this program knows {NEWEST}: "
@@ -301,15 +306,15 @@ def translated(url: str) -> Iterator[None]:
 
 
 class Disconnected(StoreUnavailable):
-    """The connection is gone; nobody knows what became of the last command."""
+    """The connection broke. The last command may or may not have been executed."""
 
 
 class ScriptUnknown(StoreError):
-    """The server does not know a script any more; it was restarted or told to forget them."""
+    """The server does not know a script any more: it was restarted, or its scripts were flushed."""
 
 
 def refused(url: str, error: Exception) -> StoreError:
-    """An error that the server answered with."""
+    """The store's error for an error reply of the server."""
     text = redact(url, str(error))
     if isinstance(error, redis.exceptions.NoScriptError):
         return ScriptUnknown(f"Redis at {location(url)} does not know a script: {text}")

@@ -1,4 +1,4 @@
--- The first few different texts that an index begins with, after a text. ARGV: after, limit; KEYS[1] is the index.
+-- The first distinct values of an index's first field, after a value. ARGV: after, limit; KEYS[1] is the index.
 local after, found = ARGV[1], {}
 for _ = 1, tonumber(ARGV[2]) do
     local members = redis.call('ZRANGEBYLEX', KEYS[1], '(' .. after .. '\0\255', '+', 'LIMIT', 0, 1)

@@ -1,8 +1,8 @@
 """Connections and threads of the Redis store.
 
-A few threads, each with a connection and a scratch database of its own. An operation reads and decides optimistically,
-and commits by one script; if a record that it rests on changed meanwhile, it is run again. If the answer to a commit is
-lost, the server says whether it was made, and if not, it never will be.
+A few threads, each with its own connection and scratch database. An operation reads and decides without locks, and
+commits with one script. If a record that it has read changed meanwhile, it is run again. If the response to a commit is
+lost, the server is asked whether it was made; if not, it is barred, so that it cannot be made later.
 """
 
 import random
@@ -43,10 +43,10 @@ MAX_CONFLICTS: Final = 60
 MAX_VIEWS: Final = 8
 MAX_DISCONNECTS: Final = 1
 COMMIT_LOOKUP_SECONDS: Final = 30.0
-# After so many conflicts an operation waits a random time, up to the longest, before it reads again.
+# After more conflicts than this, an operation waits a random time, up to the longest, before it reads again.
 EAGER_CONFLICTS: Final = 2
 LONGEST_PAUSE_SECONDS: Final = 0.05
-# After so many, others wait for it: for several times as long as it took the last time, within these bounds.
+# After this many conflicts, others wait for the operation: several times as long as it took, within these bounds.
 CONFLICTS_BEFORE_TURN: Final = 6
 SHORTEST_TURN_SECONDS: Final = 0.5
 LONGEST_TURN_SECONDS: Final = 8.0
@@ -54,7 +54,7 @@ TURN: Final = f"{PREFIX}turn"
 
 
 class _Conflict(Exception):
-    """Something that the operation rests on changed: nothing was written."""
+    """A record that the operation has read was changed: nothing was written. `records` are the changed ones."""
 
     def __init__(self, records: frozenset[tuple[str, str]]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _Conflict(Exception):
 
 
 class _OtherTurn(Exception):
-    """Somebody who lost too many races goes first: nothing was written."""
+    """Another operation, which had too many conflicts, goes first: nothing was written."""
 
 
 class RedisEngine(ThreadedEngine):
@@ -97,10 +97,10 @@ class RedisEngine(ThreadedEngine):
         raise StoreError("unreachable")
 
     def _link(self) -> Link:
-        """This thread's connection, made at first use and after the last one broke."""
+        """This thread's connection, opened at first use and after the last one broke."""
         link: Link | None = getattr(self._local, "link", None)
         if link is None:
-            # A server that lost its last writes may give a revision again: what was remembered by it does not count.
+            # A server that lost its last writes may reuse a revision: what was cached by revision is not valid.
             self._memory.forget()
             link = Link(self._url, self._timeout, self._grace, self._claimer)
             self._check_process(link)
@@ -108,7 +108,7 @@ class RedisEngine(ThreadedEngine):
         return link
 
     def _check_process(self, link: Link) -> None:
-        """A server that was restarted, or took over, may keep its data worse than the one before."""
+        """Check the durability of a server that was restarted or took over: its settings may be different."""
         if link.process == self._process:
             return
         try:
@@ -182,7 +182,7 @@ class RedisEngine(ThreadedEngine):
                 self._scratch().roll_back()
 
     def _abandon(self, tx: RedisTx, error: BaseException) -> None:
-        """Nothing was written, and nothing will be: others need not wait."""
+        """Release the lanes and the turn of an operation that failed, so that others need not wait."""
         with suppress(StoreError):
             _release(tx)
             _end_turn(tx)
@@ -190,7 +190,8 @@ class RedisEngine(ThreadedEngine):
             self._drop_link()  # the next one may lead to another server, if sentinels know one
 
     def _decided(self, operation: Callable[[Tx], T], tx: RedisTx) -> T:
-        """What the operation came to. A refusal counts only if it rests on what was there at one time."""
+        """Run the operation and return its result. If it raises although its reads are outdated, raises _Conflict
+        instead, so that it is run again."""
         try:
             return operation(tx)
         except (StoreUnavailable, ScriptUnknown):
@@ -227,7 +228,7 @@ class RedisEngine(ThreadedEngine):
         link.has_turn = False
 
     def _committed(self, slot: str, commit: int) -> bool:
-        """Whether a commit was made whose answer was lost. If not, it never will be."""
+        """Whether a commit was made whose response was lost. If not, it is barred. Retries until the server answers."""
         until = time.monotonic() + COMMIT_LOOKUP_SECONDS
         while True:
             try:
@@ -242,7 +243,8 @@ class RedisEngine(ThreadedEngine):
             time.sleep(0.1)  # waits: for the server, which tells nobody that it is back
 
     def _view(self, operation: Callable[[Tx], T]) -> T:
-        """Run the operation until everything that it read was there at the same time; under heavy load, nearly."""
+        """Run the operation until everything that it read was valid at the same moment. After the maximum number of
+        tries, under heavy load, the last result is returned without that guarantee."""
         disconnects = 0
         for attempt in range(MAX_VIEWS + MAX_DISCONNECTS):
             try:
@@ -267,8 +269,9 @@ class RedisEngine(ThreadedEngine):
 
     @staticmethod
     def _is_valid(tx: RedisTx) -> bool:
-        """Whether all that was read is still so. Asked in parts, as one question about many records would keep others
-        waiting: what is so after the last read was so at that moment, whenever it is asked."""
+        """Whether no record changed since it was read. Checked in parts, because one script for many records would
+        block others. The parts may run at different times: a record that is unchanged now was unchanged at the last
+        read, too."""
         compared = [(TABLES[table].hash, key, tx.loaded[table][key][0]) for table, key in tx.compared()]
         parts = [compared[n : n + records.AT_ONCE] for n in range(0, len(compared), records.AT_ONCE)]
         asked = [VALID.call((f"{PREFIX}revision",), [each for record in part for each in record]) for part in parts]
@@ -276,7 +279,7 @@ class RedisEngine(ThreadedEngine):
 
 
 def _take_turn(tx: RedisTx, took: float) -> None:
-    """Let others wait until this one has committed, or a while. Who asks while another has it waits too."""
+    """Take the turn, unless another has it: others wait until this operation has committed, or the turn expires."""
     seconds = min(LONGEST_TURN_SECONDS, max(SHORTEST_TURN_SECONDS, took * 4))
     with suppress(StoreError):
         _, owner = tx.link.call([("SET", TURN, tx.link.slot, "NX", "PX", int(seconds * 1000)), ("GET", TURN)])
@@ -284,13 +287,13 @@ def _take_turn(tx: RedisTx, took: float) -> None:
 
 
 def _release(tx: RedisTx) -> None:
-    """Lanes that were chosen and not taken are for anybody."""
+    """Let other claimers choose the lanes that this transaction chose and did not take."""
     if tx.chosen:
         tx.link.call([("HDEL", f"{PREFIX}chosen", *tx.chosen)])
 
 
 def _end_turn(tx: RedisTx) -> None:
-    """Nobody has to wait for this one any more."""
+    """Give the turn back, if this connection has it."""
     if tx.link.has_turn:
         tx.link.has_turn = False
         tx.link.call([("DEL", TURN)])

@@ -1,7 +1,7 @@
-"""Lists: which index each is read by, in the order of the list, page by page until the page is full.
+"""Lists: each is read along an index that has its order, chunk by chunk until the page is full.
 
-The pieces of a list are those of `finds.sql`; they run on the records that were read. A filter without an index of its
-own is checked record by record, as SQL would do without an index.
+The pieces of `finds.sql` run on the records that were read. A filter without its own index is checked record by record,
+as SQL would do without an index.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +27,10 @@ class _List:
     index: str = "all"
     newest_first: bool = False
     ordered_by: str = ""
-    """The column of `after`, if the index is ordered by something else than the key."""
+    """The column that orders the index, if it is not the key."""
     ids: str = "all"
     ways: tuple[tuple[str, Way], ...] = ()
-    """Filters with an index in the same order: the piece, the index and what it is by. The first in use counts."""
+    """Filters with an index in the same order: the piece, the index and its values. The first one in use is read."""
 
 
 def _by(*names: str) -> Callable[[Params], tuple[object, ...]]:
@@ -144,15 +144,15 @@ def find(tx: Records, pieces: Sequence[str], params: Params) -> Load:
     name, *rest = pieces
     filters = [piece.removeprefix(f"{name}__") for piece in rest]
     spec = _LISTS[name]
-    few = yield from _few(tx, name, spec, filters, params)
+    few = yield from _load_few(tx, name, spec, filters, params)
     if few is not None:
-        yield from _beside(tx, name, few, params)
+        yield from _load_joined(tx, name, few, params)
         return None
     return (yield from _walk(tx, pieces, spec, filters, params))
 
 
-def _few(tx: Records, name: str, spec: _List, filters: Sequence[str], params: Params) -> Load:
-    """Load what a filter narrows to a few records; returns their keys, or None if no filter does."""
+def _load_few(tx: Records, name: str, spec: _List, filters: Sequence[str], params: Params) -> Load:
+    """Load the records of a filter that matches only a few. Returns their keys, or None if there is no such filter."""
     table = spec.table
     if name == "find_event":
         if "of_run" in filters:
@@ -225,7 +225,7 @@ def _events_of_run(tx: Records, params: Params) -> Load:
 
 
 def _walk(tx: Records, pieces: Sequence[str], spec: _List, filters: Sequence[str], params: Params) -> Load:
-    """Read along the list's own order, until the page is full or the index at its end."""
+    """Read along the index until the page is full or the index ends. Returns the rows of the page."""
     name, by = spec.index, tuple[object, ...]()
     if "dropped" in filters and params["dropped"]:
         name = "dropped"
@@ -234,7 +234,7 @@ def _walk(tx: Records, pieces: Sequence[str], spec: _List, filters: Sequence[str
             name, by = index, values(params)
             break
     place, text = index_key(spec.table, name, *by), "+".join(pieces)
-    low, high = yield from _ends(tx, spec, filters, params)
+    low, high = yield from _range_ends(tx, spec, filters, params)
     walked: set[Any] = set()
     size = FIRST_CHUNK
     while True:
@@ -245,9 +245,9 @@ def _walk(tx: Records, pieces: Sequence[str], spec: _List, filters: Sequence[str
         else:
             keys = [key_in(member) for member in members]
             yield from tx.rows(spec.table, keys)
-            yield from _beside(tx, pieces[0], keys, params)
+            yield from _load_joined(tx, pieces[0], keys, params)
         walked.update(keys)
-        # Records beside those of the page may be among the answers: there must be room for them.
+        # The statement may also return records that were loaded before: its limit leaves room for them.
         loaded = len(tx.events_read) if spec.table == "events" else len(tx.loaded[spec.table])
         rows = tx.scratch.read(text, {**params, "limit": params["limit"] + loaded - len(walked)})
         found = [row for row in rows if row[spec.column] in walked][: params["limit"]]
@@ -260,8 +260,8 @@ def _walk(tx: Records, pieces: Sequence[str], spec: _List, filters: Sequence[str
         size = min(size * 2, MAX_CHUNK)
 
 
-def _ends(tx: Records, spec: _List, filters: Sequence[str], params: Params) -> Load:
-    """Where the walk begins and ends."""
+def _range_ends(tx: Records, spec: _List, filters: Sequence[str], params: Params) -> Load:
+    """The range of the index to read: its low and high end."""
     low, high = "-", "+"
     if "since" in filters:
         low = f"({FIELD_END}{number(params['since'])}"
@@ -284,8 +284,8 @@ def _ends(tx: Records, spec: _List, filters: Sequence[str], params: Params) -> L
     return low, high
 
 
-def _beside(tx: Records, name: str, keys: Sequence[str], params: Params) -> Load:
-    """Records of other tables that the list's pieces join or ask about."""
+def _load_joined(tx: Records, name: str, keys: Sequence[str], params: Params) -> Load:
+    """Load the records of other tables that the list's pieces join or test."""
     if name == "find_job":
         profiles = dict.fromkeys(tx.values("jobs", keys, "profile_id"))
         account = params.get("account_id")
@@ -308,5 +308,5 @@ def _beside(tx: Records, name: str, keys: Sequence[str], params: Params) -> Load
 
 
 def _of_account(tx: Records, account: object, profiles: Mapping[str, None]) -> list[Load]:
-    """Whether these profiles are the account's, or were until they were removed."""
+    """Loads that show whether these profiles belong to the account, or did until they were removed."""
     return [] if account is None else [tx.rows("profiles", profiles), tx.rows("retired_lanes", profiles)]

@@ -1,4 +1,4 @@
-"""What reads of the fleet, webhooks and notes, retention and counts may meet."""
+"""Which records the reads of the fleet, webhooks, notes, retention and counts need."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ def _due_deliveries_of(tx: Records, params: Params) -> Load:
 
 @loads("due_deliveries")
 def _due_deliveries(tx: Records, params: Params) -> Load:
-    """Of each host, the first that are due: of those that are asked for, as others may come before them."""
+    """Load the first due messages of each host, or all due ones if the request is not for all kinds."""
     (hosts,) = yield [
         ("EVALSHA", DISTINCT.hash, 1, index_key("deliveries", "hosts"), params["after"], params["hosts"])
     ]  # fmt: skip
@@ -133,7 +133,7 @@ def _count_deliveries(tx: Records, _params: Params) -> Load:
 
 
 def _first_number(members: Sequence[str]) -> int | None:
-    """What the first of these is ordered by."""
+    """The number that the first of these members is ordered by; None if there is none."""
     return int(members[0].partition(FIELD_END)[0]) if members else None
 
 
@@ -142,7 +142,7 @@ def _first_number(members: Sequence[str]) -> int | None:
 
 @loads("finished_jobs")
 def _finished_jobs(tx: Records, params: Params) -> Load:
-    """Without those that have a run which is not resolved."""
+    """Load old finished jobs until enough of them have no unresolved run."""
     yield from tx.first("runs", "unresolved")
     after = "-"
     while True:
@@ -185,7 +185,8 @@ def _last_event(tx: Records, _params: Params) -> Load:
 
 @loads("old_events")
 def _old_events(tx: Records, params: Params) -> Load:
-    """From the oldest on, each with the newest of the same profile and job: one that says a present state stays."""
+    """Load old events, the oldest first, with the newest event of the same profile and job: an event with a current
+    state is not deleted."""
     yield from _last_event(tx, params)
     after = "-"
     while True:
@@ -224,8 +225,8 @@ def _count_jobs(tx: Records, _params: Params) -> Load:
 
 @loads("count_waiting")
 def _count_waiting(tx: Records, params: Params) -> Load:
-    """By groups: a lane's jobs of one task are one, however many wait. Nothing is compared: counts may be of different
-    moments."""
+    """Count by groups: all jobs of a lane with the same task and state are one group. The reads are not compared at the
+    end, so the counts may be of slightly different moments."""
     counted = Counter[_Waiting]()
     lanes: dict[str, list[Any]] = {}
     places, after = [tx.scratch.columns["lanes"].index(name) for name in ("blocked_by", "saved", "home")], ""

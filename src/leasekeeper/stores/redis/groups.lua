@@ -1,6 +1,6 @@
--- The groups of an index, each with how many records it has: a group is what stands before the record's key. Its cost is
--- that of the groups, however many records they have. ARGV: after which group, how many at least, if there are so many;
--- KEYS[1] is the index.
+-- The groups of an index with their numbers of records. A group is the part of a member before the record's key. The
+-- cost depends on the number of groups, not of records. ARGV: the group to continue after, the minimum number of groups
+-- to return, if there are so many; KEYS[1] is the index.
 local PAGE = 50
 local after, found = ARGV[1], {}
 while #found < tonumber(ARGV[2]) * 2 do
@@ -15,7 +15,7 @@ while #found < tonumber(ARGV[2]) * 2 do
         end
         group, size = own, size + 1
     end
-    -- The last one of the page may go on.
+    -- The last group of the page may have more members on the next.
     if #members == PAGE then
         size = redis.call('ZLEXCOUNT', KEYS[1], '[' .. group .. '\0', '(' .. group .. '\0\255')
     end

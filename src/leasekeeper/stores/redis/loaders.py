@@ -1,9 +1,9 @@
-"""Which records each named read may meet: those by key, under lock, and whole tables. `work_loads` and `fleet_loads`
-say it of the others.
+"""Which records each named read needs. Here: reads by key, with locks, and of whole tables. The others are in
+`work_loads` and `fleet_loads`.
 
-The statement itself then runs on them (see `transaction`). A load may bring more than the statement needs, never less.
-Counts that would need many records are taken from the sizes of indexes instead; such a load returns the rows of the
-answer itself.
+A load reads the records, then the statement runs on them (see `transaction`). A load may read more records than the
+statement needs, never fewer. Counts that would need many records are taken from the sizes of indexes; such a load
+returns the rows of the answer itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from leasekeeper.stores.redis.records import Load, Loader, Records, together, up
 from leasekeeper.stores.sql.engine import Params
 
 CHUNK: Final = 500
-# How long other claimers leave lanes alone that one has chosen, and has not committed yet.
+# How long other claimers skip lanes that a claimer has chosen and not committed yet.
 CHOSEN_MS: Final = 1000
 _COUNTED: Final = [state.value for state in JobState if state.value not in ("queued", "blocked", "dead")]
 
@@ -22,7 +22,7 @@ LOADERS: dict[str, Loader] = {}
 
 
 def loads(*names: str) -> Callable[[Loader], Loader]:
-    """Says for which statements a function loads."""
+    """Decorator: register a function as the loader of these statements."""
 
     def add(load: Loader) -> Loader:
         LOADERS.update(dict.fromkeys(names, load))
@@ -74,7 +74,7 @@ _LOCKED: Final[Mapping[str, tuple[str, str]]] = {
     "lock_secrets": ("secrets", "names"),
     "lock_endpoints": ("endpoints", "ids"),
 }
-# Those that somebody else changed a moment ago, so that a commit came to nothing, are left for the next time.
+# After a conflict, the records that another transaction changed count as locked: the next try leaves them out.
 _LOCKED_IF_FREE: Final[Mapping[str, str]] = {
     "lock_lanes_free": "lanes",
     "lock_accounts_free": "accounts",
@@ -83,24 +83,24 @@ _LOCKED_IF_FREE: Final[Mapping[str, str]] = {
 
 
 def _whole(tables: tuple[str, ...]) -> Loader:
-    return lambda tx, _params: _quiet(together(tx, *[tx.first(table, "all") for table in tables]))
+    return lambda tx, _params: _without_answer(together(tx, *[tx.first(table, "all") for table in tables]))
 
 
-def _quiet(load: Load) -> Load:
-    """The same load, whose statement is to run afterwards."""
+def _without_answer(load: Load) -> Load:
+    """The same load without its return value, so that the statement runs afterwards."""
     yield from load
 
 
 def _keys(table: str, param: str) -> Loader:
-    return lambda tx, params: _quiet(tx.rows(table, params[param]))
+    return lambda tx, params: _without_answer(tx.rows(table, params[param]))
 
 
 def _key(table: str, param: str) -> Loader:
-    return lambda tx, params: _quiet(tx.rows(table, [params[param]]))
+    return lambda tx, params: _without_answer(tx.rows(table, [params[param]]))
 
 
 def _locks(table: str, param: str) -> Loader:
-    return lambda tx, params: _quiet(tx.lock(table, params[param]))
+    return lambda tx, params: _without_answer(tx.lock(table, params[param]))
 
 
 def _locks_free(name: str, table: str) -> Loader:

@@ -1,4 +1,4 @@
-"""The loader of every named read, and of every list: who runs a statement asks here which records it may meet."""
+"""The loader of every named read and every list: it loads the records that the statement needs."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,12 @@ __all__ = ["fleet_loads", "loader_of", "names", "work_loads"]
 
 
 def loader_of(name: str) -> Loader:
-    """The loader of a statement; lists are put together of pieces, and have one for all."""
+    """The loader of a statement. All lists, which are joined from pieces, share one loader."""
     if name.startswith("find_"):
         return lambda tx, params: find(tx, name.split("+"), params)
     return LOADERS[name]
 
 
 def names() -> Iterable[str]:
-    """The statements that can be loaded for, lists aside."""
+    """The statements that have a loader, without lists."""
     return LOADERS.keys()

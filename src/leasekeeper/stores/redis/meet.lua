@@ -1,15 +1,15 @@
--- A connection was made: is this the server process of before? Another one may have lost the last writes (a restart, a
--- failover), and with them grants: tokens go on above any that can have been given, and, if it can lose what it
--- acknowledged, nothing is granted until a lease that it forgot has expired, and what it has of leases from before counts
--- as incomplete.
--- ARGV: prefix, the process's id, for how many milliseconds nothing is granted. Answers with the schema, the lowest
--- token, when grants resume (milliseconds), the longest time to live of a lease (milliseconds), '1' if the process is
--- another, the highest token of which writes may have been lost.
+-- Run on each new connection: checks whether this is the same server process as before. Another process (a restart, a
+-- failover) may have lost the last writes, and grants with them. So tokens continue above any that can have been
+-- granted. If the server can lose acknowledged writes, no lease is granted until any lost lease has expired, and the
+-- records of earlier leases count as incomplete.
+-- ARGV: prefix, the process's id, for how many milliseconds no lease is granted. Returns the schema, the lowest token,
+-- when grants resume (milliseconds), the longest TTL of a lease (milliseconds), '1' if the process is another one, the
+-- highest token whose lease may lack writes.
 local prefix, process, grace = ARGV[1], ARGV[2], tonumber(ARGV[3])
 if redis.call('EXISTS', prefix .. 'schema') == 0 then return {'', '0', '0', '0', '0', '0'} end
 local server = prefix .. 'server'
 local known = redis.call('HGET', server, 'process')
--- Who meets it first may know of shorter leases than others: the longest that anybody knew of counts.
+-- Clients may have different TTLs: the longest of all clients counts, not that of the first one to connect.
 local longest = tonumber(redis.call('HGET', server, 'longest_grace') or '0')
 if grace > longest then redis.call('HSET', server, 'longest_grace', ARGV[3]) end
 -- A job may have asked for a longer lease.
@@ -21,7 +21,7 @@ if other then
     local before = tonumber(redis.call('HGET', server, 'lowest_token') or '0')
     local lowest = string.format('%.0f', math.max(floor, before + 1))
     redis.call('HSET', server, 'lowest_token', lowest)
-    -- What counts is how the process that died kept its data; this one may have other settings.
+    -- 'loses' says how the dead process kept its data: this one may have other settings.
     if grace > 0 or redis.call('HGET', server, 'loses') == '1' then
         redis.call('HSET', server, 'incomplete_token', lowest)
         local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -30,8 +30,8 @@ if other then
 end
 if known ~= process then redis.call('HSET', server, 'process', process, 'loses', '0') end
 if grace > 0 then redis.call('HSET', server, 'loses', '1') end
--- A connection that ended without a word left the number of its last commit, which nobody asks for a day later. Some are
--- checked, at random, and each connection leaves one at most: there are never many.
+-- A connection that ended without cleaning up left the number of its last commit, which is not needed after a day. Each
+-- connection leaves at most one, and each new connection checks some at random: there are never many.
 local commits = prefix .. 'commits'
 local left = redis.call('HRANDFIELD', commits, 16, 'WITHVALUES')
 for n = 1, #left, 2 do

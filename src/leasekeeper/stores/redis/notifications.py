@@ -23,7 +23,7 @@ class RedisNotifications(Notifications):
         self._url = url
 
     def _client(self) -> Any:
-        """For the server that is there now: with sentinels it may be another one each time."""
+        """A client of the current server: with sentinels it may be another one each time."""
         url = clean_url(server_url(self._url, timedelta(seconds=self._timeout)))
         return redis.Redis.from_url(url, socket_timeout=self._timeout)
 
@@ -66,7 +66,7 @@ class RedisNotifications(Notifications):
                     self._wake_waiters()
             elif time.monotonic() > last_at + self._timeout:
                 if asked:
-                    raise redis.TimeoutError("no answer to a ping")
+                    raise redis.TimeoutError("no response to a ping")
                 channel.ping()
                 last_at, asked = time.monotonic(), True
 

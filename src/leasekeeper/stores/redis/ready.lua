@@ -1,6 +1,6 @@
--- The first ready lanes of each index, without those that another claimer chose a moment ago. That is a courtesy which
--- saves conflicts: it expires, and nothing rests on it. ARGV: prefix, claimer, limit, engine ('' for any),
--- milliseconds, then lanes to leave out; KEYS[2...] are the indexes. Answers with lanes, each with its record.
+-- The first ready lanes of all indexes, without those that another claimer chose a moment ago. Skipping those avoids
+-- conflicts; it expires, and correctness does not need it. ARGV: prefix, claimer, limit, engine ('' for any),
+-- milliseconds, then lanes to leave out; KEYS[2...] are the indexes. Returns lanes, each with its record.
 local prefix, claimer, limit, engine, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local chosen, lanes = prefix .. 'chosen', prefix .. 'lanes'
 local out = {}

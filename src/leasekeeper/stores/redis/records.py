@@ -1,8 +1,8 @@
-"""The records that one transaction has loaded, and the commit that follows from what became of them.
+"""The records that one transaction has loaded, and the commit that writes their changes.
 
-The commit compares the revision of every record that was loaded, so it is made only if all that the decision rests on
-is still so; a record under lock gets a new revision even if it is not written, as a row lock of SQL would make others
-wait. Names of statements are for `transaction` to know.
+The commit compares the revision of every loaded record, so it is made only if no record that the decision is based on
+has changed. A locked record gets a new revision even if it is not written: so other transactions that read it conflict,
+where a row lock of SQL would make them wait. Knows no names of statements: `transaction` does.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -32,11 +32,11 @@ Rows = Sequence[Params]
 Loader = Callable[["Records", Params], Load]
 WriteLoader = Callable[["Records", Rows], Load]
 
-# A script's call can take so many arguments of its own at once.
+# A command that a script runs can take so many arguments.
 MAX_ARGUMENTS: Final = 1000
-# So many records are read, or compared, by one command: others need not wait long for it.
+# One command reads or compares at most so many records, so that it does not block others for long.
 AT_ONCE: Final = 1000
-# Other names of records that writes know them by.
+# Columns other than the key by which writes name their records.
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "jobs": ("seq",),
     "runs": ("profile_id", "token"),
@@ -45,7 +45,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Records:
-    """The records of one transaction: what loaders are made of, and what the commit is made of."""
+    """The records of one transaction: methods that load them, and the arguments of the commit."""
 
     def __init__(
         self,
@@ -71,7 +71,8 @@ class Records:
         self.events_new: list[Params] = []
 
     def run(self, loads: Sequence[Load]) -> list[Any]:
-        """Run several loads together: what they ask for at the same time is one trip."""
+        """Run several loads together: commands that they send at the same time share a round trip. Returns their
+        answers."""
         answers: list[Any] = [None] * len(loads)
         waiting: list[tuple[int, list[Command]]] = []
         for place, load in enumerate(loads):
@@ -114,13 +115,13 @@ class Records:
         self._locked.update((table, key) for key in keys)
 
     def lock_name(self, name: str) -> Load:
-        """Lock something that has no record."""
+        """Lock a name, for things that have no record."""
         if name not in self._names:
             (revision,) = yield [("HGET", f"{PREFIX}locks", name)]
             self._names[name] = revision or ""
 
     def keep(self, table: str, keys: Sequence[str], found: Sequence[str | None]) -> None:
-        """Keep records that were read, as of the first time."""
+        """Keep records that were read. A record that is known already stays as it was read first."""
         known, new = self.loaded[table], []
         alias = ALIASES.get(table)
         columns = self.scratch.columns[table]
@@ -136,17 +137,17 @@ class Records:
                 self.aliases[table][tuple(values[columns.index(name)] for name in alias)] = key
             new.append(values)
         if new:
-            self.scratch.load(table, self._above(table, new))
+            self.scratch.load(table, self._with_lowest_token(table, new))
 
-    def _above(self, table: str, rows: list[list[Any]]) -> list[list[Any]]:
-        """Lanes as they go on after a server that may have forgotten their last tokens."""
+    def _with_lowest_token(self, table: str, rows: list[list[Any]]) -> list[list[Any]]:
+        """The rows of lanes with at least the lowest token: a server that lost writes may have lost the last tokens."""
         if not self._writes or not self.link.lowest_token or table not in ("lanes", "retired_lanes"):
             return rows
         place = self.scratch.columns[table].index("token")
         return [[*row[:place], max(row[place], self.link.lowest_token), *row[place + 1 :]] for row in rows]
 
     def assume_new(self, table: str, key: str) -> None:
-        """A record that is made here: if there is one already, the commit finds out."""
+        """Assume that this new record does not exist yet: if it does, the commit has a conflict."""
         self.loaded[table].setdefault(key, ("", None))
 
     def first(
@@ -159,8 +160,8 @@ class Records:
         high: str = "+",
         lock: bool = False,
     ) -> Load:
-        """Load the first records of an index, or all, and as many more as this transaction has changed: those may no
-        longer be there. Returns their keys."""
+        """Load the first records of an index, or all. Loads as many more as this transaction has changed, because those
+        may no longer be in the index. Returns the keys."""
         count = -1 if limit is None else limit + len(self.touched[table])
         (members,) = yield [range_of(index_key(table, index, *by), low, high, count)]
         keys = [key_in(member) for member in members]
@@ -168,13 +169,13 @@ class Records:
         return keys
 
     def by_unique(self, table: str, unique: str, values: Sequence[str]) -> Load:
-        """Load the records with these values of a unique index. That there is none is compared at the commit."""
+        """Load the records with these values of a unique index. The commit checks that no missing one was added."""
         if values:
             (found,) = yield [("HMGET", unique_key(table, unique), *values)]
             yield from self.rows(table, found)
 
     def count(self, table: str, index: str, *by: object) -> Load:
-        """How many records an index holds, with what this transaction has changed."""
+        """How many records an index has, with the changes of this transaction."""
         name = index_key(table, index, *by)
         (count,) = yield [("ZCARD", name)]
         count = int(count)
@@ -194,9 +195,9 @@ class Records:
         """A record as this transaction sees it."""
         if key not in self.touched[table]:
             return self._before(table, key)
-        return self._named(table, self._now_at(table, key))
+        return self._named(table, self._scratch_row(table, key))
 
-    def _now_at(self, table: str, key: str) -> tuple[Any, ...] | None:
+    def _scratch_row(self, table: str, key: str) -> tuple[Any, ...] | None:
         names = TABLES[table].key
         values = (key,) if len(names) == 1 else tuple(key.split("\x1f"))
         return self.scratch.row(table, names, values)
@@ -228,7 +229,7 @@ class Records:
         return [(table, key) for table, rows in self.loaded.items() for key in rows]
 
     def commit_arguments(self) -> list[Any] | None:
-        """What the script gets after its first arguments; None if there is nothing to write."""
+        """The commit script's arguments after the first four; None if there is nothing to write."""
         writing = Writing(self)
         for table, keys in self.touched.items():
             for key in keys:
@@ -266,13 +267,13 @@ class Records:
 
 
 class Writing:
-    """What a commit writes: records, and the changes of indexes that follow from them."""
+    """The writes of a commit: records, and the changes of their indexes."""
 
     def __init__(self, tx: Records) -> None:
         self._tx = tx
         self.records: list[str] = []
-        # What each index, or hash, gets or loses, by the verb. A record is in an index once, so that their order does
-        # not count, but for what goes from a unique index before something else takes its place.
+        # Additions and removals by command and key. A record is in an index once, so their order does not matter, but
+        # for this: a value is removed from a unique index before another record gets it.
         self._changes: dict[tuple[str, str], list[str]] = {}
         self.expected: dict[tuple[str, str], str] = {}
 
@@ -320,7 +321,7 @@ class Writing:
 
     @property
     def commands(self) -> list[Command]:
-        """As few as there can be: a command for each index costs more than what it adds. Removals come first."""
+        """The commands: as few as possible, because each costs more than its arguments. Removals come first."""
         changes = sorted(self._changes.items(), key=lambda change: change[0][0] not in ("HDEL", "ZREM"))
         return [
             (verb, name, *arguments[place : place + MAX_ARGUMENTS])
@@ -334,18 +335,18 @@ def _is_in(table: str, row: Row, key: str, name: str) -> bool:
 
 
 def range_of(name: str, low: str, high: str, count: int, *, reverse: bool = False) -> Command:
-    """The command for a part of an index, in its order or the other way round."""
+    """The command that reads a range of an index, in its order or in reverse."""
     ends = (high, low, "BYLEX", "REV") if reverse else (low, high, "BYLEX")
     return ("ZRANGE", name, *ends, "LIMIT", 0, count)
 
 
 def up_to(moment: int) -> str:
-    """The end of a range of numbers, this one included."""
+    """The high end of a range of numbers that includes this one."""
     return f"({number(moment + 1)}"
 
 
 def together(tx: Records, *loads: Load) -> Load:
-    """Run loads of one statement at the same time; returns their answers."""
+    """Run the loads of one statement together. Returns their answers."""
     answers: list[Any] = [None] * len(loads)
     waiting: list[tuple[int, list[Any]]] = []
     for place, load in enumerate(loads):
@@ -359,7 +360,7 @@ def together(tx: Records, *loads: Load) -> Load:
 
 
 def events(tx: Records, members: Iterable[str]) -> Load:
-    """Load events by their members in an index; returns their numbers."""
+    """Load events by their members of an index. Returns their numbers."""
     seqs = [str(int(key_in(member))) for member in members]
     missing = [seq for seq in seqs if int(seq) not in tx.events_read]
     if missing:

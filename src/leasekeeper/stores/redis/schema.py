@@ -1,7 +1,7 @@
-"""The schema of a Redis store: its version, what a new store begins with, and how an older one is migrated.
+"""The schema of a Redis store: its version, the first records of a new store, and migrations.
 
-Records have the columns of the SQLite schema, so an older store is migrated by the same migrations: its records are
-loaded into a scratch database of their schema, migrated there, and written again with all their indexes.
+Records have the columns of the SQLite schema, so SQLite's migrations are used: the records are loaded into a scratch
+database of their schema, migrated there, and written again with all their indexes.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ async def migrate_url(url: str) -> StoreInfo:
 
 
 async def inspect_url(url: str) -> StoreInfo:
-    """Location, schema and clock of the store, whatever its schema."""
+    """Location, schema and clock of the store, also if its schema is older or newer than this program's."""
     return await asyncio.to_thread(_inspect, url)
 
 
@@ -73,7 +73,8 @@ def _migrate(url: str) -> StoreInfo:
 
 
 def _first_token(link: Link, url: str) -> list[Sequence[Any]]:
-    """Where a server may forget everything, a new store can be one that was: its tokens begin above all of before."""
+    """The command that sets the lowest token of a new store. With `durability=none` the server may have lost an earlier
+    store, so tokens begin above all that it can have granted."""
     if query(url).get(DURABILITY) != "none":
         return []
     ((seconds, micros),) = link.call([("TIME",)])
@@ -81,7 +82,8 @@ def _first_token(link: Link, url: str) -> list[Sequence[Any]]:
 
 
 def _upgrade(link: Link, found: int, url: str) -> None:
-    """Write all records again as the newest schema has them, in one transaction that nobody can come between."""
+    """Write all records again in the newest schema, in one transaction. Raises StoreUnavailable if somebody wrote to
+    the store meanwhile: then nothing was changed."""
     link.call([("WATCH", SCHEMA, f"{PREFIX}revision")])
     scratch = Scratch(found)
     try:
@@ -95,7 +97,7 @@ def _upgrade(link: Link, found: int, url: str) -> None:
         for name, columns in scratch.columns.items():
             for values in scratch.all(name):
                 commands += _rewritten(name, dict(zip(columns, values, strict=True)), before)
-        for (name, key), row in before.items():  # what is left has no place in the newest schema
+        for (name, key), row in before.items():  # these records do not exist in the newest schema
             commands.append(("HDEL", f"{PREFIX}{name}", key))
             commands += [("ZREM", index, member) for index, member in _entries(name, row, key)]
         commands += [("SET", SCHEMA, NEWEST), ("EXEC",)]
@@ -130,7 +132,7 @@ def _numbered(name: str, columns: Sequence[str], key: str, values: list[Any]) ->
 def _rewritten(
     name: str, row: dict[str, Any], before: dict[tuple[str, str], dict[str, Any]]
 ) -> Iterator[Sequence[Any]]:
-    """The commands that write one record, and its places in indexes."""
+    """The commands that write one record and its index entries."""
     table = TABLES.get(name)
     if table is None:
         if name == "events":
@@ -148,7 +150,7 @@ def _rewritten(
 
 
 def _entries(name: str, row: dict[str, Any], key: str) -> Iterator[tuple[str, str]]:
-    """Where a record of an older schema is in those of today's indexes whose columns it has."""
+    """The entries of a record of an older schema in current indexes, without indexes whose columns it lacks."""
     table = TABLES.get(name)
     for index in table.indexes if table and row else ():
         with suppress(KeyError):

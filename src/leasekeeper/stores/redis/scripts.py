@@ -1,4 +1,4 @@
-"""The store's scripts: files of Lua, run by their hash and sent again to a server that does not know them."""
+"""The store's Lua scripts: loaded on each new connection, and run by their hash."""
 
 import json
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from hashlib import sha1
 from importlib import resources
 from typing import Any, Final
 
-# From so many arguments on they are packed, which costs a fifth more; so many come into one.
+# Above so many arguments they are packed, which costs a fifth more, so many into each JSON array.
 MANY: Final = 200_000
 IN_ONE: Final = 10_000
 

@@ -1,8 +1,8 @@
-"""Asks sentinels where the primary is. Each new connection asks again, so a failover is followed by connecting.
+"""Asks sentinels where the primary is. Each new connection asks again, so reconnecting follows a failover.
 
-Sentinels that were cut off name a primary that others have replaced. So all of them are asked, and the newest
-configuration counts. That finds the right server sooner; what keeps an old primary from granting anything is
-`min-replicas-to-write` on the server itself, which `check_durable` demands.
+A sentinel that was cut off may name a primary that was replaced. So all sentinels are asked, and the newest
+configuration is used. That only finds the right server sooner: an old primary cannot grant leases because of its
+setting `min-replicas-to-write`, which `check_durable` requires.
 """
 
 from datetime import timedelta
@@ -15,7 +15,7 @@ from redis.retry import Retry
 from leasekeeper.errors import StoreError, StoreUnavailable
 from leasekeeper.stores.redis.urls import Sentinels, location, redact, sentinels
 
-# One that does not respond must not delay everybody.
+# The timeout for one sentinel: one that does not respond must not delay the connection for long.
 ASK_SECONDS: Final = 2.0
 
 
@@ -44,7 +44,7 @@ def server_url(url: str, timeout: timedelta) -> str:
 
 
 def _primary(named: Sentinels, address: tuple[str, int], seconds: float) -> tuple[int, str, int]:
-    """The primary that one sentinel names, and how new that is."""
+    """The primary that one sentinel names: the epoch of its configuration, host and port."""
     client = redis.Redis(
         host=address[0],
         port=address[1],

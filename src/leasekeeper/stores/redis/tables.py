@@ -1,8 +1,8 @@
 """The tables and indexes of the Redis store, as data.
 
-A record is one field of its table's hash: its revision, a bar, and its values as JSON, in the order of the columns. An
-index is one sorted set for each value that it is `by`; its members sort as text: the fields that it is ordered by,
-then the record's key. A unique index is a hash from values to the record's key.
+A record is one field of its table's hash: its revision, `|`, and its values as JSON, in the order of the columns. An
+index is a sorted set; with `by`, one for each value of these columns. Its members sort as text: the fields of its
+order, then the record's key. A unique index is a hash from values to the record's key.
 """
 
 import json
@@ -17,7 +17,7 @@ from leasekeeper.core.schedules import KEY_PREFIX
 PREFIX: Final = "{leasekeeper}:"
 KEY_SEPARATOR: Final = "\x1f"
 FIELD_END: Final = "\0"
-# Above every character that text can hold, as UTF-8 bytes sort.
+# Sorts after every UTF-8 text.
 LAST: Final = b"\xff"
 _HIGHEST_PRIORITY: Final = 10**10
 
@@ -25,7 +25,7 @@ Values = Mapping[str, Any]
 Field = tuple[str, Callable[[Any], str]]
 _FINAL: Final = frozenset({"completed", "dead", "skipped", "cancelled"})
 _WAITING: Final = frozenset({"queued", "blocked"})
-# Events that every job has: they are found without an index of their own.
+# Events that every job has: a scan finds them soon, so they need no index by type.
 COMMON_EVENTS: Final = frozenset({"job_submitted", "lease_granted", "run_settled", "checkpoint_saved", "job_due"})
 
 
@@ -35,12 +35,12 @@ def number(value: int | None) -> str:
 
 
 def first_highest(priority: int) -> str:
-    """A priority as text of which the highest sorts first."""
+    """A priority as text, so that the highest sorts first."""
     return f"{_HIGHEST_PRIORITY - priority:011d}"
 
 
 def text(value: str | None) -> str:
-    """Text, or none, that something else follows."""
+    """A text field of an index, with its end mark. None is the empty text."""
     return f"{value or ''}{FIELD_END}"
 
 
@@ -50,7 +50,8 @@ def all_rows(_row: Values) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One order of some of a table's records. `by`: there is one for each of these values."""
+    """An index of a table's records in one order. With `by`, there is one sorted set for each value of these columns.
+    `where` says which records are in it."""
 
     name: str
     by: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """No two of the records have the same values here."""
+    """A unique index: no two records for which `where` is true have the same values in these columns."""
 
     name: str
     columns: tuple[str, ...]
@@ -69,7 +70,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: what its records are found by."""
+    """One table: the columns of its key, and its indexes."""
 
     name: str
     key: tuple[str, ...]
@@ -85,26 +86,26 @@ class Table:
         return str(row[self.key[0]]) if len(self.key) == 1 else KEY_SEPARATOR.join(str(row[name]) for name in self.key)
 
     def entries(self, row: Values, key: str) -> Iterator[tuple[str, str]]:
-        """Where the record is in the indexes: the sorted set and the member of each."""
+        """The record's index entries: the sorted set and the member of each."""
         for index in self.indexes:
             if index.where(row):
                 sorts = "".join([encode(row[name]) for name, encode in index.order])
                 yield index_key(self.name, index.name, *[row[name] for name in index.by]), f"{sorts}{FIELD_END}{key}"
 
     def unique_entries(self, row: Values) -> Iterator[tuple[str, str]]:
-        """Where the record is in the unique indexes: the hash and the field of each."""
+        """The record's entries in unique indexes: the hash and the field of each."""
         for unique in self.uniques:
             if unique.where(row):
                 yield unique_key(self.name, unique.name), KEY_SEPARATOR.join([str(row[c]) for c in unique.columns])
 
 
 def index_key(table: str, index: str, *values: object) -> str:
-    """The sorted set of an index. Values may hold anything: each says how long it is."""
+    """The key of an index's sorted set. Each value has its length before it, as it may contain any character."""
     return f"{PREFIX}{table}:{index}" + "".join([f":{len(value)}:{value}" for value in map(str, values)])
 
 
 def unique_key(table: str, unique: str) -> str:
-    """The hash of a unique index."""
+    """The key of a unique index's hash."""
     return f"{PREFIX}{table}:{unique}"
 
 
@@ -114,12 +115,12 @@ def key_in(member: str) -> str:
 
 
 def pack(values: Sequence[Any]) -> str:
-    """A record's values as they are kept."""
+    """A record's values as they are stored."""
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def unpack(packed: str) -> tuple[str, list[Any]]:
-    """The revision and the values of a record."""
+    """The revision and the values of a stored record."""
     revision, _, values = packed.partition("|")
     return revision, json.loads(values)
 
@@ -154,7 +155,7 @@ def _reserved(row: Values) -> bool:
 
 
 _SEQ: Final[Field] = ("seq", number)
-# What waiting jobs are counted by.
+# The columns that waiting jobs are counted by.
 WAITING_GROUP: Final[tuple[Field, ...]] = tuple(
     (column, text) for column in ("state", "blocked_reason", "pool", "task", "profile_id")
 )
@@ -355,13 +356,13 @@ def event_entries(row: Values) -> Iterator[str]:
             yield index_key("events", column, row[column])
     if row["type"] not in COMMON_EVENTS:
         yield index_key("events", "type", row["type"])
-    # Those of a run of a job are among the job's, but for rare ones.
+    # Common events of a run with a job are found by the job.
     if row["run_id"] is not None and (row["job_id"] is None or row["type"] not in COMMON_EVENTS):
         yield index_key("events", "run", row["run_id"])
 
 
 def newest_states(row: Values) -> Iterator[str]:
-    """Whose newest state the event says."""
+    """The profile and the job whose newest state the event has, as names like `job:ID`."""
     if row["profile_state"] is not None and row["profile_id"] is not None:
         yield f"profile:{row['profile_id']}"
     if row["job_state"] is not None and row["job_id"] is not None:

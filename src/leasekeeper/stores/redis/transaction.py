@@ -1,7 +1,7 @@
-"""One transaction of the Redis store: reads records as it needs them, decides in Python, and commits by one script.
+"""One transaction of the Redis store: loads records when they are needed, and commits with one script.
 
-The rows that a statement may meet are loaded into a scratch database, where the statement itself runs: `loads`, `finds`
-and `writes` say which rows those are.
+The rows that a statement needs are loaded into a scratch database, where the statement runs. `loads`, `finds` and
+`writes` know which rows those are.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from leasekeeper.stores.sql.codec import Row, clean, from_us, to_us
 from leasekeeper.stores.sql.engine import Memory, Params, TxState
 from leasekeeper.stores.sqlite.scratch import Scratch
 
-# Rows whose numbers the store gives out, by the write that makes them.
+# Writes whose new rows get a number (`seq`) of the store, with their tables.
 _NUMBERED: Final = {"insert_jobs": "jobs", "insert_deliveries": "deliveries"}
 _FLEET: Final = "1"
 
 
 class RedisTx(Records, TxState):
-    """One transaction, or one read of several parts."""
+    """One transaction, or one read-only view."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RedisTx(Records, TxState):
         return now, rows
 
     def _read(self, queries: Sequence[tuple[str, Params]], also: Sequence[Load]) -> list[list[Row]]:
-        """Load what the queries may meet, in as few trips as possible, and run them on it."""
+        """Load the records that the queries need, in as few round trips as possible, and run the queries on them."""
         answers = self.run([*[loader_of(name)(self, params) for name, params in queries], *also])
         return [
             self.scratch.read(name, params) if answer is None else answer
@@ -78,10 +78,10 @@ class RedisTx(Records, TxState):
             self.keep("fleet_lock", [_FLEET], found[0])
 
     def expect(self, query: tuple[str, Params]) -> None:
-        """Nothing is sent ahead: does nothing."""
+        """Does nothing: no query is sent in advance."""
 
     def flush_writes(self) -> None:
-        """Writes wait for the commit: does nothing."""
+        """Does nothing: all writes are sent with the commit."""
 
     def write(self, name: str, rows: Rows) -> None:
         if name == "insert_events":
@@ -100,14 +100,14 @@ class RedisTx(Records, TxState):
 
     def _number(self, table: str, keys: Sequence[str]) -> None:
         (last,) = self.link.call([("INCRBY", f"{PREFIX}{table}:last", len(keys))])
-        # From the last on: the numbers that they have until then are not higher than those that they get.
+        # From the last one on: their old numbers are not higher than the new ones, so that no two are equal meanwhile.
         for seq, key in zip(range(int(last), 0, -1), reversed(keys), strict=False):
             self.scratch.number(table, TABLES[table].key[0], key, seq)
             self.aliases[table][(seq,)] = key
 
 
 def _cleaned(params: Params) -> Params:
-    """Parameters with text that can be sent: what nothing can keep is found nowhere."""
+    """The parameters with text that can be sent. Text that no store can keep would match nothing anyway."""
     return {
         name: clean(value)
         if type(value) is str

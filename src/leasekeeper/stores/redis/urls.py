@@ -20,14 +20,14 @@ SENTINEL_PORT: Final = 26379
 SCHEMES: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 _OURS: Final = (DURABILITY, SENTINEL_PASSWORD)
 _NOT_UNDERSTOOD: Final = (
-    "its port, its database or a parameter is not understood; a password has to be written with %5B for [, %5D for ]"
+    "its port, its database or a parameter is not valid; a password has to be written with %5B for [, %5D for ]"
 )
 _SENTINEL_FORM: Final = "must be redis+sentinel://:PASSWORD@HOST:26379,HOST:26379/NAME/DATABASE; NAME is the primary's"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentinels:
-    """Who is asked for the primary, and how the primary is then reached."""
+    """The sentinels to ask for the primary, and the parts of the primary's URL."""
 
     addresses: tuple[tuple[str, int], ...]
     name: str
@@ -83,7 +83,7 @@ def clean_url(url: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that says something that is not understood."""
+    """Raise InputError for a URL that cannot be used. Connects to nothing."""
     try:
         durability = query(url).get(DURABILITY)
         named = sentinels(url)
@@ -93,7 +93,7 @@ def check_url(url: str) -> None:
     try:
         one = named.url_of(*named.addresses[0]) if named else url
         redis.ConnectionPool.from_url(clean_url(one)).make_connection()  # connects to nothing yet
-    except (ValueError, TypeError):  # they quote what they did not understand, and that may be a part of a password
+    except (ValueError, TypeError):  # the error's text is not shown: it quotes the URL, maybe a part of a password
         raise InputError("the store's URL is not usable", [Problem("store", _NOT_UNDERSTOOD)]) from None
     if durability is not None and durability != "none":
         raise InputError("the store's URL is not usable", [Problem("store", "durability must be none, or left out")])

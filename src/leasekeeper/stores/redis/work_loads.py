@@ -1,4 +1,4 @@
-"""What reads of lanes, jobs, runs and reviews may meet."""
+"""Which records the reads of lanes, jobs, runs, reviews and snapshots need."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from leasekeeper.stores.redis.scripts import DISTINCT, READY
 from leasekeeper.stores.redis.tables import FIELD_END, KEY_SEPARATOR, PREFIX, first_highest, index_key, key_in, number
 from leasekeeper.stores.sql.engine import Params
 
-# How long other claimers leave lanes alone that one has chosen, and has not committed yet.
+# How long other claimers skip lanes that a claimer has chosen and not committed yet.
 CHOSEN_MS: Final = 1000
 
 # Claims.
@@ -17,7 +17,7 @@ CHOSEN_MS: Final = 1000
 
 @loads("lock_ready")
 def _lock_ready(tx: Records, params: Params) -> Load:
-    """The first lanes of each task and home. Lanes that this transaction has changed are known already."""
+    """Load and lock the first ready lanes of each task and home. This transaction has loaded lanes that it changed."""
     if tx.link.grants_paused():
         return []
     indexes = [
@@ -40,7 +40,7 @@ def _lock_ready(tx: Records, params: Params) -> Load:
 
     keys, *_ = yield from together(tx, lanes(), tx.rows("limits", [params["pool"]]), tx.rows("pauses", pauses))
     rows = tx.scratch.read("lock_ready", {**params, "limit": params["limit"] + len(tx.loaded["lanes"])})
-    # Of lanes that were loaded before, those may be ready that this transaction made so; all others were chosen above.
+    # A ready lane is usable if it was chosen above, or if this transaction changed it.
     usable = set(keys).union(tx.touched["lanes"])
     return [row for row in rows if row["profile_id"] in usable][: params["limit"]]
 
@@ -81,7 +81,7 @@ def _configs(tx: Records, params: Params) -> Load:
 
 @loads("account_keys", "account_key_holders")
 def _account_keys(tx: Records, params: Params) -> Load:
-    """Keys are of live runs; of a live run's profile the account may have changed since."""
+    """Load the open runs of all profiles of these accounts: a profile may have moved to the account during its run."""
     accounts = params["accounts"]
     answers = yield from together(
         tx, tx.rows("accounts", accounts), *[tx.first("profiles", "account", account) for account in accounts]
@@ -111,7 +111,8 @@ def _on_conflict_jobs(tx: Records, params: Params) -> Load:
 
 @loads("on_conflict_lanes")
 def _on_conflict_lanes(tx: Records, params: Params) -> Load:
-    """Profiles with jobs that do not want to wait, page by page, each with what has it or its account's key."""
+    """Load profiles with jobs whose `on_conflict` is not `wait`, page by page, with the runs that have the profile or
+    its account's key."""
     after = params["after"]
     while True:
         (profiles,) = yield [
@@ -157,7 +158,7 @@ def _due_jobs(tx: Records, params: Params) -> Load:
 
 @loads("due_jobs_of")
 def _due_jobs_of(tx: Records, params: Params) -> Load:
-    """Due jobs of these lanes: all that are due come in one order, so more and more of them are read."""
+    """Load due jobs until enough are of these lanes: the index has the due jobs of all lanes in one order."""
     wanted, after = set(params["ids"]), "-"
     while True:
         (members,) = yield [range_of(index_key("jobs", "due"), after, up_to(params["now"]), CHUNK)]

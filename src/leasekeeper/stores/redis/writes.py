@@ -1,4 +1,4 @@
-"""Which records each named write changes: its table, and a load that brings them and returns their keys."""
+"""Which records each named write changes: its table, and a load that reads them and returns their keys."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -47,14 +47,14 @@ _KEYED: Final[Mapping[str, tuple[str, str]]] = {
     "delete_fleet_setting": ("fleet_settings", "id"),
     "stop_schedule_state": ("schedule_states", "id"),
 }
-_MADE: Final[Mapping[str, tuple[str, str]]] = {
+_INSERTED: Final[Mapping[str, tuple[str, str]]] = {
     "insert_jobs": ("jobs", "job_id"),
     "insert_runs": ("runs", "run_id"),
     "insert_notes": ("notes", "note_id"),
     "insert_snapshots": ("snapshots", "snapshot_id"),
     "insert_deliveries": ("deliveries", "delivery_id"),
 }
-# Writes that know a record by another name, which was read before in the same transaction.
+# Writes that name a record by other columns than its key; the record was read before in the same transaction.
 _ALIASED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "update_jobs": ("jobs", ("seq",)),
     "prioritize_jobs": ("jobs", ("seq",)),
@@ -80,7 +80,7 @@ def _keyed(table: str, column: str) -> WriteLoader:
     return load
 
 
-def _made(table: str, column: str) -> WriteLoader:
+def _inserted(table: str, column: str) -> WriteLoader:
     def load(tx: Records, rows: Rows) -> Load:
         keys = [row[column] for row in rows]
         for key in keys:
@@ -120,7 +120,7 @@ def _about(rows: Rows) -> list[str]:
 
 
 def _insert_reviews(tx: Records, rows: Rows) -> Load:
-    """A new one, unless one is open about the same."""
+    """A new review for each row, unless its subject has an open one."""
     yield from tx.by_unique("reviews", "about", _about(rows))
     keys = [row["review_id"] for row in rows]
     for key in keys:
@@ -180,8 +180,8 @@ def _all() -> dict[str, tuple[str, WriteLoader]]:
     found: dict[str, tuple[str, Any]] = {}
     for name, (table, column) in _KEYED.items():
         found[name] = (table, _keyed(table, column))
-    for name, (table, column) in _MADE.items():
-        found[name] = (table, _made(table, column))
+    for name, (table, column) in _INSERTED.items():
+        found[name] = (table, _inserted(table, column))
     for name, (table, columns) in _ALIASED.items():
         found[name] = (table, _aliased(table, columns))
     return found
