@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10
 DEFAULT_TIMEOUT = timedelta(seconds=15)
-# A connection without a timeout says so often that it still waits.
+# How often a connection without a timeout logs that it still waits.
 REPORT_SECONDS = 15.0
 
 

@@ -1,8 +1,8 @@
 """Connections and threads of the PostgreSQL store.
 
-A few threads, each with a connection of its own. An operation is one hop to a thread and one transaction, in as few
-round trips as possible (pipeline mode). If the response to a commit is lost, a row that the transaction wrote shows
-whether it was committed.
+A few threads, each with its own connection. An operation is one call of a thread and one transaction, in as few round
+trips as possible (pipeline mode). If the response to a commit is lost, a row that the transaction wrote shows whether
+it was committed.
 """
 
 import threading

@@ -87,7 +87,7 @@ class Link:
             self._next_result()
         sync = self._next_result()
         if sync is None or sync.status != _EXEC.PIPELINE_SYNC:
-            raise psycopg.OperationalError("the server's answers do not match what it was asked; reconnecting")
+            raise psycopg.OperationalError("the server's responses do not match the queries; reconnecting")
         if failed is not None:
             raise error_from_result(failed)
         return answers[before:]

@@ -1,5 +1,5 @@
--- Reads that take locks. A statement that locks never also reads what the lock protects: it would see the snapshot
--- from before the lock. Whoever waits, waits in the order of ids; a claim never waits (SKIP LOCKED).
+-- Reads that take locks. A statement that locks rows does not read other rows that the lock protects: it would see them
+-- as they were before the lock. Locks that wait are taken in the order of ids; a claim never waits (SKIP LOCKED).
 
 -- name: lock_lanes
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UPDATE;
@@ -7,11 +7,10 @@ SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UP
 -- name: lock_lanes_free
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UPDATE SKIP LOCKED;
 
--- Which lanes a claim has locked stays known to the server until the transaction ends, so that what is to be read of
--- them can follow in the same trip: `heads=ready`, `configs=ready` are those reads for the ids in this setting.
+-- lock_ready stores the ids of the locked lanes in a setting of the transaction, so that further reads of these lanes
+-- fit into the same round trip: `heads=ready` and `configs=ready` take their ids from this setting.
 
--- Of each task, and of each of the homes, the first few lanes by the index: a worker gets no lane of another machine,
--- however many there are.
+-- The first few lanes of each task and each home, by the index: many lanes of other machines cost nothing.
 
 -- name: lock_ready
 WITH locked AS (
@@ -65,7 +64,7 @@ LEFT JOIN LATERAL (
 ) n ON TRUE
 WHERE l.profile_id IN :ids[];
 
--- Open runs are looked up lane by lane: a plan that was made while there were no runs must not walk through all later.
+-- Open runs are read lane by lane: a plan that was made while there were no runs must not scan all runs later.
 
 -- name: open_runs
 SELECT r.* FROM lanes l
@@ -108,7 +107,7 @@ SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id FOR NO
 -- name: lock_deliveries_free
 SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id FOR NO KEY UPDATE SKIP LOCKED;
 
--- Of each host with pending messages, found one after the other by index, the first few that are due.
+-- The first few due messages of each host. Hosts with pending messages are found one after the other by the index.
 
 -- name: due_deliveries
 WITH RECURSIVE hosts (host, place) AS (
@@ -133,7 +132,7 @@ SELECT only_row FROM fleet_lock FOR UPDATE;
 -- name: lock_all_lanes
 SELECT count(*) AS locked FROM (SELECT profile_id FROM lanes ORDER BY profile_id FOR UPDATE) AS l;
 
--- A key that nobody has called yet has no row to lock: the lock is on its name.
+-- A key without a call has no row to lock yet: an advisory lock on its name is taken.
 
 -- name: lock_calls
 SELECT pg_advisory_xact_lock(hashtextextended('leasekeeper:call:' || :key, 0));

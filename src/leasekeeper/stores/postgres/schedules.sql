@@ -1,4 +1,4 @@
--- Schedules: the lock that keeps two from firing at once, and writes, a whole batch at a time.
+-- Schedules: the lock that lets only one process fire at a time, and writes of a whole batch at a time.
 
 -- name: lock_fleet_free
 SELECT only_row FROM fleet_lock FOR UPDATE SKIP LOCKED;

@@ -37,7 +37,7 @@ def version(connection: psycopg.Connection[Any]) -> int:
 
 
 def check(connection: psycopg.Connection[Any], url: str) -> int:
-    """The version, if it is exactly the one this program knows (I14)."""
+    """The schema version. Raises SchemaTooOld or SchemaTooNew if it is not the one of this program (I14)."""
     found = version(connection)
     if found < NEWEST:
         raise SchemaTooOld(
@@ -49,7 +49,7 @@ def check(connection: psycopg.Connection[Any], url: str) -> int:
 
 
 def refuse(found: int) -> None:
-    """Stop at once if the schema changed under an open store (I14)."""
+    """Raise SchemaTooNew if the schema changed while the store is open (I14)."""
     if found != NEWEST:
         raise SchemaTooNew(
             f"the store's schema became {found} while this program was running, and it knows {NEWEST}: "
@@ -111,7 +111,7 @@ def _migrate(url: str) -> StoreInfo:
 
 
 async def inspect_url(url: str) -> StoreInfo:
-    """Location, schema and clock of the database, whatever its schema."""
+    """Location, schema and clock of the database, also if its schema is older or newer than this program's."""
     return await asyncio.to_thread(_inspect, url)
 
 

@@ -35,7 +35,7 @@ def _quote(item: str) -> str:
     return f'"{escaped}"'
 
 
-# The same, written out for a column whose type is known.
+# The same, as source code for a column of a known type.
 _BY_TYPE = {
     "text": "None if (v := row['{}']) is None else v.encode() if v.isascii() and '\\0' not in v else clean(v).encode()",
     "bigint": "None if (v := row['{}']) is None else b'%d' % v",

@@ -1,4 +1,4 @@
--- Writes, a whole batch at a time: the rows arrive as one JSON array. Those of a claim and of a settle are in
+-- Writes of a whole batch at a time: the rows are one JSON array. The writes of a claim or a settle are in
 -- writes_together.sql.
 
 -- name: insert_jobs

@@ -1,5 +1,5 @@
--- The writes of a claim and of a settle, and the last of every transaction: its mark, a name that only it knows, in
--- place of the one its connection wrote before. All are parts of one statement (see writing.py).
+-- The writes of a claim or a settle, which are combined into one statement (see combined_writes.py), and the last write
+-- of every transaction: a random nonce that marks its commit, in place of the previous nonce of its connection.
 
 -- name: update_jobs
 UPDATE jobs t SET

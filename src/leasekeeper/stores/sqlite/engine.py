@@ -1,7 +1,7 @@
 """Connections and threads of the SQLite store.
 
-One writer thread and one reader thread per process, each with one connection; a whole transaction (`BEGIN IMMEDIATE`)
-per hop. Checkpoints never run during a commit (see `checkpoints`).
+One writer thread and one reader thread per process, each with one connection. Each call of the writer thread is a whole
+transaction (`BEGIN IMMEDIATE`). Checkpoints never run during a commit (see `checkpoints`).
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class SqliteEngine:
 
     async def open(self) -> None:
         """Connect and migrate the schema."""
-        await self._in(self._writer, self._migrate)
+        await self._run_in(self._writer, self._migrate)
 
     def _migrate(self) -> None:
         connection = self._connection()
@@ -128,12 +128,12 @@ class SqliteEngine:
                 if self._checkpoints.count():
                     self._inline.suspended = True
                     with suppress(StoreUnavailable):  # the store is being closed, which checkpoints too
-                        self._in(self._writer, self._checkpoint)
+                        self._run_in(self._writer, self._checkpoint)
                 return done
-        return self._in(self._writer, lambda: self._change(operation))
+        return self._run_in(self._writer, lambda: self._change(operation))
 
     def view(self, operation: Callable[[Tx], T]) -> "asyncio.Future[T]":
-        return self._in(self._reader, lambda: self._view(operation))
+        return self._run_in(self._reader, lambda: self._view(operation))
 
     async def wait(self, timeout: timedelta) -> None:
         """Poll the file's change counter until it changes. Any change counts: a claim that finds nothing is cheap.
@@ -179,7 +179,7 @@ class SqliteEngine:
         self._waiters.notify()
 
     async def info(self) -> StoreInfo:
-        version = await self._in(self._reader, lambda: schema.version(self._connection()))
+        version = await self._run_in(self._reader, lambda: schema.version(self._connection()))
         return StoreInfo(
             kind="sqlite",
             location=str(self._path),
@@ -197,7 +197,7 @@ class SqliteEngine:
         self._inline.close()
         self._checkpoints.close()
 
-    def _in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def _run_in(self, threads: Threads, work: Callable[[], T]) -> "asyncio.Future[T]":
         self._check_process()
         return threads.run(work)
 

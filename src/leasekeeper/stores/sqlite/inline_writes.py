@@ -1,8 +1,8 @@
 """Brief writes in the caller's thread, and the check for changes of other processes.
 
-The hop to the writer thread and back costs as much as a small transaction. So a brief write runs in the caller's
-thread, on a connection of its own that never waits. While somebody else writes or checkpoints, and for a second after
-the disk was slow, brief writes go to the writer thread like all others.
+A call of the writer thread costs as much as a small transaction. So a brief write runs in the caller's thread, on its
+own connection, which never waits. While another connection writes or checkpoints, and for a second after the disk was
+slow, brief writes go to the writer thread like all others.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Reads the schema version of a SQLite file, whatever it is, without migrating it."""
+"""Reads the schema version of an SQLite file without migrating it, also if it is older or newer than this program's."""
 
 import sqlite3
 import time

@@ -1,4 +1,4 @@
-"""The SQLite dialect's statements by name, with numbered parameters, and what values become on the way into them."""
+"""The SQLite dialect's statements by name, with numbered parameters and converted values."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter

@@ -1,5 +1,5 @@
--- Reads that name locks elsewhere: here the writer has the database to itself, so they only read. Open runs are found
--- by the index that holds no others: left to itself, SQLite walks through all that the profile ever had.
+-- Reads that lock rows in other dialects: here a writer has locked the whole database, so they only read. Open runs are
+-- read by the partial index that has only these: else SQLite would scan all runs of the profile.
 
 -- name: lock_lanes
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id;
@@ -7,8 +7,7 @@ SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id;
 -- name: lock_lanes_free
 SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id;
 
--- Of each task, and of each of the homes, the first few lanes by the index: a worker gets no lane of another machine,
--- however many there are.
+-- The first few lanes of each task and each home, by the index: many lanes of other machines cost nothing.
 
 -- name: lock_ready
 SELECT l.*, (SELECT max_leases FROM limits WHERE limits.pool = :pool) AS pool_limit,
@@ -83,7 +82,7 @@ SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id;
 -- name: lock_deliveries_free
 SELECT * FROM deliveries WHERE delivery_id IN :ids[] ORDER BY delivery_id;
 
--- Of each host with pending messages, found one after the other by index, the first few that are due.
+-- The first few due messages of each host. Hosts with pending messages are found one after the other by the index.
 
 -- name: due_deliveries
 WITH RECURSIVE hosts (host, place) AS (

@@ -1,4 +1,4 @@
--- Schedules: the lock that elsewhere keeps two from firing at once, and writes, one row at a time.
+-- Schedules: the read that in other dialects lets only one process fire at a time, and writes of one row at a time.
 
 -- name: lock_fleet_free
 SELECT 1 AS locked;

@@ -1,4 +1,4 @@
-"""The SQLite file itself: where it may be, which schema it has, and how it is migrated."""
+"""The SQLite file: checks of its place and owner, its schema version, and its migrations."""
 
 import os
 import sqlite3

@@ -1,7 +1,7 @@
-"""An SQLite database in memory that holds a part of another store's rows, for the time of one transaction.
+"""An SQLite database in memory that has some rows of another store, for one transaction.
 
-A store that is no SQL database loads the rows that a statement may meet, and lets the statement itself run here: so
-what each statement means is written once. Knows nothing of where the rows come from and go to.
+A store that is no SQL database loads the rows that a statement may read, and runs the statement here: so each statement
+is written once. Knows nothing of where the rows come from and go to.
 """
 
 import sqlite3
@@ -18,12 +18,12 @@ from leasekeeper.stores.sqlite.prepared import STATEMENTS
 
 MAX_CACHED_STATEMENTS: Final = 512
 NEWEST: Final = schema.NEWEST
-# Rows that a migration writes: the store that loads rows here brings its own.
-_OWN_ROWS: Final = "DELETE FROM fleet_lock"
+# Deletes the row that the migrations insert: the store that loads rows here loads its own.
+_DELETE_MIGRATION_ROWS: Final = "DELETE FROM fleet_lock"
 
 
 class Scratch:
-    """One such database, for one thread. Whatever was loaded and written is gone after `roll_back`."""
+    """A scratch database, for one thread. `roll_back` removes all rows that were loaded and written."""
 
     def __init__(self, version: int = NEWEST) -> None:
         self._connection = sqlite3.connect(
@@ -40,18 +40,18 @@ class Scratch:
         self._select: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def begin(self) -> None:
-        """Start with no rows at all."""
+        """Begin a transaction, with no rows."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self._connection.execute("BEGIN")
 
     def roll_back(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def migrate(self, before: int) -> None:
-        """Turn rows of an older schema, for which this was made, into rows of the newest."""
+        """Migrate the rows from the schema `before`, which this database was created with, to the newest."""
         migrate(self._connection, before, NEWEST)
         self.columns = columns_of(self._connection)
 
@@ -65,11 +65,11 @@ class Scratch:
         self._connection.close()
 
     def load(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Put rows in, each a list of values in the order of `columns`."""
+        """Insert rows, each a list of values in the order of `columns`."""
         self._cursor.executemany(self._load[table], rows)
 
     def row(self, table: str, key: tuple[str, ...], values: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The row with these values in these columns, in the order of `columns`."""
+        """The row whose columns `key` have these values, in the order of `columns`. None if there is none."""
         text = self._select.get((table, key))
         if text is None:
             where = " AND ".join(f"{_quoted(name)} = ?" for name in key)
@@ -79,11 +79,11 @@ class Scratch:
         return found
 
     def number(self, table: str, key: str, value: str, seq: int) -> None:
-        """Give a row that was inserted here its number of the whole store."""
+        """Set the `seq` of a row that was inserted here to the number that the store gave it."""
         self._cursor.execute(f"UPDATE {table} SET seq = ? WHERE {key} = ?", (seq, value))  # noqa: S608 - the schema's own names
 
     def read(self, name: str, params: Params) -> list[Row]:
-        """Run a named query on what is here."""
+        """Run a named query on the loaded rows."""
         statement, values = STATEMENTS[name].prepared(params)
         with _translated():
             cursor = self._cursor.execute(statement.text, values)
@@ -101,10 +101,10 @@ class Scratch:
 
 @cache
 def _empty(version: int) -> bytes:
-    """A database of this schema without rows: migrating takes longer than copying."""
+    """A serialized database of this schema without rows. Cached, as migrating takes longer than copying."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate(connection, 0, version)
-    connection.execute(_OWN_ROWS)
+    connection.execute(_DELETE_MIGRATION_ROWS)
     return connection.serialize()
 
 

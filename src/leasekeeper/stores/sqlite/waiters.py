@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from weakref import WeakSet
 
-# A write within this time after the last one wakes nobody: the waiters are awake.
+# A write so soon after the last one wakes no caller: they are awake and check often.
 QUIET_SECONDS = 0.1
 
 _LOCK = threading.Lock()

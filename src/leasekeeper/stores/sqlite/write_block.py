@@ -1,4 +1,4 @@
-"""Blocks all writes to an SQLite file for a moment, for whoever has to stop a process that uses it."""
+"""Blocks all writes to an SQLite file for a moment, so that a process that uses it can be stopped safely."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,7 +10,7 @@ from leasekeeper.stores.sqlite.engine import connect, translated
 
 @contextmanager
 def writes_blocked(path: Path) -> Iterator[None]:
-    """Wait until nobody writes, and block writes until the end of the `with` block.
+    """Wait until no process writes, and block writes until the end of the `with` block.
 
     A process that is stopped meanwhile is not in the middle of a commit, which would block all others.
     """

@@ -1,4 +1,4 @@
--- Writes, one row at a time. Those of a claim and of a settle come first.
+-- Writes of one row at a time. The writes of a claim or a settle come first.
 
 -- name: update_jobs
 UPDATE jobs SET
